@@ -1,0 +1,1 @@
+//! Language-neutral conformance cases and the runner that plays them against any host.

@@ -1,0 +1,1 @@
+//! JavaScript for plugins: one QuickJS embedding with its limits and errors.

@@ -1,0 +1,1 @@
+//! The Rust guest SDK: event buffer, state, collation, B-tree with reductions.

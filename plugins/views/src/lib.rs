@@ -1,0 +1,1 @@
+//! Map/reduce views as a plugin.

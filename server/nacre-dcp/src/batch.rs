@@ -1,0 +1,28 @@
+//! What a consumer that keeps derived state is fed: documents of many vBuckets, and where they leave it.
+
+use nacre_types::{Document, Seqno, VbUuid, Vbid};
+use std::sync::Arc;
+
+/// Where a consumer stands in the history of one vBucket; all it must keep to resume without loss or repetition.
+///
+/// Invariant: `snapshot_start <= seqno <= snapshot_end`. The default is "before everything".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResumePoint {
+    /// The branch of history that `seqno` counts in; 0 when nothing was consumed yet.
+    pub vb_uuid: VbUuid,
+    /// The last seqno consumed.
+    pub seqno: Seqno,
+    /// First seqno of the snapshot that `seqno` lies in.
+    pub snapshot_start: Seqno,
+    /// Last seqno of the snapshot that `seqno` lies in; the consumer is consistent only when `seqno` reaches it.
+    pub snapshot_end: Seqno,
+}
+
+/// Documents in history order (ascending seqno within each vBucket), and the resume points they lead to.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Mutations, deletions and expirations, each with its vBucket.
+    pub documents: Vec<(Vbid, Arc<Document>)>,
+    /// For each vBucket that moved: where a consumer stands once it has taken all of `documents`.
+    pub progress: Vec<(Vbid, ResumePoint)>,
+}

@@ -1,0 +1,1 @@
+//! Runs plugins on wasmtime: load, grant, limit, feed DCP events, call exports.

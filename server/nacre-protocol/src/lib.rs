@@ -1,0 +1,1 @@
+//! The memcached binary protocol: bytes to frames and back, opcodes, statuses.

@@ -1,0 +1,23 @@
+//! Words everyone speaks: identifiers, seqnos, CAS, documents and their metadata.
+//!
+//! This crate is the point where all arrows of the crate graph end. It holds values and the rules that
+//! belong to a value alone (which vBucket a key hashes to, how a CAS is laid out, when an expiry has passed);
+//! it knows no state machine, no wire format and no I/O.
+
+mod document;
+mod id;
+mod key;
+mod time;
+
+pub use document::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta};
+pub use id::{Cas, CollectionId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
+pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode};
+pub use time::{Expiry, Now};
+
+/// The largest document body a client may store, in bytes (20 MiB).
+pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
+
+/// The largest extended-attribute section of a document, in bytes (1 MiB, inside the value limit).
+pub const XATTR_BYTES_MAX: usize = 1024 * 1024;
+
+const _: () = assert!(XATTR_BYTES_MAX < VALUE_BYTES_MAX);

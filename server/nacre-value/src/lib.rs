@@ -1,0 +1,1 @@
+//! JSON documents: validation, sub-document paths and operations, extended attributes.

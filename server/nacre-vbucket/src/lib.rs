@@ -1,0 +1,1 @@
+//! One vBucket as a state machine: hash table, CAS, locks, expiry, checkpoint.
