@@ -1,1 +1,16 @@
 //! The cluster map and everything the nodes agree on: buckets, scopes, collections, design documents.
+//!
+//! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
+//! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
+//! same state. Its serialised form is the one that nodes store.
+//!
+//! Invariants: the revision grows with every change that clients can see; a manifest's uid grows with every change of
+//! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
+
+mod bucket;
+mod cluster;
+mod manifest;
+
+pub use bucket::{Bucket, BucketKind, BucketSettings};
+pub use cluster::{Change, Cluster, Refusal};
+pub use manifest::{Collection, Manifest, Scope};

@@ -1,5 +1,26 @@
 //! Streams over a vBucket's history: cursors, snapshots, failover log, rollback.
+//!
+//! Every consumer reads the same ordered history, by a [`Stream`] per vBucket. A stream asks [`resume`] whether
+//! what its consumer has is still part of the history, reads what is old from the store and the rest from memory,
+//! and hands out [`Portion`]s: documents in order, each with the [`ResumePoint`] that leads past it.
+//!
+//! ```text
+//! resume point ──► resume() ──► rollback to r: the consumer drops what is above r and asks again
+//!                     │ ok
+//!                     ▼
+//!        Stream::read(vBucket)  ──► Memory portion … ──► CaughtUp (until the vBucket is written to)
+//!                     │ Behind: that part left memory
+//!                     ▼
+//!        Stream::begin_backfill(scan) ──► Stream::backfill() ──► Disk portions … ──► Stream::read again
+//! ```
+//!
+//! Invariants: seqnos ascend within a stream; a key appears once in a snapshot; a consumer that stopped at any
+//! resume point it was given continues from there without loss or repetition.
 
 mod batch;
+mod rollback;
+mod stream;
 
 pub use batch::{Batch, ResumePoint};
+pub use rollback::{Resume, resume};
+pub use stream::{Portion, Read, Stream};

@@ -1,1 +1,39 @@
 //! The memcached binary protocol: bytes to frames and back, opcodes, statuses.
+//!
+//! A frame is a 24-byte header and a body of four parts, all numbers big-endian:
+//!
+//! ```text
+//! offset  0      1       2..4        4              5         6..8             8..12        12..16  16..24
+//!         magic  opcode  key length  extras length  datatype  vBucket/status   body length  opaque  CAS
+//! body    framing extras | extras | key | value
+//! ```
+//!
+//! With the *flexible* magics (0x08, 0x18) byte 2 is the length of the framing extras and byte 3 that of the key.
+//! A `GET` of the key `a` in the default collection, vBucket 5, opaque 7:
+//!
+//! ```
+//! use nacre_protocol::{Frame, Opcode, decode};
+//! let bytes = [0x80, 0x00, 0, 2, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, b'a'];
+//! let (frame, length) = decode(&bytes).unwrap().unwrap();
+//! assert_eq!((frame.opcode(), frame.vbid, frame.opaque, frame.key), (Some(Opcode::Get), 5, 7, &b"\0a"[..]));
+//! assert_eq!(length, bytes.len());
+//! ```
+//!
+//! Invariants: decoding never panics and never allocates; a frame is only handed out whole; a length is believed
+//! only after it was checked against [`BODY_BYTES_MAX`]. What a command *means* is not known here.
+
+mod feature;
+mod frame;
+mod framing;
+mod opcode;
+mod reply;
+mod request;
+mod status;
+
+pub use feature::{Feature, Features};
+pub use frame::{BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Magic, decode};
+pub use framing::{FrameInfo, FramingError};
+pub use opcode::Opcode;
+pub use reply::{Reply, server_duration};
+pub use request::{Request, SubdocSpec, parse};
+pub use status::Status;

@@ -1,1 +1,28 @@
-//! A durable vBucket: the Store trait with sled, memory and fault-injecting back ends.
+//! A durable vBucket: the [`Store`] trait with sled, memory and fault-injecting back ends, and [`Spaces`] for the
+//! smaller things a node keeps (its settings, plugin state).
+//!
+//! # The contract
+//!
+//! A commit takes versions of documents and, for each vBucket among them, a [`nacre_types::VbRecord`] that describes
+//! the vBucket after them. When `commit` returns, they survive a power cut. After a crash, exactly a prefix of each
+//! vBucket's acknowledged commits is there (perhaps with one more that was under way), and its record describes
+//! that prefix: high seqno, failover log, greatest CAS, number of documents.
+//!
+//! What cannot be read back is reported by name and never silently shortened: records carry checksums, a vBucket's
+//! record counts its documents, and a note beside the database says how many commits were acknowledged.
+#![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
+
+mod codec;
+mod error;
+mod fault;
+mod memory;
+mod sled_store;
+mod space;
+mod store;
+
+pub use error::Error;
+pub use fault::{Fault, FaultStore};
+pub use memory::MemoryStore;
+pub use sled_store::SledStore;
+pub use space::{MemorySpaces, SledSpaces, Space, Spaces};
+pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, load};

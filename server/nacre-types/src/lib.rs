@@ -5,11 +5,13 @@
 //! it knows no state machine, no wire format and no I/O.
 
 mod document;
+mod history;
 mod id;
 mod key;
 mod time;
 
 pub use document::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta};
+pub use history::{FailoverLog, VbRecord, VbState};
 pub use id::{Cas, CollectionId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
 pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode};
 pub use time::{Expiry, Now};

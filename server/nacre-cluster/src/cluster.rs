@@ -1,0 +1,339 @@
+//! The state machine that all nodes share.
+
+use crate::{Bucket, BucketSettings, Manifest};
+use nacre_types::CollectionId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the nodes agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// 32 hexadecimal digits, chosen when the cluster began.
+    pub uuid: String,
+    /// Grows with every change that clients can see in a cluster map.
+    pub rev: u64,
+    /// Buckets by name.
+    pub buckets: BTreeMap<String, Bucket>,
+}
+
+/// One change of the agreed state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// A new bucket with a fresh UUID.
+    CreateBucket {
+        /// Its name.
+        name: String,
+        /// 32 hexadecimal digits.
+        uuid: String,
+        /// What the operator chose.
+        settings: BucketSettings,
+    },
+    /// Other settings for a bucket.
+    UpdateBucket {
+        /// Its name.
+        name: String,
+        /// The new settings; what is fixed at creation must be unchanged.
+        settings: BucketSettings,
+    },
+    /// The end of a bucket and all in it.
+    DropBucket {
+        /// Its name.
+        name: String,
+    },
+    /// All documents of a bucket go.
+    FlushBucket {
+        /// Its name.
+        name: String,
+    },
+    /// A new scope.
+    CreateScope {
+        /// Bucket.
+        bucket: String,
+        /// Its name.
+        scope: String,
+    },
+    /// The end of a scope and its collections.
+    DropScope {
+        /// Bucket.
+        bucket: String,
+        /// Its name.
+        scope: String,
+    },
+    /// A new collection.
+    CreateCollection {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Its name.
+        collection: String,
+        /// See [`crate::Collection::max_ttl`].
+        max_ttl: i32,
+    },
+    /// Another longest life for documents of a collection.
+    UpdateCollection {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Its name.
+        collection: String,
+        /// See [`crate::Collection::max_ttl`].
+        max_ttl: i32,
+    },
+    /// The end of a collection.
+    DropCollection {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Its name.
+        collection: String,
+    },
+    /// A new or changed design document.
+    PutDesignDocument {
+        /// Bucket.
+        bucket: String,
+        /// Its name.
+        name: String,
+        /// JSON text.
+        document: String,
+    },
+    /// The end of a design document.
+    DropDesignDocument {
+        /// Bucket.
+        bucket: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Why a change was refused; nothing has changed. All are the requester's to fix. The texts are API: SDKs match on them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No such bucket.
+    #[error("Requested resource not found.")]
+    BucketNotFound {
+        /// The name.
+        bucket: String,
+    },
+    /// The name is taken.
+    #[error("Bucket with given name already exists")]
+    BucketExists {
+        /// The name.
+        bucket: String,
+    },
+    /// The bucket may not be flushed.
+    #[error("Flush is disabled for the bucket")]
+    FlushDisabled,
+    /// No such scope.
+    #[error("Scope with name \"{scope}\" is not found")]
+    ScopeNotFound {
+        /// The name.
+        scope: String,
+    },
+    /// The name is taken.
+    #[error("Scope with name \"{scope}\" already exists")]
+    ScopeExists {
+        /// The name.
+        scope: String,
+    },
+    /// No such collection.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" is not found")]
+    CollectionNotFound {
+        /// Scope.
+        scope: String,
+        /// The name.
+        collection: String,
+    },
+    /// The name is taken.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" already exists")]
+    CollectionExists {
+        /// Scope.
+        scope: String,
+        /// The name.
+        collection: String,
+    },
+    /// No such design document.
+    #[error("missing")]
+    DesignDocumentNotFound {
+        /// The name.
+        name: String,
+    },
+    /// A field has a value it cannot have.
+    #[error("{reason}")]
+    Invalid {
+        /// The field, as REST names it; `_` for the request as a whole.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Cluster {
+    /// A cluster without buckets.
+    pub fn new(uuid: String) -> Cluster {
+        Cluster { uuid, rev: 1, buckets: BTreeMap::new() }
+    }
+
+    /// The bucket `name`.
+    ///
+    /// # Errors
+    /// [`Refusal::BucketNotFound`].
+    pub fn bucket(&self, name: &str) -> Result<&Bucket, Refusal> {
+        self.buckets.get(name).ok_or_else(|| Refusal::BucketNotFound { bucket: name.to_owned() })
+    }
+
+    fn bucket_mut(&mut self, name: &str) -> Result<&mut Bucket, Refusal> {
+        self.buckets
+            .get_mut(name)
+            .ok_or_else(|| Refusal::BucketNotFound { bucket: name.to_owned() })
+    }
+
+    /// Applies `change`; gives the collections that it dropped.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then.
+    pub fn apply(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
+        let dropped = self.dispatch(change)?;
+        self.rev += 1;
+        Ok(dropped)
+    }
+
+    fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
+        match change {
+            Change::CreateBucket { name, uuid, settings } => {
+                self.create_bucket(name, uuid, settings)?
+            }
+            Change::UpdateBucket { name, settings } => self.update_bucket(name, settings)?,
+            Change::DropBucket { name } => {
+                self.bucket(name)?;
+                self.buckets.remove(name);
+            }
+            Change::FlushBucket { name } => {
+                let bucket = self.bucket_mut(name)?;
+                if !bucket.settings.flush_enabled {
+                    return Err(Refusal::FlushDisabled);
+                }
+                bucket.flushes += 1;
+            }
+            Change::CreateScope { bucket, scope } => {
+                self.bucket_mut(bucket)?.manifest.create_scope(scope)?
+            }
+            Change::DropScope { bucket, scope } => {
+                return self.bucket_mut(bucket)?.manifest.drop_scope(scope);
+            }
+            Change::CreateCollection { bucket, scope, collection, max_ttl } => {
+                self.bucket_mut(bucket)?.manifest.create_collection(scope, collection, *max_ttl)?;
+            }
+            Change::UpdateCollection { bucket, scope, collection, max_ttl } => {
+                self.bucket_mut(bucket)?.manifest.set_max_ttl(scope, collection, *max_ttl)?;
+            }
+            Change::DropCollection { bucket, scope, collection } => {
+                let id = self.bucket_mut(bucket)?.manifest.drop_collection(scope, collection)?;
+                return Ok(vec![id]);
+            }
+            Change::PutDesignDocument { bucket, name, document } => {
+                self.bucket_mut(bucket)?.design_documents.insert(name.clone(), document.clone());
+            }
+            Change::DropDesignDocument { bucket, name } => {
+                let removed = self.bucket_mut(bucket)?.design_documents.remove(name);
+                removed.ok_or_else(|| Refusal::DesignDocumentNotFound { name: name.clone() })?;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn create_bucket(
+        &mut self,
+        name: &str,
+        uuid: &str,
+        settings: &BucketSettings,
+    ) -> Result<(), Refusal> {
+        Bucket::check_name(name)?;
+        settings.check()?;
+        if self.buckets.contains_key(name) {
+            return Err(Refusal::BucketExists { bucket: name.to_owned() });
+        }
+        let bucket = Bucket {
+            name: name.to_owned(),
+            uuid: uuid.to_owned(),
+            settings: settings.clone(),
+            manifest: Manifest::default(),
+            design_documents: BTreeMap::new(),
+            flushes: 0,
+        };
+        self.buckets.insert(name.to_owned(), bucket);
+        Ok(())
+    }
+
+    fn update_bucket(&mut self, name: &str, settings: &BucketSettings) -> Result<(), Refusal> {
+        settings.check()?;
+        let bucket = self.bucket_mut(name)?;
+        let fixed = |settings: &BucketSettings| (settings.kind, settings.vbucket_count);
+        if fixed(&bucket.settings) != fixed(settings) {
+            let reason = "The type and the number of vBuckets cannot be changed".to_owned();
+            return Err(Refusal::Invalid { field: "bucketType", reason });
+        }
+        bucket.settings = settings.clone();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::new("c".into());
+        let settings = BucketSettings::default();
+        cluster
+            .apply(&Change::CreateBucket { name: "a".into(), uuid: "u".into(), settings })
+            .unwrap();
+        cluster
+    }
+
+    #[test]
+    fn a_refused_change_changes_nothing() {
+        let mut cluster = cluster();
+        let before = cluster.clone();
+        let settings = BucketSettings { ram_quota_mb: 1, ..BucketSettings::default() };
+        for change in [
+            Change::CreateBucket {
+                name: "a".into(),
+                uuid: "v".into(),
+                settings: BucketSettings::default(),
+            },
+            Change::CreateBucket {
+                name: "b c".into(),
+                uuid: "v".into(),
+                settings: BucketSettings::default(),
+            },
+            Change::UpdateBucket { name: "a".into(), settings },
+            Change::FlushBucket { name: "a".into() },
+            Change::DropBucket { name: "z".into() },
+            Change::DropScope { bucket: "a".into(), scope: "_default".into() },
+            Change::DropDesignDocument { bucket: "a".into(), name: "d".into() },
+        ] {
+            assert!(cluster.apply(&change).is_err(), "{change:?}");
+            assert_eq!(cluster, before, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn dropping_a_scope_names_the_collections_that_went_with_it() {
+        let mut cluster = cluster();
+        let (bucket, scope) = ("a".to_owned(), "s".to_owned());
+        cluster
+            .apply(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() })
+            .unwrap();
+        let (bucket2, scope2, collection) = (bucket.clone(), scope.clone(), "c".to_owned());
+        let change =
+            Change::CreateCollection { bucket: bucket2, scope: scope2, collection, max_ttl: 0 };
+        cluster.apply(&change).unwrap();
+        let rev = cluster.rev;
+        assert_eq!(cluster.apply(&Change::DropScope { bucket, scope }), Ok(vec![CollectionId(8)]));
+        assert_eq!(cluster.rev, rev + 1);
+    }
+}

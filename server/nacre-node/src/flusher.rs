@@ -1,0 +1,123 @@
+//! The flusher: a reader of history like any other, which gives the store what is new.
+
+use crate::bucket::Bucket;
+use crate::platform::{Next, Signal, Task};
+use crate::reader::News;
+use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit};
+use nacre_types::{Seqno, VbRecord, Vbid};
+use nacre_vbucket::Vbucket;
+use std::sync::Arc;
+
+/// Documents that one group commit takes; more wait for the next.
+const GROUP_DOCUMENTS_MAX: usize = 4096;
+/// Bytes that one group commit takes, give or take one vBucket's share.
+const GROUP_BYTES_MAX: usize = 16 << 20;
+
+pub(crate) struct Flusher {
+    bucket: Arc<Bucket>,
+    news: Arc<News>,
+    /// The vBucket to look at next, so that busy ones do not keep others waiting.
+    turn: usize,
+}
+
+/// What the store keeps of a vBucket as it is now. The store counts the documents.
+pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
+    VbRecord {
+        state: vbucket.state(),
+        failover_log: vbucket.failover_log().clone(),
+        high_seqno: vbucket.high_seqno(),
+        max_cas: vbucket.max_cas(),
+        document_count: 0,
+    }
+}
+
+impl Flusher {
+    pub fn new(bucket: Arc<Bucket>) -> Flusher {
+        let news = bucket.add_reader();
+        Flusher { bucket, news, turn: 0 }
+    }
+
+    /// Reads what is new, in pieces that the store likes.
+    fn collect(&mut self) -> Vec<Commit> {
+        let mut commits = Vec::new();
+        let (mut documents, mut bytes) = (0, 0);
+        while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
+            let Some(vbid) = self.news.take(self.turn) else { break };
+            self.turn = vbid.index() + 1;
+            let Some(vbucket) = self.bucket.vbucket(vbid) else { continue };
+            let mut position = vbucket.persisted();
+            while position < vbucket.high_seqno() && bytes < GROUP_BYTES_MAX {
+                let drained = vbucket.checkpoint().read(position, COMMIT_DOCUMENTS_MAX);
+                let drained = drained.expect("what is not persisted stays in memory");
+                position = drained.snapshot_end;
+                documents += drained.documents.len();
+                bytes += drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
+                let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
+                commits.push(Commit { vbid, record, documents: drained.documents });
+            }
+            if position < vbucket.high_seqno() {
+                self.news.note(vbid);
+            }
+        }
+        commits
+    }
+
+    fn acknowledge(&self, commits: &[Commit]) {
+        // The last commit of a vBucket is its furthest.
+        for (index, commit) in commits.iter().enumerate() {
+            let furthest = commits.get(index + 1).is_none_or(|next| next.vbid != commit.vbid);
+            if furthest {
+                self.bucket.set_persisted(commit.vbid, commit.record.high_seqno);
+            }
+        }
+        self.bucket.persisted.publish();
+    }
+
+    /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
+    fn poison(&self, commits: &[Commit], error: &nacre_store::Error) {
+        let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
+        vbids.dedup();
+        for vbid in &vbids {
+            if let Some(mut vbucket) = self.bucket.vbucket(*vbid) {
+                vbucket.poison();
+            }
+        }
+        let first = commits.first().map_or((Vbid(0), Seqno::ZERO), |c| (c.vbid, c.record.high_seqno));
+        tracing::error!(
+            "bucket {}: cannot persist {} vBuckets (first {} to seqno {}), they are read-only now: {error}",
+            self.bucket.name, vbids.len(), first.0, first.1
+        );
+    }
+}
+
+impl Task for Flusher {
+    fn name(&self) -> &'static str {
+        "flusher"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        let commits = self.collect();
+        if commits.is_empty() {
+            return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
+        }
+        match self.bucket.store.commit(&commits) {
+            Ok(()) => self.acknowledge(&commits),
+            Err(error) => self.poison(&commits, &error),
+        }
+        Next::Again
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.news.signal
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.bucket.remove_reader(&self.news);
+    }
+}

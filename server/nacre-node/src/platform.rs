@@ -1,0 +1,92 @@
+//! What a node needs from the world: time, chance, storage and somebody to run its loops.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use nacre_cluster::Bucket;
+use nacre_store::{Error, Spaces, Store};
+use nacre_types::Now;
+use std::sync::Arc;
+
+/// The world as a node sees it. The server gives it real clocks and disks, a simulator whatever its seed says.
+pub trait Platform: Send + Sync {
+    /// Both clocks.
+    fn now(&self) -> Now;
+
+    /// A number nobody can foresee.
+    fn random(&self) -> u64;
+
+    /// Opens the store of a bucket; `create` when the bucket is new, so that a missing store is an error otherwise.
+    ///
+    /// # Errors
+    /// What the store reports.
+    fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error>;
+
+    /// Removes the store of a bucket for good.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn remove_store(&self, bucket: &Bucket) -> Result<(), Error>;
+
+    /// Where the node keeps its settings and the state of its plugins.
+    fn spaces(&self) -> &dyn Spaces;
+
+    /// Runs `task` until it is done, beside the others.
+    fn run(&self, task: Box<dyn Task>);
+}
+
+/// A loop of the node, in steps that never block for long.
+pub trait Task: Send {
+    /// For people who look at threads, at most 15 characters.
+    fn name(&self) -> &'static str;
+
+    /// Whether clients wait for it less than for others: it yields the processor to them.
+    fn is_background(&self) -> bool;
+
+    /// Does some work.
+    fn step(&mut self) -> Next;
+
+    /// Wakes the task after [`Next::Wait`].
+    fn signal(&self) -> &Signal;
+}
+
+/// What a task wants after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another step.
+    Again,
+    /// Another step once its signal is woken.
+    Wait,
+    /// None: the task is dropped.
+    Done,
+}
+
+/// Wakes a sleeping task; waking one that is awake makes it take one more step.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    sender: Sender<()>,
+    receiver: Receiver<()>,
+}
+
+impl Default for Signal {
+    fn default() -> Signal {
+        let (sender, receiver) = bounded(1);
+        Signal { sender, receiver }
+    }
+}
+
+impl Signal {
+    /// Wakes the task. Many wakes before it looks are one.
+    pub fn wake(&self) {
+        // A full channel means that a wake is already on its way.
+        let _ = self.sender.try_send(());
+    }
+
+    /// Blocks until woken.
+    pub fn wait(&self) {
+        self.receiver.recv().expect("the signal holds its own sender");
+    }
+
+    /// Whether a wake has arrived since the last look.
+    pub fn take(&self) -> bool {
+        self.receiver.try_recv().is_ok()
+    }
+}

@@ -1,0 +1,72 @@
+//! What a reader of a bucket's history is told: which vBuckets were written to.
+
+use crate::Signal;
+use nacre_types::Vbid;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A set of vBuckets that have news for one reader, and the signal that wakes it.
+#[derive(Debug)]
+pub(crate) struct News {
+    bits: Box<[AtomicU64]>,
+    pub signal: Signal,
+}
+
+impl News {
+    /// No news of `vbucket_count` vBuckets.
+    pub fn new(vbucket_count: usize) -> News {
+        let words = vbucket_count.div_ceil(64);
+        News { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), signal: Signal::default() }
+    }
+
+    /// Notes that `vbid` has news. Does not wake: callers wake once for all they noted.
+    pub fn note(&self, vbid: Vbid) {
+        let (word, bit) = (vbid.index() / 64, 1 << (vbid.index() % 64));
+        // Most writes find the bit set: look before writing to a line that other threads read.
+        if self.bits[word].load(Ordering::Relaxed) & bit == 0 {
+            self.bits[word].fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// Takes one vBucket out of the set, looking from `from` on and around.
+    pub fn take(&self, from: usize) -> Option<Vbid> {
+        let words = self.bits.len();
+        for step in 0..=words {
+            let index = (from / 64 + step) % words;
+            let mut word = self.bits[index].load(Ordering::Acquire);
+            if step == 0 {
+                word &= u64::MAX << (from % 64);
+            }
+            if word != 0 {
+                let bit = word.trailing_zeros() as usize;
+                self.bits[index].fetch_and(!(1 << bit), Ordering::AcqRel);
+                return Some(Vbid((index * 64 + bit) as u16));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_taken_once_and_in_turn() {
+        let news = News::new(1024);
+        for vbid in [3, 64, 700] {
+            news.note(Vbid(vbid));
+            news.note(Vbid(vbid));
+        }
+        assert_eq!(news.take(65), Some(Vbid(700)));
+        assert_eq!(news.take(701), Some(Vbid(3)));
+        assert_eq!(news.take(4), Some(Vbid(64)));
+        assert_eq!(news.take(0), None);
+    }
+
+    #[test]
+    fn a_bit_below_the_start_is_found_on_the_way_round() {
+        let news = News::new(64);
+        news.note(Vbid(2));
+        assert_eq!(news.take(5), Some(Vbid(2)));
+    }
+}

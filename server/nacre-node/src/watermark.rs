@@ -1,0 +1,56 @@
+//! Numbers that only grow, and waiting for them: how consumers tell the rest of the node how far they are.
+
+use nacre_types::{Seqno, Vbid};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+/// One seqno a vBucket, with waiters.
+#[derive(Debug)]
+pub struct Watermarks {
+    seqnos: Box<[AtomicU64]>,
+    moved: Notify,
+}
+
+impl Watermarks {
+    /// All at zero.
+    pub fn new(vbucket_count: usize) -> Watermarks {
+        Watermarks { seqnos: (0..vbucket_count).map(|_| AtomicU64::new(0)).collect(), moved: Notify::new() }
+    }
+
+    /// Where `vbid` stands.
+    pub fn get(&self, vbid: Vbid) -> Seqno {
+        Seqno(self.seqnos[vbid.index()].load(Ordering::Acquire))
+    }
+
+    /// Raises the watermark of `vbid`; a lower number is ignored. Waiters learn of it by [`Watermarks::publish`].
+    pub fn raise(&self, vbid: Vbid, seqno: Seqno) {
+        self.seqnos[vbid.index()].fetch_max(seqno.0, Ordering::AcqRel);
+    }
+
+    /// Lets waiters look again.
+    pub fn publish(&self) {
+        self.moved.notify_waiters();
+    }
+
+    /// Sets the watermark of `vbid` back, as after a rollback.
+    pub fn reset(&self, vbid: Vbid, seqno: Seqno) {
+        self.seqnos[vbid.index()].store(seqno.0, Ordering::Release);
+    }
+
+    /// Waits until `vbid` has reached `seqno`, or `ended` says that it never will.
+    pub async fn reached(&self, vbid: Vbid, seqno: Seqno, ended: impl Fn() -> bool) -> bool {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            // Registered before looking, so that a publish in between is not missed.
+            moved.as_mut().enable();
+            if self.get(vbid) >= seqno {
+                return true;
+            }
+            if ended() {
+                return false;
+            }
+            moved.await;
+        }
+    }
+}

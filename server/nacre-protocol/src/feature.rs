@@ -1,0 +1,99 @@
+//! What client and server agree on in HELLO.
+
+/// A capability that a client may ask for and the server may grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Feature {
+    /// Answers to mutations carry vBucket UUID and seqno.
+    MutationSeqno = 0x04,
+    /// Extended attributes in sub-document operations.
+    Xattr = 0x06,
+    /// Statuses beyond the classic ones, with JSON error bodies.
+    Xerror = 0x07,
+    /// The bucket is chosen with SELECT_BUCKET.
+    SelectBucket = 0x08,
+    /// Values may be compressed with snappy.
+    Snappy = 0x0a,
+    /// The JSON datatype bit.
+    Json = 0x0b,
+    /// The server may send requests.
+    Duplex = 0x0c,
+    /// The server pushes the cluster map.
+    ClustermapPush = 0x0d,
+    /// Answers may be reordered.
+    UnorderedExecution = 0x0e,
+    /// Answers carry the time spent in the server.
+    Tracing = 0x0f,
+    /// Requests may have framing extras.
+    AltRequest = 0x10,
+    /// Durable writes.
+    SyncReplication = 0x11,
+    /// Keys carry a collection id.
+    Collections = 0x12,
+    /// Writes may keep the document's expiry.
+    PreserveExpiry = 0x14,
+    /// Sub-document writes may create tombstones.
+    CreateAsDeleted = 0x17,
+    /// GET_CLUSTER_CONFIG may name the version the client has.
+    ConfigWithKnownVersion = 0x1d,
+    /// NOT_MY_VBUCKET omits a map the client already has.
+    DedupeNotMyVbucket = 0x1e,
+}
+
+impl Feature {
+    const ALL: [Feature; 17] = [
+        Feature::MutationSeqno,
+        Feature::Xattr,
+        Feature::Xerror,
+        Feature::SelectBucket,
+        Feature::Snappy,
+        Feature::Json,
+        Feature::Duplex,
+        Feature::ClustermapPush,
+        Feature::UnorderedExecution,
+        Feature::Tracing,
+        Feature::AltRequest,
+        Feature::SyncReplication,
+        Feature::Collections,
+        Feature::PreserveExpiry,
+        Feature::CreateAsDeleted,
+        Feature::ConfigWithKnownVersion,
+        Feature::DedupeNotMyVbucket,
+    ];
+
+    fn from_code(code: u16) -> Option<Feature> {
+        Feature::ALL.into_iter().find(|feature| *feature as u16 == code)
+    }
+}
+
+/// A set of features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    /// The set of `features`.
+    pub fn of(features: &[Feature]) -> Features {
+        Features(features.iter().fold(0, |bits, feature| bits | 1 << *feature as u16))
+    }
+
+    /// The part of a HELLO's value (a list of 16-bit codes) that is in `granted`, in the client's order.
+    pub fn negotiate(asked: &[u8], granted: Features) -> Vec<Feature> {
+        let mut agreed: Vec<Feature> = asked
+            .chunks_exact(2)
+            .filter_map(|code| Feature::from_code(u16::from_be_bytes([code[0], code[1]])))
+            .filter(|feature| granted.has(*feature))
+            .collect();
+        let mut seen = Features::default();
+        agreed.retain(|feature| {
+            let fresh = !seen.has(*feature);
+            seen.0 |= 1 << *feature as u16;
+            fresh
+        });
+        agreed
+    }
+
+    /// Whether `feature` is in the set.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & 1 << feature as u16 != 0
+    }
+}

@@ -1,0 +1,409 @@
+//! Requests, validated once: what a frame asks for, with every length checked.
+
+use crate::{Frame, Opcode, Status};
+use nacre_types::KEY_BYTES_MAX;
+
+/// One operation of a sub-document request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubdocSpec<'a> {
+    /// Opcode byte of the operation; multi-path requests also use those of Get, Set and Delete for the whole document.
+    pub opcode: u8,
+    /// Path flags: 0x01 create parents, 0x04 extended attribute, 0x10 expand macros.
+    pub flags: u8,
+    /// The path.
+    pub path: &'a [u8],
+    /// The value of a write.
+    pub value: &'a [u8],
+}
+
+/// What a client asks for. Borrows from the frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Read a document.
+    Get,
+    /// Read from a replica copy.
+    GetReplica,
+    /// Read the metadata, in format 1 or 2.
+    GetMeta {
+        /// Format of the answer.
+        version: u8,
+    },
+    /// Write a document; the opcode says under which condition.
+    Store {
+        /// Set, Add or Replace.
+        opcode: Opcode,
+        /// Opaque to the server.
+        flags: u32,
+        /// As the client sent it.
+        expiry: u32,
+        /// The new body.
+        value: &'a [u8],
+    },
+    /// Extend a document; the opcode says at which end.
+    Extend {
+        /// Append or Prepend.
+        opcode: Opcode,
+        /// The bytes to add.
+        value: &'a [u8],
+    },
+    /// Delete a document.
+    Delete,
+    /// Add to or subtract from a counter.
+    Counter {
+        /// Increment or Decrement.
+        opcode: Opcode,
+        /// By how much.
+        delta: u64,
+        /// What a missing counter becomes.
+        initial: u64,
+        /// Expiry of a new counter; all ones: do not create one.
+        expiry: u32,
+    },
+    /// Set the expiry.
+    Touch {
+        /// As the client sent it.
+        expiry: u32,
+        /// Also answer with the document.
+        fetch: bool,
+    },
+    /// Read and lock for some seconds; 0 is the default time.
+    GetLocked {
+        /// How long.
+        seconds: u32,
+    },
+    /// Unlock; the CAS of the frame is the lock's.
+    Unlock,
+    /// Read paths of a document.
+    Lookup {
+        /// 1..=16 operations.
+        specs: Vec<SubdocSpec<'a>>,
+        /// Document flags.
+        doc_flags: u8,
+        /// One operation in the short form, whose answer is short too.
+        single: bool,
+    },
+    /// Write paths of a document, all or none.
+    Mutate {
+        /// 1..=16 operations.
+        specs: Vec<SubdocSpec<'a>>,
+        /// New expiry, if one was given.
+        expiry: Option<u32>,
+        /// Document flags.
+        doc_flags: u8,
+        /// One operation in the short form, whose answer is short too.
+        single: bool,
+    },
+    /// Persisted and current seqno of the vBucket.
+    ObserveSeqno {
+        /// The branch of history that the client knows.
+        vb_uuid: u64,
+    },
+    /// Persistence of keys: a list of vBucket and key.
+    Observe {
+        /// The list, undecoded but checked to be whole.
+        list: &'a [u8],
+    },
+    /// Answer once the seqno is persisted.
+    SeqnoPersistence {
+        /// The seqno to wait for.
+        seqno: u64,
+    },
+    /// High seqnos of the vBuckets in a state.
+    GetAllVbSeqnos {
+        /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
+        state: Option<u32>,
+    },
+    /// The branches of the vBucket's history.
+    GetFailoverLog,
+    /// Agree on features: the list of codes.
+    Hello {
+        /// Feature codes, 16 bits each.
+        features: &'a [u8],
+    },
+    /// List the login mechanisms.
+    SaslListMechs,
+    /// Begin a login.
+    SaslAuth {
+        /// Name of the mechanism.
+        mechanism: &'a [u8],
+        /// The client's first message.
+        message: &'a [u8],
+    },
+    /// Go on with a login.
+    SaslStep {
+        /// The client's next message.
+        message: &'a [u8],
+    },
+    /// Choose a bucket.
+    SelectBucket {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// The error map, up to this version.
+    GetErrorMap {
+        /// The newest version that the client reads.
+        version: u16,
+    },
+    /// The cluster map, if newer than the one named.
+    GetClusterConfig {
+        /// Epoch and revision that the client has.
+        known: Option<(i64, i64)>,
+    },
+    /// The collections manifest.
+    GetCollectionsManifest,
+    /// The number of a collection, by `scope.collection`.
+    GetCollectionId {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// The number of a scope.
+    GetScopeId {
+        /// The scope, optionally followed by `.collection`.
+        path: &'a [u8],
+    },
+    /// Statistics of a group.
+    Stat {
+        /// The group; empty for the general one.
+        group: &'a [u8],
+    },
+    /// Do nothing.
+    Noop,
+    /// The server's version.
+    Version,
+    /// Close the connection.
+    Quit,
+}
+
+/// Big-endian fields in order; every read says whether the bytes were there.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        if self.0.len() < count {
+            return None;
+        }
+        let (head, rest) = self.0.split_at(count);
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4).map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
+    }
+}
+
+/// Operations that one sub-document request may carry.
+const SPECS_MAX: usize = 16;
+
+/// Reads the operations of a multi-path request: opcode, flags, path length, then for writes the value length.
+fn specs<'a>(value: &'a [u8], writes: bool) -> Result<Vec<SubdocSpec<'a>>, Status> {
+    let mut fields = Fields(value);
+    let mut specs = Vec::new();
+    while !fields.0.is_empty() {
+        if specs.len() == SPECS_MAX {
+            return Err(Status::InvalidCombo);
+        }
+        let spec = (|| {
+            let (opcode, flags) = (fields.u8()?, fields.u8()?);
+            let path_bytes = usize::from(fields.u16()?);
+            let value_bytes = if writes { fields.u32()? as usize } else { 0 };
+            Some(SubdocSpec {
+                opcode,
+                flags,
+                path: fields.take(path_bytes)?,
+                value: fields.take(value_bytes)?,
+            })
+        })();
+        specs.push(spec.ok_or(Status::InvalidArguments)?);
+    }
+    if specs.is_empty() { Err(Status::InvalidCombo) } else { Ok(specs) }
+}
+
+/// A single-path request: its extras are path length, path flags, then optionally expiry and document flags.
+fn single<'a>(frame: &Frame<'a>, writes: bool) -> Option<Request<'a>> {
+    let mut extras = Fields(frame.extras);
+    let path_bytes = usize::from(extras.u16()?);
+    let flags = extras.u8()?;
+    let (expiry, doc_flags) = match (frame.extras.len(), writes) {
+        (3, _) => (None, 0),
+        (4, _) => (None, extras.u8()?),
+        (7, true) => (Some(extras.u32()?), 0),
+        (8, true) => (Some(extras.u32()?), extras.u8()?),
+        _ => return None,
+    };
+    let mut body = Fields(frame.value);
+    let path = body.take(path_bytes)?;
+    let specs = vec![SubdocSpec { opcode: frame.opcode_byte, flags, path, value: body.0 }];
+    if writes {
+        return Some(Request::Mutate { specs, expiry, doc_flags, single: true });
+    }
+    body.0.is_empty().then_some(Request::Lookup { specs, doc_flags, single: true })
+}
+
+fn multi<'a>(frame: &Frame<'a>, writes: bool) -> Result<Request<'a>, Status> {
+    let mut extras = Fields(frame.extras);
+    let malformed = Status::InvalidArguments;
+    let (expiry, doc_flags) = match (frame.extras.len(), writes) {
+        (0, _) => (None, 0),
+        (1, _) => (None, extras.u8().ok_or(malformed)?),
+        (4, true) => (Some(extras.u32().ok_or(malformed)?), 0),
+        (5, true) => (Some(extras.u32().ok_or(malformed)?), extras.u8().ok_or(malformed)?),
+        _ => return Err(malformed),
+    };
+    let specs = specs(frame.value, writes)?;
+    Ok(if writes {
+        Request::Mutate { specs, expiry, doc_flags, single: false }
+    } else {
+        Request::Lookup { specs, doc_flags, single: false }
+    })
+}
+
+/// Whether `list` is a whole number of entries: vBucket, key length, key.
+fn is_observe_list(list: &[u8]) -> bool {
+    let mut fields = Fields(list);
+    while !fields.0.is_empty() {
+        let entry = (|| {
+            fields.u16()?;
+            let key_bytes = usize::from(fields.u16()?);
+            fields.take(key_bytes)
+        })();
+        if entry.is_none() {
+            return false;
+        }
+    }
+    !list.is_empty()
+}
+
+/// Validates the frame of a request; `collections` says whether keys carry a collection id.
+///
+/// # Errors
+/// The status to answer with: [`Status::UnknownCommand`] or what is wrong with the request.
+pub fn parse<'a>(frame: &Frame<'a>, collections: bool) -> Result<Request<'a>, Status> {
+    let Some(opcode) = frame.opcode() else { return Err(Status::UnknownCommand) };
+    if opcode.addresses_document() {
+        check_key(frame.key, collections)?;
+    }
+    match opcode {
+        Opcode::SubdocMultiLookup => return multi(frame, false),
+        Opcode::SubdocMultiMutation => return multi(frame, true),
+        _ => {}
+    }
+    parse_simple(frame, opcode.loud().0).ok_or(Status::InvalidArguments)
+}
+
+fn check_key(key: &[u8], collections: bool) -> Result<(), Status> {
+    let name = if collections {
+        nacre_types::leb128_decode(key).ok_or(Status::InvalidArguments)?.1
+    } else {
+        key
+    };
+    // In a named collection the limit counts the collection prefix: 246 bytes are left to the name.
+    let prefix = key.len() - name.len();
+    let limit = if prefix > 0 && key[0] != 0 { KEY_BYTES_MAX - 4 } else { KEY_BYTES_MAX };
+    if name.is_empty() || name.len() > limit {
+        return Err(Status::InvalidArguments);
+    }
+    Ok(())
+}
+
+/// All opcodes but the multi-path ones; `None` when extras, key or value do not fit the opcode.
+fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
+    let mut extras = Fields(frame.extras);
+    let bare = frame.extras.is_empty() && frame.value.is_empty();
+    let request = match opcode {
+        Opcode::Get | Opcode::GetK => bare.then_some(Request::Get)?,
+        Opcode::GetReplica => bare.then_some(Request::GetReplica)?,
+        Opcode::GetMeta => Request::GetMeta { version: extras.u8().unwrap_or(1) },
+        Opcode::Set | Opcode::Add | Opcode::Replace => Request::Store {
+            opcode,
+            flags: extras.u32()?,
+            expiry: extras.u32()?,
+            value: frame.value,
+        },
+        Opcode::Append | Opcode::Prepend => Request::Extend { opcode, value: frame.value },
+        Opcode::Delete => bare.then_some(Request::Delete)?,
+        Opcode::Increment | Opcode::Decrement => Request::Counter {
+            opcode,
+            delta: extras.u64()?,
+            initial: extras.u64()?,
+            expiry: extras.u32()?,
+        },
+        Opcode::Touch => Request::Touch { expiry: extras.u32()?, fetch: false },
+        Opcode::GetAndTouch => Request::Touch { expiry: extras.u32()?, fetch: true },
+        Opcode::GetLocked => {
+            Request::GetLocked { seconds: if frame.extras.is_empty() { 0 } else { extras.u32()? } }
+        }
+        Opcode::UnlockKey => bare.then_some(Request::Unlock)?,
+        Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount => {
+            return single(frame, false);
+        }
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocDelete
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter => return single(frame, true),
+        Opcode::ObserveSeqno => {
+            return (frame.extras.is_empty() && frame.value.len() == 8)
+                .then(|| Fields(frame.value).u64())
+                .flatten()
+                .map(|vb_uuid| Request::ObserveSeqno { vb_uuid });
+        }
+        Opcode::Observe => {
+            return is_observe_list(frame.value).then_some(Request::Observe { list: frame.value });
+        }
+        Opcode::SeqnoPersistence => Request::SeqnoPersistence { seqno: extras.u64()? },
+        Opcode::GetAllVbSeqnos => Request::GetAllVbSeqnos {
+            state: if frame.extras.is_empty() { None } else { Some(extras.u32()?) },
+        },
+        Opcode::GetFailoverLog => Request::GetFailoverLog,
+        Opcode::Hello => {
+            Request::Hello { features: (frame.value.len() % 2 == 0).then_some(frame.value)? }
+        }
+        Opcode::SaslListMechs => Request::SaslListMechs,
+        Opcode::SaslAuth => Request::SaslAuth { mechanism: frame.key, message: frame.value },
+        Opcode::SaslStep => Request::SaslStep { message: frame.value },
+        Opcode::SelectBucket => Request::SelectBucket { name: frame.key },
+        Opcode::GetErrorMap => Request::GetErrorMap { version: Fields(frame.value).u16()? },
+        Opcode::GetClusterConfig => Request::GetClusterConfig {
+            known: match frame.extras.len() {
+                0 => None,
+                _ => Some((extras.u64()? as i64, extras.u64()? as i64)),
+            },
+        },
+        Opcode::GetCollectionsManifest => Request::GetCollectionsManifest,
+        // Older clients put the path into the key.
+        Opcode::GetCollectionId => Request::GetCollectionId { path: path_of(frame) },
+        Opcode::GetScopeId => Request::GetScopeId { path: path_of(frame) },
+        Opcode::Stat => Request::Stat { group: frame.key },
+        Opcode::Noop => Request::Noop,
+        Opcode::Version => Request::Version,
+        Opcode::Quit => Request::Quit,
+        quiet_or_multi => unreachable!("{quiet_or_multi:?} was resolved before"),
+    };
+    extras_consumed(frame, &extras, opcode).then_some(request)
+}
+
+fn path_of<'a>(frame: &Frame<'a>) -> &'a [u8] {
+    if frame.value.is_empty() { frame.key } else { frame.value }
+}
+
+/// Document operations refuse extras they do not expect, so that no part of a request is silently ignored.
+fn extras_consumed(frame: &Frame<'_>, rest: &Fields<'_>, opcode: Opcode) -> bool {
+    !opcode.addresses_document() || rest.0.is_empty() || frame.extras.is_empty()
+}

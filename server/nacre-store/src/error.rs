@@ -1,0 +1,58 @@
+//! What can go wrong with stored data, by who must act.
+
+use nacre_types::Vbid;
+use std::path::PathBuf;
+
+/// Why a store operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The disk refused: the operator frees space or replaces it. What was not acknowledged may be lost.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        what: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// Stored data is damaged or missing: the operator restores a backup or re-creates the copy.
+    #[error("data directory {path} is damaged: {what}")]
+    Damaged {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong, naming vBucket and document where known.
+        what: String,
+    },
+    /// The directory was written by another version of the format: the operator uses that version, or upgrades.
+    #[error("data directory {path} has format {found}, this version reads {expected}")]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// What it says it is.
+        found: u32,
+        /// What this version reads.
+        expected: u32,
+    },
+    /// The directory is open in another process: stop that one first.
+    #[error("data directory {path} is in use by another process")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A vBucket whose stored documents contradict its record.
+    #[error("{vbid} is damaged: {what}")]
+    Inconsistent {
+        /// Which vBucket.
+        vbid: Vbid,
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Names what was being done when the operating system refused.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+}

@@ -1,0 +1,478 @@
+//! The store on sled 0.34: one tree for all vBuckets of a bucket, one atomic batch a commit.
+//!
+//! ```text
+//! 00 "format"           → 1
+//! 00 "commits"          → number of the last commit, u64
+//! 01 vb:u16 key         → the newest version of the key
+//! 02 vb:u16 seqno:u64   → key: the history in order
+//! 03 vb:u16             → the vBucket's record
+//! ```
+//!
+//! Three things that sled leaves to its user:
+//! - `flush` writes but does not sync on Linux, so the database file (and the files of large values) are synced here;
+//! - a batch is atomic, but a large one costs several times its size in memory: small commits share a batch, up to
+//!   [`COMMIT_DOCUMENTS_MAX`] documents;
+//! - a log whose end is damaged opens as if it had been shorter: the note `acknowledged` beside the database says
+//!   how many commits were synced, and a database with fewer is refused.
+
+use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
+use crate::store::COMMIT_DOCUMENTS_MAX;
+use crate::{Commit, Error, Scan, Store};
+use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
+const BLOB_BYTES_MIN: usize = 32 * 1024;
+/// The version of the layout above.
+const FORMAT: u32 = 1;
+/// Rows that a scan reads at a time.
+const SCAN_ROWS: usize = 256;
+
+const META: u8 = 0;
+const BY_KEY: u8 = 1;
+const BY_SEQNO: u8 = 2;
+const RECORD: u8 = 3;
+
+fn row(kind: u8, vbid: Vbid, rest: &[u8]) -> Vec<u8> {
+    let [high, low] = vbid.0.to_be_bytes();
+    [&[kind, high, low], rest].concat()
+}
+
+fn meta_row(name: &str) -> Vec<u8> {
+    [&[META], name.as_bytes()].concat()
+}
+
+/// What scans under way must still see: versions that were overwritten since they began.
+#[derive(Default)]
+struct Retained(Mutex<BTreeMap<u64, Arc<Document>>>);
+
+struct Pin {
+    end: Seqno,
+    retained: Weak<Retained>,
+}
+
+#[derive(Default)]
+struct Writer {
+    commits: u64,
+    counts: HashMap<Vbid, u64>,
+    pins: HashMap<Vbid, Vec<Pin>>,
+}
+
+/// Keeps the vBuckets of one bucket in a sled database.
+pub struct SledStore {
+    path: PathBuf,
+    database: sled::Db,
+    acknowledged: File,
+    /// One writer at a time; scans take it only to begin.
+    writer: Mutex<Writer>,
+}
+
+impl SledStore {
+    /// Opens the database in `path`, which is created when `create` is set and must exist otherwise.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the directory, by name.
+    pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<SledStore, Error> {
+        let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
+        let note = path.join("acknowledged");
+        if !create && !note.exists() {
+            return Err(damaged("it is missing or empty, but its bucket was created before"));
+        }
+        std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
+        let database = open_database(&path.join("sled"), cache_bytes)?;
+        let acknowledged = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&note)
+            .map_err(Error::io(format!("open {}", note.display())))?;
+        let store =
+            SledStore { path: path.to_owned(), database, acknowledged, writer: Mutex::default() };
+        store.check()?;
+        Ok(store)
+    }
+
+    /// Compares what is there with what was acknowledged, and reads the counts that commits go on from.
+    fn check(&self) -> Result<(), Error> {
+        let damaged = |what: String| Err(Error::Damaged { path: self.path.clone(), what });
+        let acknowledged = self.read_note()?;
+        let Some(format) = self.number(&meta_row("format"))? else {
+            if acknowledged > 0 || !self.database.is_empty() {
+                return damaged(format!("{acknowledged} commits were acknowledged, none is there"));
+            }
+            self.database
+                .insert(meta_row("format"), &u64::from(FORMAT).to_be_bytes())
+                .map_err(|error| self.failed("write the format", error))?;
+            self.sync(false)?;
+            return self.write_note(0);
+        };
+        if format != u64::from(FORMAT) {
+            let found = u32::try_from(format).unwrap_or(u32::MAX);
+            return Err(Error::Format { path: self.path.clone(), found, expected: FORMAT });
+        }
+        let commits = self.number(&meta_row("commits"))?.unwrap_or(0);
+        if commits < acknowledged {
+            return damaged(format!(
+                "{acknowledged} commits were acknowledged, but the database ends after {commits}"
+            ));
+        }
+        let counts = self
+            .records()?
+            .into_iter()
+            .map(|(vbid, record)| (vbid, record.document_count))
+            .collect();
+        *self.writer.lock() = Writer { commits, counts, pins: HashMap::new() };
+        Ok(())
+    }
+
+    fn number(&self, row: &[u8]) -> Result<Option<u64>, Error> {
+        let value = self.database.get(row).map_err(|error| self.failed("read", error))?;
+        let Some(value) = value else { return Ok(None) };
+        let bytes = <[u8; 8]>::try_from(&value[..]).map_err(|_| Error::Damaged {
+            path: self.path.clone(),
+            what: format!("row {:?} is not a number", String::from_utf8_lossy(&row[1..])),
+        })?;
+        Ok(Some(u64::from_be_bytes(bytes)))
+    }
+
+    /// The note holds the number of acknowledged commits and its checksum; an empty one says none.
+    fn read_note(&self) -> Result<u64, Error> {
+        let mut bytes = [0; 12];
+        let path = self.path.join("acknowledged");
+        let length = self
+            .acknowledged
+            .read_at(&mut bytes, 0)
+            .map_err(Error::io(format!("read {}", path.display())))?;
+        let (number, crc) = bytes.split_at(8);
+        match length {
+            0 => Ok(0),
+            12 if crc32fast::hash(number).to_be_bytes() == crc => {
+                Ok(u64::from_be_bytes(number.try_into().expect("eight bytes")))
+            }
+            _ => Err(Error::Damaged { path, what: "its checksum is wrong".into() }),
+        }
+    }
+
+    /// Written after the commit is synced, and not synced itself: it may lag, and then claims less than is there.
+    fn write_note(&self, commits: u64) -> Result<(), Error> {
+        let number = commits.to_be_bytes();
+        let bytes = [&number[..], &crc32fast::hash(&number).to_be_bytes()].concat();
+        self.acknowledged.write_all_at(&bytes, 0).map_err(Error::io("note the commit"))
+    }
+
+    /// Writes some commits, no two of the same vBucket, as one atomic batch.
+    fn write(&self, writer: &mut Writer, commits: &[Commit]) -> Result<(), Error> {
+        let mut batch = sled::Batch::default();
+        let mut counts = Vec::with_capacity(commits.len());
+        for commit in commits {
+            counts.push((commit.vbid, self.stage(writer, &mut batch, commit)?));
+        }
+        batch.insert(meta_row("commits"), &(writer.commits + 1).to_be_bytes());
+        self.database.apply_batch(batch).map_err(|error| self.failed("write", error))?;
+        writer.commits += 1;
+        writer.counts.extend(counts);
+        Ok(())
+    }
+
+    /// Adds the rows of one commit to `batch`; gives the number of documents that the vBucket has afterwards.
+    fn stage(
+        &self,
+        writer: &mut Writer,
+        batch: &mut sled::Batch,
+        commit: &Commit,
+    ) -> Result<u64, Error> {
+        let vbid = commit.vbid;
+        let mut document_count = writer.counts.get(&vbid).copied().unwrap_or(0);
+        for document in &commit.documents {
+            let key_row = row(BY_KEY, vbid, document.key());
+            let old = self.database.get(&key_row).map_err(|error| self.failed("read", error))?;
+            match old.as_deref().and_then(|stored| Some((seqno_of(stored)?, stored))) {
+                Some((seqno, stored)) => {
+                    self.retain(writer, vbid, seqno, document.key(), &key_row, stored);
+                    batch.remove(row(BY_SEQNO, vbid, &seqno.0.to_be_bytes()));
+                }
+                None => document_count += 1,
+            }
+            batch.insert(row(BY_SEQNO, vbid, &document.meta.seqno.0.to_be_bytes()), document.key());
+            let stored = encode_document(&key_row, document);
+            batch.insert(key_row, stored);
+        }
+        let record_row = row(RECORD, vbid, &[]);
+        let record = VbRecord { document_count, ..commit.record.clone() };
+        batch.insert(&record_row[..], encode_record(&record_row, &record));
+        Ok(document_count)
+    }
+
+    /// Keeps a version that is about to be overwritten for the scans that still need it.
+    fn retain(
+        &self,
+        writer: &mut Writer,
+        vbid: Vbid,
+        seqno: Seqno,
+        key: &[u8],
+        row: &[u8],
+        stored: &[u8],
+    ) {
+        let Some(pins) = writer.pins.get_mut(&vbid) else { return };
+        pins.retain(|pin| pin.retained.strong_count() > 0);
+        let readers =
+            pins.iter().filter(|pin| pin.end >= seqno).filter_map(|pin| pin.retained.upgrade());
+        for reader in readers {
+            if let Some(document) = decode_document(row, key, stored) {
+                reader.0.lock().insert(seqno.0, Arc::new(document));
+            }
+        }
+        if pins.is_empty() {
+            writer.pins.remove(&vbid);
+        }
+    }
+
+    fn sync(&self, blobs: bool) -> Result<(), Error> {
+        self.database.flush().map_err(|error| self.failed("flush", error))?;
+        sync_file(&self.path.join("sled").join("db"))?;
+        if blobs {
+            sync_directory(&self.path.join("sled").join("blobs"))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, error: sled::Error) -> Error {
+        from_sled(&self.path, what, error)
+    }
+}
+
+impl Store for SledStore {
+    fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
+        let mut writer = self.writer.lock();
+        let mut rest = commits;
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(batch_length(rest));
+            self.write(&mut writer, group)?;
+            rest = after;
+        }
+        let blobs = commits
+            .iter()
+            .flat_map(|commit| &commit.documents)
+            .any(|document| document.value().len() >= BLOB_BYTES_MIN);
+        self.sync(blobs)?;
+        self.write_note(writer.commits)
+    }
+
+    fn records(&self) -> Result<Vec<(Vbid, VbRecord)>, Error> {
+        self.database
+            .scan_prefix([RECORD])
+            .map(|entry| {
+                let (row, value) = entry.map_err(|error| self.failed("read the records", error))?;
+                let damaged = |what: String| Error::Damaged { path: self.path.clone(), what };
+                let vbid =
+                    row.get(1..3).map(|bytes| Vbid(u16::from_be_bytes([bytes[0], bytes[1]])));
+                let vbid = vbid.ok_or_else(|| damaged("a record has no vBucket".into()))?;
+                let record = decode_record(&row, &value);
+                Ok((
+                    vbid,
+                    record.ok_or_else(|| {
+                        damaged(format!("the record of {vbid} does not match its checksum"))
+                    })?,
+                ))
+            })
+            .collect()
+    }
+
+    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+        let mut writer = self.writer.lock();
+        let record_row = row(RECORD, vbid, &[]);
+        let record =
+            self.database.get(&record_row).map_err(|error| self.failed("read a record", error))?;
+        let end = match record {
+            None => after,
+            Some(value) => {
+                let record = decode_record(&record_row, &value);
+                let wrong = || Error::Inconsistent {
+                    vbid,
+                    what: "its record does not match its checksum".into(),
+                };
+                record.ok_or_else(wrong)?.high_seqno
+            }
+        };
+        let retained = Arc::new(Retained::default());
+        writer.pins.entry(vbid).or_default().push(Pin { end, retained: Arc::downgrade(&retained) });
+        let rows = Rows {
+            database: self.database.clone(),
+            path: self.path.clone(),
+            vbid,
+            next: after.next(),
+            end,
+            retained,
+            ready: Vec::new().into_iter(),
+        };
+        Ok(Scan { end, documents: Box::new(rows) })
+    }
+
+    fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
+        let row = row(BY_KEY, vbid, key);
+        let Some(stored) = self.database.get(&row).map_err(|error| self.failed("read", error))?
+        else {
+            return Ok(None);
+        };
+        let damaged = || Error::Inconsistent {
+            vbid,
+            what: format!("the document {} is damaged", shown(key)),
+        };
+        decode_document(&row, key, &stored).map(Some).ok_or_else(damaged)
+    }
+}
+
+/// How many of `commits` go into the next batch: at least one, no vBucket twice, and not too many documents.
+fn batch_length(commits: &[Commit]) -> usize {
+    let mut vbuckets = BTreeSet::new();
+    let mut documents = 0;
+    let fits = |commit: &&Commit| {
+        documents += commit.documents.len();
+        vbuckets.insert(commit.vbid) && (documents <= COMMIT_DOCUMENTS_MAX || vbuckets.len() == 1)
+    };
+    commits.iter().take_while(fits).count()
+}
+
+/// A scan under way: reads some rows at a time, and takes from `retained` what was overwritten meanwhile.
+struct Rows {
+    database: sled::Db,
+    path: PathBuf,
+    vbid: Vbid,
+    next: Seqno,
+    end: Seqno,
+    retained: Arc<Retained>,
+    ready: std::vec::IntoIter<Arc<Document>>,
+}
+
+impl Rows {
+    /// Reads the next rows. The order matters: a version leaves the tree only after it was retained, so that looking
+    /// into the tree first and at what was retained second misses nothing.
+    fn fill(&mut self) -> Result<(), Error> {
+        let first = row(BY_SEQNO, self.vbid, &self.next.0.to_be_bytes());
+        let last = row(BY_SEQNO, self.vbid, &self.end.0.to_be_bytes());
+        let mut found: BTreeMap<u64, Arc<Document>> = BTreeMap::new();
+        let mut reached = self.end;
+        for (index, entry) in self.database.range(first..=last).enumerate() {
+            let (seqno_row, key) = entry.map_err(|error| from_sled(&self.path, "scan", error))?;
+            let seqno = u64::from_be_bytes(
+                seqno_row[3..11].try_into().expect("rows of history end in a seqno"),
+            );
+            if index == SCAN_ROWS {
+                reached = Seqno(seqno - 1);
+                break;
+            }
+            let key_row = row(BY_KEY, self.vbid, &key);
+            let stored = self
+                .database
+                .get(&key_row)
+                .map_err(|error| from_sled(&self.path, "scan", error))?;
+            let Some(stored) = stored else {
+                return Err(self.damaged(format!("the document {} is missing", shown(&key))));
+            };
+            if seqno_of(&stored) == Some(Seqno(seqno)) {
+                let document = decode_document(&key_row, &key, &stored);
+                let document = document.ok_or_else(|| {
+                    self.damaged(format!("the document {} is damaged", shown(&key)))
+                })?;
+                found.insert(seqno, Arc::new(document));
+            }
+        }
+        let retained = self.retained.0.lock();
+        found.extend(
+            retained
+                .range(self.next.0..=reached.0)
+                .map(|(seqno, document)| (*seqno, Arc::clone(document))),
+        );
+        self.next = reached.next();
+        self.ready = found.into_values().collect::<Vec<_>>().into_iter();
+        Ok(())
+    }
+
+    fn damaged(&self, what: String) -> Error {
+        Error::Inconsistent { vbid: self.vbid, what }
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Arc<Document>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(document) = self.ready.next() {
+                return Some(Ok(document));
+            }
+            if self.next > self.end {
+                return None;
+            }
+            if let Err(error) = self.fill() {
+                self.next = self.end.next();
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+fn shown(key: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(key.get(1..).unwrap_or(key)))
+}
+
+fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
+    match error {
+        sled::Error::Io(source) => Error::Io { what: format!("{what} {}", path.display()), source },
+        other => Error::Damaged { path: path.to_owned(), what: format!("{what}: {other}") },
+    }
+}
+
+/// Opens sled without trusting it: a damaged file may make it panic, and a snapshot half written keeps it from opening.
+pub(crate) fn open_database(path: &Path, cache_bytes: u64) -> Result<sled::Db, Error> {
+    if let Ok(entries) = std::fs::read_dir(path) {
+        let unfinished = entries.flatten().map(|entry| entry.path()).filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".generating"))
+        });
+        for file in unfinished {
+            let aside = file.with_extension("unfinished");
+            std::fs::rename(&file, aside)
+                .map_err(Error::io(format!("move {} aside", file.display())))?;
+        }
+    }
+    let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| config.open()));
+    match opened {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(sled::Error::Io(source))) if source.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(Error::InUse { path: path.to_owned() })
+        }
+        Ok(Err(sled::Error::Io(source)))
+            if source.to_string().contains("could not acquire lock") =>
+        {
+            Err(Error::InUse { path: path.to_owned() })
+        }
+        Ok(Err(error)) => Err(from_sled(path, "open", error)),
+        Err(_) => Err(Error::Damaged {
+            path: path.to_owned(),
+            what: "the database cannot be opened".into(),
+        }),
+    }
+}
+
+pub(crate) fn sync_file(path: &Path) -> Result<(), Error> {
+    File::open(path)
+        .and_then(|file| file.sync_data())
+        .map_err(Error::io(format!("sync {}", path.display())))
+}
+
+/// Syncs the files of a directory and the directory itself; one that does not exist has nothing to sync.
+fn sync_directory(path: &Path) -> Result<(), Error> {
+    let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
+    for entry in entries.flatten() {
+        sync_file(&entry.path())?;
+    }
+    sync_file(path)
+}

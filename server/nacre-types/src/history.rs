@@ -1,0 +1,125 @@
+//! The identity of a vBucket's history, and the part of a vBucket that is stored beside its documents.
+
+use crate::{Cas, Seqno, VbUuid};
+
+/// The role of a vBucket copy on its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VbState {
+    /// Serves clients and assigns seqnos.
+    Active,
+    /// Follows an active elsewhere.
+    Replica,
+    /// Being handed over: operations wait.
+    Pending,
+    /// Serves nobody.
+    #[default]
+    Dead,
+}
+
+/// The branches of a vBucket's history: which seqnos were assigned under which UUID.
+///
+/// Newest first; each entry is a UUID and the seqno at which its branch began. A consumer that stopped at seqno 90
+/// under UUID `a` shares everything up to 80 with the log `[(b, 80), (a, 0)]`, and must roll back to there.
+///
+/// Invariants: never empty; UUIDs are not 0; seqnos do not increase from newest to oldest; at most
+/// [`FailoverLog::ENTRIES_MAX`] entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverLog {
+    entries: Vec<(VbUuid, Seqno)>,
+}
+
+impl FailoverLog {
+    /// How many branches are remembered; the oldest is forgotten first.
+    pub const ENTRIES_MAX: usize = 25;
+
+    /// The log of a vBucket that has no history yet.
+    pub fn new(vb_uuid: VbUuid) -> FailoverLog {
+        FailoverLog { entries: vec![(vb_uuid, Seqno::ZERO)] }
+    }
+
+    /// A log from stored entries, newest first; `None` when they break an invariant.
+    pub fn from_entries(entries: Vec<(VbUuid, Seqno)>) -> Option<FailoverLog> {
+        let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
+        let named = entries.iter().all(|(vb_uuid, _)| vb_uuid.0 != 0);
+        (ordered && named && !entries.is_empty() && entries.len() <= Self::ENTRIES_MAX)
+            .then_some(FailoverLog { entries })
+    }
+
+    /// Begins a new branch at `seqno`; branches that began above it are no longer part of the history.
+    pub fn begin(&mut self, vb_uuid: VbUuid, seqno: Seqno) {
+        self.entries.retain(|(_, began)| *began <= seqno);
+        self.entries.insert(0, (vb_uuid, seqno));
+        self.entries.truncate(Self::ENTRIES_MAX);
+    }
+
+    /// The entries, newest first.
+    pub fn entries(&self) -> &[(VbUuid, Seqno)] {
+        &self.entries
+    }
+
+    /// The branch that new seqnos are assigned under.
+    pub fn current(&self) -> VbUuid {
+        self.entries[0].0
+    }
+
+    /// The last seqno of `vb_uuid`'s branch, given that the history now ends at `high_seqno`; `None` for a stranger.
+    pub fn branch_end(&self, vb_uuid: VbUuid, high_seqno: Seqno) -> Option<Seqno> {
+        let index = self.entries.iter().position(|(known, _)| *known == vb_uuid)?;
+        Some(if index == 0 { high_seqno } else { self.entries[index - 1].1 })
+    }
+}
+
+/// What is stored of a vBucket in the same atomic batch as the documents it describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbRecord {
+    /// The role of this copy.
+    pub state: VbState,
+    /// The branches of its history.
+    pub failover_log: FailoverLog,
+    /// The last seqno that is stored.
+    pub high_seqno: Seqno,
+    /// The greatest CAS ever assigned or seen.
+    pub max_cas: Cas,
+    /// Stored documents, tombstones included; lets recovery notice a missing one.
+    pub document_count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(entries: &[(u64, u64)]) -> Option<FailoverLog> {
+        FailoverLog::from_entries(entries.iter().map(|&(u, s)| (VbUuid(u), Seqno(s))).collect())
+    }
+
+    #[test]
+    fn a_branch_ends_where_the_next_began() {
+        let mut log = FailoverLog::new(VbUuid(1));
+        log.begin(VbUuid(2), Seqno(80));
+        assert_eq!(log.branch_end(VbUuid(2), Seqno(95)), Some(Seqno(95)));
+        assert_eq!(log.branch_end(VbUuid(1), Seqno(95)), Some(Seqno(80)));
+        assert_eq!(log.branch_end(VbUuid(9), Seqno(95)), None);
+    }
+
+    #[test]
+    fn beginning_below_an_entry_forgets_it() {
+        let mut log = log(&[(3, 90), (2, 50), (1, 0)]).unwrap();
+        log.begin(VbUuid(4), Seqno(60));
+        assert_eq!(log, self::log(&[(4, 60), (2, 50), (1, 0)]).unwrap());
+    }
+
+    #[test]
+    fn only_the_newest_branches_are_kept() {
+        let mut log = FailoverLog::new(VbUuid(1));
+        (2..60).for_each(|n| log.begin(VbUuid(n), Seqno(n)));
+        assert_eq!(log.entries().len(), FailoverLog::ENTRIES_MAX);
+        assert_eq!(log.current(), VbUuid(59));
+    }
+
+    #[test]
+    fn stored_entries_that_break_an_invariant_are_refused() {
+        assert_eq!(log(&[]), None);
+        assert_eq!(log(&[(0, 5)]), None);
+        assert_eq!(log(&[(1, 5), (2, 9)]), None);
+    }
+}

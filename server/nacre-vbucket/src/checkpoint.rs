@@ -1,0 +1,196 @@
+//! The part of a vBucket's history that is in memory: ordered, read by cursors, deduplicated as it is read.
+//!
+//! Entries are contiguous in seqno, so that a cursor is a number and finding its place is a subtraction. A key that
+//! was overwritten leaves its older version in place; [`Checkpoint::read`] gives only the newest version within
+//! the range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
+//!
+//! Worked example: `a@1 b@2 a@3` with a limit of 10 reads as `b@2 a@3`, snapshot 1..=3; with a limit of 2 it reads as
+//! `a@1 b@2`, snapshot 1..=2, and next as `a@3`.
+
+use nacre_types::{Document, Seqno};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Names a registered cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorId(u64);
+
+/// A snapshot read from memory.
+#[derive(Clone, Debug, Default)]
+pub struct Drained {
+    /// The newest version of each key changed in the snapshot, ascending by seqno.
+    pub documents: Vec<Arc<Document>>,
+    /// First seqno of the snapshot.
+    pub snapshot_start: Seqno,
+    /// Last seqno of the snapshot: where the reader stands afterwards.
+    pub snapshot_end: Seqno,
+}
+
+/// Ordered history in memory.
+#[derive(Debug, Default)]
+pub struct Checkpoint {
+    /// Versions with seqnos `trimmed_to + 1 ..`, without a gap.
+    entries: VecDeque<Arc<Document>>,
+    trimmed_to: Seqno,
+    bytes: usize,
+    cursors: Vec<(CursorId, Seqno)>,
+    cursors_made: u64,
+}
+
+impl Checkpoint {
+    /// An empty checkpoint of a history that ends at `high_seqno`.
+    pub fn starting_at(high_seqno: Seqno) -> Checkpoint {
+        Checkpoint { trimmed_to: high_seqno, ..Checkpoint::default() }
+    }
+
+    /// Adds the next version.
+    pub(crate) fn push(&mut self, document: Arc<Document>) {
+        debug_assert_eq!(document.meta.seqno, self.high_seqno().next());
+        self.bytes += document.memory_bytes();
+        self.entries.push_back(document);
+    }
+
+    /// The last seqno of the history.
+    pub fn high_seqno(&self) -> Seqno {
+        Seqno(self.trimmed_to.0 + self.entries.len() as u64)
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The versions after `after`, at most `limit` seqnos; `None` when that part is no longer in memory.
+    ///
+    /// With nothing to read, the snapshot is empty and ends at `after`.
+    pub fn read(&self, after: Seqno, limit: usize) -> Option<Drained> {
+        let start = usize::try_from(after.0.checked_sub(self.trimmed_to.0)?).ok()?;
+        if start > self.entries.len() {
+            return None;
+        }
+        let end = self.entries.len().min(start.saturating_add(limit));
+        let mut seen =
+            HashSet::with_capacity_and_hasher(end - start, foldhash::fast::FixedState::default());
+        let mut documents: Vec<Arc<Document>> = self
+            .entries
+            .range(start..end)
+            .rev()
+            .filter(|entry| seen.insert(entry.key()))
+            .cloned()
+            .collect();
+        documents.reverse();
+        Some(Drained {
+            documents,
+            snapshot_start: after.next(),
+            snapshot_end: Seqno(self.trimmed_to.0 + end as u64),
+        })
+    }
+
+    /// Registers a reader that has read up to `after`; what follows stays in memory as long as its limit allows.
+    pub fn register(&mut self, after: Seqno) -> CursorId {
+        self.cursors_made += 1;
+        let id = CursorId(self.cursors_made);
+        self.cursors.push((id, after));
+        id
+    }
+
+    /// Moves a cursor forward.
+    pub fn advance(&mut self, id: CursorId, to: Seqno) {
+        if let Some((_, position)) = self.cursors.iter_mut().find(|(known, _)| *known == id) {
+            *position = to.max(*position);
+        }
+    }
+
+    /// Forgets a cursor.
+    pub fn unregister(&mut self, id: CursorId) {
+        self.cursors.retain(|(known, _)| *known != id);
+    }
+
+    /// Drops what every cursor has read and the store holds (`persisted`).
+    ///
+    /// Over `bytes_max`, slow cursors no longer hold history back: they continue from the store.
+    pub fn trim(&mut self, persisted: Seqno, bytes_max: usize) {
+        let slowest = self.cursors.iter().map(|(_, position)| *position).min().unwrap_or(persisted);
+        self.drop_to(slowest.min(persisted), usize::MAX);
+        if self.bytes > bytes_max {
+            self.drop_to(persisted, self.bytes - bytes_max);
+        }
+    }
+
+    /// Drops entries up to `seqno`, or until `bytes` are freed.
+    fn drop_to(&mut self, seqno: Seqno, bytes: usize) {
+        let mut freed = 0;
+        while freed < bytes && self.trimmed_to < seqno {
+            let Some(entry) = self.entries.pop_front() else { break };
+            freed += entry.memory_bytes();
+            self.trimmed_to = self.trimmed_to.next();
+        }
+        self.bytes -= freed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Meta;
+
+    fn checkpoint(keys: &[&str]) -> Checkpoint {
+        let mut checkpoint = Checkpoint::default();
+        for (index, key) in keys.iter().enumerate() {
+            let meta = Meta { seqno: Seqno(index as u64 + 1), ..Meta::default() };
+            checkpoint.push(Arc::new(Document::new(meta, format!("\0{key}").as_bytes(), b"v")));
+        }
+        checkpoint
+    }
+
+    fn shown(drained: Option<Drained>) -> String {
+        let Some(drained) = drained else { return "gone".into() };
+        let names: Vec<String> = drained
+            .documents
+            .iter()
+            .map(|d| format!("{}@{}", String::from_utf8_lossy(d.name()), d.meta.seqno))
+            .collect();
+        format!("{}..={} {}", drained.snapshot_start, drained.snapshot_end, names.join(" "))
+    }
+
+    #[test]
+    fn a_snapshot_has_each_key_once_in_its_newest_version() {
+        let checkpoint = checkpoint(&["a", "b", "a"]);
+        assert_eq!(shown(checkpoint.read(Seqno(0), 10)), "1..=3 b@2 a@3");
+        assert_eq!(shown(checkpoint.read(Seqno(0), 2)), "1..=2 a@1 b@2");
+        assert_eq!(shown(checkpoint.read(Seqno(2), 2)), "3..=3 a@3");
+        assert_eq!(shown(checkpoint.read(Seqno(3), 2)), "4..=3 ");
+    }
+
+    #[test]
+    fn history_stays_until_the_store_and_every_cursor_have_it() {
+        let mut checkpoint = checkpoint(&["a", "b", "c", "d"]);
+        let slow = checkpoint.register(Seqno(1));
+        checkpoint.trim(Seqno(3), usize::MAX);
+        assert_eq!(shown(checkpoint.read(Seqno(1), 9)), "2..=4 b@2 c@3 d@4");
+        assert_eq!(shown(checkpoint.read(Seqno(0), 9)), "gone");
+        checkpoint.advance(slow, Seqno(4));
+        checkpoint.trim(Seqno(3), usize::MAX);
+        assert_eq!(shown(checkpoint.read(Seqno(2), 9)), "gone");
+        assert_eq!(shown(checkpoint.read(Seqno(3), 9)), "4..=4 d@4");
+    }
+
+    #[test]
+    fn a_slow_cursor_is_dropped_to_the_store_when_memory_is_short() {
+        let mut checkpoint = checkpoint(&["a", "b", "c", "d"]);
+        checkpoint.register(Seqno(0));
+        checkpoint.trim(Seqno(3), 1);
+        assert_eq!(shown(checkpoint.read(Seqno(0), 9)), "gone");
+        assert_eq!(
+            shown(checkpoint.read(Seqno(3), 9)),
+            "4..=4 d@4",
+            "what is not stored is never dropped"
+        );
+        assert_eq!(checkpoint.memory_bytes(), checkpoint.entries[0].memory_bytes());
+    }
+
+    #[test]
+    fn a_cursor_ahead_of_history_finds_nothing() {
+        assert_eq!(shown(checkpoint(&["a"]).read(Seqno(2), 9)), "gone");
+    }
+}

@@ -1,0 +1,198 @@
+//! What a vBucket can be asked, and what it answers.
+
+use nacre_types::{Cas, Document, Seqno, VbUuid};
+use nacre_value::multi;
+use std::sync::Arc;
+
+/// When a write may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Whatever is there.
+    Always,
+    /// The document must not exist.
+    Absent,
+    /// The document must exist.
+    Present,
+}
+
+/// At which end a document is extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extend {
+    /// Behind its body.
+    Append,
+    /// Before its body.
+    Prepend,
+}
+
+/// One operation on one key. Keys carry their collection prefix; expiries are absolute Unix seconds, 0 for never.
+#[derive(Clone, Debug)]
+pub enum Command<'a> {
+    /// Read.
+    Get,
+    /// Read the metadata; tombstones have some too.
+    GetMeta,
+    /// Write a whole document.
+    Store {
+        /// When to write.
+        condition: Condition,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+        /// Opaque to the server.
+        flags: u32,
+        /// New expiry; `None` keeps the old one.
+        expiry: Option<u32>,
+        /// The new body; extended attributes of the document are kept.
+        body: &'a [u8],
+    },
+    /// Put bytes at one end of a document.
+    Extend {
+        /// Which end.
+        end: Extend,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+        /// The bytes to add.
+        bytes: &'a [u8],
+    },
+    /// Delete.
+    Delete {
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+    },
+    /// Add to a decimal number; wraps upwards at 64 bits, stops at 0 downwards.
+    Counter {
+        /// Subtract instead.
+        decrement: bool,
+        /// By how much.
+        delta: u64,
+        /// Value and expiry of a new counter; `None`: it must exist.
+        initial: Option<(u64, u32)>,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+    },
+    /// Set the expiry; the answer carries the document.
+    Touch {
+        /// The new expiry.
+        expiry: u32,
+    },
+    /// Read and lock.
+    Lock {
+        /// 1..=30; else 15.
+        seconds: u32,
+    },
+    /// Unlock.
+    Unlock {
+        /// The CAS that locking gave.
+        cas: Cas,
+    },
+    /// Read paths.
+    Lookup {
+        /// What to read.
+        specs: &'a [multi::LookupSpec<'a>],
+        /// Also read tombstones.
+        access_deleted: bool,
+    },
+    /// Write paths, all or none.
+    Mutate {
+        /// What to write.
+        specs: &'a [multi::MutationSpec<'a>],
+        /// When to write; [`Condition::Always`] creates a missing document.
+        condition: Condition,
+        /// Also work on tombstones.
+        access_deleted: bool,
+        /// A document that is created begins as a tombstone.
+        create_as_deleted: bool,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+        /// New expiry; `None` keeps the old one.
+        expiry: Option<u32>,
+    },
+}
+
+/// Where a mutation lies in history; clients wait for its persistence and indexing with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The branch of history.
+    pub vb_uuid: VbUuid,
+    /// The position in it.
+    pub seqno: Seqno,
+}
+
+/// The answer to a command that was carried out.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The document, with the CAS to show: that of a locked one is hidden.
+    Found(Arc<Document>, Cas),
+    /// The metadata of a document or tombstone is that of this version.
+    Meta(Arc<Document>),
+    /// Written (or deleted).
+    Stored {
+        /// The new CAS.
+        cas: Cas,
+        /// Where the mutation lies.
+        token: Token,
+    },
+    /// A counter's new value.
+    Counted {
+        /// The value.
+        value: u64,
+        /// The new CAS.
+        cas: Cas,
+        /// Where the mutation lies.
+        token: Token,
+    },
+    /// Unlocked.
+    Unlocked,
+    /// The results of [`Command::Lookup`], one a spec.
+    Looked {
+        /// Value or error of each spec.
+        results: Vec<Result<Vec<u8>, nacre_value::Error>>,
+        /// CAS to show.
+        cas: Cas,
+        /// The document is a tombstone.
+        deleted: bool,
+    },
+    /// [`Command::Mutate`] was carried out.
+    Mutated {
+        /// Index and value of the specs that give one (counters).
+        results: Vec<(u8, Vec<u8>)>,
+        /// The new CAS.
+        cas: Cas,
+        /// Where the mutation lies.
+        token: Token,
+        /// The document is a tombstone.
+        deleted: bool,
+    },
+}
+
+/// Why a command was not carried out; nothing has changed. All are the client's to act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No such document.
+    NotFound,
+    /// It exists, or has another CAS.
+    Exists,
+    /// There is no document to extend.
+    NotStored,
+    /// Locked by another client.
+    Locked,
+    /// It is not locked.
+    NotLocked,
+    /// The counter's document is not a decimal number.
+    NotANumber,
+    /// The document would be over its limit.
+    TooBig,
+    /// The command contradicts itself.
+    Invalid,
+    /// The vBucket is not active here.
+    NotActive,
+    /// The store failed for this vBucket: it is read-only until an operator acts.
+    Poisoned,
+    /// A sub-document request made no sense, or one of its writes failed.
+    Subdoc {
+        /// Which, and why.
+        failure: multi::Failure,
+        /// The document is a tombstone.
+        deleted: bool,
+    },
+}

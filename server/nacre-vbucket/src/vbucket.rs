@@ -1,0 +1,519 @@
+//! The state machine: applies commands, assigns seqnos and CAS, keeps hash table and checkpoint in step.
+
+use crate::checkpoint::Checkpoint;
+use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
+use crate::lock::Locks;
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
+use hashbrown::HashTable;
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kind, Meta, Now,
+    Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid,
+};
+use nacre_value::json;
+use nacre_value::xattr::Xattrs;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// One vBucket of one bucket on this node.
+#[derive(Debug)]
+pub struct Vbucket {
+    id: Vbid,
+    state: VbState,
+    items: HashTable<Arc<Document>>,
+    hasher: SeedableRandomState,
+    locks: Locks,
+    checkpoint: Checkpoint,
+    failover_log: FailoverLog,
+    max_cas: Cas,
+    persisted: Seqno,
+    poisoned: bool,
+    alive_count: u64,
+    memory_bytes: usize,
+}
+
+/// What a write does to one key, once its conditions were checked.
+struct Write<'a> {
+    value: &'a [u8],
+    flags: u32,
+    expiry: u32,
+    datatype: u8,
+    kind: Kind,
+}
+
+impl Vbucket {
+    /// A vBucket with the history that `record` describes, before its documents are [loaded](Vbucket::load).
+    ///
+    /// `seed` makes the hash table's order unpredictable to clients; any number will do.
+    pub fn new(id: Vbid, record: VbRecord, seed: u64) -> Vbucket {
+        Vbucket {
+            id,
+            state: record.state,
+            items: HashTable::new(),
+            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            locks: Locks::default(),
+            checkpoint: Checkpoint::starting_at(record.high_seqno),
+            failover_log: record.failover_log,
+            max_cas: record.max_cas,
+            persisted: record.high_seqno,
+            poisoned: false,
+            alive_count: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    /// An active vBucket without history.
+    pub fn create(id: Vbid, vb_uuid: VbUuid, seed: u64) -> Vbucket {
+        let record = VbRecord {
+            state: VbState::Active,
+            failover_log: FailoverLog::new(vb_uuid),
+            high_seqno: Seqno::ZERO,
+            max_cas: Cas::ANY,
+            document_count: 0,
+        };
+        Vbucket::new(id, record, seed)
+    }
+
+    /// Takes a stored version into memory; part of warmup, before the first command.
+    pub fn load(&mut self, document: Arc<Document>) {
+        debug_assert!(document.meta.seqno <= self.high_seqno());
+        self.max_cas = self.max_cas.max(document.meta.cas);
+        self.insert(document);
+    }
+
+    /// Begins a new branch of history here, as after an unclean stop.
+    pub fn begin_branch(&mut self, vb_uuid: VbUuid) {
+        self.failover_log.begin(vb_uuid, self.high_seqno());
+    }
+
+    /// Number of the vBucket.
+    pub fn id(&self) -> Vbid {
+        self.id
+    }
+
+    /// Role of this copy.
+    pub fn state(&self) -> VbState {
+        self.state
+    }
+
+    /// The last seqno assigned.
+    pub fn high_seqno(&self) -> Seqno {
+        self.checkpoint.high_seqno()
+    }
+
+    /// The last seqno that is stored.
+    pub fn persisted(&self) -> Seqno {
+        self.persisted
+    }
+
+    /// The branches of history.
+    pub fn failover_log(&self) -> &FailoverLog {
+        &self.failover_log
+    }
+
+    /// The greatest CAS assigned.
+    pub fn max_cas(&self) -> Cas {
+        self.max_cas
+    }
+
+    /// History in memory.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// History in memory, to register and move cursors.
+    pub fn checkpoint_mut(&mut self) -> &mut Checkpoint {
+        &mut self.checkpoint
+    }
+
+    /// Documents that exist (expired ones count until somebody looks).
+    pub fn alive_count(&self) -> u64 {
+        self.alive_count
+    }
+
+    /// Keys in the hash table, tombstones included.
+    pub fn key_count(&self) -> u64 {
+        self.items.len() as u64
+    }
+
+    /// Bytes of all versions in the hash table.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The newest version of `key`, tombstone or not.
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+        self.items.find(self.hasher.hash_one(key), |item| item.key() == key)
+    }
+
+    /// All newest versions, in no particular order.
+    pub fn documents(&self) -> impl Iterator<Item = &Arc<Document>> {
+        self.items.iter()
+    }
+
+    /// Notes that the store holds everything up to `seqno`.
+    pub fn set_persisted(&mut self, seqno: Seqno, checkpoint_bytes_max: usize) {
+        debug_assert!(seqno <= self.high_seqno());
+        self.persisted = self.persisted.max(seqno);
+        self.checkpoint.trim(self.persisted, checkpoint_bytes_max);
+    }
+
+    /// Refuses writes from now on: the store could not keep what it was given.
+    pub fn poison(&mut self) {
+        self.poisoned = true;
+    }
+
+    /// Deletes every document of a dropped collection, each a mutation of its own. Gives their number.
+    pub fn drop_collection(&mut self, collection: CollectionId, now: Now) -> usize {
+        let mut keys: Vec<Arc<Document>> = self
+            .items
+            .iter()
+            .filter(|item| item.is_alive() && item.collection() == collection)
+            .cloned()
+            .collect();
+        keys.sort_by_key(|item| item.meta.seqno);
+        for item in &keys {
+            self.bury(item, Kind::Deleted, now);
+        }
+        keys.len()
+    }
+
+    /// Carries out `command` on `key` (collection prefix first).
+    ///
+    /// Gives the reply and the seqno of the mutation it made, if any: a read of a document whose expiry has
+    /// passed makes one too.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then, but for an expired document that was buried.
+    pub fn apply(
+        &mut self,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> (Result<Reply, Refusal>, Option<Seqno>) {
+        let before = self.high_seqno();
+        let reply = self.dispatch(key, command, now);
+        let after = self.high_seqno();
+        debug_assert!(after.0 <= before.0 + 1, "one command makes at most one mutation");
+        (reply, (after > before).then_some(after))
+    }
+
+    fn dispatch(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
+        if self.state != VbState::Active {
+            return Err(Refusal::NotActive);
+        }
+        let reads = matches!(command, Command::Get | Command::GetMeta | Command::Lookup { .. });
+        if self.poisoned && !reads {
+            return Err(Refusal::Poisoned);
+        }
+        match *command {
+            Command::Get => {
+                let document = self.alive(key, now)?;
+                let cas = self.shown_cas(&document, now);
+                Ok(Reply::Found(document, cas))
+            }
+            Command::GetMeta => self.find(key).cloned().map(Reply::Meta).ok_or(Refusal::NotFound),
+            Command::Store { condition, cas, flags, expiry, body } => {
+                self.store(key, condition, cas, flags, expiry, body, now)
+            }
+            Command::Extend { end, cas, bytes } => self.extend(key, end, cas, bytes, now),
+            Command::Delete { cas } => self.delete(key, cas, now),
+            Command::Counter { decrement, delta, initial, cas } => {
+                self.count(key, decrement, delta, initial, cas, now)
+            }
+            Command::Touch { expiry } => self.touch(key, expiry, now),
+            Command::Lock { seconds } => self.lock(key, seconds, now),
+            Command::Unlock { cas } => self.unlock(key, cas, now),
+            Command::Lookup { specs, access_deleted } => {
+                self.lookup(key, specs, access_deleted, now)
+            }
+            Command::Mutate { .. } => self.mutate(key, command, now),
+        }
+    }
+
+    fn store(
+        &mut self,
+        key: &[u8],
+        condition: Condition,
+        cas: Cas,
+        flags: u32,
+        expiry: Option<u32>,
+        body: &[u8],
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        if condition == Condition::Absent && cas != Cas::ANY {
+            return Err(Refusal::Invalid);
+        }
+        let current = self.peek(key, now);
+        match (condition, &current) {
+            (Condition::Absent, Some(_)) => return Err(Refusal::Exists),
+            (Condition::Present, None) => return Err(Refusal::NotFound),
+            _ => self.check_cas(key, current.as_ref(), cas, now)?,
+        }
+        let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
+        let expiry =
+            expiry.unwrap_or_else(|| current.as_ref().map_or(0, |document| document.meta.expiry));
+        let datatype = datatype_of(xattrs, body);
+        let joined;
+        let value = if xattrs.is_empty() {
+            body
+        } else {
+            joined = [xattrs, body].concat();
+            &joined
+        };
+        self.write(key, Write { value, flags, expiry, datatype, kind: Kind::Alive }, now)
+    }
+
+    fn extend(
+        &mut self,
+        key: &[u8],
+        end: Extend,
+        cas: Cas,
+        bytes: &[u8],
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let current = self.peek(key, now).ok_or(Refusal::NotStored)?;
+        self.check_cas(key, Some(&current), cas, now)?;
+        let (xattrs, body) = current.split();
+        let value = match end {
+            Extend::Append => [xattrs, body, bytes].concat(),
+            Extend::Prepend => [xattrs, bytes, body].concat(),
+        };
+        let datatype = datatype_of(xattrs, &value[xattrs.len()..]);
+        let Meta { flags, expiry, .. } = current.meta;
+        self.write(key, Write { value: &value, flags, expiry, datatype, kind: Kind::Alive }, now)
+    }
+
+    fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
+        let current = self.alive(key, now)?;
+        self.check_cas(key, Some(&current), cas, now)?;
+        let document = self.bury(&current, Kind::Deleted, now);
+        Ok(Reply::Stored { cas: document.meta.cas, token: self.token(&document) })
+    }
+
+    fn count(
+        &mut self,
+        key: &[u8],
+        decrement: bool,
+        delta: u64,
+        initial: Option<(u64, u32)>,
+        cas: Cas,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let current = self.peek(key, now);
+        self.check_cas(key, current.as_ref(), cas, now)?;
+        let (value, expiry, flags) = match (&current, initial) {
+            (None, None) => return Err(Refusal::NotFound),
+            (None, Some((value, expiry))) => (value, expiry, 0),
+            (Some(document), _) => {
+                let old = decimal(document.body()).ok_or(Refusal::NotANumber)?;
+                let new =
+                    if decrement { old.saturating_sub(delta) } else { old.wrapping_add(delta) };
+                (new, document.meta.expiry, document.meta.flags)
+            }
+        };
+        let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
+        let stored = [xattrs, value.to_string().as_bytes()].concat();
+        let datatype = datatype_of(xattrs, &stored[xattrs.len()..]);
+        let write = Write { value: &stored, flags, expiry, datatype, kind: Kind::Alive };
+        match self.write(key, write, now)? {
+            Reply::Stored { cas, token } => Ok(Reply::Counted { value, cas, token }),
+            other => Ok(other),
+        }
+    }
+
+    fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Reply, Refusal> {
+        let current = self.alive(key, now)?;
+        if self.locks.holder(key, now).is_some() {
+            return Err(Refusal::Locked);
+        }
+        if current.meta.expiry == expiry {
+            let cas = current.meta.cas;
+            return Ok(Reply::Found(current, cas));
+        }
+        let Meta { flags, datatype, .. } = current.meta;
+        self.write(
+            key,
+            Write { value: current.value(), flags, expiry, datatype, kind: Kind::Alive },
+            now,
+        )?;
+        // Found, not Stored: the answer to a touch carries the document or nothing, never a token of its own.
+        let document = self.find(key).cloned().ok_or(Refusal::NotFound)?;
+        let cas = document.meta.cas;
+        Ok(Reply::Found(document, cas))
+    }
+
+    fn lock(&mut self, key: &[u8], seconds: u32, now: Now) -> Result<Reply, Refusal> {
+        let current = self.alive(key, now)?;
+        if self.locks.holder(key, now).is_some() {
+            return Err(Refusal::Locked);
+        }
+        // The holder's CAS becomes the document's in memory, so that a write with it succeeds even after the lock's
+        // time is up. It is no mutation: no seqno, nothing stored.
+        self.max_cas = self.max_cas.tick(now.unix_ns);
+        let cas = self.max_cas;
+        let meta = Meta { cas, ..current.meta };
+        let document = Arc::new(Document::new(meta, key, current.value()));
+        self.insert(Arc::clone(&document));
+        self.locks.lock(key, cas, seconds, now);
+        Ok(Reply::Found(document, cas))
+    }
+
+    fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
+        self.alive(key, now)?;
+        match self.locks.holder(key, now) {
+            None => Err(Refusal::NotLocked),
+            Some(holder) if holder != cas => Err(Refusal::Locked),
+            Some(_) => {
+                self.locks.release(key);
+                Ok(Reply::Unlocked)
+            }
+        }
+    }
+
+    /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
+    pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
+        let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
+        if document.is_expired(now.unix_s()) && !self.poisoned {
+            self.bury(&document, Kind::Expired, now);
+            return Err(Refusal::NotFound);
+        }
+        if document.is_alive() && !document.is_expired(now.unix_s()) {
+            Ok(document)
+        } else {
+            Err(Refusal::NotFound)
+        }
+    }
+
+    /// The document at `key` if it exists now, for a write that replaces it anyway: nothing is buried.
+    pub(crate) fn peek(&self, key: &[u8], now: Now) -> Option<Arc<Document>> {
+        self.find(key).filter(|d| d.is_alive() && !d.is_expired(now.unix_s())).cloned()
+    }
+
+    /// Whether a write that names `cas` may touch `current`. A lock is opened by its holder's CAS only.
+    pub(crate) fn check_cas(
+        &self,
+        key: &[u8],
+        current: Option<&Arc<Document>>,
+        cas: Cas,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        match current {
+            None if cas == Cas::ANY => Ok(()),
+            None => Err(Refusal::NotFound),
+            Some(document) => match self.locks.holder(key, now) {
+                Some(holder) if holder != cas => Err(Refusal::Locked),
+                Some(_) => Ok(()),
+                None if cas == Cas::ANY || cas == document.meta.cas => Ok(()),
+                None => Err(Refusal::Exists),
+            },
+        }
+    }
+
+    /// The CAS to show for a document: all ones while it is locked.
+    pub(crate) fn shown_cas(&self, document: &Document, now: Now) -> Cas {
+        if self.locks.holder(document.key(), now).is_some() {
+            Cas::LOCKED
+        } else {
+            document.meta.cas
+        }
+    }
+
+    /// The CAS and seqno that the next mutation will get at `now`.
+    pub(crate) fn upcoming(&self, now: Now) -> (Cas, Seqno) {
+        (self.max_cas.tick(now.unix_ns), self.high_seqno().next())
+    }
+
+    /// Writes a version whose conditions hold.
+    fn write(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Result<Reply, Refusal> {
+        if write.value.len() > VALUE_BYTES_MAX {
+            return Err(Refusal::TooBig);
+        }
+        let document = self.commit(key, write, now);
+        Ok(Reply::Stored { cas: document.meta.cas, token: self.token(&document) })
+    }
+
+    /// Writes the outcome of a sub-document mutation.
+    pub(crate) fn write_parts(
+        &mut self,
+        key: &[u8],
+        xattrs: &[u8],
+        body: &[u8],
+        meta: Meta,
+        now: Now,
+    ) -> Result<Arc<Document>, Refusal> {
+        let value = [xattrs, body].concat();
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Refusal::TooBig);
+        }
+        let datatype = datatype_of(xattrs, body);
+        let Meta { flags, expiry, kind, .. } = meta;
+        Ok(self.commit(key, Write { value: &value, flags, expiry, datatype, kind }, now))
+    }
+
+    /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
+    fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Arc<Document> {
+        let kept = system_attributes(current.split().0);
+        let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
+        let expiry = now.unix_s();
+        self.commit(current.key(), Write { value: &kept, flags: 0, expiry, datatype, kind }, now)
+    }
+
+    /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint.
+    fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Arc<Document> {
+        let (cas, seqno) = self.upcoming(now);
+        let rev = self.find(key).map_or(1, |old| old.meta.rev + 1);
+        let Write { value, flags, expiry, datatype, kind } = write;
+        let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
+        let document = Arc::new(Document::new(meta, key, value));
+        self.max_cas = cas;
+        self.insert(Arc::clone(&document));
+        self.checkpoint.push(Arc::clone(&document));
+        self.locks.release(key);
+        document
+    }
+
+    fn insert(&mut self, document: Arc<Document>) {
+        self.alive_count += u64::from(document.is_alive());
+        self.memory_bytes += document.memory_bytes();
+        let hash = self.hasher.hash_one(document.key());
+        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
+            hashbrown::hash_table::Entry::Occupied(mut entry) => {
+                let old = std::mem::replace(entry.get_mut(), document);
+                self.alive_count -= u64::from(old.is_alive());
+                self.memory_bytes -= old.memory_bytes();
+            }
+            hashbrown::hash_table::Entry::Vacant(entry) => {
+                entry.insert(document);
+            }
+        }
+    }
+
+    pub(crate) fn token(&self, document: &Document) -> Token {
+        Token { vb_uuid: self.failover_log.current(), seqno: document.meta.seqno }
+    }
+}
+
+/// Datatype bits of a value made of an attribute section and a body.
+fn datatype_of(xattrs: &[u8], body: &[u8]) -> u8 {
+    let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
+    let attributes = if xattrs.is_empty() { 0 } else { DATATYPE_XATTR };
+    json | attributes
+}
+
+/// The part of an attribute section that outlives its document.
+fn system_attributes(section: &[u8]) -> Vec<u8> {
+    let Ok(mut attributes) = Xattrs::parse(section) else { return Vec::new() };
+    attributes.retain_system();
+    attributes.encode()
+}
+
+/// The number that a counter's document spells: 1 to 20 decimal digits.
+fn decimal(body: &[u8]) -> Option<u64> {
+    let digits = body.iter().all(u8::is_ascii_digit) && !body.is_empty();
+    if !digits {
+        return None;
+    }
+    std::str::from_utf8(body).ok()?.parse().ok()
+}
