@@ -17,7 +17,7 @@ pub const SALT_BYTES: usize = 32;
 ///
 /// From them a proof of the password can be checked, but neither the password nor a proof be made.
 /// The serialised form is what a node persists, bytes as base64.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     sha1: Salted,
     sha256: Salted,
@@ -74,13 +74,6 @@ impl Credentials {
     }
 }
 
-/// Shows nothing, so that hashes do not end up in a log.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").finish_non_exhaustive()
-    }
-}
-
 /// The salted hashes of one mechanism. Source: RFC 5802, section 3.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Salted {
@@ -91,6 +84,13 @@ pub(crate) struct Salted {
     pub(crate) stored_key: Vec<u8>,
     #[serde(with = "base64_text")]
     pub(crate) server_key: Vec<u8>,
+}
+
+/// Shows nothing that a password went into, so that no log does.
+impl fmt::Debug for Salted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Salted").field("iterations", &self.iterations).finish_non_exhaustive()
+    }
 }
 
 impl Salted {

@@ -14,7 +14,7 @@
 //!
 //! Sources: RFC 5802 (SCRAM), RFC 7677 (SHA-256), RFC 4616 (PLAIN); names of mechanisms as Couchbase has them.
 
-use crate::credentials::{Credentials, Salted};
+use crate::credentials::Salted;
 use crate::hash::Hash;
 use crate::users::Users;
 use base64::Engine;
@@ -95,7 +95,7 @@ pub struct Session {
     user: String,
     /// Whether the user exists: without one even a proof that fits by chance must fail.
     known: bool,
-    credentials: Credentials,
+    salted: Salted,
     /// `c=` of the client's next message: its first header in base64.
     binding: String,
     nonce: String,
@@ -143,8 +143,7 @@ impl Session {
             return None;
         }
         let covered = format!("{},{without_proof}", self.transcript);
-        let salted: &Salted = self.credentials.of(self.hash);
-        salted.check(self.hash, covered.as_bytes(), &proof).filter(|_| self.known)
+        self.salted.check(self.hash, covered.as_bytes(), &proof).filter(|_| self.known)
     }
 }
 
@@ -175,8 +174,7 @@ fn scram_first(
         return None;
     }
 
-    let credentials = users.credentials(&user);
-    let salted = credentials.of(hash);
+    let salted = users.credentials(&user).of(hash).clone();
     let nonce = format!("{client_nonce}{}", STANDARD.encode(server_nonce));
     let (salt, iterations) = (STANDARD.encode(&salted.salt), salted.iterations);
     let reply = format!("r={nonce},s={salt},i={iterations}");
@@ -189,7 +187,7 @@ fn scram_first(
         binding: STANDARD.encode(header),
         transcript: format!("{bare},{reply}"),
         nonce,
-        credentials,
+        salted,
     };
     Some(Step::Continue { reply: reply.into_bytes(), session })
 }
