@@ -1,1 +1,25 @@
 //! Users, roles and SASL.
+//!
+//! A node keeps no passwords: a [`User`] holds salted hashes, from which SCRAM proofs and plain passwords are both
+//! checked. What a user may do follows from the roles, each with the part of the data it covers.
+//!
+//! ```text
+//! first connection   AUTH SCRAM-SHA512 ─► sasl::start ─► Continue ─► Session::step ─► Done { user }
+//! HTTP request       Basic name:password ─► Users::verify (a hash the second time)
+//! any request        Users::get(user).may(Privilege::ReadData, keyspace)
+//! ```
+//!
+//! Nothing here reads a clock, a random source or a file: salts, nonces and the process secret are arguments.
+//!
+//! Passwords and names are used as their UTF-8 bytes. SASLprep (RFC 4013) leaves ASCII as it is; for other text
+//! clients would have to normalise, which the official SDKs do not either.
+
+mod credentials;
+mod hash;
+mod role;
+pub mod sasl;
+mod users;
+
+pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
+pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
+pub use users::{User, Users};

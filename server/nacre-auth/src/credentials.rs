@@ -1,0 +1,131 @@
+//! What is kept of a password.
+
+use crate::hash::Hash;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use subtle::ConstantTimeEq;
+
+/// Rounds of stretching. Source: the default of RFC 5802 and of Couchbase; SCRAM tells it to the client.
+pub const ITERATIONS: u32 = 4096;
+
+/// The length of a salt.
+pub const SALT_BYTES: usize = 32;
+
+/// Salted hashes of one password, for each SCRAM mechanism.
+///
+/// From them a proof of the password can be checked, but neither the password nor a proof be made.
+/// The serialised form is what a node persists, bytes as base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    sha1: Salted,
+    sha256: Salted,
+    sha512: Salted,
+}
+
+impl Credentials {
+    /// Hashes `password` with `salt`, which has to be random.
+    ///
+    /// Takes some milliseconds, by design: three times [`ITERATIONS`] rounds.
+    pub fn derive(password: &str, salt: [u8; SALT_BYTES]) -> Credentials {
+        let salted = |hash| Salted::derive(hash, password, &salt, ITERATIONS);
+        Credentials {
+            sha1: salted(Hash::Sha1),
+            sha256: salted(Hash::Sha256),
+            sha512: salted(Hash::Sha512),
+        }
+    }
+
+    /// Credentials that no password fits, for a user who does not exist: the same for a name each time, so that
+    /// asking twice does not tell an unknown user from a known one.
+    pub(crate) fn made_up(secret: &[u8], name: &str) -> Credentials {
+        // The salt of a known user is one for all mechanisms, and so is this one.
+        let salt = Hash::Sha256.hmac(secret, &[b"salt", name.as_bytes()]);
+        let salted = |hash: Hash| {
+            let key = |label: &[u8]| hash.hmac(secret, &[label, name.as_bytes()]);
+            Salted {
+                salt: salt.clone(),
+                iterations: ITERATIONS,
+                stored_key: key(b"stored key"),
+                server_key: key(b"server key"),
+            }
+        };
+        Credentials {
+            sha1: salted(Hash::Sha1),
+            sha256: salted(Hash::Sha256),
+            sha512: salted(Hash::Sha512),
+        }
+    }
+
+    pub(crate) fn of(&self, hash: Hash) -> &Salted {
+        match hash {
+            Hash::Sha1 => &self.sha1,
+            Hash::Sha256 => &self.sha256,
+            Hash::Sha512 => &self.sha512,
+        }
+    }
+
+    /// Whether this is the password. As slow as [`Credentials::derive`] for one mechanism.
+    pub fn verify(&self, password: &str) -> bool {
+        let Salted { salt, iterations, stored_key, .. } = &self.sha512;
+        let candidate = Salted::derive(Hash::Sha512, password, salt, *iterations);
+        candidate.stored_key.ct_eq(stored_key).into()
+    }
+}
+
+/// The salted hashes of one mechanism. Source: RFC 5802, section 3.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Salted {
+    #[serde(with = "base64_text")]
+    pub(crate) salt: Vec<u8>,
+    pub(crate) iterations: u32,
+    #[serde(with = "base64_text")]
+    pub(crate) stored_key: Vec<u8>,
+    #[serde(with = "base64_text")]
+    pub(crate) server_key: Vec<u8>,
+}
+
+/// Shows nothing that a password went into, so that no log does.
+impl fmt::Debug for Salted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Salted").field("iterations", &self.iterations).finish_non_exhaustive()
+    }
+}
+
+impl Salted {
+    pub(crate) fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Salted {
+        let stretched = hash.stretch(password.as_bytes(), salt, iterations);
+        let client_key = hash.hmac(&stretched, &[b"Client Key"]);
+        Salted {
+            salt: salt.to_vec(),
+            iterations,
+            stored_key: hash.digest(&client_key),
+            server_key: hash.hmac(&stretched, &[b"Server Key"]),
+        }
+    }
+
+    /// Checks a client's proof over `message`; gives the server's signature if it holds.
+    pub(crate) fn check(&self, hash: Hash, message: &[u8], proof: &[u8]) -> Option<Vec<u8>> {
+        let signature = hash.hmac(&self.stored_key, &[message]);
+        if proof.len() != signature.len() {
+            return None;
+        }
+        let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let holds: bool = hash.digest(&client_key).ct_eq(&self.stored_key).into();
+        holds.then(|| hash.hmac(&self.server_key, &[message]))
+    }
+}
+
+mod base64_text {
+    use super::{Engine, STANDARD};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}

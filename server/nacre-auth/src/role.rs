@@ -1,0 +1,356 @@
+//! Roles: what a user may do, and with which part of the data.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that a request needs the right to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Privilege {
+    /// See the state and settings of the cluster.
+    ReadCluster,
+    /// Change the cluster: nodes, settings, plugins.
+    AdministerCluster,
+    /// Create, change and drop users.
+    AdministerUsers,
+    /// Change, flush or drop a bucket.
+    AdministerBucket,
+    /// Create and drop scopes and collections.
+    AdministerCollections,
+    /// Read documents.
+    ReadData,
+    /// Write documents.
+    WriteData,
+    /// Read and write attributes whose names start with an underscore.
+    SystemAttributes,
+    /// Write documents with the metadata of another cluster.
+    WriteWithMeta,
+    /// Stream the history of a vBucket.
+    StreamData,
+    /// Read statistics of a bucket.
+    ReadStats,
+    /// Query views.
+    ReadViews,
+    /// Change design documents.
+    AdministerViews,
+    /// Run SQL++ statements that read.
+    Query,
+    /// Run SQL++ statements that write.
+    QueryWrite,
+    /// Create and drop indexes.
+    AdministerIndexes,
+    /// Query a search index.
+    Search,
+    /// Create and drop search indexes.
+    AdministerSearch,
+}
+
+/// How much of the data a role names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Cluster,
+    Bucket,
+    Scope,
+    Collection,
+}
+
+macro_rules! roles {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $reach:ident [$($privilege:ident)*];)*) => {
+        /// The kind of a role.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum RoleKind { $($(#[$doc])* $kind,)* }
+
+        impl RoleKind {
+            /// Every kind.
+            pub const ALL: &[RoleKind] = &[$(RoleKind::$kind,)*];
+
+            /// The name in REST requests.
+            pub fn name(self) -> &'static str {
+                match self { $(RoleKind::$kind => $name,)* }
+            }
+
+            fn reach(self) -> Reach {
+                match self { $(RoleKind::$kind => Reach::$reach,)* }
+            }
+
+            /// What it permits within its reach. [`RoleKind::Admin`] permits everything, whatever stands here.
+            fn privileges(self) -> &'static [Privilege] {
+                match self { $(RoleKind::$kind => &[$(Privilege::$privilege,)*],)* }
+            }
+        }
+    };
+}
+
+roles! {
+    /// Everything.
+    Admin "admin" Cluster [];
+    /// Sees everything but documents, changes nothing.
+    ReadOnlyAdmin "ro_admin" Cluster [ReadCluster ReadStats];
+    /// Changes everything but users.
+    ClusterAdmin "cluster_admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats];
+    /// Changes users only.
+    SecurityAdmin "security_admin" Cluster [ReadCluster AdministerUsers];
+    /// Sees the cluster and moves data between clusters.
+    ReplicationAdmin "replication_admin" Cluster [ReadCluster ReadData StreamData ReadStats];
+    /// Administers a bucket, without its documents.
+    BucketAdmin "bucket_admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
+    /// Everything with the documents of a bucket.
+    BucketFullAccess "bucket_full_access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes];
+    /// Administers the collections of a scope.
+    ScopeAdmin "scope_admin" Scope [ReadCluster AdministerCollections];
+    /// Reads documents.
+    DataReader "data_reader" Collection [ReadData];
+    /// Writes documents.
+    DataWriter "data_writer" Collection [WriteData];
+    /// Streams the history.
+    DataDcpReader "data_dcp_reader" Collection [ReadData SystemAttributes StreamData ReadStats];
+    /// Reads and writes everything for a backup.
+    DataBackup "data_backup" Bucket [ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
+    /// Reads statistics.
+    DataMonitoring "data_monitoring" Collection [ReadStats];
+    /// Receives documents of another cluster.
+    ReplicationTarget "replication_target" Bucket [ReadData WriteWithMeta ReadStats];
+    /// What a sync gateway needs.
+    MobileSyncGateway "mobile_sync_gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
+    /// Queries views.
+    ViewsReader "views_reader" Bucket [ReadData ReadViews];
+    /// Changes and queries views.
+    ViewsAdmin "views_admin" Bucket [ReadCluster ReadData ReadStats ReadViews AdministerViews];
+    /// Reads by SQL++.
+    QuerySelect "query_select" Collection [ReadData Query];
+    /// Updates by SQL++.
+    QueryUpdate "query_update" Collection [WriteData Query QueryWrite];
+    /// Inserts by SQL++.
+    QueryInsert "query_insert" Collection [WriteData Query QueryWrite];
+    /// Deletes by SQL++.
+    QueryDelete "query_delete" Collection [WriteData Query QueryWrite];
+    /// Manages indexes.
+    QueryManageIndex "query_manage_index" Collection [AdministerIndexes];
+    /// Queries search indexes.
+    FtsSearcher "fts_searcher" Collection [Search];
+    /// Manages search indexes of a bucket.
+    FtsAdmin "fts_admin" Bucket [Search AdministerSearch];
+}
+
+/// A part of the data, as narrow as its last name. `None` is all of that level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keyspace<'a> {
+    /// The bucket; `None` where a request concerns no bucket or every one.
+    pub bucket: Option<&'a str>,
+    /// The scope.
+    pub scope: Option<&'a str>,
+    /// The collection.
+    pub collection: Option<&'a str>,
+}
+
+/// A kind of role and the part of the data that it covers.
+///
+/// As text: `admin`, `bucket_admin[travel]`, `data_reader[travel:inventory:airline]`, `views_admin[*]`. The
+/// serialised form, which a node persists, is that text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Role {
+    /// What it permits.
+    pub kind: RoleKind,
+    /// Bucket, scope and collection, from the left; those not given are all, and the list never ends with `*`
+    /// unless it is the bucket.
+    names: Vec<String>,
+}
+
+/// Why a text is no role. The client's to fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoleError {
+    /// No role has this name.
+    #[error("unknown role {0:?}")]
+    Unknown(String),
+    /// The brackets do not suit the role.
+    #[error("role {name:?} takes {expected} in brackets")]
+    Parameters {
+        /// The role's name.
+        name: &'static str,
+        /// What would suit.
+        expected: &'static str,
+    },
+}
+
+impl Role {
+    /// The administrator's role.
+    pub fn admin() -> Role {
+        Role { kind: RoleKind::Admin, names: Vec::new() }
+    }
+
+    /// The bucket, scope and collection it names; `*` and what is not given are `None`.
+    pub fn keyspace(&self) -> Keyspace<'_> {
+        let name =
+            |level: usize| self.names.get(level).map(String::as_str).filter(|name| *name != "*");
+        Keyspace { bucket: name(0), scope: name(1), collection: name(2) }
+    }
+
+    /// Whether it permits `privilege` on all of `keyspace`.
+    pub fn permits(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+        if self.kind == RoleKind::Admin {
+            return true;
+        }
+        let own = self.keyspace();
+        let covers = |own: Option<&str>, asked: Option<&str>| own.is_none() || own == asked;
+        self.kind.privileges().contains(&privilege)
+            // Whoever administers or uses one bucket may see the cluster it lives in.
+            && (privilege == Privilege::ReadCluster
+                || covers(own.bucket, keyspace.bucket)
+                    && covers(own.scope, keyspace.scope)
+                    && covers(own.collection, keyspace.collection))
+    }
+}
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Role, RoleError> {
+        let (name, inside) = match text.split_once('[') {
+            Some((name, rest)) => (name, rest.strip_suffix(']')),
+            None => (text, Some("")),
+        };
+        let kind = RoleKind::ALL.iter().copied().find(|kind| kind.name() == name);
+        let kind = kind.ok_or_else(|| RoleError::Unknown(text.to_owned()))?;
+        let (count_max, expected) = match kind.reach() {
+            Reach::Cluster => (0, "nothing"),
+            Reach::Bucket => (1, "a bucket or *"),
+            Reach::Scope => (2, "bucket:scope or *"),
+            Reach::Collection => (3, "bucket:scope:collection or *"),
+        };
+        let wrong = || RoleError::Parameters { name: kind.name(), expected };
+        let inside = inside.ok_or_else(wrong)?;
+        let mut names: Vec<String> = inside.split(':').map(str::to_owned).collect();
+        if inside.is_empty() {
+            names.clear();
+        }
+        if names.len() > count_max
+            || names.is_empty() != (count_max == 0)
+            || names.contains(&String::new())
+        {
+            return Err(wrong());
+        }
+        // All buckets cannot be narrowed, and all of a level is what not naming it means.
+        if names.first().is_some_and(|bucket| bucket == "*") && names.iter().any(|name| name != "*")
+        {
+            return Err(wrong());
+        }
+        while names.len() > 1 && names.last().is_some_and(|name| name == "*") {
+            names.pop();
+        }
+        Ok(Role { kind, names })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        if !self.names.is_empty() {
+            write!(f, "[{}]", self.names.join(":"))?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Role {
+    type Error = RoleError;
+
+    fn try_from(text: String) -> Result<Role, RoleError> {
+        text.parse()
+    }
+}
+
+impl From<Role> for String {
+    fn from(role: Role) -> String {
+        role.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(text: &str) -> Role {
+        text.parse().unwrap()
+    }
+
+    fn place(text: &str) -> Keyspace<'_> {
+        let mut names = text.split('.').filter(|name| !name.is_empty());
+        Keyspace { bucket: names.next(), scope: names.next(), collection: names.next() }
+    }
+
+    #[test]
+    fn roles_are_printed_as_they_are_read() {
+        for text in [
+            "admin",
+            "ro_admin",
+            "bucket_full_access[*]",
+            "views_admin[travel]",
+            "scope_admin[travel:inventory]",
+            "data_reader[travel]",
+            "data_reader[travel:inventory:airline]",
+        ] {
+            assert_eq!(role(text).to_string(), text);
+        }
+        assert_eq!(role("data_reader[travel:*:*]").to_string(), "data_reader[travel]");
+        assert_eq!(role("data_reader[*:*]").to_string(), "data_reader[*]");
+    }
+
+    #[test]
+    fn texts_that_are_no_roles_say_why() {
+        let error = |text: &str| text.parse::<Role>().unwrap_err().to_string();
+        insta::assert_snapshot!(
+            ["king", "", "[]", "admin[x]", "data_reader", "data_reader[]", "views_admin[a:b]", "data_reader[a", "data_reader[a::c]", "data_reader[*:s]"]
+                .map(error).join("\n"),
+            @r#"
+        unknown role "king"
+        unknown role ""
+        unknown role "[]"
+        role "admin" takes nothing in brackets
+        role "data_reader" takes bucket:scope:collection or * in brackets
+        role "data_reader" takes bucket:scope:collection or * in brackets
+        role "views_admin" takes a bucket or * in brackets
+        role "data_reader" takes bucket:scope:collection or * in brackets
+        role "data_reader" takes bucket:scope:collection or * in brackets
+        role "data_reader" takes bucket:scope:collection or * in brackets
+        "#);
+    }
+
+    #[test]
+    fn a_role_covers_what_lies_within_its_names() {
+        let table = [
+            ("data_reader[b]", "b", true),
+            ("data_reader[b]", "b.s.c", true),
+            ("data_reader[b]", "other.s.c", false),
+            ("data_reader[b:s]", "b.s.c", true),
+            ("data_reader[b:s]", "b.other.c", false),
+            ("data_reader[b:s]", "b", false),
+            ("data_reader[b:s:c]", "b.s.c", true),
+            ("data_reader[b:s:c]", "b.s.other", false),
+            ("data_reader[*]", "b.s.c", true),
+            ("data_writer[*]", "b.s.c", false),
+            ("bucket_admin[b]", "b", false),
+            ("bucket_full_access[b]", "b.s.c", true),
+            ("admin", "b.s.c", true),
+            ("ro_admin", "b.s.c", false),
+        ];
+        for (text, at, expected) in table {
+            assert_eq!(
+                role(text).permits(Privilege::ReadData, place(at)),
+                expected,
+                "{text} at {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bucket_role_sees_the_cluster_but_no_other_bucket() {
+        let role = role("bucket_admin[b]");
+        assert!(role.permits(Privilege::ReadCluster, place("")));
+        assert!(role.permits(Privilege::AdministerBucket, place("b")));
+        assert!(!role.permits(Privilege::AdministerBucket, place("c")));
+        assert!(!role.permits(Privilege::AdministerCluster, place("")));
+    }
+}

@@ -1,0 +1,223 @@
+//! The server's side of SASL, as a state machine over messages.
+//!
+//! ```text
+//! client                                                        server
+//! AUTH SCRAM-SHA512   n,,n=ann,r=abc                    ──────►  start
+//!                     r=abcXYZ,s=<salt>,i=4096          ◄──────  Continue
+//! STEP                c=biws,r=abcXYZ,p=<proof>         ──────►  step
+//!                     v=<signature>                     ◄──────  Done, or nothing on failure
+//! ```
+//!
+//! A user that does not exist goes through the same messages, with a salt made up from the name, and fails at the end.
+//! Nonces are opaque printable text, spaces included: some clients send words like `0x64 0xffffffda`.
+//! Left out: channel binding (`p=` fails), and SASLprep beyond ASCII (see the crate's page).
+//!
+//! Sources: RFC 5802 (SCRAM), RFC 7677 (SHA-256), RFC 4616 (PLAIN); names of mechanisms as Couchbase has them.
+
+use crate::credentials::Salted;
+use crate::hash::Hash;
+use crate::users::Users;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// A way to log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// SCRAM over SHA-512.
+    ScramSha512,
+    /// SCRAM over SHA-256.
+    ScramSha256,
+    /// SCRAM over SHA-1.
+    ScramSha1,
+    /// The password as it is. Clients use it on encrypted connections, or when told to.
+    Plain,
+}
+
+impl Mechanism {
+    /// Every mechanism, the strongest first.
+    pub const ALL: [Mechanism; 4] =
+        [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Plain];
+
+    /// The names of all mechanisms as a server lists them.
+    pub const LIST: &str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
+
+    /// The mechanism of that name.
+    pub fn parse(name: &[u8]) -> Option<Mechanism> {
+        Mechanism::ALL.into_iter().find(|mechanism| mechanism.name().as_bytes() == name)
+    }
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::ScramSha512 => "SCRAM-SHA512",
+            Mechanism::ScramSha256 => "SCRAM-SHA256",
+            Mechanism::ScramSha1 => "SCRAM-SHA1",
+            Mechanism::Plain => "PLAIN",
+        }
+    }
+
+    fn hash(self) -> Option<Hash> {
+        match self {
+            Mechanism::ScramSha512 => Some(Hash::Sha512),
+            Mechanism::ScramSha256 => Some(Hash::Sha256),
+            Mechanism::ScramSha1 => Some(Hash::Sha1),
+            Mechanism::Plain => None,
+        }
+    }
+}
+
+/// What comes of a client's message.
+#[derive(Debug)]
+pub enum Step {
+    /// The exchange goes on: send `reply`, and give the next message to `session`.
+    Continue {
+        /// The server's message.
+        reply: Vec<u8>,
+        /// The state that awaits the client's next message.
+        session: Session,
+    },
+    /// The client is this user.
+    Done {
+        /// The user's name.
+        user: String,
+        /// The server's last message; a SCRAM client checks it. May be empty.
+        reply: Vec<u8>,
+    },
+    /// The client is not let in. It is not told why.
+    Failed,
+}
+
+/// An exchange that awaits the client's proof. One message ends it, so it is consumed by [`Session::step`].
+#[derive(Debug)]
+pub struct Session {
+    mechanism: Mechanism,
+    hash: Hash,
+    user: String,
+    /// Whether the user exists: without one even a proof that fits by chance must fail.
+    known: bool,
+    salted: Salted,
+    /// `c=` of the client's next message: its first header in base64.
+    binding: String,
+    nonce: String,
+    /// The two messages so far, which the proof covers.
+    transcript: String,
+}
+
+impl Session {
+    /// Takes a client's first message.
+    ///
+    /// `server_nonce` is random, 16 bytes or more; it is encoded as printable text.
+    pub fn start(mechanism: Mechanism, message: &[u8], users: &Users, server_nonce: &[u8]) -> Step {
+        let step = match mechanism.hash() {
+            Some(hash) => scram_first(mechanism, hash, message, users, server_nonce),
+            None => plain(message, users),
+        };
+        step.unwrap_or(Step::Failed)
+    }
+
+    /// The mechanism of the exchange; the client names it again with its next message.
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Takes the client's second message: [`Step::Done`] or [`Step::Failed`].
+    pub fn step(self, message: &[u8]) -> Step {
+        match self.check(message) {
+            Some(signature) => {
+                let reply = format!("v={}", STANDARD.encode(signature)).into_bytes();
+                Step::Done { user: self.user, reply }
+            }
+            None => Step::Failed,
+        }
+    }
+
+    /// Checks `c=biws,r=<nonce>,p=<proof>`; gives the server's signature.
+    fn check(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let (without_proof, proof) = std::str::from_utf8(message).ok()?.rsplit_once(",p=")?;
+        let proof = STANDARD.decode(proof).ok()?;
+        let mut fields = without_proof.split(',');
+        if fields.next()?.strip_prefix("c=")? != self.binding {
+            return None;
+        }
+        if fields.next()?.strip_prefix("r=")? != self.nonce {
+            return None;
+        }
+        let covered = format!("{},{without_proof}", self.transcript);
+        self.salted.check(self.hash, covered.as_bytes(), &proof).filter(|_| self.known)
+    }
+}
+
+/// Reads `n,,n=<user>,r=<nonce>` and answers with the salt; `None` if it is no such message.
+fn scram_first(
+    mechanism: Mechanism,
+    hash: Hash,
+    message: &[u8],
+    users: &Users,
+    server_nonce: &[u8],
+) -> Option<Step> {
+    let text = std::str::from_utf8(message).ok()?;
+    let (flag, rest) = text.split_once(',')?;
+    let (acting_as, bare) = rest.split_once(',')?;
+    // "n" and "y" both mean that channel binding is not used.
+    if !matches!(flag, "n" | "y") {
+        return None;
+    }
+    let mut fields = bare.split(',');
+    let user = unescape(fields.next()?.strip_prefix("n=")?)?;
+    let client_nonce = fields.next()?.strip_prefix("r=")?;
+    let printable = |byte: u8| matches!(byte, b' '..=b'~');
+    if client_nonce.is_empty() || !client_nonce.bytes().all(printable) {
+        return None;
+    }
+    // Nobody acts as somebody else by SASL here.
+    if !acting_as.is_empty() && unescape(acting_as.strip_prefix("a=")?)? != user {
+        return None;
+    }
+
+    let salted = users.credentials(&user).of(hash).clone();
+    let nonce = format!("{client_nonce}{}", STANDARD.encode(server_nonce));
+    let (salt, iterations) = (STANDARD.encode(&salted.salt), salted.iterations);
+    let reply = format!("r={nonce},s={salt},i={iterations}");
+    let header = &text[..text.len() - bare.len()];
+    let session = Session {
+        mechanism,
+        hash,
+        known: users.get(&user).is_some(),
+        user,
+        binding: STANDARD.encode(header),
+        transcript: format!("{bare},{reply}"),
+        nonce,
+        salted,
+    };
+    Some(Step::Continue { reply: reply.into_bytes(), session })
+}
+
+/// `=2C` is a comma and `=3D` an equals sign in a user's name; nothing else may follow an equals sign.
+fn unescape(name: &str) -> Option<String> {
+    let mut parts = name.split('=');
+    let mut plain = parts.next()?.to_owned();
+    for part in parts {
+        let (sign, rest) = match part.get(..2)? {
+            "2C" => (',', &part[2..]),
+            "3D" => ('=', &part[2..]),
+            _ => return None,
+        };
+        plain.push(sign);
+        plain.push_str(rest);
+    }
+    (!plain.is_empty()).then_some(plain)
+}
+
+/// Reads `[acting as] NUL user NUL password`.
+fn plain(message: &[u8], users: &Users) -> Option<Step> {
+    let mut fields = std::str::from_utf8(message).ok()?.split('\0');
+    let (acting_as, user, password) = (fields.next()?, fields.next()?, fields.next()?);
+    if fields.next().is_some() || !(acting_as.is_empty() || acting_as == user) {
+        return None;
+    }
+    let user = users.verify(user, password)?.name.clone();
+    Some(Step::Done { user, reply: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests;

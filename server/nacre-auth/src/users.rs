@@ -1,0 +1,207 @@
+//! The users of a cluster.
+
+use crate::credentials::SALT_BYTES;
+use crate::hash::Hash;
+use crate::{Credentials, Keyspace, Privilege, Role};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
+use subtle::ConstantTimeEq;
+
+/// A user: a name, what is kept of the password, and roles.
+///
+/// The serialised form is the record a node persists; what encloses it carries the format's version.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct User {
+    /// The name to log in with.
+    pub name: String,
+    /// A name for people; may be empty.
+    #[serde(default)]
+    pub display_name: String,
+    /// What the user may do.
+    pub roles: Vec<Role>,
+    credentials: Credentials,
+    /// A keyed hash of the password once it was seen, see [`Users::verify`]. Never leaves the process.
+    #[serde(skip)]
+    seen: OnceLock<Vec<u8>>,
+}
+
+impl User {
+    /// A user with a password. `salt` has to be random, and new for each user and password.
+    ///
+    /// Takes some milliseconds, as [`Credentials::derive`] does.
+    pub fn new(name: &str, password: &str, roles: Vec<Role>, salt: [u8; SALT_BYTES]) -> User {
+        User {
+            name: name.to_owned(),
+            display_name: String::new(),
+            roles,
+            credentials: Credentials::derive(password, salt),
+            seen: OnceLock::new(),
+        }
+    }
+
+    /// Changes the password.
+    pub fn set_password(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
+        self.credentials = Credentials::derive(password, salt);
+        self.seen = OnceLock::new();
+    }
+
+    /// Whether one of the roles permits `privilege` on all of `keyspace`.
+    pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+        self.roles.iter().any(|role| role.permits(privilege, keyspace))
+    }
+}
+
+/// Shows the name and the roles, nothing that a password went into.
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
+        f.debug_struct("User")
+            .field("name", &self.name)
+            .field("roles", &roles)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All users, by name.
+#[derive(Clone)]
+pub struct Users {
+    secret: [u8; 32],
+    users: BTreeMap<String, User>,
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Users {
+    /// No users. `secret` is random, one for each process: it keys what is remembered of passwords, and hides which
+    /// names exist.
+    pub fn new(secret: [u8; 32]) -> Users {
+        Users { secret, users: BTreeMap::new() }
+    }
+
+    /// Adds or replaces a user; gives the one that was there.
+    pub fn insert(&mut self, user: User) -> Option<User> {
+        self.users.insert(user.name.clone(), user)
+    }
+
+    /// Removes a user; gives what was there.
+    pub fn remove(&mut self, name: &str) -> Option<User> {
+        self.users.remove(name)
+    }
+
+    /// The user of that name.
+    pub fn get(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// The user of that name, to be changed.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut User> {
+        self.users.get_mut(name)
+    }
+
+    /// All users, ordered by name.
+    pub fn iter(&self) -> impl Iterator<Item = &User> {
+        self.users.values()
+    }
+
+    /// The user, if this is the password.
+    ///
+    /// The first right answer takes milliseconds, later ones microseconds, as HTTP Basic sends the password with
+    /// each request: a hash of it, keyed by the process secret, is remembered. Wrong answers always take
+    /// milliseconds, and those for a name that does not exist take as long.
+    pub fn verify(&self, name: &str, password: &str) -> Option<&User> {
+        let Some(user) = self.users.get(name) else {
+            self.credentials(name).verify(password);
+            return None;
+        };
+        let hash = Hash::Sha256.hmac(&self.secret, &[b"password", password.as_bytes()]);
+        let known = user.seen.get().is_some_and(|seen| seen.ct_eq(&hash).into());
+        if !known {
+            if !user.credentials.verify(password) {
+                return None;
+            }
+            // Another thread may have been faster; there is one right password, so it set the same.
+            let _ = user.seen.set(hash);
+        }
+        Some(user)
+    }
+
+    /// What is kept of the user's password, or something that looks like it.
+    pub(crate) fn credentials(&self, name: &str) -> Credentials {
+        match self.users.get(name) {
+            Some(user) => user.credentials.clone(),
+            None => Credentials::made_up(&self.secret, name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users() -> Users {
+        let mut users = Users::new([7; 32]);
+        users.insert(User::new("ann", "secret", vec![Role::admin()], [1; SALT_BYTES]));
+        users
+    }
+
+    #[test]
+    fn only_the_right_password_of_a_known_user_passes() {
+        let users = users();
+        // Twice, so that both the slow and the remembered way are taken.
+        for _ in 0..2 {
+            assert!(users.verify("ann", "secret").is_some());
+            assert!(users.verify("ann", "Secret").is_none());
+            assert!(users.verify("ann", "").is_none());
+            assert!(users.verify("bob", "secret").is_none());
+        }
+    }
+
+    #[test]
+    fn a_changed_password_makes_the_old_one_forgotten() {
+        let mut users = users();
+        assert!(users.verify("ann", "secret").is_some());
+        users.get_mut("ann").unwrap().set_password("new", [2; SALT_BYTES]);
+        assert!(users.verify("ann", "secret").is_none());
+        assert!(users.verify("ann", "new").is_some());
+    }
+
+    /// The persisted form of the first release; must stay readable.
+    const RECORD: &str = include_str!("user.v1.json");
+
+    #[test]
+    fn a_persisted_record_reads_and_writes_as_before() {
+        let user: User = serde_json::from_str(RECORD).unwrap();
+        let mut users = Users::new([0; 32]);
+        users.insert(user.clone());
+        assert!(users.verify("ann", "secret").is_some());
+        assert!(
+            user.may(Privilege::ReadData, Keyspace { bucket: Some("b"), ..Keyspace::default() })
+        );
+        assert_eq!(format!("{}\n", serde_json::to_string_pretty(&user).unwrap()), RECORD);
+    }
+
+    #[test]
+    fn printing_shows_no_secret() {
+        let users = users();
+        users.verify("ann", "secret");
+        assert_eq!(format!("{users:?}"), r#"[User { name: "ann", roles: ["admin"], .. }]"#);
+    }
+
+    #[test]
+    fn made_up_credentials_are_steady_and_look_alike() {
+        let users = users();
+        let (known, unknown) = (users.credentials("ann"), users.credentials("bob"));
+        assert_eq!(unknown, users.credentials("bob"));
+        assert_ne!(unknown, users.credentials("bill"));
+        for hash in [Hash::Sha1, Hash::Sha256, Hash::Sha512] {
+            assert_eq!(known.of(hash).salt.len(), unknown.of(hash).salt.len());
+            assert_eq!(known.of(hash).stored_key.len(), unknown.of(hash).stored_key.len());
+        }
+    }
+}

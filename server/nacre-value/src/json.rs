@@ -1,0 +1,327 @@
+//! Whether bytes are JSON, without recursion and without building anything.
+//!
+//! Each write asks this, so the scan is a plain loop: containers are bits on a fixed stack, strings are skipped eight
+//! bytes at a time. Accepted is the grammar of RFC 8259 in UTF-8 with any value at the root, at most [`DEPTH_MAX`]
+//! containers deep. Left out on purpose: duplicate names and lone surrogate escapes are not looked for.
+
+/// The deepest nesting of arrays and objects in a document that counts as JSON.
+///
+/// Deeper text is stored all the same, as bytes without the JSON mark. Far above what sub-document operations follow
+/// ([`crate::path::DEPTH_MAX`]), and small enough that every later parser with a recursion limit in the thousands
+/// survives what passed here.
+pub const DEPTH_MAX: usize = 1024;
+
+/// Whether `bytes` are one JSON value, with white space around it allowed.
+pub fn is_json(bytes: &[u8]) -> bool {
+    shape::<false>(bytes).is_some()
+}
+
+/// What validation learnt about a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Values at the root; 1 unless a list was allowed.
+    pub(crate) value_count: usize,
+    /// Containers around the innermost value: 0 for a bare string, 2 for `[{"a":1}]`.
+    pub(crate) depth: usize,
+}
+
+/// Validates one value, or with `LIST` one or more values separated by commas (`1,"two",[3]`).
+pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
+    // One pass over the whole text is faster than checking each string, as most text is ASCII.
+    std::str::from_utf8(bytes).ok()?;
+    let mut nesting = Nesting::default();
+    let mut value_count = 1;
+    let mut at = space_end(bytes, 0);
+    loop {
+        // Here a value begins.
+        let opened = match *bytes.get(at)? {
+            open @ (b'{' | b'[') => {
+                let object = open == b'{';
+                nesting.push(object)?;
+                at = space_end(bytes, at + 1);
+                if *bytes.get(at)? == (if object { b'}' } else { b']' }) {
+                    at += 1;
+                    nesting.pop();
+                    false
+                } else {
+                    if object {
+                        at = name_end(bytes, at)?;
+                    }
+                    true
+                }
+            }
+            b'"' => {
+                at = string_end(bytes, at)?;
+                false
+            }
+            _ => {
+                at = scalar_end(bytes, at)?;
+                false
+            }
+        };
+        if opened {
+            continue;
+        }
+        // Here a value has ended: close what closes, then go on behind a comma.
+        loop {
+            at = space_end(bytes, at);
+            let Some(object) = nesting.top() else {
+                if at == bytes.len() {
+                    return Some(Shape { value_count, depth: nesting.depth_max });
+                }
+                if !LIST || bytes[at] != b',' {
+                    return None;
+                }
+                value_count += 1;
+                at = space_end(bytes, at + 1);
+                break;
+            };
+            match *bytes.get(at)? {
+                b',' => {
+                    at = space_end(bytes, at + 1);
+                    if object {
+                        at = name_end(bytes, at)?;
+                    }
+                    break;
+                }
+                b'}' if object => nesting.pop(),
+                b']' if !object => nesting.pop(),
+                _ => return None,
+            }
+            at += 1;
+        }
+    }
+}
+
+/// The open containers, a bit each (1 = object), outermost first.
+struct Nesting {
+    words: [u64; DEPTH_MAX / 64],
+    depth: usize,
+    depth_max: usize,
+}
+
+impl Default for Nesting {
+    fn default() -> Nesting {
+        Nesting { words: [0; DEPTH_MAX / 64], depth: 0, depth_max: 0 }
+    }
+}
+
+impl Nesting {
+    fn push(&mut self, object: bool) -> Option<()> {
+        let word = self.words.get_mut(self.depth / 64)?;
+        let bit = 1 << (self.depth % 64);
+        *word = if object { *word | bit } else { *word & !bit };
+        self.depth += 1;
+        self.depth_max = self.depth_max.max(self.depth);
+        Some(())
+    }
+
+    fn pop(&mut self) {
+        self.depth -= 1;
+    }
+
+    fn top(&self) -> Option<bool> {
+        let top = self.depth.checked_sub(1)?;
+        Some(self.words[top / 64] >> (top % 64) & 1 == 1)
+    }
+}
+
+/// The first position from `at` on that is not white space; may be the end.
+#[inline]
+pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\t' | b'\r') = bytes.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// Skips `"name" :` and the space behind it.
+fn name_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if *bytes.get(at)? != b'"' {
+        return None;
+    }
+    let colon = space_end(bytes, string_end(bytes, at)?);
+    (*bytes.get(colon)? == b':').then(|| space_end(bytes, colon + 1))
+}
+
+/// The position behind the string that starts with the quote at `at`.
+#[inline]
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let special = special_bytes(u64::from_le_bytes(*chunk));
+            if special != 0 {
+                at += special.trailing_zeros() as usize / 8;
+                break;
+            }
+            at += 8;
+        }
+        match *bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at = escape_end(bytes, at)?,
+            0..0x20 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Marks, by its top bit, the first byte of `word` that is a quote, a backslash or a control character.
+///
+/// Marks above the first one may be false, as the subtractions borrow; only the lowest is used.
+/// Source: "Bit Twiddling Hacks" (S. E. Anderson), zero bytes and bytes below n in a word.
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let quotes = word ^ (ONES * b'"' as u64);
+    let backslashes = word ^ (ONES * b'\\' as u64);
+    let zero = |x: u64| x.wrapping_sub(ONES) & !x;
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    (zero(quotes) | zero(backslashes) | control) & (ONES * 0x80)
+}
+
+fn escape_end(bytes: &[u8], at: usize) -> Option<usize> {
+    match *bytes.get(at + 1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 2),
+        b'u' => {
+            let digits = bytes.get(at + 2..at + 6)?;
+            digits.iter().all(u8::is_ascii_hexdigit).then_some(at + 6)
+        }
+        _ => None,
+    }
+}
+
+/// The position behind the number or literal at `at`.
+fn scalar_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = bytes.get(at..)?;
+    match *rest.first()? {
+        b't' => rest.starts_with(b"true").then_some(at + 4),
+        b'f' => rest.starts_with(b"false").then_some(at + 5),
+        b'n' => rest.starts_with(b"null").then_some(at + 4),
+        _ => number_end(bytes, at),
+    }
+}
+
+fn number_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    if *bytes.get(at)? == b'-' {
+        at += 1;
+    }
+    at = match *bytes.get(at)? {
+        b'0' => at + 1,
+        _ => digits_end(bytes, at)?,
+    };
+    if bytes.get(at) == Some(&b'.') {
+        at = digits_end(bytes, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        at += 1;
+        if let Some(b'+' | b'-') = bytes.get(at) {
+            at += 1;
+        }
+        at = digits_end(bytes, at)?;
+    }
+    Some(at)
+}
+
+/// The position behind one or more digits.
+fn digits_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    while let Some(b'0'..=b'9') = bytes.get(at) {
+        at += 1;
+    }
+    (at > start).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_any_kind_may_be_the_root() {
+        for text in
+            ["{}", "[]", " 1 ", "-0.5e+3", "true", "false", "null", r#""a\u00e9\n""#, "[[],{}]"]
+        {
+            assert!(is_json(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_json_is_refused() {
+        let texts = [
+            "",
+            " ",
+            "{",
+            "}",
+            "[1,]",
+            "[1 2]",
+            "{,}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            "{a:1}",
+            "01",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "-",
+            "tru",
+            "nulll",
+            r#"""#,
+            r#""\x""#,
+            r#""\u12g4""#,
+            "\"\n\"",
+            "1,2",
+            "[}",
+            "{]",
+            "{}{}",
+            "[1]]",
+            "NaN",
+            "'a'",
+        ];
+        for text in texts {
+            assert!(!is_json(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_refused() {
+        assert!(!is_json(b"\"\xff\""));
+        assert!(!is_json(b"\"\xed\xa0\x80\""));
+    }
+
+    #[test]
+    fn control_characters_are_found_at_every_offset_of_a_string() {
+        for offset in 0..20 {
+            let mut text = vec![b'x'; 20];
+            text[offset] = 0x1f;
+            let text = [b"\"", text.as_slice(), b"\""].concat();
+            assert!(!is_json(&text), "offset {offset}");
+        }
+    }
+
+    #[test]
+    fn text_outside_ascii_passes_at_every_offset_of_a_string() {
+        for offset in 0..20 {
+            let text =
+                format!("\"{}é\u{10ffff} \u{7f}{}\"", "x".repeat(offset), "y".repeat(20 - offset));
+            assert!(is_json(text.as_bytes()), "offset {offset}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_limited() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(is_json(nested(DEPTH_MAX).as_bytes()));
+        assert!(!is_json(nested(DEPTH_MAX + 1).as_bytes()));
+        assert!(!is_json(&vec![b'['; 1_000_000]));
+    }
+
+    #[test]
+    fn lists_are_counted_and_measured() {
+        let list = shape::<true>;
+        assert_eq!(list(b"1, [[]] ,{}"), Some(Shape { value_count: 3, depth: 2 }));
+        assert_eq!(list(b"1"), Some(Shape { value_count: 1, depth: 0 }));
+        assert_eq!(list(b"1,"), None);
+        assert_eq!(list(b","), None);
+    }
+}

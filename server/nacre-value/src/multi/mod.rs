@@ -1,0 +1,383 @@
+//! A request of up to sixteen operations on one document with its attributes.
+//!
+//! A lookup answers each operation for itself; a mutation happens as a whole or not at all. A single sub-document
+//! request is a request of one operation.
+//!
+//! Rules, beside those of each operation:
+//! - Operations on attributes come before operations on the body.
+//! - Attributes whose names start with `$` are virtual: their JSON text comes from the caller, and they are read-only.
+//! - An operation that takes the whole body for itself is the only one on the body.
+//! - With `expand_macros` the value is a macro and nothing else, see [`Macros`].
+//! - Removing the document drops its attributes but for the system ones.
+//!
+//! CAS checks, expiry and the flags that concern the document as a whole are the caller's.
+//!
+//! Source: sub-document API of the memcached binary protocol as Couchbase extends it.
+
+mod macros;
+
+use crate::path::Path;
+use crate::subdoc::{self, Lookup, Mutation};
+use crate::xattr::{self, Xattrs};
+use crate::{Error, crc32c};
+pub use macros::Macros;
+use std::borrow::Cow;
+
+/// The most operations of a request.
+pub const SPECS_MAX: usize = 16;
+
+/// The document that a request works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source<'a> {
+    /// The section of attributes, empty if there are none.
+    pub xattrs: &'a [u8],
+    /// The body.
+    pub body: &'a [u8],
+    /// Whether the body is JSON, as decided when it was stored.
+    pub body_is_json: bool,
+    /// Whether this is a tombstone, which has attributes but no body.
+    pub deleted: bool,
+}
+
+impl Source<'static> {
+    /// What a mutation starts from where no document is: an empty array when the first operation on the body asks
+    /// for one, an empty object otherwise.
+    pub fn missing(specs: &[MutationSpec<'_>]) -> Source<'static> {
+        let first = specs.iter().find(|spec| !spec.flags.xattr);
+        let path = first.and_then(|spec| match spec.operation {
+            MutationOperation::Path(_) => Path::parse(spec.path).ok(),
+            _ => None,
+        });
+        let body = path.map_or(b"{}".as_slice(), |path| subdoc::missing_document(&path));
+        Source { xattrs: b"", body, body_is_json: true, deleted: false }
+    }
+}
+
+/// What one operation of a lookup does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupOperation {
+    /// Reads at a path.
+    Path(Lookup),
+    /// Gives the whole body, JSON or not. The path is empty.
+    Document,
+}
+
+/// What one operation of a mutation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MutationOperation {
+    /// Edits at a path.
+    Path(Mutation),
+    /// Makes the value the whole body. The path is empty.
+    SetDocument,
+    /// Removes the document. The path is empty.
+    RemoveDocument,
+    /// Makes the value found at a path in the attributes the whole body.
+    ReplaceBodyWithXattr,
+}
+
+/// Flags of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Creates missing parents. Creating or upserting a document implies it for each operation: the caller sets it.
+    pub create_path: bool,
+    /// The path starts with the name of an attribute.
+    pub xattr: bool,
+    /// The value is a macro; only together with `xattr`.
+    pub expand_macros: bool,
+}
+
+/// One operation of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec<'a, O> {
+    /// What to do.
+    pub operation: O,
+    /// How to do it.
+    pub flags: Flags,
+    /// Where, unparsed.
+    pub path: &'a [u8],
+    /// With what; empty for lookups and deletions.
+    pub value: &'a [u8],
+}
+
+/// One operation of a lookup.
+pub type LookupSpec<'a> = Spec<'a, LookupOperation>;
+/// One operation of a mutation.
+pub type MutationSpec<'a> = Spec<'a, MutationOperation>;
+
+/// Gives the JSON text of a virtual attribute by its name (`$document`, `$XTOC`, `$vbucket`), `None` if unknown.
+pub type Virtual<'v> = dyn Fn(&str) -> Option<Vec<u8>> + 'v;
+
+/// Why a mutation did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The request makes no sense as such.
+    Request(Error),
+    /// An operation failed; the first one in the order of the request.
+    Spec {
+        /// Its position in the request, from 0.
+        index: u8,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What a mutation does to the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nothing.
+    Unchanged,
+    /// It becomes this text.
+    Set(Vec<u8>),
+    /// The document is removed.
+    Removed,
+}
+
+/// What a mutation made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The section of attributes, empty if there are none.
+    pub xattrs: Vec<u8>,
+    /// The body.
+    pub body: Body,
+    /// What operations give back (counters do), with their positions in the request.
+    pub results: Vec<(u8, Vec<u8>)>,
+}
+
+/// What one operation of a lookup gives: a JSON text, nothing for [`Lookup::Exists`], or why not.
+pub type Answer<'d> = Result<Cow<'d, [u8]>, Error>;
+
+/// Answers each operation of a lookup, in order.
+///
+/// # Errors
+/// An [`Error`] of the request as a whole: too many or no operations, wrong order, or an invalid attribute name.
+pub fn lookup<'d>(
+    source: &Source<'d>,
+    specs: &[LookupSpec<'_>],
+    virtuals: &Virtual<'_>,
+) -> Result<Vec<Answer<'d>>, Error> {
+    check(specs, |_| false)?;
+    // Attributes that cannot be read fail the operations that want them, not the ones on the body.
+    let xattrs = Xattrs::parse(source.xattrs);
+    let answer = |spec: &LookupSpec<'_>| -> Answer<'d> {
+        match spec.operation {
+            LookupOperation::Path(operation) if spec.flags.xattr => {
+                let xattrs = xattrs.as_ref().map_err(|error| *error)?;
+                lookup_xattr(xattrs, spec.path, operation, virtuals)
+            }
+            _ if source.deleted => Err(Error::DocumentDeleted),
+            LookupOperation::Document if spec.path.is_empty() => Ok(Cow::Borrowed(source.body)),
+            LookupOperation::Document => Err(Error::PathInvalid),
+            LookupOperation::Path(_) if !source.body_is_json => Err(Error::DocumentNotJson),
+            LookupOperation::Path(operation) => {
+                subdoc::lookup(source.body, operation, &Path::parse(spec.path)?)
+            }
+        }
+    };
+    Ok(specs.iter().map(answer).collect())
+}
+
+fn lookup_xattr<'d>(
+    xattrs: &Xattrs<'d>,
+    path: &[u8],
+    operation: Lookup,
+    virtuals: &Virtual<'_>,
+) -> Result<Cow<'d, [u8]>, Error> {
+    let key = xattr_key(path)?;
+    let path = Path::parse(path)?;
+    let components = &path.components()[1..];
+    if is_virtual(key) {
+        let text = virtuals(key).ok_or(Error::XattrUnknownVirtual)?;
+        let found = subdoc::lookup_at(&text, operation, components)?;
+        return Ok(Cow::Owned(found.into_owned()));
+    }
+    let value = xattrs.get(key).ok_or(Error::PathNotFound)?;
+    subdoc::lookup_at(value, operation, components).map(|found| Cow::Owned(found.into_owned()))
+}
+
+/// Applies all operations of a mutation, or none.
+///
+/// # Errors
+/// See [`Failure`]; the document is then as it was.
+pub fn mutate(
+    source: &Source<'_>,
+    specs: &[MutationSpec<'_>],
+    virtuals: &Virtual<'_>,
+    macros: Macros,
+) -> Result<Mutated, Failure> {
+    check(specs, takes_whole_body).map_err(Failure::Request)?;
+    check_mutation(specs).map_err(Failure::Request)?;
+    let body_start = specs.iter().position(|spec| !spec.flags.xattr).unwrap_or(specs.len());
+    let mut results = Vec::new();
+
+    // The body goes first, as a macro may ask for its checksum; its failure is reported last, as its operations
+    // stand last in the request.
+    let edited_body = mutate_body(source, specs, body_start);
+    let body_after = || match &edited_body {
+        Ok((Body::Set(body), _)) => crc32c(body),
+        Ok((Body::Removed, _)) => crc32c(b""),
+        Ok((Body::Unchanged, _)) | Err(_) => crc32c(source.body),
+    };
+
+    let mut xattrs = Xattrs::parse(source.xattrs).map_err(Failure::Request)?;
+    let mut replaced_body = None;
+    for (index, spec) in specs[..body_start].iter().enumerate() {
+        let index = index as u8;
+        let failed = |error| Failure::Spec { index, error };
+        let value = if spec.flags.expand_macros {
+            Cow::Owned(macros::expand(spec.value, macros, &body_after, virtuals).map_err(failed)?)
+        } else {
+            Cow::Borrowed(spec.value)
+        };
+        match spec.operation {
+            MutationOperation::Path(operation) => {
+                let result = mutate_xattr(&mut xattrs, operation, spec, &value).map_err(failed)?;
+                results.extend(result.map(|result| (index, result)));
+            }
+            _ if source.deleted => return Err(failed(Error::DeletedCannotHaveValue)),
+            _ => {
+                let path = spec.path;
+                let found = lookup_xattr(&xattrs, path, Lookup::Get, virtuals).map_err(failed)?;
+                replaced_body = Some(found.into_owned());
+            }
+        }
+    }
+
+    let (mut body, body_results) = edited_body?;
+    results.extend(body_results);
+    if let Some(text) = replaced_body {
+        body = Body::Set(text);
+    }
+    if body == Body::Removed {
+        xattrs.retain_system();
+    }
+    Ok(Mutated { xattrs: xattrs.encode(), body, results })
+}
+
+/// Edits the attribute that `spec` names: as the only member of a document, so that all rules are those of a body.
+fn mutate_xattr(
+    xattrs: &mut Xattrs<'_>,
+    operation: Mutation,
+    spec: &MutationSpec<'_>,
+    value: &[u8],
+) -> Result<Option<Vec<u8>>, Error> {
+    let key = xattr_key(spec.path)?;
+    let document = match xattrs.get(key) {
+        Some(text) => [b"{\"", key.as_bytes(), b"\":", text, b"}"].concat(),
+        None => b"{}".to_vec(),
+    };
+    let path = Path::parse(spec.path)?;
+    let edited = subdoc::mutate(&document, operation, &path, value, spec.flags.create_path)?;
+    let only_key = Path::parse(key.as_bytes())?;
+    match subdoc::lookup(&edited.document, Lookup::Get, &only_key) {
+        Ok(text) => xattrs.set(key, &text)?,
+        Err(Error::PathNotFound) => {
+            xattrs.remove(key);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(edited.result)
+}
+
+type BodyEdit = (Body, Vec<(u8, Vec<u8>)>);
+
+/// Runs the operations from `start` on, which are those on the body.
+fn mutate_body(
+    source: &Source<'_>,
+    specs: &[MutationSpec<'_>],
+    start: usize,
+) -> Result<BodyEdit, Failure> {
+    let mut body = Body::Unchanged;
+    let mut results = Vec::new();
+    for (index, spec) in specs.iter().enumerate().skip(start) {
+        let index = index as u8;
+        let failed = |error| Failure::Spec { index, error };
+        let operation = match spec.operation {
+            MutationOperation::RemoveDocument if source.deleted => {
+                return Err(failed(Error::DocumentDeleted));
+            }
+            _ if source.deleted => return Err(failed(Error::DeletedCannotHaveValue)),
+            MutationOperation::Path(operation) => operation,
+            _ if !spec.path.is_empty() => return Err(failed(Error::PathInvalid)),
+            MutationOperation::RemoveDocument => return Ok((Body::Removed, results)),
+            _ => return Ok((Body::Set(spec.value.to_vec()), results)),
+        };
+        if !source.body_is_json {
+            return Err(failed(Error::DocumentNotJson));
+        }
+        let current = match &body {
+            Body::Set(text) => text.as_slice(),
+            _ => source.body,
+        };
+        let path = Path::parse(spec.path).map_err(|error| failed(error.into()))?;
+        let edited = subdoc::mutate(current, operation, &path, spec.value, spec.flags.create_path)
+            .map_err(failed)?;
+        results.extend(edited.result.map(|result| (index, result)));
+        body = Body::Set(edited.document);
+    }
+    Ok((body, results))
+}
+
+/// Checks what lookups and mutations have in common.
+fn check<O: Copy>(
+    specs: &[Spec<'_, O>],
+    takes_whole_body: impl Fn(O) -> bool,
+) -> Result<(), Error> {
+    if specs.is_empty() || specs.len() > SPECS_MAX {
+        return Err(Error::InvalidCombination);
+    }
+    if specs.windows(2).any(|pair| !pair[0].flags.xattr && pair[1].flags.xattr) {
+        return Err(Error::XattrOrder);
+    }
+    let on_body = |spec: &&Spec<'_, O>| !spec.flags.xattr || takes_whole_body(spec.operation);
+    if specs.iter().any(|spec| takes_whole_body(spec.operation))
+        && specs.iter().filter(on_body).count() > 1
+    {
+        return Err(Error::InvalidCombination);
+    }
+    for spec in specs {
+        if spec.flags.xattr {
+            xattr_key(spec.path)?;
+        } else if spec.flags.expand_macros {
+            return Err(Error::XattrFlagCombination);
+        }
+    }
+    Ok(())
+}
+
+fn check_mutation(specs: &[MutationSpec<'_>]) -> Result<(), Error> {
+    for spec in specs {
+        match spec.operation {
+            MutationOperation::ReplaceBodyWithXattr if !spec.flags.xattr => {
+                return Err(Error::XattrFlagCombination);
+            }
+            MutationOperation::SetDocument | MutationOperation::RemoveDocument
+                if spec.flags.xattr =>
+            {
+                return Err(Error::XattrFlagCombination);
+            }
+            MutationOperation::Path(_) if spec.flags.xattr && spec.path.starts_with(b"$") => {
+                return Err(Error::XattrCannotModifyVirtual);
+            }
+            _ => {}
+        }
+        if spec.flags.expand_macros && !macros::is_macro(spec.value) {
+            return Err(Error::XattrUnknownMacro);
+        }
+    }
+    Ok(())
+}
+
+fn takes_whole_body(operation: MutationOperation) -> bool {
+    !matches!(operation, MutationOperation::Path(_))
+}
+
+/// The name of the attribute that a path begins with. Names know no back-tick quoting.
+fn xattr_key(path: &[u8]) -> Result<&str, Error> {
+    let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
+    let key = std::str::from_utf8(&path[..end]).map_err(|_| Error::XattrInvalid)?;
+    if xattr::is_key(key) { Ok(key) } else { Err(Error::XattrInvalid) }
+}
+
+fn is_virtual(key: &str) -> bool {
+    key.starts_with('$')
+}

@@ -1,0 +1,249 @@
+//! Sub-document paths: where in a document an operation works.
+//!
+//! ```text
+//! name               a member of the root object
+//! orders[0].total    first element of an array, then a member of it
+//! orders[-1]         last element; no other negative number exists
+//! [2]                an element of a root array
+//! `a.b`.c            back-ticks quote the signs of the grammar; a doubled back-tick stands for one
+//! ```
+//!
+//! Names are JSON string contents: a quote or backslash in a name is escaped in the path as it is in the document.
+//! Source: the sub-document API of the memcached binary protocol; limits as in Couchbase.
+
+use std::borrow::Cow;
+
+/// The longest path, in bytes.
+pub const BYTES_MAX: usize = 1024;
+
+/// The most components of a path, and the deepest nesting that sub-document operations follow.
+pub const DEPTH_MAX: usize = 32;
+
+/// Why a path was refused. The client's to fix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// Not a path by the grammar.
+    Invalid,
+    /// More than [`BYTES_MAX`] bytes.
+    TooLong,
+    /// More than [`DEPTH_MAX`] components.
+    TooDeep,
+}
+
+impl From<Error> for crate::Error {
+    fn from(error: Error) -> crate::Error {
+        match error {
+            Error::Invalid => crate::Error::PathInvalid,
+            Error::TooLong | Error::TooDeep => crate::Error::PathTooBig,
+        }
+    }
+}
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Component<'p> {
+    /// A member of an object, as the content of a JSON string (without the quotes, with its escapes).
+    Name(Cow<'p, str>),
+    /// An element of an array, from 0.
+    Index(usize),
+    /// The last element of an array, written `[-1]`.
+    Last,
+}
+
+/// A path, from the root of the document on; without components it is the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path<'p> {
+    components: Vec<Component<'p>>,
+}
+
+impl<'p> Path<'p> {
+    /// Reads a path as a client sends it. No bytes at all give the root.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn parse(bytes: &'p [u8]) -> Result<Path<'p>, Error> {
+        if bytes.len() > BYTES_MAX {
+            return Err(Error::TooLong);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| Error::Invalid)?;
+        let mut components = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            if components.len() == DEPTH_MAX {
+                return Err(Error::TooDeep);
+            }
+            let component;
+            if rest.starts_with('[') {
+                (component, rest) = index(rest)?;
+            } else {
+                if !components.is_empty() {
+                    rest = rest.strip_prefix('.').ok_or(Error::Invalid)?;
+                }
+                let name;
+                (name, rest) = if rest.starts_with('`') { quoted(rest)? } else { bare(rest)? };
+                component = Component::Name(name);
+            }
+            components.push(component);
+        }
+        Ok(Path { components })
+    }
+
+    /// The steps from the root on.
+    pub fn components(&self) -> &[Component<'p>] {
+        &self.components
+    }
+
+    /// Whether this is the root of the document.
+    pub fn is_root(&self) -> bool {
+        self.components.is_empty()
+    }
+}
+
+/// `[12]rest` or `[-1]rest`.
+fn index(text: &str) -> Result<(Component<'_>, &str), Error> {
+    let (digits, rest) = text[1..].split_once(']').ok_or(Error::Invalid)?;
+    if digits == "-1" {
+        return Ok((Component::Last, rest));
+    }
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let padded = digits.len() > 1 && digits.starts_with('0');
+    if !plain || padded {
+        return Err(Error::Invalid);
+    }
+    let index = digits.parse().map_err(|_| Error::Invalid)?;
+    Ok((Component::Index(index), rest))
+}
+
+/// `` `quoted`rest ``; the name may be empty, as a name in JSON may.
+fn quoted(text: &str) -> Result<(Cow<'_, str>, &str), Error> {
+    let body = &text[1..];
+    let mut end = 0;
+    loop {
+        end += body[end..].find('`').ok_or(Error::Invalid)?;
+        if !body[end + 1..].starts_with('`') {
+            break;
+        }
+        end += 2;
+    }
+    let (name, rest) = (&body[..end], &body[end + 1..]);
+    check_name(name)?;
+    let name = if name.contains('`') { name.replace("``", "`").into() } else { name.into() };
+    Ok((name, rest))
+}
+
+fn bare(text: &str) -> Result<(Cow<'_, str>, &str), Error> {
+    let end = text.find(['.', '[', ']', '`']).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    // Dots and brackets go on with the path; the two other signs cannot stand within a name.
+    if name.is_empty() || rest.starts_with([']', '`']) {
+        return Err(Error::Invalid);
+    }
+    check_name(name)?;
+    Ok((name.into(), rest))
+}
+
+/// A name goes into the document between quotes as it is, so it has to be the inside of a JSON string.
+fn check_name(name: &str) -> Result<(), Error> {
+    let quoted = ["\"", name, "\""].concat();
+    let end = crate::json::string_end(quoted.as_bytes(), 0);
+    (end == Some(quoted.len())).then_some(()).ok_or(Error::Invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Renders a path with its steps apart, or why it was refused.
+    fn show(text: &str) -> String {
+        let path = match Path::parse(text.as_bytes()) {
+            Ok(path) => path,
+            Err(error) => return format!("{error:?}"),
+        };
+        let step = |component: &Component<'_>| match component {
+            Component::Name(name) => format!("<{name}>"),
+            Component::Index(index) => format!("#{index}"),
+            Component::Last => "#last".to_owned(),
+        };
+        path.components().iter().map(step).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn paths_are_read_step_by_step() {
+        let table = [
+            "",
+            "a",
+            "a.b",
+            "a[0]",
+            "a[-1].b[12]",
+            "[0]",
+            "[0][1].c",
+            "`a.b`.c",
+            "`a``b`",
+            "``",
+            "`[0]`[0]",
+            "a b",
+            "é",
+            r#"say\"hi\""#,
+            "$document.CAS",
+        ];
+        let shown: Vec<String> =
+            table.iter().map(|text| format!("{text} => {}", show(text))).collect();
+        insta::assert_snapshot!(shown.join("\n"), @r#"
+         => 
+        a => <a>
+        a.b => <a> <b>
+        a[0] => <a> #0
+        a[-1].b[12] => <a> #last <b> #12
+        [0] => #0
+        [0][1].c => #0 #1 <c>
+        `a.b`.c => <a.b> <c>
+        `a``b` => <a`b>
+        `` => <>
+        `[0]`[0] => <[0]> #0
+        a b => <a b>
+        é => <é>
+        say\"hi\" => <say\"hi\">
+        $document.CAS => <$document> <CAS>
+        "#);
+    }
+
+    #[test]
+    fn malformed_paths_are_invalid() {
+        let table = [
+            ".",
+            ".a",
+            "a.",
+            "a..b",
+            "a.[0]",
+            "a[",
+            "a[0",
+            "a[]",
+            "a[x]",
+            "a[-2]",
+            "a[+1]",
+            "a[01]",
+            "a[0]b",
+            "a]",
+            "`a",
+            "`a`b",
+            "a`b`",
+            "a\"b",
+            "a\\",
+            "a\nb",
+            "a[99999999999999999999999]",
+        ];
+        for text in table {
+            assert_eq!(show(text), "Invalid", "{text:?}");
+        }
+        assert_eq!(Path::parse(b"\xff"), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn limits_are_told_apart() {
+        assert_eq!(show(&"a".repeat(BYTES_MAX + 1)), "TooLong");
+        assert_eq!(show(&["a"; DEPTH_MAX + 1].join(".")), "TooDeep");
+        assert_eq!(show(&"[0]".repeat(DEPTH_MAX + 1)), "TooDeep");
+        assert!(Path::parse(["a"; DEPTH_MAX].join(".").as_bytes()).is_ok());
+        assert!(Path::parse("a".repeat(BYTES_MAX).as_bytes()).is_ok());
+    }
+}

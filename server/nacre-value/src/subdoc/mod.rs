@@ -1,0 +1,173 @@
+//! One sub-document operation on one JSON text.
+//!
+//! ```
+//! use nacre_value::{path::Path, subdoc::{Mutation, mutate}};
+//!
+//! let path = Path::parse(b"tags").unwrap();
+//! let edited = mutate(br#"{ "tags": ["a"] }"#, Mutation::ArrayPushLast, &path, br#""b","c""#, false).unwrap();
+//! assert_eq!(edited.document, br#"{ "tags": ["a","b","c"] }"#);
+//! ```
+//!
+//! The scan stops at the place it looks for, and an edit copies what lies before and behind: text outside of the
+//! edited place stays byte for byte. Documents are taken to be valid JSON, as they were checked when stored
+//! ([`crate::json::is_json`]); on other bytes an operation fails or changes nothing but its place, and never panics.
+//! Of several members with one name the first counts.
+//!
+//! Source: sub-document API of the memcached binary protocol as Couchbase documents it.
+
+mod edit;
+mod walk;
+
+use crate::path::Path;
+use crate::{Error, path::Component};
+use std::borrow::Cow;
+use walk::{Children, Target, value_end, walk};
+
+/// An operation that reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// Gives the text of the value.
+    Get,
+    /// Gives nothing, and fails when there is no value.
+    Exists,
+    /// Gives the number of elements or members, in decimal. The path may be the root.
+    GetCount,
+}
+
+/// An operation that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    /// Adds a member that must not exist.
+    DictAdd,
+    /// Adds or replaces a member.
+    DictUpsert,
+    /// Removes a member or an element.
+    Delete,
+    /// Replaces a member or an element that must exist.
+    Replace,
+    /// Adds one or more elements at the end of an array. The path may be the root.
+    ArrayPushLast,
+    /// Adds one or more elements at the start of an array. The path may be the root.
+    ArrayPushFirst,
+    /// Adds one or more elements before the one that the path names, or at the end when it names the length.
+    ArrayInsert,
+    /// Adds a string, number or literal to an array that does not hold it yet; compared as text, so that 1.0 is not
+    /// 1. The path may be the root.
+    ArrayAddUnique,
+    /// Adds a signed 64-bit number to the one that is there, or to 0; gives the sum.
+    Counter,
+}
+
+impl Lookup {
+    /// Whether the operation may name the root of the document.
+    pub fn permits_root(self) -> bool {
+        self == Lookup::GetCount
+    }
+}
+
+impl Mutation {
+    /// Whether the operation may name the root of the document.
+    pub fn permits_root(self) -> bool {
+        use Mutation::*;
+        matches!(self, ArrayPushLast | ArrayPushFirst | ArrayAddUnique)
+    }
+
+    /// Whether the operation can create missing parents; the flag is an invalid argument for the others.
+    pub fn permits_create_path(self) -> bool {
+        use Mutation::*;
+        !matches!(self, Delete | Replace | ArrayInsert)
+    }
+
+    /// Whether the operation takes a value; all but [`Mutation::Delete`] do.
+    pub fn takes_value(self) -> bool {
+        self != Mutation::Delete
+    }
+}
+
+/// What a mutation made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edited {
+    /// The whole document after the edit.
+    pub document: Vec<u8>,
+    /// What goes back to the client: a counter's new value.
+    pub result: Option<Vec<u8>>,
+}
+
+/// Reads from `document` at `path`.
+///
+/// # Errors
+/// [`Error::PathNotFound`], [`Error::PathMismatch`], [`Error::PathInvalid`] for a root that the operation does not
+/// take, [`Error::DocumentTooDeep`], [`Error::DocumentNotJson`].
+pub fn lookup<'d>(
+    document: &'d [u8],
+    operation: Lookup,
+    path: &Path<'_>,
+) -> Result<Cow<'d, [u8]>, Error> {
+    if path.is_root() && !operation.permits_root() {
+        return Err(Error::PathInvalid);
+    }
+    lookup_at(document, operation, path.components())
+}
+
+/// As [`lookup`], but every operation may name the root: the value of an attribute is a document of its own.
+pub(crate) fn lookup_at<'d>(
+    document: &'d [u8],
+    operation: Lookup,
+    components: &[Component<'_>],
+) -> Result<Cow<'d, [u8]>, Error> {
+    let Target::Found(place) = walk(document, components)? else {
+        return Err(Error::PathNotFound);
+    };
+    match operation {
+        Lookup::Get => {
+            let end = value_end(document, place.value, components.len())?;
+            Ok(Cow::Borrowed(&document[place.value..end]))
+        }
+        Lookup::Exists => Ok(Cow::Borrowed(&[])),
+        Lookup::GetCount => {
+            let mut children = Children::of(document, place.value, components.len())?;
+            while children.next()?.is_some() {}
+            Ok(Cow::Owned(children.gap().count.to_string().into_bytes()))
+        }
+    }
+}
+
+/// Edits `document` at `path`. `value` is the JSON text (several values, divided by commas, for array pushes and
+/// inserts), the decimal delta of a counter, or nothing for a deletion. With `create_path` missing parents become
+/// objects, and a missing array of a push becomes an array.
+///
+/// # Errors
+/// Every variant of [`Error`] from [`Error::PathNotFound`] to [`Error::ValueTooDeep`]; the document is then as it was.
+pub fn mutate(
+    document: &[u8],
+    operation: Mutation,
+    path: &Path<'_>,
+    value: &[u8],
+    create_path: bool,
+) -> Result<Edited, Error> {
+    if path.is_root() && !operation.permits_root() {
+        return Err(Error::PathInvalid);
+    }
+    let request = edit::Request { document, components: path.components(), value, create_path };
+    let document = match operation {
+        Mutation::DictAdd => request.dict_add(),
+        Mutation::DictUpsert => request.dict_upsert(),
+        Mutation::Delete => request.delete(),
+        Mutation::Replace => request.replace(),
+        Mutation::ArrayPushLast => request.push_last(),
+        Mutation::ArrayPushFirst => request.push_first(),
+        Mutation::ArrayInsert => request.array_insert(),
+        Mutation::ArrayAddUnique => request.add_unique(),
+        Mutation::Counter => return request.counter(),
+    }?;
+    Ok(Edited { document, result: None })
+}
+
+/// The document that a mutation starts from where none is: an array if the path begins with an element or is the
+/// root (a push), an object otherwise.
+pub fn missing_document(path: &Path<'_>) -> &'static [u8] {
+    match path.components().first() {
+        Some(Component::Name(_)) => b"{}",
+        None | Some(Component::Index(_) | Component::Last) => b"[]",
+    }
+}
