@@ -49,8 +49,9 @@ impl Bucket {
     ) -> Result<Arc<Bucket>, Error> {
         let count = usize::from(config.settings.vbucket_count);
         let random_uuid = || VbUuid(platform.random() >> 16 | 1);
-        let mut vbuckets: Vec<Vbucket> =
-            (0..count).map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random())).collect();
+        let mut vbuckets: Vec<Vbucket> = (0..count)
+            .map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random()))
+            .collect();
         let persisted = Watermarks::new(count);
         let mut memory_bytes = 0;
         let mut branches = Vec::new();
@@ -61,12 +62,19 @@ impl Bucket {
             }
             if !clean {
                 vbucket.begin_branch(random_uuid());
-                branches.push(Commit { vbid, record: crate::flusher::record_of(&vbucket), documents: Vec::new() });
+                branches.push(Commit {
+                    vbid,
+                    record: crate::flusher::record_of(&vbucket),
+                    documents: Vec::new(),
+                });
             }
             memory_bytes += vbucket.memory_bytes() as i64;
             persisted.raise(vbid, record.high_seqno);
             let Some(slot) = vbuckets.get_mut(vbid.index()) else {
-                return Err(Error::Inconsistent { vbid, what: format!("the bucket has {count} vBuckets") });
+                return Err(Error::Inconsistent {
+                    vbid,
+                    what: format!("the bucket has {count} vBuckets"),
+                });
             };
             *slot = vbucket;
         }
@@ -137,7 +145,12 @@ impl Bucket {
     /// bucket's longest life apply.
     pub fn expiry(&self, collection: CollectionId, expiry: u32, now: Now) -> u32 {
         let bucket_ttl = self.max_ttl.load(Ordering::Relaxed) as u32;
-        let ttl = match self.manifest.read().collection_by_id(collection).map_or(0, |found| found.max_ttl) {
+        let ttl = match self
+            .manifest
+            .read()
+            .collection_by_id(collection)
+            .map_or(0, |found| found.max_ttl)
+        {
             0 => bucket_ttl,
             -1 => 0,
             seconds => seconds as u32,
@@ -153,7 +166,13 @@ impl Bucket {
     /// Carries out `command`; a mutation is noted for the readers, who are woken by [`Bucket::wake_readers`].
     ///
     /// `None` when there is no such vBucket.
-    pub fn apply(&self, vbid: Vbid, key: &[u8], command: &Command<'_>, now: Now) -> Option<(Result<Reply, Refusal>, bool)> {
+    pub fn apply(
+        &self,
+        vbid: Vbid,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> Option<(Result<Reply, Refusal>, bool)> {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
         let (reply, mutation) = vbucket.apply(key, command, now);

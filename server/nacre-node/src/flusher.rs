@@ -51,7 +51,8 @@ impl Flusher {
                 let drained = drained.expect("what is not persisted stays in memory");
                 position = drained.snapshot_end;
                 documents += drained.documents.len();
-                bytes += drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
+                bytes +=
+                    drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
                 let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
                 commits.push(Commit { vbid, record, documents: drained.documents });
             }
@@ -82,10 +83,14 @@ impl Flusher {
                 vbucket.poison();
             }
         }
-        let first = commits.first().map_or((Vbid(0), Seqno::ZERO), |c| (c.vbid, c.record.high_seqno));
+        let first =
+            commits.first().map_or((Vbid(0), Seqno::ZERO), |c| (c.vbid, c.record.high_seqno));
         tracing::error!(
             "bucket {}: cannot persist {} vBuckets (first {} to seqno {}), they are read-only now: {error}",
-            self.bucket.name, vbids.len(), first.0, first.1
+            self.bucket.name,
+            vbids.len(),
+            first.0,
+            first.1
         );
     }
 }

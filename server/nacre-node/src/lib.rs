@@ -1,1 +1,29 @@
 //! One node: services and loops wired together over an injected clock and store.
+//!
+//! ```text
+//! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
+//!                                │ note, wake
+//!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
+//!                                └──► views::Feed   ──► plugin partition raises `Deployment::processed`
+//! REST  ──► Node::change ──► Cluster (stored) ──► takes effect: buckets, collections, deployments
+//! ```
+//!
+//! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`Task`]s.
+//! `nacre-server` is one embedder, a simulator another.
+
+mod bucket;
+pub mod cluster_map;
+mod error;
+mod flusher;
+pub mod kv;
+mod node;
+mod platform;
+mod reader;
+pub mod views;
+mod watermark;
+
+pub use bucket::Bucket;
+pub use error::Error;
+pub use node::Node;
+pub use platform::{Next, Platform, Signal, Task};
+pub use watermark::Watermarks;

@@ -14,7 +14,10 @@ pub struct Watermarks {
 impl Watermarks {
     /// All at zero.
     pub fn new(vbucket_count: usize) -> Watermarks {
-        Watermarks { seqnos: (0..vbucket_count).map(|_| AtomicU64::new(0)).collect(), moved: Notify::new() }
+        Watermarks {
+            seqnos: (0..vbucket_count).map(|_| AtomicU64::new(0)).collect(),
+            moved: Notify::new(),
+        }
     }
 
     /// Where `vbid` stands.

@@ -34,6 +34,8 @@ pub enum Feature {
     PreserveExpiry = 0x14,
     /// Sub-document writes may create tombstones.
     CreateAsDeleted = 0x17,
+    /// Macros may name parts of `$document`.
+    DocumentMacros = 0x18,
     /// GET_CLUSTER_CONFIG may name the version the client has.
     ConfigWithKnownVersion = 0x1d,
     /// NOT_MY_VBUCKET omits a map the client already has.
@@ -41,7 +43,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    const ALL: [Feature; 17] = [
+    const ALL: [Feature; 18] = [
         Feature::MutationSeqno,
         Feature::Xattr,
         Feature::Xerror,
@@ -57,6 +59,7 @@ impl Feature {
         Feature::Collections,
         Feature::PreserveExpiry,
         Feature::CreateAsDeleted,
+        Feature::DocumentMacros,
         Feature::ConfigWithKnownVersion,
         Feature::DedupeNotMyVbucket,
     ];

@@ -114,4 +114,8 @@ statuses! {
     MultiPathFailureDeleted = 0xd3, "SUBDOC_MULTI_PATH_FAILURE_DELETED", "An operation failed, the document is deleted", ["item-deleted", "special-handling", "subdoc"];
     /// Attribute operations must come first.
     XattrOrder = 0xd4, "SUBDOC_INVALID_XATTR_ORDER", "Attribute operations must come first", ["invalid-input", "subdoc"];
+    /// A macro names a part of a virtual attribute that does not exist.
+    UnknownVattrMacro = 0xd5, "SUBDOC_XATTR_UNKNOWN_VATTR_MACRO", "Unknown virtual attribute macro", ["invalid-input", "subdoc"];
+    /// A tombstone cannot take a body.
+    DeletedCannotHaveValue = 0xd7, "SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE", "A deleted document cannot take a body", ["invalid-input", "subdoc"];
 }

@@ -1,0 +1,135 @@
+//! The cluster map as clients read it: where each vBucket is served, and what the node offers.
+//!
+//! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
+//! `$HOST` is replaced by the client with the host it connected to.
+
+use nacre_cluster::{Bucket, Cluster};
+use serde_json::{Value, json};
+
+/// The ports of this node, and the name that clients reach it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Host name; `None` lets clients use the one they connected to.
+    pub host: Option<String>,
+    /// Cluster management over HTTP.
+    pub mgmt: u16,
+    /// Views over HTTP.
+    pub views: u16,
+    /// Key-value over the binary protocol.
+    pub kv: u16,
+}
+
+/// The epoch of all maps: it grows only when a lost quorum is overridden.
+const REV_EPOCH: u64 = 1;
+
+/// What clients may use on a bucket, by the strings they look for.
+const BUCKET_CAPABILITIES: [&str; 10] = [
+    "collections",
+    "couchapi",
+    "cccp",
+    "cbhello",
+    "nodesExt",
+    "touch",
+    "xattr",
+    "preserveExpiry",
+    "tombstonedUserXAttrs",
+    "subdoc.DocumentMacroSupport",
+];
+
+impl Endpoints {
+    fn services(&self) -> Value {
+        json!({"mgmt": self.mgmt, "capi": self.views, "kv": self.kv})
+    }
+
+    fn node_ext(&self) -> Value {
+        let mut node = json!({"thisNode": true, "services": self.services()});
+        if let Some(host) = &self.host {
+            node["hostname"] = json!(host);
+        }
+        node
+    }
+
+    /// Host and port as maps write them.
+    pub fn authority(&self, port: u16) -> String {
+        format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
+    }
+}
+
+/// Epoch and revision of the map, as clients compare them.
+pub fn version(cluster: &Cluster) -> (i64, i64) {
+    (REV_EPOCH as i64, cluster.rev as i64)
+}
+
+/// The map of the cluster, for connections without a bucket.
+pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
+    json!({
+        "rev": cluster.rev,
+        "revEpoch": REV_EPOCH,
+        "nodesExt": [endpoints.node_ext()],
+        "clusterCapabilitiesVer": [1, 0],
+        "clusterCapabilities": {},
+        "clusterUUID": cluster.uuid,
+        "clusterName": "",
+        "prod": "server",
+        "prodName": "nacre",
+    })
+}
+
+/// The map of a bucket.
+pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> Value {
+    let mut map = global(cluster, endpoints);
+    let (name, uuid) = (&bucket.name, &bucket.uuid);
+    let chain: Vec<i64> = std::iter::once(0)
+        .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
+        .collect();
+    let rows = vec![chain; usize::from(bucket.settings.vbucket_count)];
+    let fields = json!({
+        "name": name,
+        "uuid": uuid,
+        "nodeLocator": "vbucket",
+        "bucketType": "membase",
+        "storageBackend": "couchstore",
+        "numVBuckets": bucket.settings.vbucket_count,
+        "uri": format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
+        "streamingUri": format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),
+        "bucketCapabilitiesVer": "",
+        "bucketCapabilities": BUCKET_CAPABILITIES,
+        "collectionsManifestUid": format!("{:x}", bucket.manifest.uid),
+        "ddocs": {"uri": format!("/pools/default/buckets/{name}/ddocs")},
+        "vBucketServerMap": {
+            "hashAlgorithm": "CRC",
+            "numReplicas": bucket.settings.replicas,
+            "serverList": [endpoints.authority(endpoints.kv)],
+            "vBucketMap": rows,
+        },
+        "nodes": [{
+            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.views)),
+            "hostname": endpoints.authority(endpoints.mgmt),
+            "ports": {"direct": endpoints.kv},
+        }],
+    });
+    if let (Value::Object(map), Value::Object(fields)) = (&mut map, fields) {
+        map.extend(fields);
+    }
+    map
+}
+
+/// Scopes and collections as clients read them; all numbers are hexadecimal text.
+pub fn manifest(bucket: &Bucket) -> Value {
+    let scopes = bucket.manifest.scopes.iter().map(|scope| {
+        let collections = scope.collections.iter().map(|collection| {
+            let mut fields =
+                json!({"name": collection.name, "uid": format!("{:x}", collection.id)});
+            if collection.max_ttl != 0 {
+                fields["maxTTL"] = json!(collection.max_ttl);
+            }
+            fields
+        });
+        json!({
+            "name": scope.name,
+            "uid": format!("{:x}", scope.id),
+            "collections": collections.collect::<Vec<_>>(),
+        })
+    });
+    json!({"uid": format!("{:x}", bucket.manifest.uid), "scopes": scopes.collect::<Vec<_>>()})
+}

@@ -1,0 +1,357 @@
+//! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
+
+use super::error_map::error_map;
+use super::session::{Answer, Outcome, Session};
+use crate::cluster_map;
+use nacre_auth::sasl::{self, Mechanism};
+use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
+use nacre_types::{DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid};
+use std::sync::Arc;
+
+/// What the server grants. A feature stands here only when it works.
+const GRANTED: [Feature; 14] = [
+    Feature::MutationSeqno,
+    Feature::Xattr,
+    Feature::Xerror,
+    Feature::SelectBucket,
+    Feature::Json,
+    Feature::UnorderedExecution,
+    Feature::Tracing,
+    Feature::AltRequest,
+    Feature::Collections,
+    Feature::PreserveExpiry,
+    Feature::CreateAsDeleted,
+    Feature::DocumentMacros,
+    Feature::ConfigWithKnownVersion,
+    Feature::DedupeNotMyVbucket,
+];
+
+/// The name that deselects the bucket of a connection.
+const NO_BUCKET: &[u8] = b"@no bucket@";
+
+pub(super) fn run(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    answer: &mut Answer<'_>,
+) -> Outcome {
+    let outcome = match *request {
+        Request::Hello { features } => hello(session, features, answer),
+        Request::SaslListMechs => {
+            answer.value(0, Mechanism::LIST.as_bytes());
+            Ok(Outcome::Answered)
+        }
+        Request::SaslAuth { mechanism, message } => auth(session, mechanism, message, answer),
+        Request::SaslStep { message } => match session.login.take() {
+            Some(login) => finish(session, login.step(message), answer),
+            None => Err(Status::AuthError),
+        },
+        Request::SelectBucket { name } => select(session, name),
+        Request::GetErrorMap { version } => {
+            answer.value(DATATYPE_JSON, error_map(version).to_string().as_bytes());
+            Ok(Outcome::Answered)
+        }
+        Request::GetClusterConfig { known } => cluster_config(session, known, answer),
+        Request::GetCollectionsManifest => manifest(session, answer),
+        Request::GetCollectionId { path } => collection_id(session, path, answer),
+        Request::GetScopeId { path } => scope_id(session, path, answer),
+        Request::ObserveSeqno { vb_uuid } => observe_seqno(session, frame, VbUuid(vb_uuid), answer),
+        Request::Observe { list } => observe(session, list, answer),
+        Request::SeqnoPersistence { seqno } => seqno_persistence(session, frame, Seqno(seqno)),
+        Request::GetAllVbSeqnos { state } => all_seqnos(session, state, answer),
+        Request::GetFailoverLog => failover_log(session, frame, answer),
+        Request::Stat { group } => stat(session, group, answer),
+        Request::Noop => Ok(Outcome::Status(Status::Success)),
+        Request::Version => {
+            answer.value(0, env!("CARGO_PKG_VERSION").as_bytes());
+            Ok(Outcome::Answered)
+        }
+        Request::Quit => Ok(Outcome::Close),
+        _ => Err(Status::Internal),
+    };
+    outcome.unwrap_or_else(Outcome::Status)
+}
+
+fn hello(session: &mut Session, asked: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
+    let agreed = Features::negotiate(asked, Features::of(&GRANTED));
+    session.features = Features::of(&agreed);
+    let value: Vec<u8> =
+        agreed.iter().flat_map(|feature| (*feature as u16).to_be_bytes()).collect();
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
+}
+
+fn auth(
+    session: &mut Session,
+    mechanism: &[u8],
+    message: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    session.login = None;
+    session.user = None;
+    session.selected = None;
+    let mechanism = Mechanism::parse(mechanism).ok_or(Status::AuthError)?;
+    let nonce: Vec<u8> = (0..3).flat_map(|_| session.node.random().to_be_bytes()).collect();
+    let step = sasl::Session::start(mechanism, message, &session.node.users(), &nonce);
+    finish(session, step, answer)
+}
+
+fn finish(
+    session: &mut Session,
+    step: sasl::Step,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let (status, value) = match step {
+        sasl::Step::Continue { reply, session: login } => {
+            session.login = Some(login);
+            (Status::AuthContinue, reply)
+        }
+        sasl::Step::Done { user, reply } => {
+            session.user = Some(user);
+            (Status::Success, reply)
+        }
+        sasl::Step::Failed => return Err(Status::AuthError),
+    };
+    answer.send(Reply { status, value: &value, ..Reply::default() });
+    Ok(Outcome::Answered)
+}
+
+fn select(session: &mut Session, name: &[u8]) -> Result<Outcome, Status> {
+    session.selected = None;
+    if name != NO_BUCKET {
+        let name = std::str::from_utf8(name).map_err(|_| Status::KeyNotFound)?;
+        session.select(name)?;
+    }
+    Ok(Outcome::Status(Status::Success))
+}
+
+fn cluster_config(
+    session: &mut Session,
+    known: Option<(i64, i64)>,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let cluster = session.node.cluster();
+    if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
+        return Ok(Outcome::Status(Status::Success));
+    }
+    let endpoints = session.node.endpoints();
+    let map = match &session.selected {
+        Some(selected) => {
+            let bucket = cluster.bucket(&selected.bucket.name).map_err(|_| Status::KeyNotFound)?;
+            cluster_map::of_bucket(&cluster, bucket, endpoints)
+        }
+        None => cluster_map::global(&cluster, endpoints),
+    };
+    answer.value(DATATYPE_JSON, map.to_string().as_bytes());
+    Ok(Outcome::Answered)
+}
+
+fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {
+    let name = session.bucket()?.bucket.name.clone();
+    let cluster = session.node.cluster();
+    let bucket = cluster.bucket(&name).map_err(|_| Status::NoBucket)?;
+    answer.value(DATATYPE_JSON, cluster_map::manifest(bucket).to_string().as_bytes());
+    Ok(Outcome::Answered)
+}
+
+/// Answers with the manifest's uid and a number, or with the uid and why there is none.
+fn send_id(
+    uid: u64,
+    id: Result<u32, nacre_cluster::Refusal>,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    use nacre_cluster::Refusal;
+    let status = match id {
+        Ok(id) => {
+            let extras = [&uid.to_be_bytes()[..], &id.to_be_bytes()].concat();
+            answer.send(Reply { extras: &extras, ..Reply::default() });
+            return Ok(Outcome::Answered);
+        }
+        Err(Refusal::ScopeNotFound { .. }) => Status::UnknownScope,
+        Err(Refusal::CollectionNotFound { .. }) => Status::UnknownCollection,
+        Err(_) => return Err(Status::InvalidArguments),
+    };
+    let value = format!("{{\"manifest_uid\":\"{uid:x}\"}}");
+    answer.send(Reply {
+        status,
+        datatype: DATATYPE_JSON,
+        value: value.as_bytes(),
+        ..Reply::default()
+    });
+    Ok(Outcome::Answered)
+}
+
+fn collection_id(
+    session: &mut Session,
+    path: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let manifest = session.bucket()?.bucket.manifest();
+    let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
+    send_id(manifest.uid, manifest.resolve(path).map(|id| id.0), answer)
+}
+
+fn scope_id(
+    session: &mut Session,
+    path: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let manifest = session.bucket()?.bucket.manifest();
+    let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
+    send_id(manifest.uid, manifest.resolve_scope(path).map(|id| id.0), answer)
+}
+
+fn observe_seqno(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    vb_uuid: VbUuid,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let vbid = Vbid(frame.vbid);
+    let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+    let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+    let end = log.branch_end(vb_uuid, high).ok_or(Status::KeyNotFound)?;
+    let changed = log.current() != vb_uuid;
+    let mut value = vec![u8::from(changed)];
+    value.extend(vbid.0.to_be_bytes());
+    value.extend(log.current().0.to_be_bytes());
+    value.extend(vbucket.persisted().0.to_be_bytes());
+    value.extend(high.0.to_be_bytes());
+    if changed {
+        value.extend(vb_uuid.0.to_be_bytes());
+        value.extend(end.0.to_be_bytes());
+    }
+    drop(vbucket);
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
+}
+
+/// The state of each key of the list: 0 in memory, 1 persisted, 0x80 unknown, 0x81 deleted but not yet persisted.
+fn observe(
+    session: &mut Session,
+    mut list: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let collections = session.features.has(Feature::Collections);
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let mut value = Vec::new();
+    while let Some((head, rest)) = list.split_first_chunk::<4>() {
+        let vbid = Vbid(u16::from_be_bytes([head[0], head[1]]));
+        let (key, rest) = rest.split_at(usize::from(u16::from_be_bytes([head[2], head[3]])));
+        list = rest;
+        let prefixed = if collections { key.to_vec() } else { [&[0], key].concat() };
+        let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+        let (state, cas) = match vbucket.find(&prefixed) {
+            None => (0x80, 0),
+            Some(document) => {
+                let persisted = document.meta.seqno <= vbucket.persisted();
+                let state = match (document.is_alive(), persisted) {
+                    (true, true) => 0x01,
+                    (true, false) => 0x00,
+                    (false, true) => 0x80,
+                    (false, false) => 0x81,
+                };
+                (state, document.meta.cas.0)
+            }
+        };
+        value.extend_from_slice(head);
+        value.extend_from_slice(key);
+        value.push(state);
+        value.extend(cas.to_be_bytes());
+    }
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
+}
+
+fn seqno_persistence(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    seqno: Seqno,
+) -> Result<Outcome, Status> {
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let vbid = Vbid(frame.vbid);
+    let high = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?.high_seqno();
+    if seqno > high {
+        return Err(Status::Range);
+    }
+    if bucket.persisted.get(vbid) >= seqno {
+        return Ok(Outcome::Status(Status::Success));
+    }
+    Ok(Outcome::Wait { vbid, seqno })
+}
+
+fn all_seqnos(
+    session: &mut Session,
+    state: Option<u32>,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let wanted = match state {
+        None | Some(0) => None,
+        Some(1) => Some(VbState::Active),
+        Some(2) => Some(VbState::Replica),
+        Some(3) => Some(VbState::Pending),
+        Some(4) => Some(VbState::Dead),
+        Some(_) => return Err(Status::InvalidArguments),
+    };
+    let mut value = Vec::new();
+    for index in 0..bucket.vbucket_count() {
+        let Some(vbucket) = bucket.vbucket(Vbid(index)) else { continue };
+        if wanted.is_none_or(|wanted| wanted == vbucket.state()) {
+            value.extend(index.to_be_bytes());
+            value.extend(vbucket.high_seqno().0.to_be_bytes());
+        }
+    }
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
+}
+
+fn failover_log(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
+    let mut value = Vec::new();
+    for (vb_uuid, seqno) in vbucket.failover_log().entries() {
+        value.extend(vb_uuid.0.to_be_bytes());
+        value.extend(seqno.0.to_be_bytes());
+    }
+    drop(vbucket);
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
+}
+
+/// One packet a statistic, then an empty one.
+fn stat(session: &mut Session, group: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let mut stats: Vec<(String, String)> = Vec::new();
+    match group {
+        b"" => {
+            let (documents, memory_bytes) = bucket.usage();
+            stats.push(("version".into(), env!("CARGO_PKG_VERSION").into()));
+            stats.push(("curr_items".into(), documents.to_string()));
+            stats.push(("mem_used".into(), memory_bytes.to_string()));
+            stats.push(("ep_max_size".into(), bucket.quota_bytes().to_string()));
+        }
+        b"vbucket-seqno" | b"vbucket-details" | b"failovers" => {
+            for index in 0..bucket.vbucket_count() {
+                let Some(vbucket) = bucket.vbucket(Vbid(index)) else { continue };
+                let mut push =
+                    |name: &str, value: String| stats.push((format!("vb_{index}:{name}"), value));
+                push("uuid", vbucket.failover_log().current().0.to_string());
+                push("high_seqno", vbucket.high_seqno().to_string());
+                push("last_persisted_seqno", vbucket.persisted().to_string());
+                push("num_items", vbucket.alive_count().to_string());
+            }
+        }
+        _ => return Err(Status::KeyNotFound),
+    }
+    for (key, value) in &stats {
+        answer.send(Reply { key: key.as_bytes(), value: value.as_bytes(), ..Reply::default() });
+    }
+    answer.send(Reply::default());
+    Ok(Outcome::Answered)
+}

@@ -1,0 +1,499 @@
+//! Requests on one document: from request to vBucket command, and from its reply to the answer.
+
+use super::session::{Answer, Outcome, Session, is_quiet};
+use super::status;
+use crate::bucket::Bucket;
+use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Expiry, Now, Vbid,
+    leb128_decode,
+};
+use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
+use nacre_value::subdoc::{Lookup, Mutation};
+use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Token};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Document flags of sub-document requests.
+mod doc_flag {
+    pub const UPSERT: u8 = 0x01;
+    pub const ADD: u8 = 0x02;
+    pub const ACCESS_DELETED: u8 = 0x04;
+    pub const CREATE_AS_DELETED: u8 = 0x08;
+    pub const KNOWN: u8 = UPSERT | ADD | ACCESS_DELETED | CREATE_AS_DELETED;
+}
+
+/// Path flags of sub-document operations.
+mod path_flag {
+    pub const CREATE_PATH: u8 = 0x01;
+    pub const XATTR: u8 = 0x04;
+    pub const EXPAND_MACROS: u8 = 0x10;
+    pub const KNOWN: u8 = CREATE_PATH | XATTR | EXPAND_MACROS;
+}
+
+/// A request on a document, with what it needs looked up.
+pub(super) struct Call<'a> {
+    bucket: Arc<Bucket>,
+    frame: &'a Frame<'a>,
+    request: &'a Request<'a>,
+    features: Features,
+    vbid: Vbid,
+    collection: CollectionId,
+    /// Collection prefix first.
+    key: Vec<u8>,
+    preserve_expiry: bool,
+    wrote: Cell<bool>,
+}
+
+/// Why a call is not even tried.
+pub(super) enum Refused {
+    Status(Status),
+    /// The collection is unknown; clients compare the manifest's uid with theirs.
+    UnknownCollection {
+        manifest_uid: u64,
+    },
+}
+
+impl Refused {
+    pub fn answer(self, answer: &mut Answer<'_>) -> Outcome {
+        match self {
+            Refused::Status(status) => Outcome::Status(status),
+            Refused::UnknownCollection { manifest_uid } => {
+                let value = format!("{{\"manifest_uid\":\"{manifest_uid:x}\"}}");
+                let (status, datatype) = (Status::UnknownCollection, DATATYPE_JSON);
+                answer.send(Reply {
+                    status,
+                    datatype,
+                    value: value.as_bytes(),
+                    ..Reply::default()
+                });
+                Outcome::Answered
+            }
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Checks bucket, framing, collection and rights.
+    pub fn new(
+        session: &mut Session,
+        frame: &'a Frame<'a>,
+        request: &'a Request<'a>,
+    ) -> Result<Call<'a>, Refused> {
+        let features = session.features;
+        let infos = frame.frame_infos().map_err(|error| {
+            Refused::Status(match error {
+                nacre_protocol::FramingError::Unknown(_) => Status::UnknownFrameInfo,
+                nacre_protocol::FramingError::Malformed => Status::InvalidArguments,
+            })
+        })?;
+        if infos.durability.is_some() || infos.impersonate.is_some() {
+            return Err(Refused::Status(Status::NotSupported));
+        }
+        if frame.datatype & (DATATYPE_SNAPPY | DATATYPE_XATTR) != 0 {
+            return Err(Refused::Status(Status::InvalidArguments));
+        }
+        session.bucket().map_err(Refused::Status)?;
+        let mut key = session.take_key_buffer();
+        key.clear();
+        if !features.has(Feature::Collections) {
+            key.push(0);
+        }
+        key.extend_from_slice(frame.key);
+        let collection = CollectionId(leb128_decode(&key).map_or(0, |(id, _)| id));
+        let selected = session.bucket().map_err(Refused::Status)?;
+        let bucket = Arc::clone(&selected.bucket);
+        let writes = is_write(request);
+        let allowed = session
+            .selected
+            .as_ref()
+            .is_some_and(|selected| session.may(selected, collection, writes));
+        let manifest = bucket.manifest();
+        if manifest.collection_by_id(collection).is_none() {
+            return Err(Refused::UnknownCollection { manifest_uid: manifest.uid });
+        }
+        if !allowed {
+            return Err(Refused::Status(Status::AccessDenied));
+        }
+        if writes && bucket.is_over_quota() {
+            return Err(Refused::Status(Status::TemporaryFailure));
+        }
+        Ok(Call {
+            bucket,
+            frame,
+            request,
+            features,
+            vbid: Vbid(frame.vbid),
+            collection,
+            key,
+            preserve_expiry: infos.preserve_expiry,
+            wrote: Cell::new(false),
+        })
+    }
+
+    /// Whether the call made a mutation.
+    pub fn wrote(&self) -> bool {
+        self.wrote.get()
+    }
+
+    /// Gives the key's buffer back for the next call.
+    pub fn into_key(self) -> Vec<u8> {
+        self.key
+    }
+
+    /// Carries the request out and answers it.
+    pub fn run(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        let cas = Cas(self.frame.cas);
+        match *self.request {
+            Request::Get => self.get(answer, now),
+            Request::GetReplica => Outcome::Status(Status::NotMyVbucket),
+            Request::GetMeta { version } => self.get_meta(version, answer, now),
+            Request::Store { opcode, flags, expiry, value } => {
+                let condition = match opcode {
+                    Opcode::Add => Condition::Absent,
+                    Opcode::Replace => Condition::Present,
+                    _ => Condition::Always,
+                };
+                let expiry = self.new_expiry(expiry, now);
+                self.write(
+                    &Command::Store { condition, cas, flags, expiry, body: value },
+                    answer,
+                    now,
+                )
+            }
+            Request::Extend { opcode, value } => {
+                let end = if opcode == Opcode::Append { Extend::Append } else { Extend::Prepend };
+                self.write(&Command::Extend { end, cas, bytes: value }, answer, now)
+            }
+            Request::Delete => self.write(&Command::Delete { cas }, answer, now),
+            Request::Counter { opcode, delta, initial, expiry } => {
+                let expiry =
+                    (expiry != u32::MAX).then(|| self.bucket.expiry(self.collection, expiry, now));
+                let initial = expiry.map(|expiry| (initial, expiry));
+                let decrement = opcode == Opcode::Decrement;
+                self.write(&Command::Counter { decrement, delta, initial, cas }, answer, now)
+            }
+            Request::Touch { expiry, fetch } => {
+                let expiry = Expiry(expiry).absolute(now);
+                self.fetch(&Command::Touch { expiry }, fetch, answer, now)
+            }
+            Request::GetLocked { seconds } => {
+                self.fetch(&Command::Lock { seconds }, true, answer, now)
+            }
+            Request::Unlock => match self.apply(&Command::Unlock { cas }, now) {
+                Ok(_) => Outcome::Status(Status::Success),
+                Err(status) => Outcome::Status(status),
+            },
+            Request::Lookup { ref specs, doc_flags, single } => {
+                self.lookup(specs, doc_flags, single, answer, now)
+            }
+            Request::Mutate { ref specs, expiry, doc_flags, single } => {
+                self.mutate(specs, expiry, doc_flags, single, answer, now)
+            }
+            _ => Outcome::Status(Status::Internal),
+        }
+    }
+
+    fn apply_command(
+        &self,
+        command: &Command<'_>,
+        now: Now,
+    ) -> Option<Result<vbucket::Reply, Refusal>> {
+        let (reply, wrote) = self.bucket.apply(self.vbid, &self.key, command, now)?;
+        self.wrote.set(self.wrote.get() | wrote);
+        Some(reply)
+    }
+
+    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Status> {
+        match self.apply_command(command, now) {
+            None => Err(Status::NotMyVbucket),
+            Some(Ok(reply)) => Ok(reply),
+            // Clients that do not know the newer statuses get the nearest old one.
+            Some(Err(Refusal::NotLocked)) if !self.features.has(Feature::Xerror) => {
+                Err(Status::TemporaryFailure)
+            }
+            Some(Err(refusal)) => Err(status::of_refusal(&refusal)),
+        }
+    }
+
+    /// The expiry of a write: `None` keeps the document's.
+    fn new_expiry(&self, expiry: u32, now: Now) -> Option<u32> {
+        (!self.preserve_expiry).then(|| self.bucket.expiry(self.collection, expiry, now))
+    }
+
+    fn datatype(&self, document: &Document) -> u8 {
+        if self.features.has(Feature::Json) { document.meta.datatype & DATATYPE_JSON } else { 0 }
+    }
+
+    fn get(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        match self.apply(&Command::Get, now) {
+            Ok(vbucket::Reply::Found(document, cas)) => self.send_document(&document, cas, answer),
+            Ok(_) => Outcome::Status(Status::Internal),
+            Err(status) => Outcome::Status(status),
+        }
+    }
+
+    fn send_document(&self, document: &Document, cas: Cas, answer: &mut Answer<'_>) -> Outcome {
+        let echoes = matches!(self.frame.opcode(), Some(Opcode::GetK | Opcode::GetKQ));
+        answer.send(Reply {
+            cas: cas.0,
+            datatype: self.datatype(document),
+            extras: &document.meta.flags.to_be_bytes(),
+            key: if echoes { self.frame.key } else { &[] },
+            value: document.body(),
+            ..Reply::default()
+        });
+        Outcome::Answered
+    }
+
+    fn get_meta(&self, version: u8, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        let document = match self.apply(&Command::GetMeta, now) {
+            Ok(vbucket::Reply::Meta(document)) => document,
+            Ok(_) => return Outcome::Status(Status::Internal),
+            Err(status) => return Outcome::Status(status),
+        };
+        let deleted = !document.is_alive() || document.is_expired(now.unix_s());
+        let mut extras = Vec::with_capacity(21);
+        extras.extend(u32::from(deleted).to_be_bytes());
+        extras.extend(document.meta.flags.to_be_bytes());
+        extras.extend(document.meta.expiry.to_be_bytes());
+        extras.extend(document.meta.rev.to_be_bytes());
+        if version >= 2 {
+            extras.push(document.meta.datatype);
+        }
+        answer.send(Reply { cas: document.meta.cas.0, extras: &extras, ..Reply::default() });
+        Outcome::Answered
+    }
+
+    /// A command whose answer is the document, or with `fetch` unset only its CAS.
+    fn fetch(
+        &self,
+        command: &Command<'_>,
+        fetch: bool,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
+        match self.apply(command, now) {
+            Ok(vbucket::Reply::Found(document, cas)) if fetch => {
+                self.send_document(&document, cas, answer)
+            }
+            Ok(vbucket::Reply::Found(_, cas)) => {
+                answer.send(Reply { cas: cas.0, ..Reply::default() });
+                Outcome::Answered
+            }
+            Ok(_) => Outcome::Status(Status::Internal),
+            Err(status) => Outcome::Status(status),
+        }
+    }
+
+    fn write(&self, command: &Command<'_>, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        let (cas, token, value) = match self.apply(command, now) {
+            Ok(vbucket::Reply::Stored { cas, token }) => (cas, token, None),
+            Ok(vbucket::Reply::Counted { value, cas, token }) => {
+                (cas, token, Some(value.to_be_bytes()))
+            }
+            Ok(_) => return Outcome::Status(Status::Internal),
+            Err(status) => return Outcome::Status(status),
+        };
+        if !is_quiet(self.frame) {
+            let value = value.as_ref().map_or(&[][..], |value| &value[..]);
+            self.send_written(Status::Success, cas, token, value, answer);
+        }
+        Outcome::Answered
+    }
+
+    fn send_written(
+        &self,
+        status: Status,
+        cas: Cas,
+        token: Token,
+        value: &[u8],
+        answer: &mut Answer<'_>,
+    ) {
+        let mut extras = [0; 16];
+        extras[..8].copy_from_slice(&token.vb_uuid.0.to_be_bytes());
+        extras[8..].copy_from_slice(&token.seqno.0.to_be_bytes());
+        let extras = if self.features.has(Feature::MutationSeqno) { &extras[..] } else { &[] };
+        answer.send(Reply { status, cas: cas.0, extras, value, ..Reply::default() });
+    }
+
+    fn lookup(
+        &self,
+        specs: &[SubdocSpec<'_>],
+        doc_flags: u8,
+        single: bool,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
+        if doc_flags & !doc_flag::ACCESS_DELETED != 0 {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let specs: Result<Vec<LookupSpec<'_>>, Status> = specs.iter().map(lookup_spec).collect();
+        let specs = match specs {
+            Ok(specs) => specs,
+            Err(status) => return Outcome::Status(status),
+        };
+        let access_deleted = doc_flags & doc_flag::ACCESS_DELETED != 0;
+        let command = Command::Lookup { specs: &specs, access_deleted };
+        let (results, cas, deleted) = match self.apply(&command, now) {
+            Ok(vbucket::Reply::Looked { results, cas, deleted }) => (results, cas, deleted),
+            Ok(_) => return Outcome::Status(Status::Internal),
+            Err(status) => return Outcome::Status(status),
+        };
+        if single && let [result] = &results[..] {
+            let (status, value) = match result {
+                Ok(value) if deleted => (Status::SuccessDeleted, &value[..]),
+                Ok(value) => (Status::Success, &value[..]),
+                Err(error) => (status::of_value_error(*error), &[][..]),
+            };
+            answer.send(Reply { status, cas: cas.0, value, ..Reply::default() });
+            return Outcome::Answered;
+        }
+        let mut value = Vec::new();
+        for result in &results {
+            let (status, bytes) = match result {
+                Ok(bytes) => (Status::Success, &bytes[..]),
+                Err(error) => (status::of_value_error(*error), &[][..]),
+            };
+            value.extend((status as u16).to_be_bytes());
+            value.extend((bytes.len() as u32).to_be_bytes());
+            value.extend_from_slice(bytes);
+        }
+        let status = match (results.iter().all(Result::is_ok), deleted) {
+            (true, false) => Status::Success,
+            (true, true) => Status::SuccessDeleted,
+            (false, false) => Status::MultiPathFailure,
+            (false, true) => Status::MultiPathFailureDeleted,
+        };
+        answer.send(Reply { status, cas: cas.0, value: &value, ..Reply::default() });
+        Outcome::Answered
+    }
+
+    fn mutate(
+        &self,
+        specs: &[SubdocSpec<'_>],
+        expiry: Option<u32>,
+        doc_flags: u8,
+        single: bool,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
+        let has = |flag: u8| doc_flags & flag != 0;
+        let condition = match (has(doc_flag::UPSERT), has(doc_flag::ADD)) {
+            _ if doc_flags & !doc_flag::KNOWN != 0 => {
+                return Outcome::Status(Status::InvalidArguments);
+            }
+            (true, true) => return Outcome::Status(Status::InvalidArguments),
+            (true, false) => Condition::Always,
+            (false, true) => Condition::Absent,
+            (false, false) => Condition::Present,
+        };
+        let create_as_deleted = has(doc_flag::CREATE_AS_DELETED);
+        if create_as_deleted && condition == Condition::Present {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let specs: Result<Vec<MutationSpec<'_>>, Status> =
+            specs.iter().map(mutation_spec).collect();
+        let specs = match specs {
+            Ok(specs) => specs,
+            Err(status) => return Outcome::Status(status),
+        };
+        let command = Command::Mutate {
+            specs: &specs,
+            condition,
+            access_deleted: has(doc_flag::ACCESS_DELETED),
+            create_as_deleted,
+            cas: Cas(self.frame.cas),
+            expiry: expiry.and_then(|expiry| self.new_expiry(expiry, now)),
+        };
+        match self.apply_command(&command, now) {
+            None => Outcome::Status(Status::NotMyVbucket),
+            Some(Ok(vbucket::Reply::Mutated { results, cas, token, deleted })) => {
+                let status = if deleted { Status::SuccessDeleted } else { Status::Success };
+                let value = mutation_results(&results, single);
+                self.send_written(status, cas, token, &value, answer);
+                Outcome::Answered
+            }
+            Some(Ok(_)) => Outcome::Status(Status::Internal),
+            Some(Err(refusal)) => send_mutation_refusal(&refusal, single, answer),
+        }
+    }
+}
+
+fn is_write(request: &Request<'_>) -> bool {
+    !matches!(
+        request,
+        Request::Get | Request::GetReplica | Request::GetMeta { .. } | Request::Lookup { .. }
+    )
+}
+
+/// The short form answers with the bare value; the long one with index, status and value of each that has one.
+fn mutation_results(results: &[(u8, Vec<u8>)], single: bool) -> Vec<u8> {
+    if single {
+        return results.first().map(|(_, value)| value.clone()).unwrap_or_default();
+    }
+    let mut value = Vec::new();
+    for (index, result) in results {
+        value.push(*index);
+        value.extend((Status::Success as u16).to_be_bytes());
+        value.extend((result.len() as u32).to_be_bytes());
+        value.extend_from_slice(result);
+    }
+    value
+}
+
+/// The long form names the first operation that failed; what concerns the request as a whole is a bare status.
+fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_>) -> Outcome {
+    let Some((Some(index), error)) = refusal.subdoc_error().filter(|_| !single) else {
+        return Outcome::Status(status::of_refusal(refusal));
+    };
+    let [high, low] = (status::of_value_error(error) as u16).to_be_bytes();
+    let deleted = matches!(refusal, Refusal::Subdoc { deleted: true, .. });
+    let status = if deleted { Status::MultiPathFailureDeleted } else { Status::MultiPathFailure };
+    answer.send(Reply { status, value: &[index, high, low], ..Reply::default() });
+    Outcome::Answered
+}
+
+fn flags(spec: &SubdocSpec<'_>) -> Result<Flags, Status> {
+    let has = |flag: u8| spec.flags & flag != 0;
+    if spec.flags & !path_flag::KNOWN != 0 {
+        return Err(Status::InvalidArguments);
+    }
+    if has(path_flag::EXPAND_MACROS) && !has(path_flag::XATTR) {
+        return Err(Status::XattrFlagCombo);
+    }
+    Ok(Flags {
+        create_path: has(path_flag::CREATE_PATH),
+        xattr: has(path_flag::XATTR),
+        expand_macros: has(path_flag::EXPAND_MACROS),
+    })
+}
+
+fn lookup_spec<'a>(spec: &SubdocSpec<'a>) -> Result<LookupSpec<'a>, Status> {
+    let operation = match Opcode::from_byte(spec.opcode) {
+        Some(Opcode::SubdocGet) => LookupOperation::Path(Lookup::Get),
+        Some(Opcode::SubdocExists) => LookupOperation::Path(Lookup::Exists),
+        Some(Opcode::SubdocGetCount) => LookupOperation::Path(Lookup::GetCount),
+        Some(Opcode::Get) => LookupOperation::Document,
+        _ => return Err(Status::InvalidCombo),
+    };
+    Ok(LookupSpec { operation, flags: flags(spec)?, path: spec.path, value: b"" })
+}
+
+fn mutation_spec<'a>(spec: &SubdocSpec<'a>) -> Result<MutationSpec<'a>, Status> {
+    let operation = match Opcode::from_byte(spec.opcode) {
+        Some(Opcode::SubdocDictAdd) => MutationOperation::Path(Mutation::DictAdd),
+        Some(Opcode::SubdocDictUpsert) => MutationOperation::Path(Mutation::DictUpsert),
+        Some(Opcode::SubdocDelete) => MutationOperation::Path(Mutation::Delete),
+        Some(Opcode::SubdocReplace) => MutationOperation::Path(Mutation::Replace),
+        Some(Opcode::SubdocArrayPushLast) => MutationOperation::Path(Mutation::ArrayPushLast),
+        Some(Opcode::SubdocArrayPushFirst) => MutationOperation::Path(Mutation::ArrayPushFirst),
+        Some(Opcode::SubdocArrayInsert) => MutationOperation::Path(Mutation::ArrayInsert),
+        Some(Opcode::SubdocArrayAddUnique) => MutationOperation::Path(Mutation::ArrayAddUnique),
+        Some(Opcode::SubdocCounter) => MutationOperation::Path(Mutation::Counter),
+        Some(Opcode::Set) => MutationOperation::SetDocument,
+        Some(Opcode::Delete) => MutationOperation::RemoveDocument,
+        _ => return Err(Status::InvalidCombo),
+    };
+    Ok(MutationSpec { operation, flags: flags(spec)?, path: spec.path, value: spec.value })
+}

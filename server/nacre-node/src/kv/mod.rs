@@ -1,0 +1,9 @@
+//! The key-value protocol over one connection, without the connection: bytes in, bytes out.
+
+mod admin;
+mod document;
+mod error_map;
+mod session;
+mod status;
+
+pub use session::{Next, Session, Wait};

@@ -1,0 +1,291 @@
+//! The state of one connection, and the way of a frame through it.
+
+use super::{admin, document};
+use crate::bucket::Bucket;
+use crate::node::Node;
+use nacre_auth::sasl;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_protocol::{
+    Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, decode, parse,
+};
+use nacre_types::{CollectionId, Now, Seqno, Vbid};
+use std::sync::Arc;
+
+/// What the connection should do after the input that was handled.
+#[derive(Debug)]
+pub enum Next {
+    /// Read more.
+    More,
+    /// Send what there is and close: the peer said goodbye, or its bytes cannot be followed. The reason is for the log.
+    Close(Option<String>),
+    /// Wait, then call [`Session::resume`]; later requests stay in the input until then.
+    Wait(Wait),
+}
+
+/// A request that is answered once the store holds a seqno.
+pub struct Wait {
+    /// The bucket.
+    pub bucket: Arc<Bucket>,
+    /// The vBucket.
+    pub vbid: Vbid,
+    /// What must be persisted.
+    pub seqno: Seqno,
+    opcode: Opcode,
+    opaque: u32,
+}
+
+impl std::fmt::Debug for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Wait({} until {})", self.vbid, self.seqno)
+    }
+}
+
+/// The bucket of a connection, and what its user may do everywhere in it.
+pub(super) struct Selected {
+    pub bucket: Arc<Bucket>,
+    reads: bool,
+    writes: bool,
+}
+
+/// One connection of the key-value protocol.
+pub struct Session {
+    pub(super) node: Arc<Node>,
+    pub(super) features: Features,
+    pub(super) login: Option<sasl::Session>,
+    pub(super) user: Option<String>,
+    pub(super) selected: Option<Selected>,
+    /// Something was written since the readers of history were last woken.
+    wrote: bool,
+    key: Vec<u8>,
+}
+
+/// What became of a frame.
+pub(super) enum Outcome {
+    /// Answered, or needs no answer.
+    Answered,
+    /// Answered with a bare status.
+    Status(Status),
+    /// The connection ends.
+    Close,
+    /// Answered later.
+    Wait { vbid: Vbid, seqno: Seqno },
+}
+
+/// The answer under construction: where it goes and what it must echo.
+pub(super) struct Answer<'a> {
+    pub out: &'a mut Vec<u8>,
+    pub opcode: u8,
+    pub opaque: u32,
+    /// Microseconds since the request arrived, for clients that trace.
+    pub duration: Option<u64>,
+}
+
+impl Answer<'_> {
+    /// Sends `reply` with the echoed fields filled in.
+    pub fn send(&mut self, reply: Reply<'_>) {
+        let Answer { opcode, opaque, duration, .. } = *self;
+        Reply { opcode, opaque, duration, ..reply }.encode(self.out);
+    }
+
+    /// Sends a status and a value.
+    pub fn value(&mut self, datatype: u8, value: &[u8]) {
+        self.send(Reply { datatype, value, ..Reply::default() });
+    }
+}
+
+impl Session {
+    /// A connection that has not logged in.
+    pub fn new(node: Arc<Node>) -> Session {
+        Session {
+            node,
+            features: Features::default(),
+            login: None,
+            user: None,
+            selected: None,
+            wrote: false,
+            key: Vec::new(),
+        }
+    }
+
+    /// Handles the whole frames at the start of `input`, appending answers to `out`.
+    ///
+    /// Gives the bytes that were consumed and what to do next. `now` is when the input arrived.
+    pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
+        let mut consumed = 0;
+        let next = loop {
+            match decode(&input[consumed..]) {
+                Ok(None) => break Next::More,
+                Err(error) => break Next::Close(Some(error.to_string())),
+                Ok(Some((frame, length))) => {
+                    consumed += length;
+                    match self.handle(&frame, out, now) {
+                        Next::More => {}
+                        other => break other,
+                    }
+                }
+            }
+        };
+        if std::mem::take(&mut self.wrote)
+            && let Some(selected) = &self.selected
+        {
+            selected.bucket.wake_readers();
+        }
+        (consumed, next)
+    }
+
+    /// Answers the request that waited; `reached` is false when the bucket ended before.
+    pub fn resume(&mut self, wait: &Wait, reached: bool, out: &mut Vec<u8>) {
+        let status = if reached { Status::Success } else { Status::TemporaryFailure };
+        Reply { opcode: wait.opcode as u8, opaque: wait.opaque, status, ..Reply::default() }
+            .encode(out);
+    }
+
+    fn handle(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Next {
+        match frame.magic {
+            Magic::Request | Magic::FlexRequest => {}
+            // A client's answer to something the server pushed: nobody waits for it.
+            Magic::ServerResponse => return Next::More,
+            other => return Next::Close(Some(format!("a client does not send {other:?} frames"))),
+        }
+        let duration = self
+            .features
+            .has(Feature::Tracing)
+            .then(|| self.node.now().monotonic_ns.saturating_sub(now.monotonic_ns) / 1000);
+        let mut answer = Answer { out, opcode: frame.opcode_byte, opaque: frame.opaque, duration };
+        let outcome = match self.admit(frame) {
+            Ok(request) => self.dispatch(frame, &request, &mut answer, now),
+            Err(status) => Outcome::Status(status),
+        };
+        match outcome {
+            Outcome::Answered => Next::More,
+            Outcome::Status(status) => {
+                if !is_silent(frame, status) {
+                    answer.send(Reply { status, ..Reply::default() });
+                }
+                Next::More
+            }
+            Outcome::Close => Next::Close(None),
+            Outcome::Wait { vbid, seqno } => match (&self.selected, frame.opcode()) {
+                (Some(selected), Some(opcode)) => {
+                    let bucket = Arc::clone(&selected.bucket);
+                    Next::Wait(Wait { bucket, vbid, seqno, opcode, opaque: frame.opaque })
+                }
+                _ => Next::More,
+            },
+        }
+    }
+
+    /// Validates the request and checks that the connection has come far enough for it.
+    fn admit<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, Status> {
+        let request = parse(frame, self.features.has(Feature::Collections))?;
+        let before_login = matches!(
+            request,
+            Request::Hello { .. }
+                | Request::SaslListMechs
+                | Request::SaslAuth { .. }
+                | Request::SaslStep { .. }
+                | Request::GetErrorMap { .. }
+                | Request::Version
+                | Request::Noop
+                | Request::Quit
+        );
+        if self.user.is_none() && !before_login { Err(Status::AccessDenied) } else { Ok(request) }
+    }
+
+    fn dispatch(
+        &mut self,
+        frame: &Frame<'_>,
+        request: &Request<'_>,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
+        let addresses_document = frame.opcode().is_some_and(Opcode::addresses_document);
+        if addresses_document {
+            return match document::Call::new(self, frame, request) {
+                Ok(call) => {
+                    let outcome = call.run(answer, now);
+                    self.wrote |= call.wrote();
+                    self.key = call.into_key();
+                    outcome
+                }
+                Err(refused) => refused.answer(answer),
+            };
+        }
+        admin::run(self, frame, request, answer)
+    }
+
+    /// The bucket of the connection. One that was flushed or dropped meanwhile is looked up again by its name.
+    pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
+        let closed = self.selected.as_ref().ok_or(Status::NoBucket)?.bucket.is_closed();
+        if closed {
+            let name = self
+                .selected
+                .take()
+                .map(|selected| selected.bucket.name.clone())
+                .unwrap_or_default();
+            self.select(&name).map_err(|_| Status::NoBucket)?;
+        }
+        self.selected.as_ref().ok_or(Status::NoBucket)
+    }
+
+    /// Makes `name` the bucket of the connection.
+    pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
+        let bucket = self.node.bucket(name).ok_or(Status::KeyNotFound)?;
+        let users = self.node.users();
+        let user =
+            self.user.as_deref().and_then(|user| users.get(user)).ok_or(Status::AccessDenied)?;
+        let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
+        let may = |privilege| user.may(privilege, keyspace);
+        let (reads, writes) = (may(Privilege::ReadData), may(Privilege::WriteData));
+        let touches =
+            |role: &nacre_auth::Role| role.keyspace().bucket.is_none_or(|bucket| bucket == name);
+        if !user.roles.iter().any(touches) {
+            return Err(Status::AccessDenied);
+        }
+        drop(users);
+        self.selected = Some(Selected { bucket, reads, writes });
+        Ok(())
+    }
+
+    /// Whether the user may read (or write) the documents of a collection of the selected bucket.
+    pub(super) fn may(&self, selected: &Selected, collection: CollectionId, write: bool) -> bool {
+        if if write { selected.writes } else { selected.reads } {
+            return true;
+        }
+        let manifest = selected.bucket.manifest();
+        let holds =
+            |scope: &&nacre_cluster::Scope| scope.collections.iter().any(|c| c.id == collection.0);
+        let Some(scope) = manifest.scopes.iter().find(holds) else { return false };
+        let Some(found) = scope.collections.iter().find(|c| c.id == collection.0) else {
+            return false;
+        };
+        let keyspace = Keyspace {
+            bucket: Some(&selected.bucket.name),
+            scope: Some(&scope.name),
+            collection: Some(&found.name),
+        };
+        let privilege = if write { Privilege::WriteData } else { Privilege::ReadData };
+        let users = self.node.users();
+        self.user
+            .as_deref()
+            .and_then(|user| users.get(user))
+            .is_some_and(|user| user.may(privilege, keyspace))
+    }
+
+    /// The buffer for keys that need a collection prefix put before them.
+    pub(super) fn take_key_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.key)
+    }
+}
+
+/// Quiet reads do not answer a miss, quiet writes do not answer success.
+fn is_silent(frame: &Frame<'_>, status: Status) -> bool {
+    let Some((opcode, true)) = frame.opcode().map(Opcode::loud) else { return false };
+    let reads = matches!(opcode, Opcode::Get | Opcode::GetK | Opcode::GetAndTouch);
+    if reads { status == Status::KeyNotFound } else { status == Status::Success }
+}
+
+/// Whether a successful answer to `frame` is left out.
+pub(super) fn is_quiet(frame: &Frame<'_>) -> bool {
+    is_silent(frame, Status::Success)
+}

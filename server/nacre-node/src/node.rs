@@ -1,0 +1,292 @@
+//! The node: the agreed state, the users, the buckets that serve, and how a change of the first reaches the others.
+
+use crate::bucket::Bucket;
+use crate::cluster_map::Endpoints;
+use crate::views::Views;
+use crate::{Error, Platform};
+use nacre_auth::{User, Users};
+use nacre_cluster::{BucketKind, Change, Cluster};
+use nacre_store::{MemoryStore, Space, Store};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Rows of the space that keeps what the node knows.
+mod row {
+    pub const CLUSTER: &[u8] = b"cluster";
+    pub const USERS: &[u8] = b"users";
+    pub const CLEAN: &[u8] = b"clean";
+    /// Followed by the identity of a store that was created.
+    pub const CREATED: &[u8] = b"created/";
+}
+
+/// One node.
+pub struct Node {
+    pub(crate) platform: Arc<dyn Platform>,
+    endpoints: Endpoints,
+    settings: Arc<dyn Space>,
+    cluster: RwLock<Arc<Cluster>>,
+    /// Held through a change, so that changes and their effects happen one after another.
+    changing: Mutex<()>,
+    users: RwLock<Users>,
+    buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    views: Views,
+    map_changed: Notify,
+}
+
+impl Node {
+    /// Starts a node: reads what it knows and takes its buckets into memory.
+    ///
+    /// # Errors
+    /// When what is stored cannot be read; the node does not serve then.
+    pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
+        let settings = platform.spaces().open("node")?;
+        let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
+        let cluster = match rows.get(row::CLUSTER) {
+            Some(stored) => {
+                serde_json::from_slice(stored).map_err(|_| Error::Settings("cluster"))?
+            }
+            None => Cluster::new(random_hex(&*platform)),
+        };
+        let mut users = Users::new(random_bytes(&*platform));
+        if let Some(stored) = rows.get(row::USERS) {
+            let stored: Vec<User> =
+                serde_json::from_slice(stored).map_err(|_| Error::Settings("users"))?;
+            stored.into_iter().for_each(|user| {
+                users.insert(user);
+            });
+        }
+        let clean = rows.contains_key(row::CLEAN);
+        settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
+
+        let node = Arc::new(Node {
+            platform,
+            endpoints,
+            settings,
+            cluster: RwLock::new(Arc::new(cluster)),
+            changing: Mutex::new(()),
+            users: RwLock::new(users),
+            buckets: RwLock::default(),
+            views: Views::default(),
+            map_changed: Notify::new(),
+        });
+        for config in node.cluster().buckets.values() {
+            let created = rows.contains_key(&created_row(config));
+            node.open_bucket(config, created, clean)?;
+        }
+        Ok(node)
+    }
+
+    /// The agreed state.
+    pub fn cluster(&self) -> Arc<Cluster> {
+        Arc::clone(&self.cluster.read())
+    }
+
+    /// Where clients reach this node.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// The users.
+    pub fn users(&self) -> parking_lot::RwLockReadGuard<'_, Users> {
+        self.users.read()
+    }
+
+    /// Views and the plugin that runs them.
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// The bucket `name`, if it serves here.
+    pub fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.buckets.read().get(name).cloned()
+    }
+
+    /// Waits for the next change of the cluster map.
+    pub fn map_changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.map_changed.notified()
+    }
+
+    /// Both clocks.
+    pub fn now(&self) -> nacre_types::Now {
+        self.platform.now()
+    }
+
+    /// A number nobody can foresee.
+    pub fn random(&self) -> u64 {
+        self.platform.random()
+    }
+
+    /// A new identity: 32 hexadecimal digits.
+    pub fn new_uuid(&self) -> String {
+        random_hex(&*self.platform)
+    }
+
+    /// Changes the agreed state and lets the change take effect. Gives the state after it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with nothing changed; or what the disk reports.
+    pub fn change(self: &Arc<Node>, change: &Change) -> Result<Arc<Cluster>, Error> {
+        let _changing = self.changing.lock();
+        let before = self.cluster();
+        let mut after = (*before).clone();
+        let dropped = after.apply(change).map_err(Error::Refused)?;
+        let after = Arc::new(after);
+        let stored = serde_json::to_vec(&*after).expect("the agreed state has text keys only");
+        self.settings.apply(&[(row::CLUSTER.to_vec(), Some(stored))], true)?;
+        *self.cluster.write() = Arc::clone(&after);
+        self.take_effect(change, &before, &after, &dropped)?;
+        self.map_changed.notify_waiters();
+        Ok(after)
+    }
+
+    fn take_effect(
+        self: &Arc<Node>,
+        change: &Change,
+        before: &Cluster,
+        after: &Cluster,
+        dropped: &[nacre_types::CollectionId],
+    ) -> Result<(), Error> {
+        match change {
+            Change::CreateBucket { name, .. } => {
+                self.open_bucket(&after.buckets[name], false, true)?
+            }
+            Change::DropBucket { name } => self.remove_bucket(&before.buckets[name])?,
+            Change::FlushBucket { name } => {
+                self.remove_bucket(&before.buckets[name])?;
+                self.open_bucket(&after.buckets[name], false, true)?;
+            }
+            Change::UpdateBucket { name: bucket, .. }
+            | Change::CreateScope { bucket, .. }
+            | Change::DropScope { bucket, .. }
+            | Change::CreateCollection { bucket, .. }
+            | Change::UpdateCollection { bucket, .. }
+            | Change::DropCollection { bucket, .. } => {
+                let config = &after.buckets[bucket];
+                if let Some(serving) = self.bucket(bucket) {
+                    serving.configure(&config.settings, &config.manifest);
+                    for collection in dropped {
+                        serving.drop_collection(*collection, self.platform.now());
+                    }
+                    self.views.redeploy(self, &serving, config);
+                }
+            }
+            Change::PutDesignDocument { bucket, .. }
+            | Change::DropDesignDocument { bucket, .. } => {
+                if let Some(serving) = self.bucket(bucket) {
+                    self.views.redeploy(self, &serving, &after.buckets[bucket]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_bucket(
+        self: &Arc<Node>,
+        config: &nacre_cluster::Bucket,
+        created: bool,
+        clean: bool,
+    ) -> Result<(), Error> {
+        let store: Arc<dyn Store> = match config.settings.kind {
+            BucketKind::Persistent => self.platform.open_store(config, !created)?,
+            BucketKind::Ephemeral => Arc::new(MemoryStore::default()),
+        };
+        if !created && config.settings.kind == BucketKind::Persistent {
+            self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
+        }
+        let bucket = Bucket::open(config, &*self.platform, store, clean)?;
+        let (documents, _) = bucket.usage();
+        tracing::info!("bucket {}: serving {documents} documents", bucket.name);
+        self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
+        self.views.redeploy(self, &bucket, config);
+        Ok(())
+    }
+
+    fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
+        if let Some(bucket) = self.buckets.write().remove(&config.name) {
+            bucket.close();
+            self.views.undeploy_bucket(self, &bucket);
+        }
+        if config.settings.kind == BucketKind::Persistent {
+            self.platform.remove_store(config)?;
+            self.settings.apply(&[(created_row(config), None)], true)?;
+        }
+        Ok(())
+    }
+
+    /// Adds or replaces a user.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn put_user(&self, user: User) -> Result<(), Error> {
+        let mut users = self.users.write();
+        users.insert(user);
+        self.store_users(&users)
+    }
+
+    /// Removes a user; says whether there was one.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn remove_user(&self, name: &str) -> Result<bool, Error> {
+        let mut users = self.users.write();
+        let existed = users.remove(name).is_some();
+        self.store_users(&users)?;
+        Ok(existed)
+    }
+
+    fn store_users(&self, users: &Users) -> Result<(), Error> {
+        let all: Vec<&User> = users.iter().collect();
+        let stored = serde_json::to_vec(&all).expect("users are plain data");
+        Ok(self.settings.apply(&[(row::USERS.to_vec(), Some(stored))], true)?)
+    }
+
+    /// A salt for a new password.
+    pub fn new_salt(&self) -> [u8; nacre_auth::SALT_BYTES] {
+        random_bytes(&*self.platform)
+    }
+
+    /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
+    /// [`Node::mark_clean`].
+    pub fn stop(&self) {
+        self.views.stop();
+        for bucket in self.buckets.read().values() {
+            bucket.close();
+        }
+    }
+
+    /// Notes that everything was written, so that the next start need not assume the worst.
+    ///
+    /// # Errors
+    /// What the disk reports, or [`Error::Unpersisted`] when something was not written.
+    pub fn mark_clean(&self) -> Result<(), Error> {
+        for bucket in self.buckets.read().values() {
+            let behind =
+                bucket.high_seqnos().iter().enumerate().any(|(index, high)| {
+                    bucket.persisted.get(nacre_types::Vbid(index as u16)) < *high
+                });
+            if behind {
+                return Err(Error::Unpersisted { bucket: bucket.name.clone() });
+            }
+        }
+        Ok(self.settings.apply(&[(row::CLEAN.to_vec(), Some(Vec::new()))], true)?)
+    }
+}
+
+fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
+    let identity = format!("{}-{}", config.uuid, config.flushes);
+    [row::CREATED, identity.as_bytes()].concat()
+}
+
+fn random_hex(platform: &dyn Platform) -> String {
+    format!("{:016x}{:016x}", platform.random(), platform.random())
+}
+
+fn random_bytes<const N: usize>(platform: &dyn Platform) -> [u8; N] {
+    let mut bytes = [0; N];
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&platform.random().to_be_bytes()[..chunk.len()]);
+    }
+    bytes
+}

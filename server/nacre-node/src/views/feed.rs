@@ -1,0 +1,228 @@
+//! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
+
+use super::{Deployment, Progress};
+use crate::bucket::Bucket;
+use crate::platform::{Next, Platform, Signal, Task};
+use crate::reader::News;
+use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
+use nacre_plugin_host::{Error, Partition};
+use nacre_types::{CollectionId, Seqno, Vbid};
+use std::sync::Arc;
+
+/// Documents of one batch. From 64 on, the cost of a call no longer shows.
+const BATCH_DOCUMENTS_MAX: usize = 512;
+/// Bytes of one batch, give or take one portion.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Documents read from one vBucket at a time.
+const PORTION_DOCUMENTS_MAX: usize = 128;
+
+pub(crate) struct Feed {
+    platform: Arc<dyn Platform>,
+    bucket: Arc<Bucket>,
+    deployment: Arc<Deployment>,
+    /// Documents of other collections are passed over.
+    collection: CollectionId,
+    partition: Partition,
+    news: Arc<News>,
+    streams: Vec<Option<Stream<nacre_store::Error>>>,
+    turn: usize,
+    /// A batch that the plugin asked to be given again.
+    retry: Option<Batch>,
+}
+
+impl Feed {
+    pub fn new(
+        platform: Arc<dyn Platform>,
+        bucket: Arc<Bucket>,
+        deployment: Arc<Deployment>,
+        collection: CollectionId,
+        partition: Partition,
+    ) -> Feed {
+        let news = bucket.add_reader();
+        let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
+        Feed {
+            platform,
+            bucket,
+            deployment,
+            collection,
+            partition,
+            news,
+            streams,
+            turn: 0,
+            retry: None,
+        }
+    }
+
+    /// Begins to read a vBucket where the partition stopped, or where both histories part.
+    fn open(&mut self, vbid: Vbid) -> Result<(), Error> {
+        let mut from = self.partition.progress(vbid);
+        loop {
+            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(()) };
+            let verdict = resume(&from, vbucket.failover_log(), vbucket.high_seqno(), Seqno::ZERO);
+            let to = match verdict {
+                Resume::Continue => {
+                    let stream = Stream::open(&mut vbucket, from.seqno);
+                    drop(vbucket);
+                    self.deployment.processed.reset(vbid, consistent(&from));
+                    self.streams[vbid.index()] = Some(stream);
+                    return Ok(());
+                }
+                Resume::Rollback(to) => {
+                    ResumePoint { seqno: to, snapshot_start: to, snapshot_end: to, ..from }
+                }
+                Resume::Invalid => ResumePoint::default(),
+            };
+            drop(vbucket);
+            tracing::info!(
+                "{}: {vbid} rolls back from {} to {}",
+                self.deployment.name,
+                from.seqno,
+                to.seqno
+            );
+            from = self.partition.rollback(vbid, to)?;
+        }
+    }
+
+    /// Reads what is new, until the batch is full.
+    fn collect(&mut self) -> Result<Batch, Failure> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.documents.len() < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some(vbid) = self.news.take(self.turn) else { break };
+            self.turn = vbid.index() + 1;
+            if self.streams[vbid.index()].is_none() {
+                self.open(vbid).map_err(Failure::Plugin)?;
+            }
+            let Some(portion) = self.read(vbid).map_err(Failure::Store)? else { continue };
+            // There may be more: look again once the others had their turn.
+            self.news.note(vbid);
+            bytes +=
+                portion.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
+            let ours = portion
+                .documents
+                .into_iter()
+                .filter(|document| document.collection() == self.collection);
+            batch.documents.extend(ours.map(|document| (vbid, document)));
+            match batch.progress.iter_mut().find(|(known, _)| *known == vbid) {
+                Some((_, position)) => *position = portion.position,
+                None => batch.progress.push((vbid, portion.position)),
+            }
+        }
+        Ok(batch)
+    }
+
+    /// The next portion of one vBucket, `None` when there is nothing new.
+    fn read(&mut self, vbid: Vbid) -> Result<Option<Portion>, nacre_store::Error> {
+        let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
+        if !stream.is_backfilling() {
+            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
+            match stream.read(&mut vbucket, PORTION_DOCUMENTS_MAX) {
+                Read::Portion(portion) => return Ok(Some(portion)),
+                Read::CaughtUp => return Ok(None),
+                Read::Behind(after) => {
+                    drop(vbucket);
+                    let scan = self.bucket.store.scan(vbid, after)?;
+                    stream.begin_backfill(scan.documents, scan.end);
+                }
+            }
+        }
+        stream.backfill(PORTION_DOCUMENTS_MAX).map(Some)
+    }
+
+    fn work(&mut self) -> Result<Next, Failure> {
+        let batch = match self.retry.take() {
+            Some(batch) => batch,
+            None => self.collect()?,
+        };
+        if batch.progress.is_empty() {
+            return Ok(Next::Wait);
+        }
+        match self.partition.on_batch(&batch, self.platform.now()) {
+            Ok(report) => {
+                for error in &report.errors {
+                    let key = String::from_utf8_lossy(&error.key);
+                    tracing::warn!("{}: document {key:?}: {}", self.deployment.name, error.message);
+                }
+                for dead in &report.dead_letters {
+                    let key = String::from_utf8_lossy(&dead.key);
+                    tracing::warn!(
+                        "{}: document {key:?} was skipped: {}",
+                        self.deployment.name,
+                        dead.reason
+                    );
+                }
+            }
+            Err(error) if error.is_retryable() => {
+                self.retry = Some(batch);
+                return Ok(Next::Again);
+            }
+            Err(error) => return Err(Failure::Plugin(error)),
+        }
+        for (vbid, position) in &batch.progress {
+            self.deployment.processed.raise(*vbid, consistent(position));
+        }
+        *self.deployment.status.lock() = self.partition.status();
+        self.deployment.processed.publish();
+        Ok(Next::Again)
+    }
+}
+
+/// Why the feed cannot go on.
+enum Failure {
+    Plugin(Error),
+    Store(nacre_store::Error),
+}
+
+/// Up to where a consumer at `point` shows a state that the vBucket really was in.
+fn consistent(point: &ResumePoint) -> Seqno {
+    if point.seqno == point.snapshot_end {
+        point.seqno
+    } else {
+        Seqno(point.snapshot_start.0.saturating_sub(1))
+    }
+}
+
+impl Task for Feed {
+    fn name(&self) -> &'static str {
+        "views"
+    }
+
+    fn is_background(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> Next {
+        if self.bucket.is_closed() || self.deployment.is_ended() {
+            return Next::Done;
+        }
+        match self.work() {
+            Ok(next) => next,
+            Err(failure) => {
+                let reason = match failure {
+                    Failure::Plugin(error) => error.to_string(),
+                    Failure::Store(error) => error.to_string(),
+                };
+                tracing::error!("{} has stopped: {reason}", self.deployment.name);
+                *self.deployment.status.lock() = self.partition.status();
+                self.deployment.end(Progress::Failed(reason));
+                Next::Done
+            }
+        }
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.news.signal
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.bucket.remove_reader(&self.news);
+        for stream in self.streams.drain(..).flatten() {
+            if let Some(mut vbucket) = self.bucket.vbucket(stream.vbid()) {
+                stream.close(&mut vbucket);
+            }
+        }
+        self.deployment.feed_ended();
+    }
+}

@@ -1,0 +1,279 @@
+//! Views: for each design document of a bucket a deployment of the views plugin, fed and queried.
+//!
+//! A deployment's state lives in a space named after bucket, design document and the document's text, so that a
+//! changed design document is built anew beside the old rows, and an unchanged one resumes after a restart.
+
+mod feed;
+mod storage;
+
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::watermark::Watermarks;
+use feed::Feed;
+use nacre_plugin_host::{Limits, Partition, Plugin, Reader, Request, Response, Status};
+use nacre_types::{CollectionId, Seqno, Vbid};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use storage::SpaceStorage;
+
+/// How a deployment is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It follows the bucket.
+    Running,
+    /// It was replaced or removed.
+    Removed,
+    /// It cannot go on: the reason, for whoever wrote the design document.
+    Failed(String),
+}
+
+/// One design document at work.
+pub struct Deployment {
+    /// `bucket/design document`, as messages name it.
+    pub name: String,
+    /// Name of its space: identifies the text it runs.
+    space: String,
+    bucket: Arc<Bucket>,
+    reader: Option<Reader>,
+    /// Up to where each vBucket is reflected in the rows.
+    pub processed: Watermarks,
+    progress: Mutex<Progress>,
+    /// What the plugin's host counts.
+    pub status: Mutex<Status>,
+    node: std::sync::Weak<Node>,
+}
+
+impl Deployment {
+    /// How it is doing.
+    pub fn progress(&self) -> Progress {
+        self.progress.lock().clone()
+    }
+
+    fn is_ended(&self) -> bool {
+        *self.progress.lock() != Progress::Running
+    }
+
+    fn end(&self, progress: Progress) {
+        let mut current = self.progress.lock();
+        if *current == Progress::Running {
+            *current = progress;
+        }
+        drop(current);
+        self.processed.publish();
+        self.bucket.wake_readers();
+    }
+
+    /// The feed is gone: the state of a removed deployment goes too.
+    fn feed_ended(&self) {
+        let removed = *self.progress.lock() == Progress::Removed;
+        if let (true, Some(node)) = (removed, self.node.upgrade())
+            && let Err(error) = node.platform.spaces().remove(&self.space)
+        {
+            tracing::warn!("{}: its rows could not be removed: {error}", self.name);
+        }
+    }
+
+    /// Waits until the rows reflect everything that the bucket held when this was called.
+    ///
+    /// # Errors
+    /// The reason, when the deployment ends before.
+    pub async fn catch_up(&self) -> Result<(), String> {
+        for (index, high_seqno) in self.bucket.high_seqnos().into_iter().enumerate() {
+            let vbid = Vbid(index as u16);
+            if high_seqno > Seqno::ZERO
+                && !self.processed.reached(vbid, high_seqno, || self.is_ended()).await
+            {
+                break;
+            }
+        }
+        match self.progress() {
+            Progress::Running => Ok(()),
+            Progress::Removed => Err("the design document was replaced or deleted".into()),
+            Progress::Failed(reason) => Err(reason),
+        }
+    }
+
+    /// Answers a view request; takes as long as the plugin does, so not for a thread that others wait for.
+    ///
+    /// # Errors
+    /// What stopped the plugin, or why it cannot answer.
+    pub fn handle(&self, request: &Request, now: nacre_types::Now) -> Result<Response, String> {
+        let stopped = || "the views plugin does not run".to_owned();
+        if let Progress::Failed(reason) = self.progress() {
+            return Err(reason);
+        }
+        self.reader
+            .as_ref()
+            .ok_or_else(stopped)?
+            .handle(request, now)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// The views of all buckets.
+#[derive(Default)]
+pub struct Views {
+    plugin: RwLock<Option<Plugin>>,
+    deployments: RwLock<BTreeMap<(String, String), Arc<Deployment>>>,
+}
+
+impl Views {
+    /// Limits of each deployment.
+    pub fn limits() -> Limits {
+        Limits::default()
+    }
+
+    /// Takes the plugin that runs views, and deploys what waits for it.
+    pub fn install(&self, node: &Arc<Node>, plugin: Plugin) {
+        *self.plugin.write() = Some(plugin);
+        let cluster = node.cluster();
+        for config in cluster.buckets.values() {
+            if let Some(bucket) = node.bucket(&config.name) {
+                self.redeploy(node, &bucket, config);
+            }
+        }
+    }
+
+    /// Checks a design document without deploying it.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn validate(&self, name: &str, document: &str) -> Result<(), String> {
+        let plugin =
+            self.plugin.read().clone().ok_or("the views plugin is not ready yet: try again")?;
+        let config = config_of(name, document).ok_or("a design document is a JSON object")?;
+        nacre_plugin_host::validate(&plugin, &config, Views::limits()).map_err(
+            |error| match error {
+                nacre_plugin_host::Error::Config { message, .. } => message,
+                other => other.to_string(),
+            },
+        )
+    }
+
+    /// The deployment of a design document.
+    pub fn deployment(&self, bucket: &str, name: &str) -> Option<Arc<Deployment>> {
+        self.deployments.read().get(&(bucket.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Brings the deployments of a bucket in line with its design documents.
+    pub(crate) fn redeploy(
+        &self,
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        config: &nacre_cluster::Bucket,
+    ) {
+        let Some(plugin) = self.plugin.read().clone() else { return };
+        let mut deployments = self.deployments.write();
+        let wanted: BTreeMap<&String, (String, &String)> = config
+            .design_documents
+            .iter()
+            .map(|(name, document)| (name, (space_of(config, name, document), document)))
+            .collect();
+        deployments.retain(|(owner, name), deployment| {
+            let kept = *owner != config.name
+                || Arc::ptr_eq(&deployment.bucket, bucket)
+                    && wanted.get(name).is_some_and(|(space, _)| *space == deployment.space);
+            if !kept {
+                deployment.end(Progress::Removed);
+            }
+            kept
+        });
+        for (name, (space, document)) in wanted {
+            let key = (config.name.clone(), name.clone());
+            if !deployments.contains_key(&key) {
+                let deployment = deploy(node, bucket, config, &plugin, name, space, document);
+                deployments.insert(key, deployment);
+            }
+        }
+    }
+
+    pub(crate) fn undeploy_bucket(&self, _node: &Node, bucket: &Arc<Bucket>) {
+        self.deployments.write().retain(|_, deployment| {
+            let kept = !Arc::ptr_eq(&deployment.bucket, bucket);
+            if !kept {
+                deployment.end(Progress::Removed);
+            }
+            kept
+        });
+    }
+
+    /// Wakes all feeds so that they see their buckets closed.
+    pub(crate) fn stop(&self) {
+        for deployment in self.deployments.read().values() {
+            deployment.bucket.wake_readers();
+        }
+    }
+}
+
+/// The configuration of the plugin: the design document with its name.
+fn config_of(name: &str, document: &str) -> Option<String> {
+    let mut config: serde_json::Value = serde_json::from_str(document).ok()?;
+    config.as_object_mut()?.insert("name".into(), name.into());
+    Some(config.to_string())
+}
+
+/// The collection that a design document indexes: `"collection": "scope.name"`, or the default one.
+fn collection_of(config: &nacre_cluster::Bucket, document: &str) -> Result<CollectionId, String> {
+    let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
+    match document.get("collection").and_then(serde_json::Value::as_str) {
+        None => Ok(CollectionId::DEFAULT),
+        Some(path) => config.manifest.resolve(path).map_err(|refusal| refusal.to_string()),
+    }
+}
+
+/// Names the space of a deployment by all that its rows depend on.
+fn space_of(config: &nacre_cluster::Bucket, name: &str, document: &str) -> String {
+    let collection = collection_of(config, document).map_or("none".to_owned(), |id| id.to_string());
+    let text = nacre_value::crc32c(document.as_bytes());
+    format!(
+        "views/{}/{}/{name}/{collection}/{text:08x}-{}",
+        config.uuid,
+        config.flushes,
+        document.len()
+    )
+}
+
+fn deploy(
+    node: &Arc<Node>,
+    bucket: &Arc<Bucket>,
+    config: &nacre_cluster::Bucket,
+    plugin: &Plugin,
+    name: &str,
+    space: String,
+    document: &str,
+) -> Arc<Deployment> {
+    let full_name = format!("{}/{name}", config.name);
+    let opened = collection_of(config, document).and_then(|collection| {
+        let storage =
+            SpaceStorage(node.platform.spaces().open(&space).map_err(|error| error.to_string())?);
+        let config = config_of(name, document).ok_or("a design document is a JSON object")?;
+        Partition::open(plugin.clone(), &full_name, &config, Views::limits(), Box::new(storage))
+            .map(|partition| (collection, partition))
+            .map_err(|error| error.to_string())
+    });
+    let (reader, progress) = match &opened {
+        Ok((_, partition)) => (Some(partition.reader()), Progress::Running),
+        Err(reason) => {
+            tracing::error!("{full_name} cannot be deployed: {reason}");
+            (None, Progress::Failed(reason.clone()))
+        }
+    };
+    let deployment = Arc::new(Deployment {
+        name: full_name,
+        space,
+        bucket: Arc::clone(bucket),
+        reader,
+        processed: Watermarks::new(usize::from(bucket.vbucket_count())),
+        progress: Mutex::new(progress),
+        status: Mutex::default(),
+        node: Arc::downgrade(node),
+    });
+    if let Ok((collection, partition)) = opened {
+        let platform = Arc::clone(&node.platform);
+        let feed =
+            Feed::new(platform, Arc::clone(bucket), Arc::clone(&deployment), collection, partition);
+        node.platform.run(Box::new(feed));
+    }
+    deployment
+}
