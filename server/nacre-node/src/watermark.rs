@@ -44,7 +44,7 @@ impl Watermarks {
     pub async fn reached(&self, vbid: Vbid, seqno: Seqno, ended: impl Fn() -> bool) -> bool {
         loop {
             let moved = self.moved.notified();
-            tokio::pin!(moved);
+            let mut moved = std::pin::pin!(moved);
             // Registered before looking, so that a publish in between is not missed.
             moved.as_mut().enable();
             if self.get(vbid) >= seqno {

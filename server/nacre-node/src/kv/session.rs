@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub enum Next {
     /// Read more.
     More,
+    /// Send what there is before the rest of the input is handled: the answers have grown large.
+    Flush,
     /// Send what there is and close: the peer said goodbye, or its bytes cannot be followed. The reason is for the log.
     Close(Option<String>),
     /// Wait, then call [`Session::resume`]; later requests stay in the input until then.
@@ -39,6 +41,10 @@ impl std::fmt::Debug for Wait {
         write!(f, "Wait({} until {})", self.vbid, self.seqno)
     }
 }
+
+/// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
+/// large documents cannot fill the memory.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// The bucket of a connection, and what its user may do everywhere in it.
 pub(super) struct Selected {
@@ -119,6 +125,7 @@ impl Session {
                 Ok(Some((frame, length))) => {
                     consumed += length;
                     match self.handle(&frame, out, now) {
+                        Next::More if out.len() > ANSWER_BYTES_MAX => break Next::Flush,
                         Next::More => {}
                         other => break other,
                     }

@@ -1,0 +1,108 @@
+//! The real world: clocks, chance, disks and threads.
+
+use nacre_cluster::Bucket;
+use nacre_node::{Next, Platform, Task};
+use nacre_store::{Error, SledSpaces, SledStore, Spaces, Store};
+use nacre_types::Now;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Memory that sled may use for its own cache of one bucket. The documents are in the node's memory anyway.
+const STORE_CACHE_BYTES: u64 = 32 << 20;
+/// Memory that sled may use for settings and plugin state.
+const SPACES_CACHE_BYTES: u64 = 32 << 20;
+/// How much less often a background thread runs than others when both want to, as `nice` counts.
+const BACKGROUND_NICENESS: i32 = 10;
+
+/// Clocks of the machine, a data directory, and a thread for each task.
+pub struct SystemPlatform {
+    started: Instant,
+    data_dir: PathBuf,
+    spaces: SledSpaces,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl SystemPlatform {
+    /// Opens the data directory, which is created when it does not exist.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the directory.
+    pub fn open(data_dir: &Path) -> Result<SystemPlatform, Error> {
+        let spaces = SledSpaces::open(&data_dir.join("node"), SPACES_CACHE_BYTES)?;
+        Ok(SystemPlatform {
+            started: Instant::now(),
+            data_dir: data_dir.to_owned(),
+            spaces,
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Waits for every task to end.
+    pub fn join(&self) {
+        loop {
+            let Some(thread) = self.threads.lock().pop() else { return };
+            if thread.join().is_err() {
+                tracing::error!("a task has panicked");
+            }
+        }
+    }
+
+    /// A bucket that was flushed has another directory, so that a crash in between mixes nothing.
+    fn bucket_dir(&self, bucket: &Bucket) -> PathBuf {
+        self.data_dir.join("buckets").join(format!("{}-{}-{}", bucket.name, bucket.uuid, bucket.flushes))
+    }
+}
+
+impl Platform for SystemPlatform {
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
+            monotonic_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        rand::random()
+    }
+
+    fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(SledStore::open(&self.bucket_dir(bucket), create, STORE_CACHE_BYTES)?))
+    }
+
+    fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
+        let path = self.bucket_dir(bucket);
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(format!("remove {}", path.display()))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn spaces(&self) -> &dyn Spaces {
+        &self.spaces
+    }
+
+    fn run(&self, mut task: Box<dyn Task>) {
+        let thread = std::thread::Builder::new().name(task.name().to_owned()).spawn(move || {
+            if task.is_background() {
+                // SAFETY: setpriority takes numbers only; with 0 it changes the calling thread. A refusal is harmless.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BACKGROUND_NICENESS) };
+            }
+            loop {
+                match task.step() {
+                    Next::Again => {}
+                    Next::Wait => task.signal().wait(),
+                    Next::Done => return,
+                }
+            }
+        });
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread.expect("the machine has room for another thread"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Bodies and texts of HTTP requests and replies.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use nacre_cluster::Refusal;
+use nacre_node::Error;
+use percent_encoding::percent_decode;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+
+pub(crate) type Reply = Response<BoxBody<Bytes, Infallible>>;
+
+/// A reply with a body of any type.
+pub(crate) fn reply(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()).boxed());
+    *reply.status_mut() = status;
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        reply.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    reply
+}
+
+pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Reply {
+    reply(status, "application/json", value.to_string())
+}
+
+pub(crate) fn ok(value: &Value) -> Reply {
+    json_reply(StatusCode::OK, value)
+}
+
+/// An error as the views port words it: a kind and a reason.
+pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Reply {
+    json_reply(status, &json!({"error": error, "reason": reason}))
+}
+
+/// What the management port says about paths it does not know.
+pub(crate) fn not_found() -> Reply {
+    json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))
+}
+
+/// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
+pub(crate) fn refused(error: &Error) -> Reply {
+    let Error::Refused(refusal) = error else {
+        return json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": error.to_string()}}));
+    };
+    let (status, field) = match refusal {
+        Refusal::BucketNotFound { .. } => return not_found(),
+        Refusal::BucketExists { .. } => (StatusCode::BAD_REQUEST, "name"),
+        Refusal::FlushDisabled => {
+            return json_reply(StatusCode::BAD_REQUEST, &json!({"_": refusal.to_string()}));
+        }
+        Refusal::ScopeNotFound { .. } | Refusal::CollectionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        Refusal::DesignDocumentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        Refusal::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
+        _ => (StatusCode::BAD_REQUEST, "_"),
+    };
+    json_reply(status, &json!({"errors": {field: refusal.to_string()}}))
+}
+
+/// The segments of a path, percent-decoded; `None` when they are not UTF-8.
+pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
+    path.split('/')
+        .filter(|segment| !segment.is_empty())
+        .map(|segment| percent_decode(segment.as_bytes()).decode_utf8().ok().map(|text| text.into_owned()))
+        .collect()
+}
+
+/// Fields of a form or query: `name=value` joined by `&`, percent-encoded, `+` for a space.
+pub(crate) fn form(text: &[u8]) -> Vec<(String, String)> {
+    let decoded = |part: &[u8]| {
+        let spaced: Vec<u8> = part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        percent_decode(&spaced).decode_utf8_lossy().into_owned()
+    };
+    text.split(|byte| *byte == b'&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let cut = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+            (decoded(&pair[..cut]), decoded(pair.get(cut + 1..).unwrap_or_default()))
+        })
+        .collect()
+}
+
+/// User and password of a `Basic` authorization.
+pub(crate) fn basic(value: &[u8]) -> Option<(String, String)> {
+    let encoded = value.strip_prefix(b"Basic ").or_else(|| value.strip_prefix(b"basic "))?;
+    let decoded = String::from_utf8(STANDARD.decode(encoded.trim_ascii()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_decoded() {
+        assert_eq!(
+            form(b"name=a%20b+c&ramQuotaMB=100&flag&=x"),
+            [("name", "a b c"), ("ramQuotaMB", "100"), ("flag", ""), ("", "x")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+    }
+
+    #[test]
+    fn basic_authorization_is_decoded_or_refused() {
+        assert_eq!(basic(b"Basic YW5uOnA6dw=="), Some(("ann".into(), "p:w".into())));
+        assert_eq!(basic(b"Basic !!"), None);
+        assert_eq!(basic(b"Bearer x"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Buckets: list, create, change, flush, drop.
+
+use super::Call;
+use super::body::{Reply, json_reply, not_found, ok, refused, reply};
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::{Bucket, BucketKind, BucketSettings, Change, Cluster, Refusal};
+use nacre_node::{Error, Node, cluster_map};
+use serde_json::{Value, json};
+
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    match (call.method.as_str(), path) {
+        ("GET", []) => {
+            call.require(Privilege::ReadCluster, None)?;
+            let cluster = call.node.cluster();
+            let all = cluster.buckets.values().map(|bucket| describe(&call.node, &cluster, bucket));
+            Ok(ok(&Value::Array(all.collect())))
+        }
+        ("POST", []) => create(call).await,
+        ("GET", [name]) => {
+            call.require(Privilege::ReadCluster, None)?;
+            let cluster = call.node.cluster();
+            let bucket = cluster.bucket(name).map_err(|_| not_found())?;
+            Ok(ok(&describe(&call.node, &cluster, bucket)))
+        }
+        ("POST", [name]) => update(call, name).await,
+        ("DELETE", [name]) => {
+            call.require(Privilege::AdministerBucket, Some(name))?;
+            change(&call, Change::DropBucket { name: (*name).to_owned() }).await?;
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
+        ("POST", [name, "controller", "doFlush"]) => {
+            call.require(Privilege::AdministerBucket, Some(name))?;
+            change(&call, Change::FlushBucket { name: (*name).to_owned() }).await?;
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
+        ("GET", [name, "ddocs"]) => {
+            call.require(Privilege::ReadViews, Some(name))?;
+            design_documents(&call, name)
+        }
+        _ => Err(not_found()),
+    }
+}
+
+/// Applies a change away from the threads that serve requests, since it waits for the disk.
+pub(super) async fn change(call: &Call, change: Change) -> Result<std::sync::Arc<Cluster>, Reply> {
+    let node = std::sync::Arc::clone(&call.node);
+    let changed = tokio::task::spawn_blocking(move || node.change(&change)).await;
+    changed
+        .map_err(|_| json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": "the change has panicked"}})))?
+        .map_err(|error| refused(&error))
+}
+
+fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
+    let settings = &bucket.settings;
+    let (documents, memory_bytes) = node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
+    let quota_bytes = settings.ram_quota_mb << 20;
+    let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
+    let endpoints = node.endpoints();
+    let node_entry = json!({
+        "hostname": endpoints.authority(endpoints.mgmt),
+        "status": "healthy",
+        "clusterMembership": "active",
+        "ports": {"direct": endpoints.kv},
+        "version": "7.6.0-0000-enterprise",
+        "thisNode": true,
+    });
+    let fields = json!({
+        "bucketType": kind_name(settings.kind),
+        "storageBackend": if settings.kind == BucketKind::Persistent { "couchstore" } else { "undefined" },
+        "authType": "sasl",
+        "autoCompactionSettings": false,
+        "replicaNumber": settings.replicas,
+        "replicaIndex": false,
+        "threadsNumber": 3,
+        "maxTTL": settings.max_ttl,
+        "compressionMode": "off",
+        "conflictResolutionType": "seqno",
+        "durabilityMinLevel": "none",
+        "evictionPolicy": if settings.kind == BucketKind::Persistent { "valueOnly" } else { "noEviction" },
+        "quota": {"ram": quota_bytes, "rawRAM": quota_bytes},
+        "controllers": controllers(bucket),
+        "basicStats": {"itemCount": documents, "memUsed": memory_bytes},
+        "nodes": [node_entry],
+    });
+    if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
+        value.extend(fields);
+    }
+    value
+}
+
+/// Clients conclude from the flush controller whether a bucket may be flushed.
+fn controllers(bucket: &Bucket) -> Value {
+    if bucket.settings.flush_enabled {
+        json!({"flush": format!("/pools/default/buckets/{}/controller/doFlush", bucket.name)})
+    } else {
+        json!({})
+    }
+}
+
+fn kind_name(kind: BucketKind) -> &'static str {
+    match kind {
+        BucketKind::Persistent => "membase",
+        BucketKind::Ephemeral => "ephemeral",
+    }
+}
+
+/// Why a field of the form was not understood, by field.
+fn invalid(field: &str, reason: &str) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+}
+
+fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Reply> {
+    text.parse().map_err(|_| invalid(field, "The value must be an integer"))
+}
+
+/// Takes over the fields of a form; those that have no meaning here yet must at least be what the bucket is.
+fn apply_form(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+    for (field, value) in form {
+        match field.as_str() {
+            "ramQuotaMB" | "ramQuota" => settings.ram_quota_mb = number("ramQuota", value)?,
+            "replicaNumber" => settings.replicas = number(field, value)?,
+            "flushEnabled" => settings.flush_enabled = matches!(value.as_str(), "1" | "true"),
+            "maxTTL" => settings.max_ttl = number(field, value)?,
+            "numVBuckets" => settings.vbucket_count = number(field, value)?,
+            "bucketType" => {
+                settings.kind = match value.as_str() {
+                    "membase" | "couchbase" => BucketKind::Persistent,
+                    "ephemeral" => BucketKind::Ephemeral,
+                    _ => return Err(invalid(field, "invalid bucket type")),
+                }
+            }
+            "durabilityMinLevel" if value != "none" => {
+                return Err(invalid(field, "Durability levels above none are not supported yet"));
+            }
+            "conflictResolutionType" if value != "seqno" => {
+                return Err(invalid(field, "Conflict resolution other than seqno is not supported yet"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn create(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let form = call.form();
+    let name = form.iter().find(|(field, _)| field == "name").map(|(_, name)| name.clone()).unwrap_or_default();
+    let mut settings = BucketSettings::default();
+    apply_form(&mut settings, &form)?;
+    let uuid = call.node.new_uuid();
+    change(&call, Change::CreateBucket { name, uuid, settings }).await?;
+    Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
+}
+
+async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerBucket, Some(name))?;
+    let cluster = call.node.cluster();
+    let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
+    let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();
+    apply_form(&mut settings, &call.form())?;
+    change(&call, Change::UpdateBucket { name: name.to_owned(), settings }).await?;
+    Ok(reply(StatusCode::OK, "application/json", ""))
+}
+
+fn design_documents(call: &Call, name: &str) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let bucket = cluster.bucket(name).map_err(|_| not_found())?;
+    let rows = bucket.design_documents.iter().map(|(name, document)| {
+        let json: Value = serde_json::from_str(document).unwrap_or_default();
+        let meta = json!({"id": format!("_design/{name}"), "rev": "1-0"});
+        json!({
+            "doc": {"meta": meta, "json": json},
+            "controllers": {"compact": "", "setUpdateMinChanges": ""},
+        })
+    });
+    Ok(ok(&json!({"rows": rows.collect::<Vec<_>>()})))
+}

@@ -1,0 +1,105 @@
+//! What clients ask about the cluster as a whole.
+
+use super::Call;
+use super::body::{Reply, not_found, ok};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::channel::Channel;
+use hyper::Response;
+use nacre_auth::Privilege;
+use nacre_node::{Node, cluster_map};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
+const COMPATIBLE_VERSION: &str = "7.6.0-0000-enterprise";
+/// The same as the number in which nodes state it: major * 65536 + minor.
+const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
+
+pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
+    match path {
+        [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
+        ["pools"] => Ok(ok(&pools(&call.node))),
+        ["pools", "default"] | ["pools", "nodes"] => {
+            call.require(Privilege::ReadCluster, None)?;
+            Ok(ok(&pool(&call.node)))
+        }
+        ["pools", "default", "nodeServices"] => {
+            Ok(ok(&cluster_map::global(&call.node.cluster(), call.node.endpoints())))
+        }
+        ["whoami"] => {
+            let users = call.node.users();
+            let user = users.get(&call.user).ok_or_else(not_found)?;
+            let roles: Vec<Value> = user.roles.iter().map(|role| json!({"role": role.kind.name()})).collect();
+            Ok(ok(&json!({"id": user.name, "domain": "local", "roles": roles})))
+        }
+        ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),
+        _ => Err(not_found()),
+    }
+}
+
+fn pools(node: &Node) -> Value {
+    json!({
+        "isAdminCreds": true,
+        "isEnterprise": true,
+        "implementationVersion": COMPATIBLE_VERSION,
+        "uuid": node.cluster().uuid,
+        "pools": [{"name": "default", "uri": "/pools/default", "streamingUri": "/poolsStreaming/default"}],
+        "componentsVersion": {"ns_server": COMPATIBLE_VERSION, "nacre": env!("CARGO_PKG_VERSION")},
+    })
+}
+
+fn pool(node: &Node) -> Value {
+    let (cluster, endpoints) = (node.cluster(), node.endpoints());
+    json!({
+        "name": "default",
+        "clusterName": "",
+        "nodes": [{
+            "hostname": endpoints.authority(endpoints.mgmt),
+            "status": "healthy",
+            "clusterMembership": "active",
+            "clusterCompatibility": COMPATIBILITY,
+            "version": COMPATIBLE_VERSION,
+            "os": std::env::consts::OS,
+            "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
+            "ports": {"direct": endpoints.kv},
+            "services": ["kv"],
+            "thisNode": true,
+            "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
+        }],
+        "buckets": {"uri": "/pools/default/buckets"},
+        "rebalanceStatus": "none",
+        "balanced": true,
+        "memoryQuota": cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum::<u64>(),
+    })
+}
+
+fn map_of(node: &Node, name: &str) -> Result<Value, Reply> {
+    let cluster = node.cluster();
+    let bucket = cluster.bucket(name).map_err(|_| not_found())?;
+    Ok(cluster_map::of_bucket(&cluster, bucket, node.endpoints()))
+}
+
+/// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
+pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
+    let first = map_of(&call.node, name)?;
+    if kind == "b" {
+        return Ok(ok(&first));
+    }
+    let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+    let (node, name): (Arc<Node>, String) = (Arc::clone(&call.node), name.to_owned());
+    tokio::spawn(async move {
+        let mut map = first;
+        loop {
+            let changed = node.map_changed();
+            if sender.send_data(Bytes::from(format!("{map}\n\n\n\n"))).await.is_err() {
+                return;
+            }
+            changed.await;
+            let Ok(next) = map_of(&node, &name) else { return };
+            map = next;
+        }
+    });
+    Ok(Response::new(body.boxed()))
+}

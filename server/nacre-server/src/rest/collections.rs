@@ -1,0 +1,63 @@
+//! Scopes and collections of a bucket.
+
+use super::Call;
+use super::body::{Reply, not_found, ok};
+use super::buckets::change;
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::Change;
+use nacre_node::cluster_map;
+use serde_json::json;
+
+/// `path` begins with the bucket's name and `scopes`.
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    let Some((name, rest)) = path.split_first() else { return Err(not_found()) };
+    let bucket = (*name).to_owned();
+    let owned = |text: &str| text.to_owned();
+    let wanted = match (call.method.as_str(), rest) {
+        ("GET", ["scopes"]) => {
+            call.require(Privilege::ReadCluster, None)?;
+            let cluster = call.node.cluster();
+            let bucket = cluster.bucket(name).map_err(|_| not_found())?;
+            return Ok(ok(&cluster_map::manifest(bucket)));
+        }
+        ("POST", ["scopes"]) => Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() },
+        ("DELETE", ["scopes", scope]) => Change::DropScope { bucket, scope: owned(scope) },
+        ("POST", ["scopes", scope, "collections"]) => Change::CreateCollection {
+            bucket,
+            scope: owned(scope),
+            collection: field(&call, "name").unwrap_or_default(),
+            max_ttl: max_ttl(&call)?.unwrap_or(0),
+        },
+        ("PATCH", ["scopes", scope, "collections", collection]) => Change::UpdateCollection {
+            bucket,
+            scope: owned(scope),
+            collection: owned(collection),
+            max_ttl: max_ttl(&call)?.unwrap_or(0),
+        },
+        ("DELETE", ["scopes", scope, "collections", collection]) => {
+            Change::DropCollection { bucket, scope: owned(scope), collection: owned(collection) }
+        }
+        _ => return Err(not_found()),
+    };
+    call.require(Privilege::AdministerCollections, Some(name))?;
+    let cluster = change(&call, wanted).await?;
+    let uid = cluster.bucket(name).map_or(0, |bucket| bucket.manifest.uid);
+    Ok(ok(&json!({"uid": format!("{uid:x}")})))
+}
+
+fn field(call: &Call, name: &str) -> Option<String> {
+    call.form().into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
+}
+
+/// Seconds, 0 to inherit the bucket's, -1 for never.
+fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
+    let Some(text) = field(call, "maxTTL") else { return Ok(None) };
+    match text.parse::<i32>() {
+        Ok(seconds) if seconds >= -1 => Ok(Some(seconds)),
+        _ => {
+            let reason = "The value must be in range from -1 to 2147483647";
+            Err(super::body::json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"maxTTL": reason}})))
+        }
+    }
+}

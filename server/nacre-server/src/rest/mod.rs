@@ -1,0 +1,144 @@
+//! HTTP: cluster management on one port, views on another. Paths, parameters and texts are Couchbase's where
+//! clients read them.
+
+mod body;
+mod buckets;
+mod cluster;
+mod collections;
+mod users;
+mod views;
+
+use body::{Reply, error_reply, json_reply};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderValue, SERVER, WWW_AUTHENTICATE};
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_node::Node;
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+/// The largest request body, in bytes.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// Which of the node's ports a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Cluster management, 8091.
+    Management,
+    /// Views, 8092.
+    Views,
+}
+
+/// A request, read and taken apart, of a user who has logged in.
+pub(crate) struct Call {
+    pub node: Arc<Node>,
+    pub user: String,
+    pub method: Method,
+    /// Path segments, percent-decoded.
+    pub path: Vec<String>,
+    /// As it came, without `?`.
+    pub query: String,
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    /// Refuses users who lack `privilege` on `bucket` (or on the cluster).
+    pub fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
+        let keyspace = Keyspace { bucket, ..Keyspace::default() };
+        if self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace)) {
+            return Ok(());
+        }
+        let message = "Forbidden. User needs one of the following permissions";
+        let value = serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
+        Err(json_reply(StatusCode::FORBIDDEN, &value))
+    }
+
+    /// The fields of a form in the body, or of the query when the body is empty.
+    pub fn form(&self) -> Vec<(String, String)> {
+        let text = if self.body.is_empty() { self.query.as_bytes() } else { &self.body };
+        body::form(text)
+    }
+}
+
+/// Serves `listener` on the current runtime until it ends.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub fn serve(node: &Arc<Node>, listener: TcpListener, service: Service) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let node = Arc::clone(node);
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                let handler = service_fn(|request| answer(Arc::clone(&node), service, request));
+                // A connection that breaks is the peer's affair.
+                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), handler).await;
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn answer(node: Arc<Node>, service: Service, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    let mut reply = match admit(node, request).await {
+        Ok(call) => route(service, call).await,
+        Err(reply) => reply,
+    };
+    reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
+    Ok(reply)
+}
+
+/// Reads the request and finds out who sent it.
+async fn admit(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, Reply> {
+    let (head, incoming) = request.into_parts();
+    let credentials = head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
+    let user = credentials.and_then(|(name, password)| {
+        node.users().verify(&name, &password).map(|user| user.name.clone())
+    });
+    let Some(user) = user else {
+        let mut reply = error_reply(StatusCode::UNAUTHORIZED, "unauthorized", "log in with a user and a password");
+        let challenge = HeaderValue::from_static("Basic realm=\"nacre\"");
+        reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        return Err(reply);
+    };
+    let body = Limited::new(incoming, BODY_BYTES_MAX).collect().await.map_err(|error| {
+        error_reply(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &format!("the body cannot be read: {error}"))
+    })?;
+    let path = body::segments(head.uri.path())
+        .ok_or_else(|| error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8"))?;
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    Ok(Call { node, user, method: head.method, path, query, body: body.to_bytes().to_vec() })
+}
+
+async fn route(service: Service, call: Call) -> Reply {
+    match service {
+        Service::Views => views::route(call).await,
+        Service::Management => management(call).await,
+    }
+}
+
+async fn management(call: Call) -> Reply {
+    let path: Vec<String> = call.path.clone();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let outcome = match (call.method.as_str(), &path[..]) {
+        (_, ["pools", "default", "buckets", ..]) if path.get(4) == Some(&"scopes") => {
+            collections::route(call, &path[3..]).await
+        }
+        (_, ["pools", "default", "buckets", rest @ ..]) => buckets::route(call, rest).await,
+        (_, ["pools", "default", "b" | "bs", _]) => cluster::map(&call, path[2], path[3]),
+        (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
+        ("GET", rest) => cluster::route(&call, rest),
+        _ => Err(body::not_found()),
+    };
+    outcome.unwrap_or_else(|reply| reply)
+}

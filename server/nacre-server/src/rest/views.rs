@@ -1,0 +1,168 @@
+//! Design documents and view queries.
+
+use super::Call;
+use super::body::{self, Reply, error_reply, json_reply, ok, reply};
+use super::buckets::change;
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::Change;
+use nacre_node::views::{Deployment, Progress};
+use nacre_plugin_host::Request;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a query waits for fresh rows when it names no other time.
+const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) async fn route(call: Call) -> Reply {
+    let path: Vec<String> = call.path.clone();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let outcome = match (call.method.as_str(), &path[..]) {
+        ("GET", []) => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))),
+        ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
+        ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
+        ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
+        ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name),
+        ("GET" | "POST", [bucket, "_design", name, "_view", view]) => query(call, bucket, name, view).await,
+        _ => Err(missing()),
+    };
+    outcome.unwrap_or_else(|reply| reply)
+}
+
+fn missing() -> Reply {
+    error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
+}
+
+fn no_bucket() -> Reply {
+    error_reply(StatusCode::NOT_FOUND, "not_found", "no_db_file")
+}
+
+async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerViews, Some(bucket))?;
+    let bad_request = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "bad_request", reason);
+    let invalid = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "invalid_design_document", reason);
+    let cluster = call.node.cluster();
+    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+    let document = String::from_utf8(call.body.clone()).map_err(|_| bad_request("the body is not UTF-8"))?;
+    let parsed: Value =
+        serde_json::from_str(&document).map_err(|error| bad_request(&format!("the body is not JSON: {error}")))?;
+    if let Some(collection) = parsed.get("collection") {
+        let path = collection.as_str().ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
+        config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
+    }
+    let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
+    let checked = tokio::task::spawn_blocking(move || node.views().validate(&owned, &text)).await;
+    checked
+        .map_err(|_| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked"))?
+        .map_err(|reason| invalid(&reason))?;
+    let (bucket, name) = (bucket.to_owned(), name.to_owned());
+    let id = format!("_design/{name}");
+    change(&call, Change::PutDesignDocument { bucket, name, document }).await?;
+    Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
+}
+
+fn get(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadViews, Some(bucket))?;
+    let cluster = call.node.cluster();
+    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+    let document = config.design_documents.get(name).ok_or_else(missing)?;
+    Ok(reply(StatusCode::OK, "application/json", document.clone()))
+}
+
+async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerViews, Some(bucket))?;
+    let cluster = call.node.cluster();
+    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+    if !config.design_documents.contains_key(name) {
+        return Err(missing());
+    }
+    let id = format!("_design/{name}");
+    change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() }).await?;
+    Ok(ok(&json!({"ok": true, "id": id})))
+}
+
+fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, Reply> {
+    call.require(Privilege::ReadViews, Some(bucket))?;
+    let cluster = call.node.cluster();
+    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+    if !config.design_documents.contains_key(name) {
+        return Err(missing());
+    }
+    let not_ready = || error_reply(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the views plugin is not ready yet: try again");
+    call.node.views().deployment(bucket, name).ok_or_else(not_ready)
+}
+
+/// How a design document is doing: what it took, what failed, whether it runs.
+fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
+    let deployment = deployment(call, bucket, name)?;
+    let (state, reason) = match deployment.progress() {
+        Progress::Running => ("running", None),
+        Progress::Removed => ("removed", None),
+        Progress::Failed(reason) => ("failed", Some(reason)),
+    };
+    let status = deployment.status.lock().clone();
+    let lossy = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    let errors: Vec<Value> = status
+        .last_errors
+        .iter()
+        .map(|error| json!({"id": lossy(&error.key), "vbucket": error.vbid.0, "seqno": error.seqno.0, "reason": error.message}))
+        .collect();
+    let dead_letters: Vec<Value> = status
+        .dead_letters
+        .iter()
+        .map(|dead| json!({"id": lossy(&dead.key), "vbucket": dead.vbid.0, "seqno": dead.seqno.0, "reason": dead.reason}))
+        .collect();
+    Ok(ok(&json!({
+        "name": deployment.name,
+        "state": state,
+        "reason": reason,
+        "documents": status.documents,
+        "document_errors": status.errors,
+        "last_errors": errors,
+        "dead_letter_count": status.dead_letter_count,
+        "dead_letters": dead_letters,
+        "traps": status.traps,
+        "state_bytes": status.state_bytes,
+    })))
+}
+
+async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
+    let deployment = deployment(&call, bucket, name)?;
+    let parameters = body::form(call.query.as_bytes());
+    let parameter = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    match parameter("stale") {
+        None | Some("update_after" | "ok" | "true") => {}
+        Some("false") => fresh(&deployment, parameter("connection_timeout")).await?,
+        Some(other) => {
+            let reason = format!("Invalid value for stale: {other:?}, expected false, ok or update_after");
+            return Err(error_reply(StatusCode::BAD_REQUEST, "query_parse_error", &reason));
+        }
+    }
+    let request = Request {
+        method: call.method.to_string(),
+        path: format!("/{view}"),
+        query: call.query.clone(),
+        body: call.body,
+    };
+    let now = call.node.now();
+    let outcome = tokio::task::spawn_blocking(move || deployment.handle(&request, now)).await;
+    let response = outcome
+        .map_err(|_| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query has panicked"))?
+        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Ok(reply(status, &response.content_type, response.body))
+}
+
+/// Waits until the rows reflect what was written before the query came.
+async fn fresh(deployment: &Deployment, timeout_ms: Option<&str>) -> Result<(), Reply> {
+    let timeout = timeout_ms.and_then(|text| text.parse().ok()).map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis);
+    match tokio::time::timeout(timeout, deployment.catch_up()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(reason)) => Err(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason)),
+        Err(_) => {
+            let reason = format!("the rows were not up to date after {} ms", timeout.as_millis());
+            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
+        }
+    }
+}
