@@ -66,6 +66,8 @@ fn service<S>(slot: &mut Option<S>) -> Result<&mut S, types::Fault> {
 
 /// `lifecycle.init` for the service kept in `slot`.
 pub fn init<S: Service>(slot: &mut Option<S>, config: &str) -> Result<(), types::Fault> {
+    // A panic aborts, and an abort says nothing: its message goes to the log first.
+    std::panic::set_hook(Box::new(|panic| log::write(log::Level::Error, &panic.to_string())));
     *slot = Some(S::init(config).map_err(fault)?);
     Ok(())
 }

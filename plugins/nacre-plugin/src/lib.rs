@@ -49,3 +49,11 @@ mod state;
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events};
 pub use service::{DocumentError, Fault, Request, Response, Service};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
+
+/// Adds a line to the log of the deployment. Outside the sandbox there is none, and the line is dropped.
+pub fn log(message: &str) {
+    #[cfg(target_arch = "wasm32")]
+    bindings::log_info(message);
+    #[cfg(not(target_arch = "wasm32"))]
+    let _ = message;
+}

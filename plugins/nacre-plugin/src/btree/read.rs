@@ -187,7 +187,9 @@ impl<F: FnMut(Row<'_>) -> Step> Visitor for Rows<F> {
 }
 
 /// Rows of one leaf and more are reduced together, but not without limit: a reducer may be user code.
-const REDUCED_AT_ONCE: usize = 256;
+const REDUCED_ROWS_MAX: usize = 256;
+/// The same limit for rows that are large.
+const REDUCED_BYTES_MAX: usize = 256 << 10;
 
 /// The group being read.
 struct Open {
@@ -195,6 +197,7 @@ struct Open {
     first: Option<(Vec<u8>, Vec<u8>)>,
     parts: Vec<Vec<u8>>,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
+    row_bytes: usize,
 }
 
 struct Groups<'a> {
@@ -215,6 +218,7 @@ impl Groups<'_> {
             let rows: Vec<_> = open.rows.iter().map(|(key, value)| Row { key, value }).collect();
             open.parts.push(self.tree.reducer.reduce(&rows));
             open.rows.clear();
+            open.row_bytes = 0;
         }
     }
 
@@ -248,7 +252,7 @@ impl Visitor for Groups<'_> {
             }
             None if name.is_empty() => {
                 let parts = vec![span.child.reduction.clone()];
-                self.open = Some(Open { name, first: None, parts, rows: Vec::new() });
+                self.open = Some(Open { name, first: None, parts, rows: Vec::new(), row_bytes: 0 });
                 true
             }
             _ => false,
@@ -267,9 +271,11 @@ impl Visitor for Groups<'_> {
             name,
             parts: Vec::new(),
             rows: Vec::new(),
+            row_bytes: 0,
         });
+        open.row_bytes += row.key.len() + row.value.len();
         open.rows.push(owned);
-        if open.rows.len() >= REDUCED_AT_ONCE {
+        if open.rows.len() >= REDUCED_ROWS_MAX || open.row_bytes >= REDUCED_BYTES_MAX {
             self.reduce_rows(&mut open);
         }
         self.open = Some(open);
