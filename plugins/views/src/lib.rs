@@ -1,1 +1,104 @@
-//! Map/reduce views as a plugin.
+//! Map/reduce views: indexes written in JavaScript, kept up to date from the change stream.
+//!
+//! A deployment is one design document. Each of its views maps every document to rows (`emit(key, value)`),
+//! kept in a B-tree in the order of their keys; a view with a reduce function keeps reductions in the inner
+//! nodes of the tree, so that a range is summarised without reading it.
+//!
+//! ```text
+//! change of a document ─► rows it had (back index) are removed
+//!                       ─► map of each view ─► rows are inserted, and noted in the back index
+//!
+//! state   d <vb> <id>                 what rows the document has: view number and tree key of each
+//!         v <view> …                  the B-tree of the view
+//! tree    key   collated(key) ‖ id ‖ number of the emit
+//!         value length of key ‖ key as JSON ‖ value as JSON
+//! ```
+//!
+//! Configuration: `{"name": "d", "views": {"v": {"map": "function (doc, meta) {…}", "reduce": "_count"}}}`;
+//! other members are ignored. `reduce` is left out, `_count`, `_sum`, `_stats`, or a function.
+//!
+//! Requests: `GET /` tells about the views, `GET` or `POST /{view}` queries one, with the parameters of
+//! Couchbase's view queries. `stale` means nothing here: who calls has waited for the feed.
+//!
+//! Invariants: a document whose map fails has no rows in that view, and keeps those in the others; the rows in
+//! the trees are exactly those in the back index.
+
+mod answer;
+mod design;
+mod index;
+mod query;
+mod reduction;
+mod row;
+
+use design::Design;
+use nacre_js::{Engine, Limits};
+use nacre_plugin::{
+    DocumentError, Events, Fault, Request, Response, Service, State, StateMut, collate,
+};
+use std::cell::RefCell;
+
+/// The views plugin: one instance serves one design document.
+pub struct Views {
+    design: Design,
+    // Reductions are made while a tree is read or written, which only borrows the reducer.
+    engine: RefCell<Engine>,
+}
+
+/// The limits of user code, as `describe` shows them.
+const LIMITS: Limits = Limits {
+    memory_bytes: 128 << 20,
+    stack_bytes: 256 << 10,
+    steps_max: 2_000_000,
+    json_depth_max: 512,
+    emit_key_bytes_max: 4096,
+    emit_bytes_max: 1 << 20,
+    result_bytes_max: 64 << 10,
+};
+
+impl Service for Views {
+    fn describe() -> String {
+        serde_json::json!({
+            "name": "views",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": format!("1/{}", collate::VERSION),
+            "limits": {
+                "memory_bytes": LIMITS.memory_bytes,
+                "stack_bytes": LIMITS.stack_bytes,
+                "steps_max": LIMITS.steps_max,
+                "json_depth_max": LIMITS.json_depth_max,
+                "emit_key_bytes_max": LIMITS.emit_key_bytes_max,
+                "emit_bytes_max": LIMITS.emit_bytes_max,
+                "reduction_bytes_max": LIMITS.result_bytes_max,
+            },
+        })
+        .to_string()
+    }
+
+    fn init(config: &str) -> Result<Views, Fault> {
+        let mut engine =
+            Engine::new(LIMITS).map_err(|error| Fault::Retry(format!("JavaScript: {error}")))?;
+        let design = Design::compile(config, &mut engine).map_err(Fault::Reject)?;
+        Ok(Views { design, engine: RefCell::new(engine) })
+    }
+
+    fn on_batch(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        self.engine.get_mut().set_now(events.now_us());
+        index::apply(&self.design, &self.engine, events, state)
+    }
+
+    fn rollback(&mut self, vb: u16, _seqno: u64, state: &mut dyn StateMut) -> Result<u64, Fault> {
+        index::remove_vbucket(&self.design, &self.engine, vb, state)?;
+        Ok(0)
+    }
+
+    fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        self.engine.get_mut().set_now(request.now_us);
+        answer::answer(&self.design, &self.engine, request, state)
+    }
+}
+
+nacre_plugin::export!(Views);

@@ -1,0 +1,154 @@
+//! What user code finds in its global scope beside the language.
+
+use crate::{Error, Limits};
+use rquickjs::function::{Func, Opt, Rest};
+use rquickjs::{Coerced, Ctx, Exception, Result, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What one `emit(key, value)` gave, both as JSON text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// The key; `null` when it was left out.
+    pub key: String,
+    /// The value; `null` when it was left out.
+    pub value: String,
+}
+
+/// What a call leaves beside its result.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pub emitted: Vec<Emitted>,
+    pub emitted_bytes: usize,
+    pub log: Vec<String>,
+    /// A limit that was passed. It ends the call even when user code catches the exception.
+    pub passed: Option<Error>,
+}
+
+/// Lines of one call that are kept; more are dropped.
+const LOG_LINES_MAX: usize = 100;
+/// Characters of a line that are kept.
+const LOG_LINE_CHARS_MAX: usize = 1000;
+
+const PRELUDE: &str = r#"
+globalThis.sum = function sum(values) {
+    let total = 0;
+    for (let i = 0; i < values.length; i++) total += values[i];
+    return total;
+};
+globalThis.dateToArray = function dateToArray(date) {
+    const d = date instanceof Date ? date : new Date(date);
+    if (!isFinite(d.getTime())) return null;
+    return [d.getUTCFullYear(), d.getUTCMonth() + 1, d.getUTCDate(),
+            d.getUTCHours(), d.getUTCMinutes(), d.getUTCSeconds()];
+};
+globalThis.decodeBase64 = function decodeBase64(text) {
+    const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const bytes = [];
+    let bits = 0, held = 0;
+    for (const c of String(text).replace(/=+$/, "")) {
+        const digit = digits.indexOf(c);
+        if (digit < 0) throw new TypeError("decodeBase64: not base64: " + JSON.stringify(c));
+        held = (held << 6 | digit) & 0xffff;
+        bits += 6;
+        if (bits >= 8) {
+            bits -= 8;
+            bytes.push(held >> bits & 0xff);
+        }
+    }
+    return bytes;
+};
+Math.random = function random() {
+    throw new Error("Math.random is not available: results must not depend on chance");
+};
+delete globalThis.performance;
+"#;
+
+/// Outside the sandbox the engine reads the clock of the machine; this puts the given time in its place.
+#[cfg(not(target_arch = "wasm32"))]
+const CLOCK: &str = r#"
+(function (now) {
+    globalThis.Date = new Proxy(Date, {
+        construct: (target, args, type) => Reflect.construct(target, args.length ? args : [now()], type),
+        apply: (target) => new target(now()).toString(),
+        get: (target, name) => name === "now" ? now : target[name],
+    });
+})
+"#;
+
+pub(crate) fn install(ctx: &Ctx<'_>, limits: Limits, outbox: &Rc<RefCell<Outbox>>) -> Result<()> {
+    let globals = ctx.globals();
+    ctx.eval::<(), _>(PRELUDE)?;
+    #[cfg(not(target_arch = "wasm32"))]
+    {
+        let replace: rquickjs::Function<'_> = ctx.eval(CLOCK)?;
+        replace.call::<_, ()>((rquickjs::Function::new(ctx.clone(), crate::clock::now_ms)?,))?;
+    }
+    let sink = Rc::clone(outbox);
+    globals.set("emit", Func::from(emit_into(limits, sink)))?;
+    let sink = Rc::clone(outbox);
+    globals.set("log", Func::from(log_into(sink)))?;
+    Ok(())
+}
+
+fn emit_into(
+    limits: Limits,
+    outbox: Rc<RefCell<Outbox>>,
+) -> impl for<'js> Fn(Ctx<'js>, Opt<Value<'js>>, Opt<Value<'js>>) -> Result<()> {
+    move |ctx, key, value| {
+        let key = json_text(&ctx, key.0)?;
+        let value = json_text(&ctx, value.0)?;
+        let mut outbox = outbox.borrow_mut();
+        outbox.emitted_bytes = outbox.emitted_bytes.saturating_add(key.len() + value.len());
+        let passed = if key.len() > limits.emit_key_bytes_max {
+            Some(format!(
+                "emitted key of {} bytes: the limit is {}",
+                key.len(),
+                limits.emit_key_bytes_max
+            ))
+        } else if outbox.emitted_bytes > limits.emit_bytes_max {
+            Some(format!("emitted more than {} bytes for one document", limits.emit_bytes_max))
+        } else {
+            None
+        };
+        if let Some(message) = passed {
+            outbox.passed = Some(Error::Limit(message.clone()));
+            return Err(Exception::throw_range(&ctx, &message));
+        }
+        outbox.emitted.push(Emitted { key, value });
+        Ok(())
+    }
+}
+
+fn log_into(
+    outbox: Rc<RefCell<Outbox>>,
+) -> impl for<'js> Fn(Ctx<'js>, Rest<Value<'js>>) -> Result<()> {
+    move |ctx, parts| {
+        let mut line = String::new();
+        for (index, part) in parts.0.into_iter().enumerate() {
+            if index > 0 {
+                line.push(' ');
+            }
+            match part.is_object() {
+                true => line.push_str(&json_text(&ctx, Some(part))?),
+                false => line.push_str(&part.get::<Coerced<String>>()?.0),
+            }
+        }
+        let mut outbox = outbox.borrow_mut();
+        if outbox.log.len() < LOG_LINES_MAX {
+            outbox.log.push(line.chars().take(LOG_LINE_CHARS_MAX).collect());
+        }
+        Ok(())
+    }
+}
+
+/// `value` as JSON; what JSON cannot say (undefined, a function) is `null`.
+pub(crate) fn json_text<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<String> {
+    match value {
+        Some(value) => match ctx.json_stringify(value)? {
+            Some(text) => text.to_string(),
+            None => Ok("null".into()),
+        },
+        None => Ok("null".into()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Errors of user code, with the place in the user's own text.
+
+use std::fmt;
+
+/// A place in the text of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+/// Why a function could not be compiled, or a call did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is not JavaScript, or not a function. Its author must act.
+    #[error("{message}{}", At(*.position))]
+    Syntax {
+        /// What the parser says.
+        message: String,
+        /// Where.
+        position: Option<Position>,
+    },
+    /// The code threw. Its author must act.
+    #[error("{message}{}", At(*.position))]
+    Thrown {
+        /// Name and message of the exception.
+        message: String,
+        /// Where it was made.
+        position: Option<Position>,
+    },
+    /// The call used up its steps. Its author must act.
+    #[error("stopped after {0} steps: a loop that does not end?")]
+    Steps(u32),
+    /// A limit on what goes in or out was passed; the message names it.
+    #[error("{0}")]
+    Limit(String),
+    /// The engine itself could not be set up: too little memory.
+    #[error("the JavaScript engine could not start: {0}")]
+    Engine(String),
+}
+
+struct At(Option<Position>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Position { line, column }) => write!(f, " (line {line}, column {column})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Finds the first frame of `stack` that lies in the text called `name`.
+///
+/// Frames look like `    at map (name:3:12)` or `    at name:3:12`. The text was compiled with one parenthesis
+/// in front, which shifts the columns of the first line.
+pub(crate) fn position(stack: &str, name: &str) -> Option<Position> {
+    stack.lines().find_map(|line| {
+        let (_, place) = line.rsplit_once(&format!("{name}:"))?;
+        let (line, column) = place.trim_end_matches(')').split_once(':')?;
+        let (line, column) = (line.parse().ok()?, column.parse::<u32>().ok()?);
+        Some(Position { line, column: if line == 1 { column.saturating_sub(1).max(1) } else { column } })
+    })
+}

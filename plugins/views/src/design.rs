@@ -1,0 +1,74 @@
+//! The design document: views with their functions, compiled.
+
+use crate::reduction::Reduce;
+use nacre_js::{Engine, FunctionId};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The most views a design document may have: numbers of views are 16 bits in the state.
+const VIEWS_MAX: usize = u16::MAX as usize;
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    views: BTreeMap<String, ViewConfig>,
+}
+
+#[derive(Deserialize)]
+struct ViewConfig {
+    map: String,
+    reduce: Option<String>,
+}
+
+/// A design document that runs.
+pub struct Design {
+    pub name: String,
+    /// In the order of their names, which numbers them in the state.
+    pub views: Vec<View>,
+}
+
+/// A view that runs.
+pub struct View {
+    pub name: String,
+    pub map: FunctionId,
+    pub reduce: Option<Reduce>,
+    /// Where its B-tree lies in the state.
+    pub prefix: [u8; 3],
+}
+
+impl Design {
+    /// Reads and compiles `config`.
+    ///
+    /// # Errors
+    /// A message for the author of the design document.
+    pub fn compile(config: &str, engine: &mut Engine) -> Result<Design, String> {
+        let config: Config =
+            serde_json::from_str(config).map_err(|error| format!("design document: {error}"))?;
+        if config.views.len() > VIEWS_MAX {
+            return Err(format!("design document: more than {VIEWS_MAX} views"));
+        }
+        let mut views = Vec::with_capacity(config.views.len());
+        for (number, (name, view)) in config.views.into_iter().enumerate() {
+            let map = engine
+                .compile(&name, &view.map)
+                .map_err(|error| format!("map of view {name:?}: {error}"))?;
+            let reduce = match view.reduce.as_deref().map(str::trim) {
+                None | Some("") => None,
+                Some(text) => Some(
+                    Reduce::compile(text, &name, engine)
+                        .map_err(|error| format!("reduce of view {name:?}: {error}"))?,
+                ),
+            };
+            let [high, low] = (number as u16).to_be_bytes();
+            views.push(View { name, map, reduce, prefix: [b'v', high, low] });
+        }
+        Ok(Design { name: config.name, views })
+    }
+
+    /// The view called `name`.
+    pub fn view(&self, name: &str) -> Option<&View> {
+        self.views.iter().find(|view| view.name == name)
+    }
+}

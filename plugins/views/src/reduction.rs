@@ -1,0 +1,248 @@
+//! Reductions: the built-in ones in Rust, others in JavaScript.
+//!
+//! As bytes in the tree a reduction is a tag and its content: `c` and a count, `s` and a sum, `t` and the five
+//! numbers of `_stats` (all numbers little-endian), `j` and JSON text, `e` and the text of an error. An error
+//! stays an error when it is reduced further, and shows when a query meets it.
+
+use crate::row::ViewRow;
+use nacre_js::{Argument, Engine, Error, FunctionId, quote};
+use nacre_plugin::btree::{Reducer, Row};
+use std::cell::RefCell;
+
+/// A reduce function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// How many rows.
+    Count,
+    /// The sum of the values.
+    Sum,
+    /// Sum, count, least, greatest, and sum of squares of the values.
+    Stats,
+    /// A function of the design document.
+    Custom(FunctionId),
+}
+
+impl Reduce {
+    /// The built-in called `text`, or the function of that text.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn compile(text: &str, view: &str, engine: &mut Engine) -> Result<Reduce, String> {
+        match text {
+            "_count" => Ok(Reduce::Count),
+            "_sum" => Ok(Reduce::Sum),
+            "_stats" => Ok(Reduce::Stats),
+            _ if text.starts_with('_') && !text.contains('(') && !text.contains('=') => {
+                Err(format!("no built-in {text:?}; there are _count, _sum and _stats"))
+            }
+            _ => {
+                let function = engine.compile(&format!("{view}/reduce"), text);
+                function.map(Reduce::Custom).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stats {
+    sum: f64,
+    count: f64,
+    min: f64,
+    max: f64,
+    sumsqr: f64,
+}
+
+/// What a reduction is; see the head of this module.
+#[derive(Clone, Debug, PartialEq)]
+enum Reduction {
+    Count(u64),
+    Sum(f64),
+    Stats(Stats),
+    Json(String),
+    Error(String),
+}
+
+impl Reduction {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Reduction::Count(count) => [&b"c"[..], &count.to_le_bytes()].concat(),
+            Reduction::Sum(sum) => [&b"s"[..], &sum.to_le_bytes()].concat(),
+            Reduction::Stats(Stats { sum, count, min, max, sumsqr }) => {
+                let numbers = [sum, count, min, max, sumsqr].map(|number| number.to_le_bytes());
+                [&b"t"[..], numbers.as_flattened()].concat()
+            }
+            Reduction::Json(text) => [b"j", text.as_bytes()].concat(),
+            Reduction::Error(text) => [b"e", text.as_bytes()].concat(),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Reduction {
+        Reduction::try_decode(bytes)
+            .unwrap_or_else(|| Reduction::Error("a reduction in the index is damaged".into()))
+    }
+
+    fn try_decode(bytes: &[u8]) -> Option<Reduction> {
+        let (tag, content) = bytes.split_first()?;
+        let number = |index: usize| {
+            let bytes = content.get(index * 8..index * 8 + 8)?;
+            Some(f64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        Some(match tag {
+            b'c' => Reduction::Count(u64::from_le_bytes(content.try_into().ok()?)),
+            b's' => Reduction::Sum(number(0)?),
+            b't' => Reduction::Stats(Stats {
+                sum: number(0)?,
+                count: number(1)?,
+                min: number(2)?,
+                max: number(3)?,
+                sumsqr: number(4)?,
+            }),
+            b'j' => Reduction::Json(String::from_utf8(content.to_vec()).ok()?),
+            b'e' => Reduction::Error(String::from_utf8(content.to_vec()).ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// The value of a reduction as JSON.
+///
+/// # Errors
+/// The error that was reduced to, for the author of the view.
+pub fn result_json(reduction: &[u8]) -> Result<String, String> {
+    match Reduction::decode(reduction) {
+        Reduction::Count(count) => Ok(count.to_string()),
+        Reduction::Sum(sum) => Ok(number_json(sum)),
+        Reduction::Stats(stats) => Ok(format!(
+            r#"{{"sum":{},"count":{},"min":{},"max":{},"sumsqr":{}}}"#,
+            number_json(stats.sum),
+            number_json(stats.count),
+            number_json(stats.min),
+            number_json(stats.max),
+            number_json(stats.sumsqr),
+        )),
+        Reduction::Json(text) => Ok(text),
+        Reduction::Error(text) => Err(text),
+    }
+}
+
+/// A number as JavaScript would write it: whole numbers without a fraction, what is not finite as null.
+fn number_json(number: f64) -> String {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match number {
+        _ if !number.is_finite() => "null".into(),
+        _ if number.fract() == 0.0 && number.abs() <= EXACT_MAX => (number as i64).to_string(),
+        _ => serde_json::json!(number).to_string(),
+    }
+}
+
+/// Reduces the rows of a view's tree.
+pub struct ViewReducer<'a> {
+    /// None for a view that is never reduced.
+    pub reduce: Option<&'a Reduce>,
+    /// Where custom functions run.
+    pub engine: &'a RefCell<Engine>,
+}
+
+impl Reducer for ViewReducer<'_> {
+    fn reduce(&self, rows: &[Row<'_>]) -> Vec<u8> {
+        let Some(reduce) = self.reduce else { return Vec::new() };
+        let reduction = match reduce {
+            Reduce::Count => Ok(Reduction::Count(rows.len() as u64)),
+            Reduce::Sum => numbers(rows, "_sum").map(|numbers| Reduction::Sum(numbers.iter().sum())),
+            Reduce::Stats => numbers(rows, "_stats").map(|numbers| Reduction::Stats(stats(&numbers))),
+            Reduce::Custom(function) => {
+                self.custom(*function, rows).map_err(|error| format!("reduce: {error}"))
+            }
+        };
+        reduction.unwrap_or_else(Reduction::Error).encode()
+    }
+
+    fn rereduce(&self, parts: &[&[u8]]) -> Vec<u8> {
+        let Some(reduce) = self.reduce else { return Vec::new() };
+        let parts: Vec<_> = parts.iter().map(|part| Reduction::decode(part)).collect();
+        let error = parts.iter().find(|part| matches!(part, Reduction::Error(_)));
+        if let Some(error) = error {
+            return error.encode();
+        }
+        let whole = match reduce {
+            Reduce::Custom(function) => self
+                .custom_again(*function, &parts)
+                .unwrap_or_else(|error| Reduction::Error(format!("reduce: {error}"))),
+            _ => parts.into_iter().reduce(combined).unwrap_or(Reduction::Count(0)),
+        };
+        whole.encode()
+    }
+}
+
+impl ViewReducer<'_> {
+    fn custom(&self, function: FunctionId, rows: &[Row<'_>]) -> Result<Reduction, Error> {
+        let (mut keys, mut values) = (String::from("["), String::from("["));
+        for (index, row) in rows.iter().enumerate() {
+            let Some(row) = ViewRow::decode(row.key, row.value) else {
+                return Ok(Reduction::Error("a row of the index is damaged".into()));
+            };
+            if index > 0 {
+                keys.push(',');
+                values.push(',');
+            }
+            keys.push('[');
+            keys.push_str(row.key);
+            keys.push(',');
+            quote(&row.id, &mut keys);
+            keys.push(']');
+            values.push_str(row.value);
+        }
+        keys.push(']');
+        values.push(']');
+        let arguments = [Argument::Json(&keys), Argument::Json(&values), Argument::Bool(false)];
+        let result = self.engine.borrow_mut().call(function, &arguments)?;
+        Ok(Reduction::Json(result.unwrap_or_else(|| "null".into())))
+    }
+
+    fn custom_again(&self, function: FunctionId, parts: &[Reduction]) -> Result<Reduction, Error> {
+        let texts = parts.iter().filter_map(|part| match part {
+            Reduction::Json(text) => Some(&text[..]),
+            _ => None,
+        });
+        let values = format!("[{}]", texts.collect::<Vec<_>>().join(","));
+        let arguments = [Argument::Null, Argument::Json(&values), Argument::Bool(true)];
+        let result = self.engine.borrow_mut().call(function, &arguments)?;
+        Ok(Reduction::Json(result.unwrap_or_else(|| "null".into())))
+    }
+}
+
+fn numbers(rows: &[Row<'_>], builtin: &str) -> Result<Vec<f64>, String> {
+    let number = |row: &Row<'_>| {
+        let row = ViewRow::decode(row.key, row.value).ok_or("a row of the index is damaged")?;
+        row.value.parse::<f64>().map_err(|_| {
+            let value: String = row.value.chars().take(60).collect();
+            format!("{builtin} needs numbers, and document {:?} emitted {value}", row.id)
+        })
+    };
+    rows.iter().map(number).collect()
+}
+
+fn stats(numbers: &[f64]) -> Stats {
+    Stats {
+        sum: numbers.iter().sum(),
+        count: numbers.len() as f64,
+        min: numbers.iter().copied().fold(f64::INFINITY, f64::min),
+        max: numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        sumsqr: numbers.iter().map(|number| number * number).sum(),
+    }
+}
+
+fn combined(a: Reduction, b: Reduction) -> Reduction {
+    match (a, b) {
+        (Reduction::Count(a), Reduction::Count(b)) => Reduction::Count(a + b),
+        (Reduction::Sum(a), Reduction::Sum(b)) => Reduction::Sum(a + b),
+        (Reduction::Stats(a), Reduction::Stats(b)) => Reduction::Stats(Stats {
+            sum: a.sum + b.sum,
+            count: a.count + b.count,
+            min: a.min.min(b.min),
+            max: a.max.max(b.max),
+            sumsqr: a.sumsqr + b.sumsqr,
+        }),
+        _ => Reduction::Error("reductions of different kinds in one index".into()),
+    }
+}

@@ -1,0 +1,131 @@
+//! Rows of a view as keys and values of its B-tree, and as entries of the back index.
+
+use nacre_plugin::{Fault, collate};
+
+/// The tree key of the row that the `number`th emit of document `id` made.
+///
+/// # Errors
+/// Why the emitted key cannot be collated.
+pub fn tree_key(key_json: &str, id: &[u8], number: u32) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(key_json.len() + id.len() + 24);
+    collate::encode(key_json, &mut out).map_err(|error| format!("emitted key: {error}"))?;
+    escape(id, &mut out);
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&number.to_be_bytes());
+    Ok(out)
+}
+
+/// Appends `id` such that what follows may be told from it: a zero byte is written as `00 ff`.
+pub fn escape(id: &[u8], out: &mut Vec<u8>) {
+    for &byte in id {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xff);
+        }
+    }
+}
+
+/// The document id in a tree key.
+fn id_of(tree_key: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = tree_key.get(collate::value_bytes(tree_key)?..)?.iter();
+    let mut id = Vec::new();
+    loop {
+        match rest.next()? {
+            0 => match rest.next()? {
+                0xff => id.push(0),
+                _ => return Some(id),
+            },
+            &byte => id.push(byte),
+        }
+    }
+}
+
+/// The tree value of a row.
+pub fn tree_value(key_json: &str, value_json: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 + key_json.len() + value_json.len());
+    out.extend_from_slice(&(key_json.len() as u32).to_le_bytes());
+    out.extend_from_slice(key_json.as_bytes());
+    out.extend_from_slice(value_json.as_bytes());
+    out
+}
+
+/// A row, read back from the tree.
+pub struct ViewRow<'a> {
+    /// The id of the document; what is not UTF-8 in it is replaced.
+    pub id: String,
+    /// The emitted key as JSON.
+    pub key: &'a str,
+    /// The emitted value as JSON.
+    pub value: &'a str,
+}
+
+impl<'a> ViewRow<'a> {
+    /// Reads a row of the tree; `None` when it is none.
+    pub fn decode(tree_key: &[u8], tree_value: &'a [u8]) -> Option<ViewRow<'a>> {
+        let (length, rest) = tree_value.split_first_chunk::<4>()?;
+        let (key, value) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let id = String::from_utf8_lossy(&id_of(tree_key)?).into_owned();
+        Some(ViewRow { id, key: str::from_utf8(key).ok()?, value: str::from_utf8(value).ok()? })
+    }
+}
+
+/// The fault for state that this plugin has not written.
+pub fn corrupt(what: impl std::fmt::Display) -> Fault {
+    Fault::Fatal(format!("the index is damaged and must be built anew: {what}"))
+}
+
+/// Where the rows of a document are noted.
+pub fn back_key(vb: u16, id: &[u8]) -> Vec<u8> {
+    let mut key = back_prefix(vb);
+    key.extend_from_slice(id);
+    key
+}
+
+/// What the back keys of all documents of a vBucket start with.
+pub fn back_prefix(vb: u16) -> Vec<u8> {
+    let [high, low] = vb.to_be_bytes();
+    vec![b'd', high, low]
+}
+
+/// Notes a row: the number of its view, and its tree key with length.
+pub fn note(view: usize, tree_key: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(view as u16).to_le_bytes());
+    out.extend_from_slice(&(tree_key.len() as u32).to_le_bytes());
+    out.extend_from_slice(tree_key);
+}
+
+/// The noted rows; `None` when they are none.
+pub fn noted(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        let (view, rest) = bytes.split_first_chunk::<2>()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rows.push((usize::from(u16::from_le_bytes(*view)), key));
+        bytes = rest;
+    }
+    Some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_read_back() {
+        for id in [&b"a"[..], b"", b"a\0b", b"\0\xff\0"] {
+            let key = tree_key(r#"["x",1]"#, id, 3).unwrap();
+            let value = tree_value(r#"["x",1]"#, "{}");
+            let row = ViewRow::decode(&key, &value).unwrap();
+            assert_eq!((row.id, row.key, row.value), (String::from_utf8_lossy(id).into(), r#"["x",1]"#, "{}"));
+        }
+    }
+
+    #[test]
+    fn rows_order_by_key_then_id_then_emit() {
+        let rows = [("1", "b", 0), ("2", "a", 0), ("2", "a", 1), ("2", "a\0", 0), ("2", "aa", 0), ("3", "", 0)];
+        let keys: Vec<_> =
+            rows.iter().map(|(key, id, n)| tree_key(key, id.as_bytes(), *n).unwrap()).collect();
+        assert!(keys.is_sorted());
+    }
+}

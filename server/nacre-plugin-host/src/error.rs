@@ -1,0 +1,166 @@
+//! What can go wrong with a plugin, by who must act.
+
+use std::time::Duration;
+
+/// Why something could not be done with a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine could not be set up; the operator must give the process more address space.
+    #[error("the WebAssembly engine could not start: {0}")]
+    Engine(String),
+    /// The bytes are no component of the world `service`. Who built the plugin must act.
+    #[error("not a plugin: {0}")]
+    Component(String),
+    /// The component wants something that is not granted. Who built or deploys the plugin must act.
+    #[error("plugin {plugin:?} imports {import:?}, which is not granted")]
+    Import {
+        /// The name given at load.
+        plugin: String,
+        /// The import as the component spells it.
+        import: String,
+    },
+    /// The artefact was made by another version of the host: compile the component again.
+    #[error("the compiled plugin does not fit this host: {0}")]
+    Artefact(String),
+    /// The plugin refused its configuration. The author of the configuration must act.
+    #[error("{deployment}: {message}")]
+    Config {
+        /// The deployment.
+        deployment: String,
+        /// What the plugin said.
+        message: String,
+    },
+    /// A call took longer than the deadline. The author of the plugin or its user code must act.
+    #[error("{deployment}: stopped after {} ms", .after.as_millis())]
+    Deadline {
+        /// The deployment.
+        deployment: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// A call needed more memory than is granted.
+    #[error("{deployment}: needs more than {limit_bytes} bytes of memory")]
+    Memory {
+        /// The deployment.
+        deployment: String,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The state would grow beyond what is granted. The operator must grant more.
+    #[error("{deployment}: the state needs more than {limit_bytes} bytes")]
+    State {
+        /// The deployment.
+        deployment: String,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The answer was larger than is granted. Who asked must ask for less.
+    #[error("{deployment}: a result of {bytes} bytes, more than {limit_bytes}")]
+    Result {
+        /// The deployment.
+        deployment: String,
+        /// What it had.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The instance crashed. The author of the plugin must act.
+    #[error("{deployment}: {reason}")]
+    Trap {
+        /// The deployment.
+        deployment: String,
+        /// What the engine says, and the last words of the plugin.
+        reason: String,
+    },
+    /// The plugin asked for the call to be made again later.
+    #[error("{deployment}: {message}")]
+    Retry {
+        /// The deployment.
+        deployment: String,
+        /// What the plugin said.
+        message: String,
+    },
+    /// The plugin refused a request. Who asked must act.
+    #[error("{deployment}: {message}")]
+    Reject {
+        /// The deployment.
+        deployment: String,
+        /// What the plugin said.
+        message: String,
+    },
+    /// The plugin cannot go on with its state: it must be rebuilt.
+    #[error("{deployment}: {message}")]
+    Fatal {
+        /// The deployment.
+        deployment: String,
+        /// What the plugin said.
+        message: String,
+    },
+    /// The storage failed. The operator must act; the partition is stopped when this was a commit.
+    #[error("{deployment}: storage: {message}")]
+    Storage {
+        /// The deployment.
+        deployment: String,
+        /// What the storage said.
+        message: String,
+    },
+    /// The partition was stopped earlier. The reason says who must act; opening it again starts it.
+    #[error("{deployment} is stopped: {reason}")]
+    Stopped {
+        /// The deployment.
+        deployment: String,
+        /// Why.
+        reason: String,
+    },
+    /// All instances of the process are in use: try again, or give fewer deployments to this node.
+    #[error("{deployment}: no free instance: {message}")]
+    Busy {
+        /// The deployment.
+        deployment: String,
+        /// What the engine says.
+        message: String,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anyone acting.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Retry { .. } | Error::Busy { .. })
+    }
+
+    /// Whether the call killed its instance: what it was fed may be to blame.
+    pub(crate) fn is_poison(&self) -> bool {
+        matches!(
+            self,
+            Error::Deadline { .. } | Error::Memory { .. } | Error::Trap { .. } | Error::Reject { .. }
+        )
+    }
+
+    /// The message without the name of the deployment, for places that show it anyway.
+    pub(crate) fn reason(&self) -> String {
+        let text = self.to_string();
+        match self.deployment() {
+            Some(name) => text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_owned(),
+            None => text,
+        }
+    }
+
+    fn deployment(&self) -> Option<&str> {
+        match self {
+            Error::Config { deployment, .. }
+            | Error::Deadline { deployment, .. }
+            | Error::Memory { deployment, .. }
+            | Error::State { deployment, .. }
+            | Error::Result { deployment, .. }
+            | Error::Trap { deployment, .. }
+            | Error::Retry { deployment, .. }
+            | Error::Reject { deployment, .. }
+            | Error::Fatal { deployment, .. }
+            | Error::Storage { deployment, .. }
+            | Error::Stopped { deployment, .. }
+            | Error::Busy { deployment, .. } => Some(deployment),
+            Error::Engine(_) | Error::Component(_) | Error::Import { .. } | Error::Artefact(_) => None,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a deployment may use up.
+
+use std::time::Duration;
+
+/// Limits of one deployment. A call that passes one ends with an error that names the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory of one instance, in bytes.
+    pub memory_bytes: usize,
+    /// How long one call may take; counted in ticks of a millisecond.
+    pub deadline: Duration,
+    /// Keys and values of the state, in bytes. A partition that would grow beyond is stopped.
+    pub state_bytes: usize,
+    /// Body of one response, in bytes.
+    pub result_bytes: usize,
+    /// How many documents in a row may kill their instance before the partition is stopped.
+    pub errors_max: u32,
+}
+
+impl Default for Limits {
+    /// 256 MiB of memory (a 20 MiB document, parsed), 5 s a call, 4 GiB of state, 64 MiB a response, and three
+    /// poison documents in a row.
+    fn default() -> Limits {
+        Limits {
+            memory_bytes: 256 << 20,
+            deadline: Duration::from_secs(5),
+            state_bytes: 4 << 30,
+            result_bytes: 64 << 20,
+            errors_max: 3,
+        }
+    }
+}
+
+impl Limits {
+    /// The deadline in ticks: one more than asked, since the current tick has partly passed.
+    pub(crate) fn deadline_ticks(&self) -> u64 {
+        u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX / 2).saturating_add(1)
+    }
+}
