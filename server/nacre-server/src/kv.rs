@@ -21,7 +21,8 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 pub fn serve(node: &Arc<Node>, listener: TcpListener, threads: usize) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut listener = Some(listener);
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
     for (index, receiver) in receivers.into_iter().enumerate() {
         let node = Arc::clone(node);
         // The first thread also accepts; connections go round, so that few of them still use every thread.
@@ -41,7 +42,8 @@ pub fn serve(node: &Arc<Node>, listener: TcpListener, threads: usize) -> std::io
 }
 
 async fn accept(listener: TcpListener, senders: Vec<mpsc::UnboundedSender<std::net::TcpStream>>) {
-    let listener = tokio::net::TcpListener::from_std(listener).expect("the listener was made non-blocking");
+    let listener =
+        tokio::net::TcpListener::from_std(listener).expect("the listener was made non-blocking");
     for turn in 0.. {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -102,7 +104,10 @@ async fn connection(node: Arc<Node>, mut stream: TcpStream) -> Result<(), String
                 Next::Close(Some(reason)) => return Err(reason),
                 Next::Wait(wait) => {
                     let bucket = &wait.bucket;
-                    let reached = bucket.persisted.reached(wait.vbid, wait.seqno, || bucket.is_closed()).await;
+                    let reached = bucket
+                        .persisted
+                        .reached(wait.vbid, wait.seqno, || bucket.is_closed())
+                        .await;
                     session.resume(&wait, reached, &mut output);
                 }
             }

@@ -52,7 +52,9 @@ impl SystemPlatform {
 
     /// A bucket that was flushed has another directory, so that a crash in between mixes nothing.
     fn bucket_dir(&self, bucket: &Bucket) -> PathBuf {
-        self.data_dir.join("buckets").join(format!("{}-{}-{}", bucket.name, bucket.uuid, bucket.flushes))
+        self.data_dir
+            .join("buckets")
+            .join(format!("{}-{}-{}", bucket.name, bucket.uuid, bucket.flushes))
     }
 }
 

@@ -46,7 +46,10 @@ pub(crate) fn not_found() -> Reply {
 /// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
 pub(crate) fn refused(error: &Error) -> Reply {
     let Error::Refused(refusal) = error else {
-        return json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": error.to_string()}}));
+        return json_reply(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &json!({"errors": {"_": error.to_string()}}),
+        );
     };
     let (status, field) = match refusal {
         Refusal::BucketNotFound { .. } => return not_found(),
@@ -54,7 +57,9 @@ pub(crate) fn refused(error: &Error) -> Reply {
         Refusal::FlushDisabled => {
             return json_reply(StatusCode::BAD_REQUEST, &json!({"_": refusal.to_string()}));
         }
-        Refusal::ScopeNotFound { .. } | Refusal::CollectionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        Refusal::ScopeNotFound { .. } | Refusal::CollectionNotFound { .. } => {
+            (StatusCode::NOT_FOUND, "_")
+        }
         Refusal::DesignDocumentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
         Refusal::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
         _ => (StatusCode::BAD_REQUEST, "_"),
@@ -66,14 +71,17 @@ pub(crate) fn refused(error: &Error) -> Reply {
 pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .filter(|segment| !segment.is_empty())
-        .map(|segment| percent_decode(segment.as_bytes()).decode_utf8().ok().map(|text| text.into_owned()))
+        .map(|segment| {
+            percent_decode(segment.as_bytes()).decode_utf8().ok().map(|text| text.into_owned())
+        })
         .collect()
 }
 
 /// Fields of a form or query: `name=value` joined by `&`, percent-encoded, `+` for a space.
 pub(crate) fn form(text: &[u8]) -> Vec<(String, String)> {
     let decoded = |part: &[u8]| {
-        let spaced: Vec<u8> = part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        let spaced: Vec<u8> =
+            part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
         percent_decode(&spaced).decode_utf8_lossy().into_owned()
     };
     text.split(|byte| *byte == b'&')

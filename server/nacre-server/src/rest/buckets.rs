@@ -47,13 +47,19 @@ pub(super) async fn change(call: &Call, change: Change) -> Result<std::sync::Arc
     let node = std::sync::Arc::clone(&call.node);
     let changed = tokio::task::spawn_blocking(move || node.change(&change)).await;
     changed
-        .map_err(|_| json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": "the change has panicked"}})))?
+        .map_err(|_| {
+            json_reply(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &json!({"errors": {"_": "the change has panicked"}}),
+            )
+        })?
         .map_err(|error| refused(&error))
 }
 
 fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
     let settings = &bucket.settings;
-    let (documents, memory_bytes) = node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
+    let (documents, memory_bytes) =
+        node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
     let quota_bytes = settings.ram_quota_mb << 20;
     let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
     let endpoints = node.endpoints();
@@ -134,7 +140,10 @@ fn apply_form(settings: &mut BucketSettings, form: &[(String, String)]) -> Resul
                 return Err(invalid(field, "Durability levels above none are not supported yet"));
             }
             "conflictResolutionType" if value != "seqno" => {
-                return Err(invalid(field, "Conflict resolution other than seqno is not supported yet"));
+                return Err(invalid(
+                    field,
+                    "Conflict resolution other than seqno is not supported yet",
+                ));
             }
             _ => {}
         }
@@ -145,7 +154,11 @@ fn apply_form(settings: &mut BucketSettings, form: &[(String, String)]) -> Resul
 async fn create(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = call.form();
-    let name = form.iter().find(|(field, _)| field == "name").map(|(_, name)| name.clone()).unwrap_or_default();
+    let name = form
+        .iter()
+        .find(|(field, _)| field == "name")
+        .map(|(_, name)| name.clone())
+        .unwrap_or_default();
     let mut settings = BucketSettings::default();
     apply_form(&mut settings, &form)?;
     let uuid = call.node.new_uuid();

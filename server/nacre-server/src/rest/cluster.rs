@@ -31,7 +31,8 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
         ["whoami"] => {
             let users = call.node.users();
             let user = users.get(&call.user).ok_or_else(not_found)?;
-            let roles: Vec<Value> = user.roles.iter().map(|role| json!({"role": role.kind.name()})).collect();
+            let roles: Vec<Value> =
+                user.roles.iter().map(|role| json!({"role": role.kind.name()})).collect();
             Ok(ok(&json!({"id": user.name, "domain": "local", "roles": roles})))
         }
         ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),

@@ -21,7 +21,9 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             let bucket = cluster.bucket(name).map_err(|_| not_found())?;
             return Ok(ok(&cluster_map::manifest(bucket)));
         }
-        ("POST", ["scopes"]) => Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() },
+        ("POST", ["scopes"]) => {
+            Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() }
+        }
         ("DELETE", ["scopes", scope]) => Change::DropScope { bucket, scope: owned(scope) },
         ("POST", ["scopes", scope, "collections"]) => Change::CreateCollection {
             bucket,
@@ -57,7 +59,10 @@ fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
         Ok(seconds) if seconds >= -1 => Ok(Some(seconds)),
         _ => {
             let reason = "The value must be in range from -1 to 2147483647";
-            Err(super::body::json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"maxTTL": reason}})))
+            Err(super::body::json_reply(
+                StatusCode::BAD_REQUEST,
+                &json!({"errors": {"maxTTL": reason}}),
+            ))
         }
     }
 }

@@ -53,7 +53,8 @@ impl Call {
             return Ok(());
         }
         let message = "Forbidden. User needs one of the following permissions";
-        let value = serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
+        let value =
+            serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
         Err(json_reply(StatusCode::FORBIDDEN, &value))
     }
 
@@ -82,14 +83,20 @@ pub fn serve(node: &Arc<Node>, listener: TcpListener, service: Service) -> std::
             tokio::spawn(async move {
                 let handler = service_fn(|request| answer(Arc::clone(&node), service, request));
                 // A connection that breaks is the peer's affair.
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), handler).await;
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), handler)
+                    .await;
             });
         }
     });
     Ok(())
 }
 
-async fn answer(node: Arc<Node>, service: Service, request: Request<Incoming>) -> Result<Reply, Infallible> {
+async fn answer(
+    node: Arc<Node>,
+    service: Service,
+    request: Request<Incoming>,
+) -> Result<Reply, Infallible> {
     let mut reply = match admit(node, request).await {
         Ok(call) => route(service, call).await,
         Err(reply) => reply,
@@ -101,21 +108,31 @@ async fn answer(node: Arc<Node>, service: Service, request: Request<Incoming>) -
 /// Reads the request and finds out who sent it.
 async fn admit(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, Reply> {
     let (head, incoming) = request.into_parts();
-    let credentials = head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
+    let credentials =
+        head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = credentials.and_then(|(name, password)| {
         node.users().verify(&name, &password).map(|user| user.name.clone())
     });
     let Some(user) = user else {
-        let mut reply = error_reply(StatusCode::UNAUTHORIZED, "unauthorized", "log in with a user and a password");
+        let mut reply = error_reply(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "log in with a user and a password",
+        );
         let challenge = HeaderValue::from_static("Basic realm=\"nacre\"");
         reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         return Err(reply);
     };
     let body = Limited::new(incoming, BODY_BYTES_MAX).collect().await.map_err(|error| {
-        error_reply(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &format!("the body cannot be read: {error}"))
+        error_reply(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+            &format!("the body cannot be read: {error}"),
+        )
     })?;
-    let path = body::segments(head.uri.path())
-        .ok_or_else(|| error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8"))?;
+    let path = body::segments(head.uri.path()).ok_or_else(|| {
+        error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
+    })?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     Ok(Call { node, user, method: head.method, path, query, body: body.to_bytes().to_vec() })
 }

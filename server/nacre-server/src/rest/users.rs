@@ -14,7 +14,8 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerUsers, None)?;
     match (call.method.as_str(), path) {
         ("GET", ["roles"]) => {
-            let roles = RoleKind::ALL.iter().map(|kind| json!({"role": kind.name(), "name": kind.name()}));
+            let roles =
+                RoleKind::ALL.iter().map(|kind| json!({"role": kind.name(), "name": kind.name()}));
             Ok(ok(&Value::Array(roles.collect())))
         }
         ("GET", ["users"] | ["users", "local"]) => {
@@ -43,8 +44,11 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, nacre_node::Error> + Send + 'static,
 ) -> Result<T, Reply> {
-    let failed = |reason: String| json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": reason}}));
-    let outcome = tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
+    let failed = |reason: String| {
+        json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": reason}}))
+    };
+    let outcome =
+        tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
     outcome.map_err(|error| failed(error.to_string()))
 }
 
@@ -82,14 +86,22 @@ async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
         json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
     };
     let form = call.form();
-    let field = |wanted: &str| form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone());
+    let field = |wanted: &str| {
+        form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
+    };
     let roles = field("roles").unwrap_or_default();
     // Names within brackets are joined by colons, so that a comma only parts roles.
-    let roles: Result<Vec<Role>, _> = roles.split(',').filter(|role| !role.is_empty()).map(str::parse).collect();
-    let roles = roles.map_err(|error| invalid("roles", format!("Cannot assign roles to user: {error}")))?;
+    let roles: Result<Vec<Role>, _> =
+        roles.split(',').filter(|role| !role.is_empty()).map(str::parse).collect();
+    let roles =
+        roles.map_err(|error| invalid("roles", format!("Cannot assign roles to user: {error}")))?;
     let password = field("password");
-    if password.as_ref().is_some_and(|password| password.chars().count() < PASSWORD_CHARACTERS_MIN) {
-        return Err(invalid("password", format!("The password must be at least {PASSWORD_CHARACTERS_MIN} characters long.")));
+    if password.as_ref().is_some_and(|password| password.chars().count() < PASSWORD_CHARACTERS_MIN)
+    {
+        return Err(invalid(
+            "password",
+            format!("The password must be at least {PASSWORD_CHARACTERS_MIN} characters long."),
+        ));
     }
     let known = call.node.users().get(name).cloned();
     if known.is_none() && password.is_none() {

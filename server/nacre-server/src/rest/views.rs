@@ -24,7 +24,9 @@ pub(super) async fn route(call: Call) -> Reply {
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
         ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name),
-        ("GET" | "POST", [bucket, "_design", name, "_view", view]) => query(call, bucket, name, view).await,
+        ("GET" | "POST", [bucket, "_design", name, "_view", view]) => {
+            query(call, bucket, name, view).await
+        }
         _ => Err(missing()),
     };
     outcome.unwrap_or_else(|reply| reply)
@@ -41,20 +43,26 @@ fn no_bucket() -> Reply {
 async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerViews, Some(bucket))?;
     let bad_request = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "bad_request", reason);
-    let invalid = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "invalid_design_document", reason);
+    let invalid =
+        |reason: &str| error_reply(StatusCode::BAD_REQUEST, "invalid_design_document", reason);
     let cluster = call.node.cluster();
     let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
-    let document = String::from_utf8(call.body.clone()).map_err(|_| bad_request("the body is not UTF-8"))?;
-    let parsed: Value =
-        serde_json::from_str(&document).map_err(|error| bad_request(&format!("the body is not JSON: {error}")))?;
+    let document =
+        String::from_utf8(call.body.clone()).map_err(|_| bad_request("the body is not UTF-8"))?;
+    let parsed: Value = serde_json::from_str(&document)
+        .map_err(|error| bad_request(&format!("the body is not JSON: {error}")))?;
     if let Some(collection) = parsed.get("collection") {
-        let path = collection.as_str().ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
+        let path = collection
+            .as_str()
+            .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
     let checked = tokio::task::spawn_blocking(move || node.views().validate(&owned, &text)).await;
     checked
-        .map_err(|_| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked"))?
+        .map_err(|_| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
+        })?
         .map_err(|reason| invalid(&reason))?;
     let (bucket, name) = (bucket.to_owned(), name.to_owned());
     let id = format!("_design/{name}");
@@ -78,7 +86,8 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         return Err(missing());
     }
     let id = format!("_design/{name}");
-    change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() }).await?;
+    change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
+        .await?;
     Ok(ok(&json!({"ok": true, "id": id})))
 }
 
@@ -89,7 +98,13 @@ fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, 
     if !config.design_documents.contains_key(name) {
         return Err(missing());
     }
-    let not_ready = || error_reply(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the views plugin is not ready yet: try again");
+    let not_ready = || {
+        error_reply(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_ready",
+            "the views plugin is not ready yet: try again",
+        )
+    };
     call.node.views().deployment(bucket, name).ok_or_else(not_ready)
 }
 
@@ -130,12 +145,15 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
     let deployment = deployment(&call, bucket, name)?;
     let parameters = body::form(call.query.as_bytes());
-    let parameter = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let parameter = |wanted: &str| {
+        parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+    };
     match parameter("stale") {
         None | Some("update_after" | "ok" | "true") => {}
         Some("false") => fresh(&deployment, parameter("connection_timeout")).await?,
         Some(other) => {
-            let reason = format!("Invalid value for stale: {other:?}, expected false, ok or update_after");
+            let reason =
+                format!("Invalid value for stale: {other:?}, expected false, ok or update_after");
             return Err(error_reply(StatusCode::BAD_REQUEST, "query_parse_error", &reason));
         }
     }
@@ -148,7 +166,9 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
     let now = call.node.now();
     let outcome = tokio::task::spawn_blocking(move || deployment.handle(&request, now)).await;
     let response = outcome
-        .map_err(|_| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query has panicked"))?
+        .map_err(|_| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query has panicked")
+        })?
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     Ok(reply(status, &response.content_type, response.body))
@@ -156,10 +176,14 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
 
 /// Waits until the rows reflect what was written before the query came.
 async fn fresh(deployment: &Deployment, timeout_ms: Option<&str>) -> Result<(), Reply> {
-    let timeout = timeout_ms.and_then(|text| text.parse().ok()).map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis);
+    let timeout = timeout_ms
+        .and_then(|text| text.parse().ok())
+        .map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis);
     match tokio::time::timeout(timeout, deployment.catch_up()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(reason)) => Err(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason)),
+        Ok(Err(reason)) => {
+            Err(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))
+        }
         Err(_) => {
             let reason = format!("the rows were not up to date after {} ms", timeout.as_millis());
             Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))

@@ -1,0 +1,219 @@
+//! A small key-value client for the tools of this binary: one connection, requests in flight as many as wanted.
+
+use nacre_protocol::{Frame, HEADER_BYTES, Opcode, Status, decode};
+use nacre_types::Vbid;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// The features it asks for: SELECT_BUCKET, extended errors and collections.
+const FEATURES: [u16; 3] = [0x08, 0x07, 0x12];
+
+/// A connection, logged in and with its bucket chosen.
+pub struct Client {
+    stream: TcpStream,
+    output: Vec<u8>,
+    input: Vec<u8>,
+    consumed: usize,
+    vbucket_count: u16,
+}
+
+/// Parts of a request; those not given are empty.
+#[derive(Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// What to do.
+    pub opcode: u8,
+    /// vBucket.
+    pub vbid: Vbid,
+    /// Echoed in the answer.
+    pub opaque: u32,
+    /// Extras.
+    pub extras: &'a [u8],
+    /// Key.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+/// The parts of an answer that the tools look at.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Extras.
+    pub extras: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+impl Answer {
+    /// Whether the request was carried out.
+    pub fn is_success(&self) -> bool {
+        self.status == Status::Success as u16
+    }
+}
+
+impl Client {
+    /// Connects without login or bucket, as caches are used.
+    ///
+    /// # Errors
+    /// When nobody listens at `address`.
+    pub fn plain(address: &str) -> Result<Client, String> {
+        let stream = TcpStream::connect(address)
+            .map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Client { stream, output: Vec::new(), input: Vec::new(), consumed: 0, vbucket_count: 1 })
+    }
+
+    /// Connects, logs in and chooses `bucket`.
+    ///
+    /// # Errors
+    /// What failed, in a sentence.
+    pub fn connect(
+        address: &str,
+        user: &str,
+        password: &str,
+        bucket: &str,
+    ) -> Result<Client, String> {
+        let mut client = Client::plain(address)?;
+        let features: Vec<u8> = FEATURES.iter().flat_map(|code| code.to_be_bytes()).collect();
+        client.expect(Opcode::Hello, b"nacre", &features, "agree on features")?;
+        let login = format!("\0{user}\0{password}");
+        client.expect(
+            Opcode::SaslAuth,
+            b"PLAIN",
+            login.as_bytes(),
+            &format!("log in as {user}"),
+        )?;
+        client.expect(
+            Opcode::SelectBucket,
+            bucket.as_bytes(),
+            b"",
+            &format!("open the bucket {bucket}"),
+        )?;
+        let map = client.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
+        let map: serde_json::Value = serde_json::from_slice(&map.value)
+            .map_err(|error| format!("the cluster map: {error}"))?;
+        let rows = map["vBucketServerMap"]["vBucketMap"].as_array().map_or(0, Vec::len);
+        client.vbucket_count = u16::try_from(rows).unwrap_or(0).max(1);
+        Ok(client)
+    }
+
+    fn expect(
+        &mut self,
+        opcode: Opcode,
+        key: &[u8],
+        value: &[u8],
+        purpose: &str,
+    ) -> Result<Answer, String> {
+        let answer =
+            self.call(Request { opcode: opcode as u8, key, value, ..Request::default() })?;
+        if answer.is_success() {
+            Ok(answer)
+        } else {
+            Err(format!("cannot {purpose}: status 0x{:02x}", answer.status))
+        }
+    }
+
+    /// The number of `scope.collection`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn collection_id(&mut self, path: &str) -> Result<u32, String> {
+        let answer = self.expect(
+            Opcode::GetCollectionId,
+            b"",
+            path.as_bytes(),
+            &format!("find the collection {path}"),
+        )?;
+        let id = answer.extras.get(8..12).and_then(|bytes| bytes.try_into().ok());
+        id.map(u32::from_be_bytes).ok_or_else(|| "the server's answer has no collection id".into())
+    }
+
+    /// The vBucket of a key, without its collection prefix.
+    pub fn vbucket_of(&self, name: &[u8]) -> Vbid {
+        Vbid::of(name, self.vbucket_count)
+    }
+
+    /// Adds a request to those that the next [`Client::flush`] sends.
+    pub fn send(&mut self, request: Request<'_>) {
+        let Request { opcode, vbid, opaque, extras, key, value } = request;
+        let body = extras.len() + key.len() + value.len();
+        self.output.reserve(HEADER_BYTES + body);
+        self.output.extend([0x80, opcode]);
+        self.output.extend((key.len() as u16).to_be_bytes());
+        self.output.extend([extras.len() as u8, 0]);
+        self.output.extend(vbid.0.to_be_bytes());
+        self.output.extend((body as u32).to_be_bytes());
+        self.output.extend(opaque.to_be_bytes());
+        self.output.extend([0; 8]);
+        self.output.extend_from_slice(extras);
+        self.output.extend_from_slice(key);
+        self.output.extend_from_slice(value);
+    }
+
+    /// Sends what was added.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn flush(&mut self) -> Result<(), String> {
+        self.stream
+            .write_all(&self.output)
+            .map_err(|error| format!("the connection broke: {error}"))?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Waits for the next answer and shows it to `look`.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn receive<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Result<T, String> {
+        while !self.has_answer()? {
+            self.input.drain(..self.consumed);
+            self.consumed = 0;
+            let filled = self.input.len();
+            self.input.resize(filled + READ_BYTES, 0);
+            let count = self
+                .stream
+                .read(&mut self.input[filled..])
+                .map_err(|error| format!("the connection broke: {error}"))?;
+            self.input.truncate(filled + count);
+            if count == 0 {
+                return Err("the server closed the connection".into());
+            }
+        }
+        let (frame, length) = decode(&self.input[self.consumed..])
+            .ok()
+            .flatten()
+            .ok_or("the server's answer is no frame")?;
+        let seen = look(&frame);
+        self.consumed += length;
+        Ok(seen)
+    }
+
+    /// Whether a whole answer was read already, so that [`Client::receive`] does not wait.
+    ///
+    /// # Errors
+    /// When what was read is no frame.
+    pub fn has_answer(&self) -> Result<bool, String> {
+        decode(&self.input[self.consumed..])
+            .map(|frame| frame.is_some())
+            .map_err(|error| error.to_string())
+    }
+
+    /// Sends one request and waits for its answer.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn call(&mut self, request: Request<'_>) -> Result<Answer, String> {
+        self.send(request);
+        self.flush()?;
+        self.receive(|frame| Answer {
+            status: frame.vbid,
+            extras: frame.extras.to_vec(),
+            value: frame.value.to_vec(),
+        })
+    }
+}

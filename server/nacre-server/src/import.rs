@@ -1,0 +1,300 @@
+//! `nacre import`: documents from a JSON or CSV file into a collection.
+
+use crate::client::{Client, Request};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use nacre_protocol::{Opcode, Status};
+use nacre_types::leb128_encode;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Writes in flight.
+const WINDOW: usize = 256;
+/// Common flags that official SDKs give JSON documents.
+const JSON_FLAGS: u32 = 0x0200_0000;
+/// How often a write is tried again when the server is busy, and how long to wait in between.
+const RETRIES_MAX: u32 = 200;
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Bad rows that are shown one by one.
+const SHOWN_ERRORS_MAX: u64 = 10;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A JSON array of objects, or one object a line
+    Json,
+    /// Values separated by commas, names in the first line
+    Csv,
+}
+
+/// Options of `nacre import`.
+#[derive(Args, Clone, Debug)]
+pub struct Import {
+    /// What the file holds
+    format: Format,
+    /// The file
+    file: PathBuf,
+    /// Key-value address of the server
+    #[arg(long, default_value = "127.0.0.1:11210")]
+    server: String,
+    /// User
+    #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
+    user: String,
+    /// Password
+    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
+    password: String,
+    /// Bucket
+    #[arg(long)]
+    bucket: String,
+    /// Collection, as scope.name
+    #[arg(long, default_value = "_default._default")]
+    collection: String,
+    /// How keys are made: %field% is the value of a field, #MONO_INCR# the number of the row
+    #[arg(long, default_value = "#MONO_INCR#")]
+    key: String,
+    /// Make numbers and booleans of CSV values that look like them
+    #[arg(long)]
+    infer_types: bool,
+    /// Stop after this many documents
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Loads a file.
+///
+/// # Errors
+/// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
+/// all others were loaded.
+pub fn import(options: &Import) -> Result<(), String> {
+    let mut client =
+        Client::connect(&options.server, &options.user, &options.password, &options.bucket)?;
+    let mut prefix = Vec::new();
+    leb128_encode(client.collection_id(&options.collection)?, &mut prefix);
+    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    let style = ProgressStyle::with_template("{spinner} {human_pos} documents, {per_sec}")
+        .expect("the template is valid");
+    bar.set_style(style);
+
+    let mut loader =
+        Loader { client: &mut client, prefix, in_flight: VecDeque::new(), bar: bar.clone() };
+    let mut rows = 0;
+    let mut bad = 0;
+    read(options, &mut |row| {
+        if options.limit.is_some_and(|limit| rows >= limit) {
+            return Ok(false);
+        }
+        rows += 1;
+        match row.and_then(|document| Ok((key_of(&options.key, rows, &document)?, document))) {
+            Ok((key, document)) => loader.write(key, document)?,
+            Err(reason) => {
+                bad += 1;
+                if bad <= SHOWN_ERRORS_MAX {
+                    bar.suspend(|| eprintln!("row {rows}: {reason}"));
+                }
+            }
+        }
+        Ok(true)
+    })?;
+    loader.finish()?;
+    bar.finish_and_clear();
+    println!("imported {} documents into {}.{}", rows - bad, options.bucket, options.collection);
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
+}
+
+/// Calls `each` with every row's document (JSON text), or with why it is none, until it says stop.
+fn read(
+    options: &Import,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let path = options.file.display();
+    let file = std::fs::File::open(&options.file)
+        .map_err(|error| format!("cannot open {path}: {error}"))?;
+    match options.format {
+        Format::Csv => read_csv(options, file, each),
+        Format::Json => read_json(&options.file, BufReader::new(file), each),
+    }
+}
+
+fn read_csv(
+    options: &Import,
+    file: std::fs::File,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(file);
+    let header = reader.headers().map_err(|error| format!("the first line: {error}"))?.clone();
+    for record in reader.records() {
+        let document = record.map_err(|error| error.to_string()).map(|record| {
+            let fields = header.iter().zip(&record);
+            let object: Map<String, Value> = fields
+                .map(|(name, text)| (name.to_owned(), csv_value(text, options.infer_types)))
+                .collect();
+            Value::Object(object).to_string()
+        });
+        if !each(document)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn csv_value(text: &str, infer: bool) -> Value {
+    if infer {
+        if let Ok(value @ (Value::Number(_) | Value::Bool(_))) = serde_json::from_str(text) {
+            return value;
+        }
+    }
+    Value::String(text.to_owned())
+}
+
+fn read_json(
+    path: &std::path::Path,
+    mut file: BufReader<std::fs::File>,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
+    let start = file.fill_buf().map_err(|error| cannot(&error))?;
+    let is_array = start.trim_ascii_start().first() == Some(&b'[');
+    if is_array {
+        let text = std::io::read_to_string(file).map_err(|error| cannot(&error))?;
+        let rows: Vec<&RawValue> = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
+        for row in rows {
+            if !each(Ok(row.get().to_owned()))? {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    for line in file.lines() {
+        let line = line.map_err(|error| cannot(&error))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let document = serde_json::from_str::<&RawValue>(&line)
+            .map(|_| line.clone())
+            .map_err(|error| format!("not JSON: {error}"));
+        if !each(document)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the pattern of keys for one row.
+fn key_of(pattern: &str, row: u64, document: &str) -> Result<String, String> {
+    let mut key = String::new();
+    let mut fields: Option<Value> = None;
+    for (index, part) in pattern.replace("#MONO_INCR#", &row.to_string()).split('%').enumerate() {
+        if index % 2 == 0 {
+            key.push_str(part);
+            continue;
+        }
+        let fields =
+            fields.get_or_insert_with(|| serde_json::from_str(document).unwrap_or_default());
+        match fields.get(part) {
+            Some(Value::String(text)) => key.push_str(text),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => key.push_str(&value.to_string()),
+            _ => return Err(format!("it has no field {part:?} to make a key of")),
+        }
+    }
+    let length = key.len();
+    if (1..=nacre_types::KEY_BYTES_MAX).contains(&length) {
+        Ok(key)
+    } else {
+        Err(format!("its key would have {length} bytes"))
+    }
+}
+
+struct Loader<'a> {
+    client: &'a mut Client,
+    prefix: Vec<u8>,
+    in_flight: VecDeque<(String, String)>,
+    bar: ProgressBar,
+}
+
+impl Loader<'_> {
+    fn write(&mut self, key: String, document: String) -> Result<(), String> {
+        self.send(&key, &document);
+        self.in_flight.push_back((key, document));
+        if self.in_flight.len() >= WINDOW {
+            self.client.flush()?;
+            while self.in_flight.len() > WINDOW / 2 {
+                self.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, name: &str, document: &str) {
+        let mut extras = [0; 8];
+        extras[..4].copy_from_slice(&JSON_FLAGS.to_be_bytes());
+        let key = [&self.prefix, name.as_bytes()].concat();
+        let vbid = self.client.vbucket_of(name.as_bytes());
+        let (opcode, value) = (Opcode::Set as u8, document.as_bytes());
+        self.client.send(Request { opcode, vbid, extras: &extras, key: &key, value, opaque: 0 });
+    }
+
+    /// Takes the answer to the oldest write in flight; a busy server is asked again.
+    fn settle(&mut self) -> Result<(), String> {
+        let Some((key, document)) = self.in_flight.pop_front() else { return Ok(()) };
+        let mut status = self.client.receive(|frame| frame.vbid)?;
+        let busy = [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16];
+        if busy.contains(&status) {
+            // Order among the writes of a file does not matter, but what is in flight must be answered first.
+            while !self.in_flight.is_empty() {
+                self.settle()?;
+            }
+            for _ in 0..RETRIES_MAX {
+                std::thread::sleep(RETRY_PAUSE);
+                self.send(&key, &document);
+                self.client.flush()?;
+                status = self.client.receive(|frame| frame.vbid)?;
+                if !busy.contains(&status) {
+                    break;
+                }
+            }
+        }
+        self.bar.inc(1);
+        if status == Status::Success as u16 {
+            Ok(())
+        } else {
+            Err(format!("cannot write {key:?}: status 0x{status:02x}"))
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.client.flush()?;
+        while !self.in_flight.is_empty() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_of_fields_and_row_numbers() {
+        let document = r#"{"iata":"SFO","gate":7,"none":null}"#;
+        assert_eq!(key_of("airport_%iata%_%gate%", 3, document).unwrap(), "airport_SFO_7");
+        assert_eq!(key_of("flight_#MONO_INCR#", 3, document).unwrap(), "flight_3");
+        assert!(key_of("%none%", 3, document).unwrap_err().contains("no field \"none\""));
+        assert!(key_of("%%", 3, document).is_err());
+    }
+
+    #[test]
+    fn csv_values_are_text_unless_types_are_inferred() {
+        assert_eq!(csv_value("31.95", true), serde_json::json!(31.95));
+        assert_eq!(csv_value("31.95", false), serde_json::json!("31.95"));
+        assert_eq!(csv_value("00M", true), serde_json::json!("00M"));
+        assert_eq!(csv_value("true", true), serde_json::json!(true));
+    }
+}

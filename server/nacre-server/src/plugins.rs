@@ -1,0 +1,89 @@
+//! The plugins that come with the binary: compiled once for this machine, then loaded from the cache.
+
+use nacre_node::Node;
+use nacre_plugin_host::{Error, Host, Plugin};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The views component, empty when the binary was built without it.
+const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
+
+/// How often deadlines are checked; the plugin host counts them in these.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Loads the shipped plugins beside the node, which serves keys meanwhile.
+pub fn start(node: &Arc<Node>, cache_dir: PathBuf) {
+    let node = Arc::clone(node);
+    let started = std::thread::Builder::new().name("plugins".into()).spawn(move || {
+        if VIEWS.is_empty() {
+            tracing::warn!("this binary was built without plugins, there will be no views: run `cargo xtask plugins` and build again");
+            return;
+        }
+        match load(&cache_dir) {
+            Ok((host, views)) => {
+                let host = Arc::new(host);
+                let ticking = Arc::clone(&host);
+                let ticker = std::thread::Builder::new().name("deadlines".into()).spawn(move || tick(&ticking));
+                if let Err(error) = ticker {
+                    tracing::error!("plugins cannot run without a thread for their deadlines: {error}");
+                    return;
+                }
+                node.views().install(&node, views);
+            }
+            Err(error) => tracing::error!("the views plugin cannot run: {error}"),
+        }
+    });
+    if let Err(error) = started {
+        tracing::error!("plugins cannot be loaded: {error}");
+    }
+}
+
+fn tick(host: &Host) {
+    loop {
+        std::thread::sleep(TICK);
+        host.tick();
+    }
+}
+
+fn load(cache_dir: &Path) -> Result<(Host, Plugin), Error> {
+    let host = Host::new()?;
+    let name = format!("views-{:08x}-{}.aot", crc32fast::hash(VIEWS), host.fingerprint());
+    let path = cache_dir.join(name);
+    let cached = std::fs::read(&path)
+        .ok()
+        .and_then(|sealed| unseal(sealed).map(|artefact| (artefact, true)));
+    let (artefact, was_cached) = match cached {
+        Some(cached) => cached,
+        None => {
+            let begun = Instant::now();
+            let artefact = host.compile(VIEWS)?;
+            tracing::info!("compiled the views plugin in {} ms", begun.elapsed().as_millis());
+            (artefact, false)
+        }
+    };
+    // SAFETY: the artefact was made by this host's own compiler: just now, or by an earlier process that sealed it with
+    // its checksum in a directory that belongs to the server.
+    let plugin = unsafe { host.load("views", &artefact) }?;
+    if !was_cached && let Err(error) = store(&path, &artefact) {
+        tracing::warn!("the compiled views plugin cannot be kept for the next start: {error}");
+    }
+    Ok((host, plugin))
+}
+
+/// An artefact as it is kept: its checksum, then the bytes.
+fn store(path: &Path, artefact: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let sealed = [&crc32fast::hash(artefact).to_be_bytes()[..], artefact].concat();
+    // Written beside and renamed, so that a crash leaves no half of it.
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    std::fs::write(&partial, sealed)?;
+    std::fs::rename(&partial, path)
+}
+
+fn unseal(mut sealed: Vec<u8>) -> Option<Vec<u8>> {
+    let crc = u32::from_be_bytes(sealed.get(..4)?.try_into().ok()?);
+    let artefact = sealed.split_off(4);
+    (crc32fast::hash(&artefact) == crc).then_some(artefact)
+}
