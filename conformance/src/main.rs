@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the run's name comes from the clock")]
 
 use clap::Parser;
-use nacre_conformance::run::{Outcome, Target, run, table};
+use nacre_conformance::run::{Outcome, Target, bucket_exists, run, table};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,15 @@ fn main() -> ExitCode {
         filter: arguments.filter,
         run: format!("{seconds:x}"),
     };
+    match bucket_exists(&target) {
+        Ok(true) => {}
+        Ok(false) => {
+            eprintln!("bucket {} does not exist", target.bucket);
+            return ExitCode::FAILURE;
+        }
+        // The cases need no management: a host without it is still worth a try.
+        Err(error) => eprintln!("cluster management at port {}: {error}", target.mgmt_port),
+    }
     let outcomes = run(&target, |Outcome { group, name, problem }| match problem {
         Some(problem) => println!("FAIL {group}/{name}: {problem}"),
         None if arguments.table => println!("ok   {group}/{name}"),

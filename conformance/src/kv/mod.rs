@@ -221,6 +221,18 @@ impl KvClient {
         wire
     }
 
+    /// The id of a collection, named `scope.collection`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Other`] with the status' name when there is none, and those of the socket.
+    pub fn collection_id(&mut self, name: &str) -> io::Result<u32> {
+        let reply = self.request(0xbb, 0, &[], &[], name.as_bytes(), 0)?;
+        expect_success(&reply, "GET_COLLECTION_ID")?;
+        let id =
+            reply.extras.get(8..12).ok_or_else(|| invalid("reply without the collection's id"))?;
+        Ok(id.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+    }
+
     /// A request on a document of the default collection.
     ///
     /// # Errors

@@ -6,9 +6,11 @@ mod reply;
 mod views;
 
 use crate::case::{KV, VIEWS};
+use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
 
 /// The host to play against, and which cases.
 #[derive(Clone, Debug)]
@@ -48,6 +50,22 @@ pub struct Outcome {
     pub name: String,
     /// What was not as expected; nothing if the case passed.
     pub problem: Option<String>,
+}
+
+/// Asks cluster management whether the bucket exists.
+///
+/// # Errors
+/// Those of the socket, and an answer other than "here it is" and "not found".
+pub fn bucket_exists(target: &Target) -> io::Result<bool> {
+    let address = format!("{}:{}", target.host, target.mgmt_port);
+    let path = format!("/pools/default/buckets/{}", http::escape(&target.bucket));
+    let auth = (target.user.as_str(), target.password.as_str());
+    let answer = http::request(&address, "GET", &path, Some(auth), "", &[])?;
+    match answer.status {
+        200 => Ok(true),
+        404 => Ok(false),
+        status => Err(io::Error::other(format!("{status} {}", shorten(&answer.text())))),
+    }
 }
 
 /// Plays all cases that the target wants, and tells `report` of each as it ends.
