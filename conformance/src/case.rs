@@ -1,0 +1,375 @@
+//! The cases as data. `README.md` and `schema/case.schema.json` describe the same format for other languages.
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+
+/// A file of cases for the binary protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvFile {
+    /// What the cases have in common.
+    pub about: String,
+    /// Where the rules come from.
+    pub source: String,
+    /// The cases; each stands for itself.
+    pub cases: Vec<KvCase>,
+}
+
+/// A case for the binary protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvCase {
+    /// What it shows, as a sentence in snake case; unique within all files.
+    pub name: String,
+    /// Where this rule comes from, if elsewhere than the file says.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Requests, one after the other.
+    pub steps: Vec<Step>,
+}
+
+/// A request and what is expected of its reply.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The opcode by name, or as `0x..`.
+    pub op: String,
+    /// The key.
+    #[serde(default)]
+    pub key: Option<Key>,
+    /// The id of the collection.
+    #[serde(default)]
+    pub collection: u32,
+    /// The key whose vBucket a request without key is about.
+    #[serde(default)]
+    pub vbucket_of: Option<String>,
+    /// Extras by name, or `{"hex": "…"}`.
+    #[serde(default)]
+    pub extras: BTreeMap<String, Json>,
+    /// The value.
+    #[serde(default)]
+    pub value: Option<Value>,
+    /// The path of a sub-document request.
+    #[serde(default)]
+    pub path: Option<Value>,
+    /// Flags of that path, by name.
+    #[serde(default)]
+    pub path_flags: Vec<String>,
+    /// Flags of the sub-document request, by name.
+    #[serde(default)]
+    pub doc_flags: Vec<String>,
+    /// The operations of a multi request.
+    #[serde(default)]
+    pub specs: Option<Vec<Spec>>,
+    /// The CAS to send: a number, or `$step.cas`.
+    #[serde(default)]
+    pub cas: Option<Json>,
+    /// Keeps the expiry of the document (framing extras).
+    #[serde(default)]
+    pub preserve_expiry: bool,
+    /// The durability level by name (framing extras).
+    #[serde(default)]
+    pub durability: Option<String>,
+    /// A name under which later steps find this reply.
+    #[serde(default, rename = "as")]
+    pub name: Option<String>,
+    /// Repeats the step until the expectation holds, for at most so many milliseconds.
+    #[serde(default)]
+    pub eventually_ms: Option<u64>,
+    /// What the reply has to be.
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// A key.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Key {
+    /// Behind the prefix of the case.
+    Name(String),
+    /// As it is, or filled up.
+    Special(SpecialKey),
+}
+
+/// A key that is not just a name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpecialKey {
+    /// The prefix of the case filled up to so many bytes in all.
+    Bytes(usize),
+    /// Exactly this.
+    Raw(String),
+}
+
+/// A value, to send or to expect.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Value {
+    /// JSON: sent compactly, compared by what it means.
+    Json(Json),
+    /// Text, byte for byte.
+    Text(String),
+    /// Bytes in base64.
+    Base64(String),
+    /// Bytes in hexadecimal.
+    Hex(String),
+    /// A text repeated.
+    Repeat {
+        /// The text.
+        text: String,
+        /// How often.
+        count: usize,
+    },
+    /// A number of 64 bits, big-endian: given or as `$step.field`.
+    U64(Json),
+}
+
+/// One operation of a multi request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The opcode by name.
+    pub op: String,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// Flags by name.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// The value.
+    #[serde(default)]
+    pub value: Option<Value>,
+}
+
+/// What a reply has to be. What is not given may be anything.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// The status by name, or several of which one has to be; SUCCESS if not given.
+    #[serde(default)]
+    pub status: Option<OneOrMore>,
+    /// The value.
+    #[serde(default)]
+    pub value: Option<Value>,
+    /// The key of the reply.
+    #[serde(default)]
+    pub key: Option<Key>,
+    /// The CAS: `new` (other than all before in the case), `zero`, `locked` (all ones), or `$step.cas`.
+    #[serde(default)]
+    pub cas: Option<String>,
+    /// Named parts of the reply: a value, `$step.field`, `{"at_least": …}`, `{"more_than": …}` or `{"other_than": …}`.
+    #[serde(default)]
+    pub fields: BTreeMap<String, Json>,
+    /// The answers of a multi request.
+    #[serde(default)]
+    pub results: Option<Vec<SpecResult>>,
+    /// No reply is sent at all (quiet requests).
+    #[serde(default)]
+    pub no_reply: bool,
+}
+
+/// The answer to one operation of a multi request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpecResult {
+    /// The position of the operation, for mutations.
+    #[serde(default)]
+    pub index: Option<u8>,
+    /// The status by name; SUCCESS if not given.
+    #[serde(default)]
+    pub status: Option<String>,
+    /// The value.
+    #[serde(default)]
+    pub value: Option<Value>,
+}
+
+/// A name, or several of which one has to be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMore {
+    /// Just this.
+    One(String),
+    /// Any of these.
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        match self {
+            OneOrMore::One(name) => std::slice::from_ref(name).iter(),
+            OneOrMore::More(names) => names.iter(),
+        }
+        .map(String::as_str)
+    }
+}
+
+/// A file of cases for views: documents and views, and queries over them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewFile {
+    /// What the cases have in common.
+    pub about: String,
+    /// Where the rules come from.
+    pub source: String,
+    /// Documents by key.
+    #[serde(default)]
+    pub documents: BTreeMap<String, Value>,
+    /// Views by name.
+    pub views: BTreeMap<String, View>,
+    /// The queries.
+    pub cases: Vec<ViewCase>,
+}
+
+/// A view.
+#[derive(Clone, Debug, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// The map function. `$PREFIX` stands for the prefix of the documents' keys.
+    pub map: String,
+    /// The reduce function or its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduce: Option<String>,
+}
+
+/// A query and what it has to give.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewCase {
+    /// What it shows, as a sentence in snake case; unique within all files.
+    pub name: String,
+    /// Where this rule comes from, if elsewhere than the file says.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// The view; need not exist.
+    pub view: String,
+    /// Parameters: texts go as they are, all else as JSON.
+    #[serde(default)]
+    pub params: BTreeMap<String, Json>,
+    /// A body, which makes the request a POST.
+    #[serde(default)]
+    pub body: Option<Json>,
+    /// What the answer has to be.
+    pub expect: ViewExpect,
+}
+
+/// What the answer to a query has to be. What is not given may be anything.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewExpect {
+    /// The status of HTTP; 200 if not given.
+    #[serde(default)]
+    pub status: Option<u16>,
+    /// All rows in order; the documents' ids without prefix.
+    #[serde(default)]
+    pub rows: Option<Vec<Json>>,
+    /// The number of rows in the view.
+    #[serde(default)]
+    pub total_rows: Option<u64>,
+    /// The `error` member of the answer.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// The files of cases for the binary protocol: group and text.
+pub const KV: &[(&str, &str)] = &[
+    ("kv/store", include_str!("../cases/kv/store.json")),
+    ("kv/cas", include_str!("../cases/kv/cas.json")),
+    ("kv/counters", include_str!("../cases/kv/counters.json")),
+    ("kv/append", include_str!("../cases/kv/append.json")),
+    ("kv/expiry", include_str!("../cases/kv/expiry.json")),
+    ("kv/locks", include_str!("../cases/kv/locks.json")),
+    ("kv/limits", include_str!("../cases/kv/limits.json")),
+    ("kv/meta", include_str!("../cases/kv/meta.json")),
+    ("kv/collections", include_str!("../cases/kv/collections.json")),
+    ("kv/subdoc_lookup", include_str!("../cases/kv/subdoc_lookup.json")),
+    ("kv/subdoc_mutation", include_str!("../cases/kv/subdoc_mutation.json")),
+    ("kv/subdoc_array", include_str!("../cases/kv/subdoc_array.json")),
+    ("kv/subdoc_counter", include_str!("../cases/kv/subdoc_counter.json")),
+    ("kv/subdoc_multi", include_str!("../cases/kv/subdoc_multi.json")),
+    ("kv/xattr", include_str!("../cases/kv/xattr.json")),
+];
+
+/// The files of cases for views: group and text.
+pub const VIEWS: &[(&str, &str)] = &[
+    ("views/ranges", include_str!("../cases/views/ranges.json")),
+    ("views/collation", include_str!("../cases/views/collation.json")),
+    ("views/reduce", include_str!("../cases/views/reduce.json")),
+    ("views/map", include_str!("../cases/views/map.json")),
+    ("views/errors", include_str!("../cases/views/errors.json")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names;
+    use std::collections::BTreeSet;
+
+    fn kv() -> Vec<(&'static str, KvFile)> {
+        let parse = |(group, text): &(&'static str, &str)| {
+            (*group, serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}")))
+        };
+        KV.iter().map(parse).collect()
+    }
+
+    fn views() -> Vec<(&'static str, ViewFile)> {
+        let parse = |(group, text): &(&'static str, &str)| {
+            (*group, serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}")))
+        };
+        VIEWS.iter().map(parse).collect()
+    }
+
+    #[test]
+    fn every_file_parses_and_every_name_is_known_and_unique() {
+        let mut seen = BTreeSet::new();
+        for (group, file) in kv() {
+            for case in file.cases {
+                assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
+                assert!(!case.steps.is_empty(), "{}", case.name);
+                for step in case.steps {
+                    let ops =
+                        step.specs.iter().flatten().map(|spec| spec.op.clone()).chain([step.op]);
+                    for op in ops {
+                        assert!(
+                            op.starts_with("0x") || names::opcode(&op).is_some(),
+                            "{}: {op}",
+                            case.name
+                        );
+                    }
+                    for status in step.expect.status.iter().flat_map(OneOrMore::names) {
+                        assert!(names::status(status).is_some(), "{}: {status}", case.name);
+                    }
+                }
+            }
+        }
+        for (group, file) in views() {
+            for case in file.cases {
+                assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_cases_enough_to_call_it_a_suite() {
+        assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
+        assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 50);
+    }
+
+    #[test]
+    fn every_file_in_the_folder_is_played() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+        for (kind, listed) in [("kv", KV), ("views", VIEWS)] {
+            let files = std::fs::read_dir(folder.join(kind)).unwrap();
+            let names: BTreeSet<String> = files
+                .map(|file| {
+                    file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()
+                })
+                .map(|stem| format!("{kind}/{stem}"))
+                .collect();
+            let listed: BTreeSet<String> =
+                listed.iter().map(|(group, _)| (*group).to_owned()).collect();
+            assert_eq!(names, listed);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Playing the cases against a host.
+
+mod build;
+mod kv;
+mod reply;
+mod views;
+
+use crate::case::{KV, VIEWS};
+use crate::http;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+
+/// The host to play against, and which cases.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Name or address of the host.
+    pub host: String,
+    /// Port of the binary protocol.
+    pub kv_port: u16,
+    /// Port of cluster management.
+    pub mgmt_port: u16,
+    /// Port of views.
+    pub views_port: u16,
+    /// Who logs in.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// The bucket, which has to exist.
+    pub bucket: String,
+    /// Plays only cases whose group or name contains this.
+    pub filter: String,
+    /// Distinguishes the keys of this run from those of others; a few letters and digits.
+    pub run: String,
+}
+
+impl Target {
+    fn wants(&self, group: &str, name: &str) -> bool {
+        format!("{group}/{name}").contains(&self.filter)
+    }
+}
+
+/// What came of one case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The file of the case, such as `kv/store`.
+    pub group: String,
+    /// The case.
+    pub name: String,
+    /// What was not as expected; nothing if the case passed.
+    pub problem: Option<String>,
+}
+
+/// Asks cluster management whether the bucket exists.
+///
+/// # Errors
+/// Those of the socket, and an answer other than "here it is" and "not found".
+pub fn bucket_exists(target: &Target) -> io::Result<bool> {
+    let address = format!("{}:{}", target.host, target.mgmt_port);
+    let path = format!("/pools/default/buckets/{}", http::escape(&target.bucket));
+    let auth = (target.user.as_str(), target.password.as_str());
+    let answer = http::request(&address, "GET", &path, Some(auth), "", &[])?;
+    match answer.status {
+        200 => Ok(true),
+        404 => Ok(false),
+        status => Err(io::Error::other(format!("{status} {}", shorten(&answer.text())))),
+    }
+}
+
+/// Plays all cases that the target wants, and tells `report` of each as it ends.
+pub fn run(target: &Target, mut report: impl FnMut(&Outcome)) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let mut done = |group: &str, name: &str, problem: Option<String>| {
+        let outcome = Outcome { group: group.to_owned(), name: name.to_owned(), problem };
+        report(&outcome);
+        outcomes.push(outcome);
+    };
+    let mut client = None;
+    for (group, text) in KV {
+        let file = parse(group, text);
+        kv::play(target, group, &file, &mut client, &mut done);
+    }
+    for (group, text) in VIEWS {
+        let file = parse(group, text);
+        views::play(target, group, &file, &mut done);
+    }
+    outcomes
+}
+
+fn parse<'t, T: serde::Deserialize<'t>>(group: &str, text: &'t str) -> T {
+    // The files are part of the program, and a test parses each.
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"))
+}
+
+/// A table of passed and failed cases by group, with a closing line.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut groups: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for outcome in outcomes {
+        let counts = groups.entry(&outcome.group).or_default();
+        if outcome.problem.is_none() { counts.0 += 1 } else { counts.1 += 1 }
+    }
+    let mut out = format!("{:<24}{:>8}{:>8}\n", "group", "passed", "failed");
+    for (group, (passed, failed)) in &groups {
+        let _ = writeln!(out, "{group:<24}{passed:>8}{failed:>8}");
+    }
+    let failed = outcomes.iter().filter(|outcome| outcome.problem.is_some()).count();
+    let _ = writeln!(out, "{:<24}{:>8}{failed:>8}", "all", outcomes.len() - failed);
+    out
+}
+
+/// Whether two JSON values mean the same: numbers by value (1 is 1.0), members in any order.
+///
+/// Some servers print sums as floats, some as integers; JSON knows no difference.
+fn same_json(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_json(a, b))
+        }
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same_json(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// A text cut so that it fits into a message.
+fn shorten(text: &str) -> String {
+    const CHARS_MAX: usize = 300;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_compare_by_value_and_members_in_any_order() {
+        assert!(same_json(&json!({"a": 1, "b": [2.0]}), &json!({"b": [2], "a": 1.0})));
+        assert!(!same_json(&json!([1]), &json!([1, 2])));
+        assert!(!same_json(&json!("1"), &json!(1)));
+        assert!(!same_json(&json!(u64::MAX), &json!(1)));
+    }
+
+    #[test]
+    fn the_table_counts_by_group() {
+        let outcome = |group: &str, problem: Option<&str>| Outcome {
+            group: group.to_owned(),
+            name: "n".to_owned(),
+            problem: problem.map(str::to_owned),
+        };
+        let outcomes =
+            [outcome("kv/store", None), outcome("kv/cas", Some("x")), outcome("kv/store", None)];
+        insta::assert_snapshot!(table(&outcomes), @r"
+        group                     passed  failed
+        kv/cas                         0       1
+        kv/store                       2       0
+        all                            2       1
+        ");
+    }
+}
