@@ -57,7 +57,7 @@ fn documents_that_nest_deep_are_an_error_of_their_own() {
 /// A deadline below what the budget of steps takes: the sandbox itself must end the call, and in time.
 #[test]
 fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
-    let map = "function (doc, meta) { if (meta.id === 'bad') while (true) {} emit(meta.id) }";
+    let map = "function (doc, meta) { if (meta.id === 'bad') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
     let deadline = Duration::from_millis(50);
     let limits = Limits { deadline, ..Limits::default() };
     let mut partition = open(&design(map, Some("_count")), limits, MemoryStorage::default());
@@ -84,7 +84,7 @@ fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
 #[test]
 fn poison_in_a_row_stops_the_partition_with_the_reason() {
     let limits = Limits { deadline: Duration::from_millis(20), ..Limits::default() };
-    let config = design("function (doc) { while (true) {} }", None);
+    let config = design("function (doc) { while (true) 'x'.repeat(1e6).toUpperCase() }", None);
     let mut partition = open(&config, limits, MemoryStorage::default());
     let keys: Vec<_> = (0..30).map(|number| format!("k{number}")).collect();
     let batch = Stream::default().batch(keys.iter().map(|key| (&key[..], Some("{}"))));
@@ -149,7 +149,7 @@ fn a_reduce_that_fails_is_an_error_in_the_answer() {
         ("_sum", r#"_sum needs numbers, and document \"2\" emitted \"text\""#),
         (
             "function (keys, values) { values.forEach(v => v.toFixed(1)); return 1 }",
-            r#"reduce: TypeError: not a function (line 1, column 50)"#,
+            r#"reduce: TypeError: not a function (line 1, column 48)"#,
         ),
     ] {
         let mut partition = open_in_memory(map, Some(reduce));
