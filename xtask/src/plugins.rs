@@ -49,7 +49,8 @@ fn encode(module: &Path, component: &Path) -> Result<(), String> {
     {
         return Ok(());
     }
-    let failed = |error: &dyn std::fmt::Display| format!("cannot encode {}: {error}", module.display());
+    let failed =
+        |error: &dyn std::fmt::Display| format!("cannot encode {}: {error}", module.display());
     let bytes = fs::read(module).map_err(|error| failed(&error))?;
     let encoded = wit_component::ComponentEncoder::default()
         .validate(true)
@@ -132,7 +133,8 @@ fn tools_dir() -> Result<PathBuf, String> {
     if let Some(folder) = env::var_os("NACRE_TOOLS") {
         return Ok(folder.into());
     }
-    let home = env::var_os("HOME").ok_or("HOME is not set: name a folder for tools in NACRE_TOOLS")?;
+    let home =
+        env::var_os("HOME").ok_or("HOME is not set: name a folder for tools in NACRE_TOOLS")?;
     Ok(Path::new(&home).join(".cache/nacre/tools"))
 }
 

@@ -92,7 +92,8 @@ impl Engine {
             match value.into_function() {
                 Some(function) => Ok(Persistent::save(&ctx, function)),
                 None => {
-                    let message = "expected the text of a function, such as function (doc, meta) { … }";
+                    let message =
+                        "expected the text of a function, such as function (doc, meta) { … }";
                     Err(Error::Syntax { message: message.into(), position: None })
                 }
             }
@@ -205,7 +206,11 @@ fn call<'js>(
 }
 
 /// What an error says, and where in the text called `name` it was made.
-fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, name: &str) -> (String, Option<crate::Position>) {
+fn describe(
+    ctx: &Ctx<'_>,
+    error: rquickjs::Error,
+    name: &str,
+) -> (String, Option<crate::Position>) {
     if !matches!(error, rquickjs::Error::Exception) {
         return (error.to_string(), None);
     }
@@ -221,11 +226,15 @@ fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, name: &str) -> (String, Optio
     })
 }
 
-fn exception(object: &Object<'_>, name: &str) -> rquickjs::Result<(String, Option<crate::Position>)> {
+fn exception(
+    object: &Object<'_>,
+    name: &str,
+) -> rquickjs::Result<(String, Option<crate::Position>)> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
-    let text = format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
+    let text =
+        format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
     Ok((text, stack.and_then(|stack| position(&stack, name))))
 }
 
@@ -274,8 +283,10 @@ mod tests {
             "() => { const o = {}; o.o = o; return o }",
             "() => 10n",
         ];
-        let lines: Vec<_> =
-            cases.iter().map(|case| format!("{}\n    {}", case.replace('\n', "⏎"), eval(case))).collect();
+        let lines: Vec<_> = cases
+            .iter()
+            .map(|case| format!("{}\n    {}", case.replace('\n', "⏎"), eval(case)))
+            .collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
         function (doc) {
             cannot compile: SyntaxError: unexpected token in expression: ')' (line 2, column 1)
@@ -342,9 +353,15 @@ mod tests {
     fn attacks_are_contained_and_named() {
         let cases = [
             ("endless loop", "() => { while (true) {} }"),
-            ("endless loop that catches", "() => { for (;;) { try { for (;;) {} } catch (e) {} } }"),
+            (
+                "endless loop that catches",
+                "() => { for (;;) { try { for (;;) {} } catch (e) {} } }",
+            ),
             ("endless recursion", "function f() { return f() + 1 }"),
-            ("array without end", "() => { const a = []; for (;;) a.push('x'.repeat(1e6) + a.length) }"),
+            (
+                "array without end",
+                "() => { const a = []; for (;;) a.push('x'.repeat(1e6) + a.length) }",
+            ),
             ("string of a gigabyte", "() => 'x'.repeat(1e9).length"),
             ("string doubling", "() => { let s = 'x'; for (;;) s += s }"),
             ("large typed array", "() => new Uint8Array(1e9).length"),
@@ -362,7 +379,11 @@ mod tests {
             let function = engine.compile("code", source).unwrap();
             let error = engine.call(function, &[]).unwrap_err();
             lines.push(format!("{name}: {error}"));
-            assert_eq!(engine.call(well, &[]).unwrap().as_deref(), Some(r#""well""#), "after {name}");
+            assert_eq!(
+                engine.call(well, &[]).unwrap().as_deref(),
+                Some(r#""well""#),
+                "after {name}"
+            );
         }
         insta::assert_snapshot!(lines.join("\n"), @"
         endless loop: stopped after 10000000 steps: a loop that does not end?

@@ -62,6 +62,9 @@ pub(crate) fn position(stack: &str, name: &str) -> Option<Position> {
         let (_, place) = line.rsplit_once(&format!("{name}:"))?;
         let (line, column) = place.trim_end_matches(')').split_once(':')?;
         let (line, column) = (line.parse().ok()?, column.parse::<u32>().ok()?);
-        Some(Position { line, column: if line == 1 { column.saturating_sub(1).max(1) } else { column } })
+        Some(Position {
+            line,
+            column: if line == 1 { column.saturating_sub(1).max(1) } else { column },
+        })
     })
 }

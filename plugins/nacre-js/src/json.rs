@@ -14,15 +14,17 @@ pub fn depth(json: &[u8]) -> usize {
                 deepest = deepest.max(depth);
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => while let Some(byte) = bytes.next() {
-                match byte {
-                    b'\\' => {
-                        bytes.next();
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'\\' => {
+                            bytes.next();
+                        }
+                        b'"' => break,
+                        _ => {}
                     }
-                    b'"' => break,
-                    _ => {}
                 }
-            },
+            }
             _ => {}
         }
     }

@@ -87,7 +87,11 @@ pub fn on_batch<S: Service>(
 }
 
 /// `feed.rollback` for the service kept in `slot`.
-pub fn rollback<S: Service>(slot: &mut Option<S>, vb: u16, seqno: u64) -> Result<u64, types::Fault> {
+pub fn rollback<S: Service>(
+    slot: &mut Option<S>,
+    vb: u16,
+    seqno: u64,
+) -> Result<u64, types::Fault> {
     service(slot)?.rollback(vb, seqno, &mut HostState).map_err(fault)
 }
 

@@ -291,7 +291,11 @@ mod tests {
         let value = encoded(&json!(["a", [1, {"k": "v"}], true]));
         let lengths: Vec<_> = (0..5).map(|level| group_bytes(&value, level).unwrap()).collect();
         assert_eq!(lengths[0], 1);
-        assert_eq!(lengths[3], value.len() - 1, "three elements, the end of the array not included");
+        assert_eq!(
+            lengths[3],
+            value.len() - 1,
+            "three elements, the end of the array not included"
+        );
         assert_eq!(lengths[4], value.len(), "a shorter array is a group of its own");
         let sibling = encoded(&json!(["a", [1, {"k": "v"}], false]));
         assert_eq!(value[..lengths[2]], sibling[..lengths[2]]);

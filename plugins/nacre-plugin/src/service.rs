@@ -139,7 +139,7 @@ macro_rules! export {
                 }
             }
 
-            $crate::bindings::export_service!(Component with_types_in $crate::bindings);
+    $crate::bindings::export_service!(Component with_types_in $crate::bindings);
         };
     };
 }

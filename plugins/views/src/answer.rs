@@ -53,13 +53,17 @@ impl Ask {
     fn new(view: &View, query: Query) -> Result<Ask, String> {
         let reduced = query.reduce.unwrap_or(view.reduce.is_some());
         if reduced && view.reduce.is_none() {
-            return Err("invalid value for reduce: \"true\", the view has no reduce function".into());
+            return Err(
+                "invalid value for reduce: \"true\", the view has no reduce function".into()
+            );
         }
         if query.group_level.is_some() && !reduced {
             return Err("invalid use of group or group_level: the query does not reduce".into());
         }
         if reduced && query.keys.is_some() && query.group_level.is_none() {
-            return Err("invalid use of keys: a query that reduces several keys needs group=true".into());
+            return Err(
+                "invalid use of keys: a query that reduces several keys needs group=true".into()
+            );
         }
         Ok(Ask { ranges: query.ranges()?, reduced, query })
     }

@@ -146,10 +146,12 @@ fn map(
             });
         forward_log(engine);
         match rows {
-            Ok(rows) => for (key, value) in rows {
-                note(number, &key, notes);
-                changes[number].insert(key, Some(value));
-            },
+            Ok(rows) => {
+                for (key, value) in rows {
+                    note(number, &key, notes);
+                    changes[number].insert(key, Some(value));
+                }
+            }
             Err(message) => failures.push(format!("view {:?}: {message}", view.name)),
         }
     }

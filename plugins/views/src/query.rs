@@ -136,7 +136,8 @@ impl Query {
     /// The range between `startkey` and `endkey`, which change places when the order is descending.
     fn range(&self) -> Result<Range, String> {
         let first = Bound { key: &self.startkey, id: &self.startkey_docid, included: true };
-        let last = Bound { key: &self.endkey, id: &self.endkey_docid, included: self.inclusive_end };
+        let last =
+            Bound { key: &self.endkey, id: &self.endkey_docid, included: self.inclusive_end };
         let (low, high) = if self.descending { (last, first) } else { (first, last) };
         let range = Range { start: low.below()?, end: high.above()?, reverse: self.descending };
         let empty = !range.end.is_empty() && range.end <= range.start;
@@ -217,7 +218,8 @@ fn percent_decoded(text: &str) -> Result<String, String> {
         match byte {
             b'+' => bytes.push(b' '),
             b'%' => {
-                let (digits, tail) = tail.split_first_chunk::<2>().ok_or_else(|| malformed(text))?;
+                let (digits, tail) =
+                    tail.split_first_chunk::<2>().ok_or_else(|| malformed(text))?;
                 let digits = str::from_utf8(digits).map_err(|_| malformed(text))?;
                 bytes.push(u8::from_str_radix(digits, 16).map_err(|_| malformed(text))?);
                 rest = tail;

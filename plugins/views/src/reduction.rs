@@ -148,8 +148,12 @@ impl Reducer for ViewReducer<'_> {
         let Some(reduce) = self.reduce else { return Vec::new() };
         let reduction = match reduce {
             Reduce::Count => Ok(Reduction::Count(rows.len() as u64)),
-            Reduce::Sum => numbers(rows, "_sum").map(|numbers| Reduction::Sum(numbers.iter().sum())),
-            Reduce::Stats => numbers(rows, "_stats").map(|numbers| Reduction::Stats(stats(&numbers))),
+            Reduce::Sum => {
+                numbers(rows, "_sum").map(|numbers| Reduction::Sum(numbers.iter().sum()))
+            }
+            Reduce::Stats => {
+                numbers(rows, "_stats").map(|numbers| Reduction::Stats(stats(&numbers)))
+            }
             Reduce::Custom(function) => {
                 self.custom(*function, rows).map_err(|error| format!("reduce: {error}"))
             }

@@ -117,13 +117,23 @@ mod tests {
             let key = tree_key(r#"["x",1]"#, id, 3).unwrap();
             let value = tree_value(r#"["x",1]"#, "{}");
             let row = ViewRow::decode(&key, &value).unwrap();
-            assert_eq!((row.id, row.key, row.value), (String::from_utf8_lossy(id).into(), r#"["x",1]"#, "{}"));
+            assert_eq!(
+                (row.id, row.key, row.value),
+                (String::from_utf8_lossy(id).into(), r#"["x",1]"#, "{}")
+            );
         }
     }
 
     #[test]
     fn rows_order_by_key_then_id_then_emit() {
-        let rows = [("1", "b", 0), ("2", "a", 0), ("2", "a", 1), ("2", "a\0", 0), ("2", "aa", 0), ("3", "", 0)];
+        let rows = [
+            ("1", "b", 0),
+            ("2", "a", 0),
+            ("2", "a", 1),
+            ("2", "a\0", 0),
+            ("2", "aa", 0),
+            ("3", "", 0),
+        ];
         let keys: Vec<_> =
             rows.iter().map(|(key, id, n)| tree_key(key, id.as_bytes(), *n).unwrap()).collect();
         assert!(keys.is_sorted());

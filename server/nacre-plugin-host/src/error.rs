@@ -133,7 +133,10 @@ impl Error {
     pub(crate) fn is_poison(&self) -> bool {
         matches!(
             self,
-            Error::Deadline { .. } | Error::Memory { .. } | Error::Trap { .. } | Error::Reject { .. }
+            Error::Deadline { .. }
+                | Error::Memory { .. }
+                | Error::Trap { .. }
+                | Error::Reject { .. }
         )
     }
 
@@ -160,7 +163,9 @@ impl Error {
             | Error::Storage { deployment, .. }
             | Error::Stopped { deployment, .. }
             | Error::Busy { deployment, .. } => Some(deployment),
-            Error::Engine(_) | Error::Component(_) | Error::Import { .. } | Error::Artefact(_) => None,
+            Error::Engine(_) | Error::Component(_) | Error::Import { .. } | Error::Artefact(_) => {
+                None
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One instance of a plugin: a store with its limits, and calls into it.
 
+use crate::abi::Service;
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::nacre::plugin::{log, state, types};
-use crate::abi::Service;
 use crate::host::WASM_STACK_BYTES;
 use crate::space::{Refused, View};
 use crate::status::LogLine;
@@ -109,7 +109,11 @@ pub struct Instance {
 
 impl Instance {
     /// An instance that has not been given a configuration.
-    pub fn start(plugin: &Plugin, deployment: &Arc<str>, limits: Limits) -> Result<Instance, Error> {
+    pub fn start(
+        plugin: &Plugin,
+        deployment: &Arc<str>,
+        limits: Limits,
+    ) -> Result<Instance, Error> {
         let limiter = Limiter { memory_bytes: limits.memory_bytes, memory_refused: false };
         let mut store = Store::new(&plugin.engine, Data { limiter, ..Data::default() });
         store.limiter(|data| &mut data.limiter);
@@ -118,7 +122,9 @@ impl Instance {
             plugin.pre.instantiate(&mut store)
         });
         match started {
-            Ok(service) => Ok(Instance { deployment: Arc::clone(deployment), limits, store, service }),
+            Ok(service) => {
+                Ok(Instance { deployment: Arc::clone(deployment), limits, store, service })
+            }
             Err(error) if error.is::<PoolConcurrencyLimitError>() => {
                 Err(Error::Busy { deployment: deployment.to_string(), message: error.to_string() })
             }
@@ -139,7 +145,9 @@ impl Instance {
         });
         match outcome {
             Ok(()) => Ok(instance),
-            Err(Error::Reject { deployment, message }) => Err(Error::Config { deployment, message }),
+            Err(Error::Reject { deployment, message }) => {
+                Err(Error::Config { deployment, message })
+            }
             Err(error) => Err(error),
         }
     }
@@ -185,7 +193,9 @@ fn failure(error: &wasmtime::Error, deployment: &str, limits: Limits, data: &Dat
     if let Some(refused) = error.downcast_ref::<Refused>() {
         return match refused {
             Refused::StateFull => Error::State { deployment, limit_bytes: limits.state_bytes },
-            Refused::ReadOnly | Refused::Key => Error::Trap { deployment, reason: refused.to_string() },
+            Refused::ReadOnly | Refused::Key => {
+                Error::Trap { deployment, reason: refused.to_string() }
+            }
         };
     }
     match error.downcast_ref::<Trap>() {

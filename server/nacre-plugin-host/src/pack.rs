@@ -52,15 +52,8 @@ fn pack_event(vbid: Vbid, document: &Document, at: u32, buffer: &mut Vec<u8>) ->
     }
     let xattr_bytes = document.split().0.len() as u32;
     let collection = document.collection().0;
-    for word in [
-        meta.flags,
-        meta.expiry,
-        collection,
-        at,
-        at + key_bytes,
-        value_bytes,
-        xattr_bytes,
-    ] {
+    for word in [meta.flags, meta.expiry, collection, at, at + key_bytes, value_bytes, xattr_bytes]
+    {
         buffer.extend_from_slice(&word.to_le_bytes());
     }
     buffer.extend_from_slice(&vbid.0.to_le_bytes());

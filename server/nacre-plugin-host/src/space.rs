@@ -152,7 +152,10 @@ mod tests {
         view.put(b"a".to_vec(), b"22".to_vec()).unwrap();
         view.put(b"b".to_vec(), b"3".to_vec()).unwrap();
         view.delete(b"b".to_vec()).unwrap();
-        assert_eq!((snapshot.get(b"a"), view.get(b"a")), (Some(b"1".to_vec()), Some(b"22".to_vec())));
+        assert_eq!(
+            (snapshot.get(b"a"), view.get(b"a")),
+            (Some(b"1".to_vec()), Some(b"22".to_vec()))
+        );
         assert_eq!((snapshot.space.bytes(), view.space.bytes()), (2, 3));
         assert_eq!(view.writes.unwrap().len(), 2, "both keys were touched");
     }

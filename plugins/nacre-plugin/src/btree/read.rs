@@ -116,9 +116,15 @@ impl Tree<'_> {
         Ok(())
     }
 
-    fn walk(&self, state: &dyn State, range: &Range, visitor: &mut dyn Visitor) -> Result<(), Corrupt> {
+    fn walk(
+        &self,
+        state: &dyn State,
+        range: &Range,
+        visitor: &mut dyn Visitor,
+    ) -> Result<(), Corrupt> {
         if let Some(root) = self.header(state)?.root {
-            let _ = self.walk_child(state, range, &Span { above: None, child: &root }, visitor, 0)?;
+            let _ =
+                self.walk_child(state, range, &Span { above: None, child: &root }, visitor, 0)?;
         }
         Ok(())
     }
@@ -143,7 +149,11 @@ impl Tree<'_> {
             Page::Leaf(rows) => {
                 let mut rows = rows.into_iter().filter(|row| range.has(row.key));
                 let mut each = |row| visitor.row(row);
-                Ok(if range.reverse { rows.rev().try_for_each(each) } else { rows.try_for_each(&mut each) })
+                Ok(if range.reverse {
+                    rows.rev().try_for_each(each)
+                } else {
+                    rows.try_for_each(&mut each)
+                })
             }
             Page::Inner(children) => {
                 let count = children.len();

@@ -55,7 +55,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Applies `changes` below `child`; gives the pages that take its place, on the same level.
-    fn change(&mut self, child: &Child, changes: &[Change], depth: usize) -> Result<Vec<Child>, Corrupt> {
+    fn change(
+        &mut self,
+        child: &Child,
+        changes: &[Change],
+        depth: usize,
+    ) -> Result<Vec<Child>, Corrupt> {
         if depth > DEPTH_MAX {
             return Err(Corrupt::TooDeep(DEPTH_MAX));
         }
@@ -206,7 +211,11 @@ fn merged<'a>(rows: &[Row<'a>], changes: &'a [Change]) -> Vec<Row<'a>> {
 /// Cuts `items` into runs of about equal size: a page at most, but `at_least` items whatever their size.
 ///
 /// An inner page needs two children, else levels of large reductions would be stacked without end.
-fn split<T>(items: &[T], at_least: usize, size: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+fn split<T>(
+    items: &[T],
+    at_least: usize,
+    size: impl Fn(&T) -> usize,
+) -> impl Iterator<Item = &[T]> {
     let total: usize = items.iter().map(&size).sum();
     let target = total / total.div_ceil(PAGE_BYTES).max(1);
     let mut rest = items;

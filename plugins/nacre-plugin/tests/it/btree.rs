@@ -38,7 +38,8 @@ fn tree() -> Tree<'static> {
 }
 
 fn apply(state: &mut MemoryState, model: &mut Model, changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
-    let list: Vec<Change> = changes.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let list: Vec<Change> =
+        changes.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     tree().apply(state, &list).unwrap();
     for (key, value) in list {
         match value {
@@ -57,7 +58,14 @@ fn in_range<'m>(model: &'m Model, range: &Range) -> Vec<(&'m Vec<u8>, &'m Vec<u8
     rows
 }
 
-fn check(state: &MemoryState, model: &Model, range: &Range, skip: usize, limit: usize, level: usize) {
+fn check(
+    state: &MemoryState,
+    model: &Model,
+    range: &Range,
+    skip: usize,
+    limit: usize,
+    level: usize,
+) {
     assert_eq!(tree().row_count(state).unwrap(), model.len() as u64);
     let expected = in_range(model, range);
 
@@ -76,7 +84,7 @@ fn check(state: &MemoryState, model: &Model, range: &Range, skip: usize, limit: 
         Step::Continue(())
     };
     tree().groups(state, range, &|key| level.min(key.len()), &mut each).unwrap();
-    let mut wanted: Vec<(Option<Vec<u8>>, (u64, u64))> = Vec::new();
+    let mut wanted = Vec::new();
     let mut last = None;
     for (key, value) in expected {
         let name = &key[..level.min(key.len())];
@@ -84,7 +92,7 @@ fn check(state: &MemoryState, model: &Model, range: &Range, skip: usize, limit: 
             wanted.push(((!name.is_empty()).then(|| key.clone()), (0, 0)));
             last = Some(name);
         }
-        let (sum, count) = &mut wanted.last_mut().unwrap().1;
+        let (_, (sum, count)): &mut (_, (u64, u64)) = wanted.last_mut().unwrap();
         *sum += u64::from(value[0]);
         *count += 1;
     }
@@ -148,7 +156,13 @@ impl State for Counting<'_> {
         self.0.get(key)
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: u32, reverse: bool) -> Vec<nacre_plugin::Entry> {
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: u32,
+        reverse: bool,
+    ) -> Vec<nacre_plugin::Entry> {
         self.0.scan(start, end, limit, reverse)
     }
 }
@@ -174,11 +188,12 @@ fn reductions_and_skips_open_few_pages() {
     let range = Range { start: vec![10], end: vec![200], reverse: false };
     let reduce = reads(&|state| {
         let mut groups = Vec::new();
-        tree().groups(state, &range, &|_| 0, &mut |group| {
-            groups.push(decoded(&group.reduction));
-            Step::Continue(())
-        })
-        .unwrap();
+        tree()
+            .groups(state, &range, &|_| 0, &mut |group| {
+                groups.push(decoded(&group.reduction));
+                Step::Continue(())
+            })
+            .unwrap();
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0].1, in_range(&model, &range).len() as u64);
     });

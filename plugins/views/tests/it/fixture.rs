@@ -1,6 +1,6 @@
 //! A plugin over a state in memory, fed with packed buffers as the host makes them.
 
-use nacre_plugin::{DocumentError, Events, MemoryState, Request, Service};
+use nacre_plugin::{DocumentError, Event, EventKind, Events, MemoryState, Request, Service, pack};
 use nacre_views::Views;
 
 /// A change of a document.
@@ -23,37 +23,26 @@ pub fn gone(vb: u16, id: &str) -> Change<'_> {
 }
 
 /// The event buffer of `changes`.
-pub fn pack(changes: &[Change<'_>]) -> Vec<u8> {
-    let arena_start = 32 + 64 * changes.len() as u32;
-    let mut arena = Vec::new();
-    let mut events = Vec::new();
+pub fn packed(changes: &[Change<'_>]) -> Vec<u8> {
+    let mut events = Vec::with_capacity(changes.len());
     for change in changes {
-        let body = change.body.unwrap_or_default();
-        for word in [change.seqno, change.seqno << 16, 3] {
-            events.extend(word.to_le_bytes());
-        }
-        let at = arena.len() as u32;
-        let key_bytes = change.id.len() as u32;
-        for word in [6, 0, 8, at, at + key_bytes, body.len() as u32, 0] {
-            events.extend(u32::to_le_bytes(word));
-        }
-        events.extend(change.vb.to_le_bytes());
-        events.extend((key_bytes as u16).to_le_bytes());
-        events.push(if change.body.is_some() { 1 } else { 2 });
-        events.push(change.datatype);
-        events.extend([0; 6]);
-        arena.extend(change.id.as_bytes());
-        arena.extend(body);
+        events.push(Event {
+            index: 0,
+            vb: change.vb,
+            seqno: change.seqno,
+            cas: change.seqno << 16,
+            rev: 3,
+            flags: 6,
+            expiry: 0,
+            collection: 8,
+            kind: if change.body.is_some() { EventKind::Upsert } else { EventKind::Delete },
+            datatype: change.datatype,
+            key: change.id.as_bytes(),
+            xattrs: b"",
+            body: change.body.unwrap_or_default(),
+        });
     }
-    let mut buffer = b"NEB1".to_vec();
-    buffer.extend((changes.len() as u32).to_le_bytes());
-    buffer.extend(1_700_000_000_000_000u64.to_le_bytes());
-    buffer.extend(arena_start.to_le_bytes());
-    buffer.extend((arena_start + arena.len() as u32).to_le_bytes());
-    buffer.extend([0; 8]);
-    buffer.extend(events);
-    buffer.extend(arena);
-    buffer
+    pack(&events, 1_700_000_000_000_000)
 }
 
 pub struct Fixture {
@@ -76,7 +65,7 @@ impl Fixture {
     }
 
     pub fn feed(&mut self, changes: &[Change<'_>]) -> Vec<DocumentError> {
-        let buffer = pack(changes);
+        let buffer = packed(changes);
         let events = Events::decode(&buffer).unwrap();
         self.views.on_batch(&events, &mut self.state).unwrap()
     }

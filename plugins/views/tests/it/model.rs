@@ -14,8 +14,11 @@ fn any_key() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         (0i32..4).prop_map(Value::from),
         "[aB]{0,2}".prop_map(Value::from),
-        prop::collection::vec(prop_oneof![(0i32..3).prop_map(Value::from), "[ab]".prop_map(Value::from)], 0..4)
-            .prop_map(Value::from),
+        prop::collection::vec(
+            prop_oneof![(0i32..3).prop_map(Value::from), "[ab]".prop_map(Value::from)],
+            0..4
+        )
+        .prop_map(Value::from),
     ]
 }
 
@@ -65,7 +68,10 @@ impl Asked {
     }
 
     /// The rows asked for, before skip and limit.
-    fn rows<'a>(&self, rows: &[&'a (Vec<u8>, String, Value, i32)]) -> Vec<&'a (Vec<u8>, String, Value, i32)> {
+    fn rows<'a>(
+        &self,
+        rows: &[&'a (Vec<u8>, String, Value, i32)],
+    ) -> Vec<&'a (Vec<u8>, String, Value, i32)> {
         let mut rows = rows.to_vec();
         if self.descending {
             rows.reverse();

@@ -58,7 +58,8 @@ fn ranges_respect_documents_bounds_and_direction() {
 #[test]
 fn a_posted_body_counts_as_parameters() {
     let mut fixture = indexed();
-    let ask = |fixture: &mut Fixture, query: &str, body: &str| fixture.ask("POST", "/v", query, body);
+    let ask =
+        |fixture: &mut Fixture, query: &str, body: &str| fixture.ask("POST", "/v", query, body);
     let keys = ask(&mut fixture, "group=true", r#"{"keys":["z","x"]}"#);
     assert_eq!(keys, r#"{"rows":[{"key":"z","value":1},{"key":"x","value":3}]}"#);
     let all = r#"{"startkey":"x","startkey_docid":"c","limit":1,"reduce":false,"stale":"ok"}"#;
@@ -89,5 +90,5 @@ fn what_is_wrong_with_a_query_is_said() {
     lines.push(format!("body: {}", fixture.ask("POST", "/v", "", "[1]")));
     lines.push(format!("method: {}", fixture.ask("PUT", "/v", "", "")));
     lines.push(format!("view: {}", fixture.get("/w", "")));
-    insta::assert_snapshot!(lines.join("\n"), @"");
+    insta::assert_snapshot!(lines.join("\n"));
 }

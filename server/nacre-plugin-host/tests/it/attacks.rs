@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// Runs `attack` for the document called "bad" and indexes all others; gives what is reported.
 fn attacked(attack: &str) -> String {
-    let map = format!("function (doc, meta) {{ if (meta.id === 'bad') {{ {attack} }} emit(meta.id) }}");
+    let map =
+        format!("function (doc, meta) {{ if (meta.id === 'bad') {{ {attack} }} emit(meta.id) }}");
     let mut partition = open_in_memory(&map, Some("_count"));
     let keys: Vec<_> = (0..20).map(|number| format!("good{number}")).collect();
     let mut changes: Vec<_> = keys.iter().map(|key| (&key[..], Some("{}"))).collect();
@@ -40,7 +41,8 @@ fn user_code_that_fails_is_a_named_error_of_its_document() {
         "emit('\\ud800')",
         "Math.random()",
     ];
-    let told: Vec<_> = attacks.iter().map(|attack| format!("{attack}\n    {}", attacked(attack))).collect();
+    let told: Vec<_> =
+        attacks.iter().map(|attack| format!("{attack}\n    {}", attacked(attack))).collect();
     insta::assert_snapshot!(told.join("\n"));
 }
 
@@ -48,7 +50,8 @@ fn user_code_that_fails_is_a_named_error_of_its_document() {
 fn documents_that_nest_deep_are_an_error_of_their_own() {
     let mut partition = open_in_memory("function (doc, meta) { emit(meta.id) }", None);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let batch = Stream::default().batch([("a", Some("{}")), ("deep", Some(&deep)), ("b", Some("{}"))]);
+    let batch =
+        Stream::default().batch([("a", Some("{}")), ("deep", Some(&deep)), ("b", Some("{}"))]);
     let report = partition.on_batch(&batch, NOW).unwrap();
     assert_eq!(report.errors[0].message, "view \"v\": JSON nests deeper than 512 levels");
     assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":2,"));
@@ -91,7 +94,8 @@ fn poison_in_a_row_stops_the_partition_with_the_reason() {
     let error = partition.on_batch(&batch, NOW).unwrap_err();
     insta::assert_snapshot!(error, @"travel/_design/d: stopped after 20 ms");
     let reader = partition.reader();
-    let error = reader.handle(&Request { path: "/v".into(), ..Request::default() }, NOW).unwrap_err();
+    let error =
+        reader.handle(&Request { path: "/v".into(), ..Request::default() }, NOW).unwrap_err();
     insta::assert_snapshot!(error, @"travel/_design/d is stopped: stopped after 20 ms");
     assert_eq!(partition.progress_of_all().count(), 0, "nothing of the batch was committed");
 }
@@ -102,7 +106,8 @@ fn memory_ends_before_the_machine_does() {
     let map = "function (doc, meta) { emit(meta.id, doc.length) }";
     let mut partition = open(&design(map, None), limits, MemoryStorage::default());
     let large = format!("[{}0]", "1,".repeat(4_000_000));
-    let batch = Stream::default().batch([("a", Some("{}")), ("large", Some(&large)), ("b", Some("{}"))]);
+    let batch =
+        Stream::default().batch([("a", Some("{}")), ("large", Some(&large)), ("b", Some("{}"))]);
     let report = partition.on_batch(&batch, NOW).unwrap();
     let told: Vec<_> = report
         .dead_letters
@@ -159,7 +164,9 @@ fn a_reduce_that_fails_is_an_error_in_the_answer() {
             query(&reader, ""),
             format!(r#"{{"rows":[],"errors":[{{"from":"local","reason":"{expected}"}}]}}"#)
         );
-        assert!(query(&reader, "group=true").starts_with(r#"{"rows":[{"key":"x","value":1}],"errors""#));
+        assert!(
+            query(&reader, "group=true").starts_with(r#"{"rows":[{"key":"x","value":1}],"errors""#)
+        );
         assert!(query(&reader, "reduce=false").starts_with(r#"{"total_rows":2,"#));
     }
 }

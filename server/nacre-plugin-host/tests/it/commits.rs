@@ -93,7 +93,8 @@ fn readers_see_whole_commits_only() {
             let mut answers = 0;
             while !done.load(Ordering::Relaxed) {
                 let answer = query(&reader, "");
-                let count = answer.split("\"value\":").nth(1).map(|rest| rest.trim_end_matches("}]}"));
+                let count =
+                    answer.split("\"value\":").nth(1).map(|rest| rest.trim_end_matches("}]}"));
                 let count: u64 = count.map_or(0, |count| count.parse().unwrap());
                 assert_eq!(count % 2, 0, "{answer}");
                 answers += 1;

@@ -78,7 +78,10 @@ impl Stream {
     pub const VBUCKETS: u16 = 4;
 
     /// A batch of changes: a new body for a key, or its deletion.
-    pub fn batch<'a>(&mut self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Batch {
+    pub fn batch<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Batch {
         let mut batch = Batch::default();
         for (key, body) in changes {
             let vbid = Vbid::of(key.as_bytes(), Stream::VBUCKETS);

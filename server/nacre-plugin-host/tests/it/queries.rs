@@ -74,7 +74,8 @@ fn queries_take_the_parameters_of_couchbase() {
 /// Random changes in batches of random size, judged by a plain map of documents.
 #[test]
 fn rows_equal_brute_force_after_any_history() {
-    let mut partition = open_in_memory("function (doc) { emit(doc.k % 50, doc.k) }", Some("_count"));
+    let mut partition =
+        open_in_memory("function (doc) { emit(doc.k % 50, doc.k) }", Some("_count"));
     let mut stream = Stream::default();
     let mut model: BTreeMap<String, u64> = BTreeMap::new();
     let mut random = 1u64;
@@ -124,7 +125,10 @@ fn rollback_removes_the_rows_of_one_vbucket() {
     let rows = query(&partition.reader(), "group=true");
     assert!(!rows.contains("\"key\":2") && rows.contains("\"key\":1"), "{rows}");
     partition.on_batch(&batch, NOW).unwrap();
-    assert!(query(&partition.reader(), "").contains("\"value\":40"), "fed again, all is there once");
+    assert!(
+        query(&partition.reader(), "").contains("\"value\":40"),
+        "fed again, all is there once"
+    );
 }
 
 #[test]
