@@ -103,14 +103,19 @@ impl Partition {
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
         self.running()?;
         let space = self.slot.shared.published.read().space.clone();
-        let fed = match self.cut.feed(&mut self.slot, &batch.documents, space, now) {
-            Ok(fed) => fed,
-            Err(error) => return Err(self.stop_unless_retryable(error)),
-        };
-        let Fed { space, writes, report } = fed;
-        self.commit(space, writes, &batch.progress)?;
-        self.status.add(&report);
-        Ok(report)
+        let mut report = Report::default();
+        match self.cut.feed(&mut self.slot, &batch.documents, space, now, &mut report) {
+            Ok(Fed { space, writes }) => {
+                self.commit(space, writes, &batch.progress)?;
+                self.status.add(&report);
+                Ok(report)
+            }
+            Err(error) => {
+                // The documents were not taken, but what they did to the plugin is worth knowing.
+                self.status.add(&Report { documents: 0, ..report });
+                Err(self.stop_unless_retryable(error))
+            }
+        }
     }
 
     /// Cuts the state back to `to` in the history of `vbid`; gives where the feed goes on, `to` or earlier.
