@@ -152,6 +152,21 @@ impl Partition {
         Ok(point)
     }
 
+    /// Forgets state and progress, so that the feed starts over; a stopped partition runs again.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] when the storage could not be cleared; the partition is stopped then.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        if let Err(message) = self.storage.clear() {
+            let deployment = self.slot.shared.deployment.to_string();
+            return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
+        }
+        self.progress.clear();
+        self.cut = Cut::default();
+        *self.slot.shared.published.write() = Published::default();
+        Ok(())
+    }
+
     /// A reader of this partition; outlives it.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.slot.shared))

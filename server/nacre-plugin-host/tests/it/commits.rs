@@ -82,6 +82,23 @@ fn a_reopened_partition_goes_on_as_if_nothing_had_happened() {
     assert!(query(&partition.reader(), "limit=0").contains("\"total_rows\":300"));
 }
 
+#[test]
+fn a_cleared_partition_starts_over_even_when_it_was_stopped() {
+    let storage = Failing::default();
+    let mut partition = open(&design(MAP, Some("_count")), Limits::default(), storage.clone());
+    let batch = Stream::default().batch([("a", Some(r#"{"n":1}"#)), ("b", Some(r#"{"n":2}"#))]);
+    partition.on_batch(&batch, NOW).unwrap();
+    storage.fails.store(true, Ordering::Relaxed);
+    partition.on_batch(&batch, NOW).unwrap_err();
+    storage.fails.store(false, Ordering::Relaxed);
+    partition.clear().unwrap();
+    assert_eq!(storage.clone().load().unwrap(), Loaded::default());
+    assert_eq!(partition.progress_of_all().count(), 0);
+    assert_eq!(query(&partition.reader(), ""), r#"{"rows":[]}"#);
+    partition.on_batch(&batch, NOW).unwrap();
+    assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
+}
+
 /// Readers ask while a writer adds documents in pairs: no answer may ever hold half a pair.
 #[test]
 fn readers_see_whole_commits_only() {
