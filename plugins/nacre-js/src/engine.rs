@@ -386,14 +386,14 @@ mod tests {
             );
         }
         insta::assert_snapshot!(lines.join("\n"), @"
-        endless loop: stopped after 2000000 steps: a loop that does not end?
-        endless loop that catches: stopped after 2000000 steps: a loop that does not end?
+        endless loop: stopped after 10000000 steps: a loop that does not end?
+        endless loop that catches: stopped after 10000000 steps: a loop that does not end?
         endless recursion: RangeError: Maximum call stack size exceeded (line 1, column 22)
         array without end: InternalError: out of memory (line 1, column 42)
         string of a gigabyte: InternalError: out of memory (line 1, column 10)
         string doubling: InternalError: string too long (line 1, column 36)
         large typed array: InternalError: out of memory (line 1, column 11)
-        backtracking: stopped after 2000000 steps: a loop that does not end?
+        backtracking: stopped after 10000000 steps: a loop that does not end?
         large emit: emitted more than 1048576 bytes for one document
         large emit, caught: emitted more than 1048576 bytes for one document
         large key: emitted key of 5002 bytes: the limit is 4096

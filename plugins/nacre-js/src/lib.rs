@@ -13,7 +13,7 @@
 //!
 //! let spin = engine.compile("spin", "() => {\n  while (true) {}\n}").unwrap();
 //! let error = engine.call(spin, &[]).unwrap_err();
-//! assert_eq!(error.to_string(), "stopped after 2000000 steps: a loop that does not end?");
+//! assert_eq!(error.to_string(), "stopped after 10000000 steps: a loop that does not end?");
 //! ```
 //!
 //! Equal input gives equal output, whatever the machine: `Date.now()` is what [`Engine::set_now`] said,
@@ -60,13 +60,13 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 128 MiB of heap (a 20 MiB document and what is made of it), 256 KiB of stack, 2 million steps (some
+    /// 128 MiB of heap (a 20 MiB document and what is made of it), 256 KiB of stack, 10 million steps (some
     /// tenths of a second), and the limits of Couchbase views for what is emitted.
     fn default() -> Limits {
         Limits {
             memory_bytes: 128 << 20,
             stack_bytes: 256 << 10,
-            steps_max: 2_000_000,
+            steps_max: 10_000_000,
             json_depth_max: 512,
             emit_key_bytes_max: 4096,
             emit_bytes_max: 1 << 20,

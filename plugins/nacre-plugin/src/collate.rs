@@ -23,7 +23,6 @@
 use icu_collator::{CollatorBorrowed, options::CollatorOptions};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-use std::sync::OnceLock;
 
 /// Names the encoding and the Unicode data behind it; state made under another name must be rebuilt.
 pub const VERSION: &str = "1/icu4x-2.4";
@@ -94,11 +93,10 @@ pub fn group_bytes(bytes: &[u8], level: usize) -> Option<usize> {
 
 /// The collator of the encoding, for code that must agree with it.
 pub fn collator() -> &'static CollatorBorrowed<'static> {
-    static COLLATOR: OnceLock<CollatorBorrowed<'static>> = OnceLock::new();
-    COLLATOR.get_or_init(|| {
-        CollatorBorrowed::try_new(Default::default(), CollatorOptions::default())
-            .expect("the root collation is compiled in")
-    })
+    // Made from the root data alone, so that the tables of all languages stay out of the component.
+    static COLLATOR: CollatorBorrowed<'static> =
+        CollatorBorrowed::new_root(CollatorOptions::default());
+    &COLLATOR
 }
 
 fn encode_number(number: f64, out: &mut Vec<u8>) {

@@ -46,7 +46,7 @@ mod event;
 mod service;
 mod state;
 
-pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events};
+pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, pack};
 pub use service::{DocumentError, Fault, Request, Response, Service};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
 

@@ -44,6 +44,10 @@ impl Design {
     /// # Errors
     /// A message for the author of the design document.
     pub fn compile(config: &str, engine: &mut Engine) -> Result<Design, String> {
+        // An array would do for a structure, but is no design document.
+        if !config.trim_start().starts_with('{') {
+            return Err("design document: expected a JSON object".into());
+        }
         let config: Config =
             serde_json::from_str(config).map_err(|error| format!("design document: {error}"))?;
         if config.views.len() > VIEWS_MAX {

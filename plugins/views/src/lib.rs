@@ -48,7 +48,7 @@ pub struct Views {
 const LIMITS: Limits = Limits {
     memory_bytes: 128 << 20,
     stack_bytes: 256 << 10,
-    steps_max: 2_000_000,
+    steps_max: 10_000_000,
     json_depth_max: 512,
     emit_key_bytes_max: 4096,
     emit_bytes_max: 1 << 20,

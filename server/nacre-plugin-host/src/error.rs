@@ -32,7 +32,7 @@ pub enum Error {
         message: String,
     },
     /// A call took longer than the deadline. The author of the plugin or its user code must act.
-    #[error("{deployment}: stopped after {} ms", .after.as_millis())]
+    #[error("{deployment}: took longer than {} ms", .after.as_millis())]
     Deadline {
         /// The deployment.
         deployment: String,
@@ -105,7 +105,7 @@ pub enum Error {
         /// What the storage said.
         message: String,
     },
-    /// The partition was stopped earlier. The reason says who must act; opening it again starts it.
+    /// The partition is stopped, now or since an earlier call. The reason says who must act; opening it again starts it.
     #[error("{deployment} is stopped: {reason}")]
     Stopped {
         /// The deployment.
@@ -140,8 +140,22 @@ impl Error {
         )
     }
 
+    /// The error that ends a partition after `count` documents have killed their instances, this the last.
+    pub(crate) fn in_a_row(self, count: u32) -> Error {
+        Error::Stopped {
+            deployment: self.deployment().unwrap_or_default().to_owned(),
+            reason: format!(
+                "{count} documents in a row killed it, the last with: {}",
+                self.reason()
+            ),
+        }
+    }
+
     /// The message without the name of the deployment, for places that show it anyway.
     pub(crate) fn reason(&self) -> String {
+        if let Error::Stopped { reason, .. } = self {
+            return reason.clone();
+        }
         let text = self.to_string();
         match self.deployment() {
             Some(name) => text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_owned(),

@@ -21,7 +21,6 @@ type Documents<'a> = &'a [(Vbid, Arc<Document>)];
 pub struct Fed {
     pub space: KeySpace,
     pub writes: Writes,
-    pub report: Report,
 }
 
 /// What the feed needs of its partition.
@@ -52,6 +51,8 @@ impl Default for Cut {
 impl Cut {
     /// Feeds `documents` in calls of bounded size.
     ///
+    /// `report` is filled as far as the feed comes, also when it ends with an error.
+    ///
     /// A call that kills its instance is made again with half of its documents, until a single one is left:
     /// that is poison, and is parked. A call that passes its deadline with many documents may just be too large,
     /// so the smaller size is kept until the suspects are through and the next batch begins.
@@ -61,8 +62,9 @@ impl Cut {
         documents: Documents<'_>,
         space: KeySpace,
         now: Now,
+        report: &mut Report,
     ) -> Result<Fed, Error> {
-        let mut fed = Fed { space, writes: Writes::new(), report: Report::default() };
+        let mut fed = Fed { space, writes: Writes::new() };
         let mut at = 0;
         // The end of the range that failed last: poison lies before it, or its calls were too large.
         let mut suspects_end = 0;
@@ -74,7 +76,7 @@ impl Cut {
                 false => at + self.events,
             };
             let call = cut(&documents[at..end.min(documents.len())]);
-            match call_with(writer, call, &mut fed, now) {
+            match call_with(writer, call, &mut fed, now, report) {
                 Ok(()) => {
                     at += call.len();
                     self.poison_run = 0;
@@ -89,7 +91,7 @@ impl Cut {
                 }
                 Err(error) if error.is_poison() => {
                     let (vbid, document) = &call[0];
-                    fed.report.dead_letters.push(DeadLetter {
+                    report.dead_letters.push(DeadLetter {
                         vbid: *vbid,
                         seqno: document.meta.seqno,
                         key: document.name().to_vec(),
@@ -100,7 +102,7 @@ impl Cut {
                     too_large = false;
                     self.poison_run += 1;
                     if self.poison_run >= writer.limits().errors_max {
-                        return Err(error);
+                        return Err(error.in_a_row(self.poison_run));
                     }
                 }
                 Err(error) => return Err(error),
@@ -126,6 +128,7 @@ fn call_with(
     documents: Documents<'_>,
     fed: &mut Fed,
     now: Now,
+    report: &mut Report,
 ) -> Result<(), Error> {
     let buffer = pack(documents, now);
     let view = View::writing(fed.space.clone(), writer.limits().state_bytes);
@@ -137,7 +140,7 @@ fn call_with(
     })?;
     fed.space = view.space;
     fed.writes.extend(view.writes.unwrap_or_default());
-    fed.report.documents += documents.len() as u64;
+    report.documents += documents.len() as u64;
     // A plugin may name an event that does not exist; there is nobody to tell.
     let errors = outcome.errors.into_iter().filter_map(|error| {
         let (vbid, document) = documents.get(error.index as usize)?;
@@ -148,6 +151,6 @@ fn call_with(
             message: error.message.chars().take(MESSAGE_CHARS_MAX).collect(),
         })
     });
-    fed.report.errors.extend(errors);
+    report.errors.extend(errors);
     Ok(())
 }

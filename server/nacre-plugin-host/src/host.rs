@@ -146,6 +146,8 @@ fn config(instance_count: u32) -> Config {
         .wasm_component_model(true)
         .epoch_interruption(true)
         .max_wasm_stack(WASM_STACK_BYTES)
+        .async_stack_size(WASM_STACK_BYTES + (1 << 20))
+        .concurrency_support(false)
         .parallel_compilation(true)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config

@@ -16,6 +16,8 @@ const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
 /// Elements of one table; QuickJS needs some thousands.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
+/// Bytes that a guest may pass to the host in one call, however small its results are to be.
+const HOST_CALL_BYTES_MIN: usize = 1 << 20;
 /// Log lines of one call that are kept, and characters of a line.
 const LOG_LINES_MAX: usize = 100;
 const LOG_LINE_CHARS_MAX: usize = 2000;
@@ -117,6 +119,9 @@ impl Instance {
         let limiter = Limiter { memory_bytes: limits.memory_bytes, memory_refused: false };
         let mut store = Store::new(&plugin.engine, Data { limiter, ..Data::default() });
         store.limiter(|data| &mut data.limiter);
+        // What one call of the guest into the host may carry, or a result bring back; checked before anything is
+        // copied.
+        store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         store.set_epoch_deadline(limits.deadline_ticks());
         let started = stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || {
             plugin.pre.instantiate(&mut store)

@@ -103,14 +103,19 @@ impl Partition {
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
         self.running()?;
         let space = self.slot.shared.published.read().space.clone();
-        let fed = match self.cut.feed(&mut self.slot, &batch.documents, space, now) {
-            Ok(fed) => fed,
-            Err(error) => return Err(self.stop_unless_retryable(error)),
-        };
-        let Fed { space, writes, report } = fed;
-        self.commit(space, writes, &batch.progress)?;
-        self.status.add(&report);
-        Ok(report)
+        let mut report = Report::default();
+        match self.cut.feed(&mut self.slot, &batch.documents, space, now, &mut report) {
+            Ok(Fed { space, writes }) => {
+                self.commit(space, writes, &batch.progress)?;
+                self.status.add(&report);
+                Ok(report)
+            }
+            Err(error) => {
+                // The documents were not taken, but what they did to the plugin is worth knowing.
+                self.status.add(&Report { documents: 0, ..report });
+                Err(self.stop_unless_retryable(error))
+            }
+        }
     }
 
     /// Cuts the state back to `to` in the history of `vbid`; gives where the feed goes on, `to` or earlier.
@@ -145,6 +150,21 @@ impl Partition {
         };
         self.commit(view.space, view.writes.unwrap_or_default(), &[(vbid, point)])?;
         Ok(point)
+    }
+
+    /// Forgets state and progress, so that the feed starts over; a stopped partition runs again.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] when the storage could not be cleared; the partition is stopped then.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        if let Err(message) = self.storage.clear() {
+            let deployment = self.slot.shared.deployment.to_string();
+            return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
+        }
+        self.progress.clear();
+        self.cut = Cut::default();
+        *self.slot.shared.published.write() = Published::default();
+        Ok(())
     }
 
     /// A reader of this partition; outlives it.

@@ -107,7 +107,8 @@ impl Tree<'_> {
         group: &dyn Fn(&[u8]) -> usize,
         each: &mut dyn FnMut(Group) -> Step,
     ) -> Result<(), Corrupt> {
-        let mut groups = Groups { tree: *self, group, each, open: None, done: false };
+        let reverse = range.reverse;
+        let mut groups = Groups { tree: *self, group, each, reverse, open: None, done: false };
         self.walk(state, range, &mut groups)?;
         if !groups.done {
             let _ = groups.close();
@@ -214,6 +215,7 @@ struct Groups<'a> {
     tree: Tree<'a>,
     group: &'a dyn Fn(&[u8]) -> usize,
     each: &'a mut dyn FnMut(Group) -> Step,
+    reverse: bool,
     open: Option<Open>,
     done: bool,
 }
@@ -225,6 +227,10 @@ impl Groups<'_> {
 
     fn reduce_rows(&self, open: &mut Open) {
         if !open.rows.is_empty() {
+            // Whatever the reading direction, reducers see rows in key order.
+            if self.reverse {
+                open.rows.reverse();
+            }
             let rows: Vec<_> = open.rows.iter().map(|(key, value)| Row { key, value }).collect();
             open.parts.push(self.tree.reducer.reduce(&rows));
             open.rows.clear();
@@ -235,6 +241,9 @@ impl Groups<'_> {
     fn close(&mut self) -> Step {
         let Some(mut open) = self.open.take() else { return Step::Continue(()) };
         self.reduce_rows(&mut open);
+        if self.reverse {
+            open.parts.reverse();
+        }
         let reduction = match &mut open.parts[..] {
             [only] => std::mem::take(only),
             parts => {

@@ -1,0 +1,3 @@
+//! The guest SDK against plain models.
+
+mod btree;

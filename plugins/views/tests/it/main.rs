@@ -1,0 +1,6 @@
+//! The views plugin as plain Rust, without the sandbox.
+
+mod fixture;
+mod model;
+mod parameters;
+mod rows;

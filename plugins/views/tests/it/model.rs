@@ -1,0 +1,174 @@
+//! Any history of documents and any query give what brute force gives.
+
+use crate::fixture::*;
+use nacre_plugin::collate;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What a document emits: each pair of key and number.
+type Emits = Vec<(Value, i32)>;
+
+fn any_key() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        (0i32..4).prop_map(Value::from),
+        "[aB]{0,2}".prop_map(Value::from),
+        prop::collection::vec(
+            prop_oneof![(0i32..3).prop_map(Value::from), "[ab]".prop_map(Value::from)],
+            0..4
+        )
+        .prop_map(Value::from),
+    ]
+}
+
+fn any_change() -> impl Strategy<Value = (u16, Option<Emits>)> {
+    let emits = prop::collection::vec((any_key(), -5i32..5), 0..3);
+    (0u16..60, prop::option::weighted(0.8, emits))
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    start: Option<Value>,
+    end: Option<Value>,
+    inclusive: bool,
+    descending: bool,
+    skip: usize,
+    limit: usize,
+    level: usize,
+}
+
+fn any_query() -> impl Strategy<Value = Asked> {
+    let bounds = (prop::option::of(any_key()), prop::option::of(any_key()));
+    (bounds, any::<(bool, bool)>(), 0usize..6, 0usize..30, 0usize..4).prop_map(
+        |((start, end), (inclusive, descending), skip, limit, level)| Asked {
+            start,
+            end,
+            inclusive,
+            descending,
+            skip,
+            limit,
+            level,
+        },
+    )
+}
+
+impl Asked {
+    fn parameters(&self) -> String {
+        let mut text = format!(
+            "inclusive_end={}&descending={}&skip={}&limit={}",
+            self.inclusive, self.descending, self.skip, self.limit
+        );
+        for (name, key) in [("startkey", &self.start), ("endkey", &self.end)] {
+            if let Some(key) = key {
+                text.push_str(&format!("&{name}={key}"));
+            }
+        }
+        text
+    }
+
+    /// The rows asked for, before skip and limit.
+    fn rows<'a>(
+        &self,
+        rows: &[&'a (Vec<u8>, String, Value, i32)],
+    ) -> Vec<&'a (Vec<u8>, String, Value, i32)> {
+        let mut rows = rows.to_vec();
+        if self.descending {
+            rows.reverse();
+        }
+        let forward = |a: &[u8], b: &[u8]| if self.descending { a >= b } else { a <= b };
+        rows.retain(|row| {
+            let after = self.start.as_ref().is_none_or(|start| forward(&encoded(start), &row.0));
+            let before = self.end.as_ref().is_none_or(|end| {
+                let end = encoded(end);
+                forward(&row.0, &end) && (self.inclusive || row.0 != end)
+            });
+            after && before
+        });
+        rows
+    }
+}
+
+fn encoded(key: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    collate::encode(&key.to_string(), &mut out).unwrap();
+    out
+}
+
+fn group_of(key: &Value, level: usize) -> Value {
+    match key {
+        Value::Array(elements) => Value::from(elements[..level.min(elements.len())].to_vec()),
+        other => other.clone(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn answers_equal_brute_force(
+        batches in prop::collection::vec(prop::collection::vec(any_change(), 0..60), 1..5),
+        queries in prop::collection::vec(any_query(), 1..6),
+    ) {
+        let map = "function (doc) { doc.forEach(([k, n]) => emit(k, n)) }";
+        let mut fixture = Fixture::view(map, Some("_sum"));
+        let mut documents: BTreeMap<u16, Emits> = BTreeMap::new();
+        for batch in &batches {
+            let texts: Vec<_> = batch
+                .iter()
+                .map(|(id, emits)| (format!("d{id:02}"), emits.as_ref().map(|emits| json!(emits).to_string())))
+                .collect();
+            let changes: Vec<_> = texts
+                .iter()
+                .zip(batch)
+                .map(|((text, body), (id, _))| match body {
+                    Some(body) => json(id % 4, text, body),
+                    None => gone(id % 4, text),
+                })
+                .collect();
+            prop_assert_eq!(fixture.feed(&changes), []);
+            for (id, emits) in batch {
+                match emits {
+                    Some(emits) => documents.insert(*id, emits.clone()),
+                    None => documents.remove(id),
+                };
+            }
+        }
+        let mut all: Vec<_> = documents
+            .iter()
+            .flat_map(|(id, emits)| {
+                emits.iter().map(move |(key, n)| (encoded(key), format!("d{id:02}"), key.clone(), *n))
+            })
+            .collect();
+        // Stable: rows of one document with one key stay in the order they were emitted.
+        all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        let all: Vec<_> = all.iter().collect();
+
+        for asked in &queries {
+            let found = asked.rows(&all);
+            let rows: Vec<_> = found
+                .iter()
+                .skip(asked.skip)
+                .take(asked.limit)
+                .map(|(_, id, key, n)| json!({"id": id, "key": key, "value": n}))
+                .collect();
+            let expected = json!({"total_rows": all.len(), "rows": rows});
+            let answer = fixture.get("/v", &format!("reduce=false&{}", asked.parameters()));
+            prop_assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), expected);
+
+            let mut groups: Vec<(Value, i64)> = Vec::new();
+            for (_, _, key, n) in found {
+                let group = if asked.level == 0 { Value::Null } else { group_of(key, asked.level) };
+                match groups.last_mut() {
+                    Some((last, sum)) if *last == group => *sum += i64::from(*n),
+                    _ => groups.push((group, i64::from(*n))),
+                }
+            }
+            let groups = groups.iter().skip(asked.skip).take(asked.limit);
+            let rows: Vec<_> = groups.map(|(key, sum)| json!({"key": key, "value": sum})).collect();
+            let parameters = format!("group_level={}&{}", asked.level, asked.parameters());
+            let answer = fixture.get("/v", &parameters);
+            prop_assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), json!({"rows": rows}));
+        }
+    }
+}
