@@ -149,7 +149,8 @@ mod tests {
             condition: Condition::Always,
             cas: Cas::ANY,
             flags: 0,
-            expiry: None,
+            expiry: 0,
+            keep_expiry: false,
             body: b"1",
         };
         vbucket.apply(format!("\0{key}").as_bytes(), &command, Now::default()).0.unwrap();

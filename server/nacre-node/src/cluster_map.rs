@@ -23,7 +23,7 @@ pub struct Endpoints {
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 10] = [
+const BUCKET_CAPABILITIES: [&str; 11] = [
     "collections",
     "couchapi",
     "cccp",
@@ -34,6 +34,7 @@ const BUCKET_CAPABILITIES: [&str; 10] = [
     "preserveExpiry",
     "tombstonedUserXAttrs",
     "subdoc.DocumentMacroSupport",
+    "subdoc.ReplaceBodyWithXattr",
 ];
 
 impl Endpoints {

@@ -36,6 +36,8 @@ pub enum Feature {
     CreateAsDeleted = 0x17,
     /// Macros may name parts of `$document`.
     DocumentMacros = 0x18,
+    /// Sub-document writes may replace the body by an attribute.
+    ReplaceBodyWithXattr = 0x19,
     /// GET_CLUSTER_CONFIG may name the version the client has.
     ConfigWithKnownVersion = 0x1d,
     /// NOT_MY_VBUCKET omits a map the client already has.
@@ -43,7 +45,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    const ALL: [Feature; 18] = [
+    const ALL: [Feature; 19] = [
         Feature::MutationSeqno,
         Feature::Xattr,
         Feature::Xerror,
@@ -60,6 +62,7 @@ impl Feature {
         Feature::PreserveExpiry,
         Feature::CreateAsDeleted,
         Feature::DocumentMacros,
+        Feature::ReplaceBodyWithXattr,
         Feature::ConfigWithKnownVersion,
         Feature::DedupeNotMyVbucket,
     ];

@@ -138,6 +138,8 @@ opcodes! {
     SubdocMultiLookup = 0xd0,
     /// Sub-document: several writes.
     SubdocMultiMutation = 0xd1,
+    /// Sub-document, among several writes only: make the body what an attribute holds.
+    SubdocReplaceBodyWithXattr = 0xd3,
     /// Sub-document: count the elements of a path.
     SubdocGetCount = 0xd2,
     /// The error map.

@@ -39,8 +39,10 @@ pub enum Command<'a> {
         cas: Cas,
         /// Opaque to the server.
         flags: u32,
-        /// New expiry; `None` keeps the old one.
-        expiry: Option<u32>,
+        /// New expiry.
+        expiry: u32,
+        /// Keep the expiry of a document that exists instead.
+        keep_expiry: bool,
         /// The new body; extended attributes of the document are kept.
         body: &'a [u8],
     },
@@ -105,6 +107,8 @@ pub enum Command<'a> {
         cas: Cas,
         /// New expiry; `None` keeps the old one.
         expiry: Option<u32>,
+        /// Keep the expiry of a document that exists in any case.
+        keep_expiry: bool,
     },
 }
 

@@ -38,8 +38,15 @@ impl Vbucket {
         command: &Command<'_>,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let Command::Mutate { specs, condition, access_deleted, create_as_deleted, cas, expiry } =
-            *command
+        let Command::Mutate {
+            specs,
+            condition,
+            access_deleted,
+            create_as_deleted,
+            cas,
+            expiry,
+            keep_expiry,
+        } = *command
         else {
             return Err(Refusal::Invalid);
         };
@@ -89,7 +96,7 @@ impl Vbucket {
         } else {
             Meta {
                 flags: old.flags,
-                expiry: expiry.unwrap_or(old.expiry),
+                expiry: expiry.filter(|_| creates || !keep_expiry).unwrap_or(old.expiry),
                 kind: Kind::Alive,
                 ..Meta::default()
             }

@@ -213,8 +213,8 @@ impl Vbucket {
                 Ok(Reply::Found(document, cas))
             }
             Command::GetMeta => self.find(key).cloned().map(Reply::Meta).ok_or(Refusal::NotFound),
-            Command::Store { condition, cas, flags, expiry, body } => {
-                self.store(key, condition, cas, flags, expiry, body, now)
+            Command::Store { condition, cas, flags, expiry, keep_expiry, body } => {
+                self.store(key, condition, cas, flags, (expiry, keep_expiry), body, now)
             }
             Command::Extend { end, cas, bytes } => self.extend(key, end, cas, bytes, now),
             Command::Delete { cas } => self.delete(key, cas, now),
@@ -237,7 +237,7 @@ impl Vbucket {
         condition: Condition,
         cas: Cas,
         flags: u32,
-        expiry: Option<u32>,
+        (expiry, keep_expiry): (u32, bool),
         body: &[u8],
         now: Now,
     ) -> Result<Reply, Refusal> {
@@ -251,8 +251,10 @@ impl Vbucket {
             _ => self.check_cas(key, current.as_ref(), cas, now)?,
         }
         let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
-        let expiry =
-            expiry.unwrap_or_else(|| current.as_ref().map_or(0, |document| document.meta.expiry));
+        let expiry = current
+            .as_ref()
+            .filter(|_| keep_expiry)
+            .map_or(expiry, |document| document.meta.expiry);
         let datatype = datatype_of(xattrs, body);
         let joined;
         let value = if xattrs.is_empty() {

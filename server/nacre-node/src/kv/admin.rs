@@ -9,7 +9,7 @@ use nacre_types::{DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid};
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 14] = [
+const GRANTED: [Feature; 15] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -22,6 +22,7 @@ const GRANTED: [Feature; 14] = [
     Feature::PreserveExpiry,
     Feature::CreateAsDeleted,
     Feature::DocumentMacros,
+    Feature::ReplaceBodyWithXattr,
     Feature::ConfigWithKnownVersion,
     Feature::DedupeNotMyVbucket,
 ];

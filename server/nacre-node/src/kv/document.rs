@@ -154,9 +154,10 @@ impl<'a> Call<'a> {
                     Opcode::Replace => Condition::Present,
                     _ => Condition::Always,
                 };
-                let expiry = self.new_expiry(expiry, now);
+                let expiry = self.bucket.expiry(self.collection, expiry, now);
+                let keep_expiry = self.preserve_expiry;
                 self.write(
-                    &Command::Store { condition, cas, flags, expiry, body: value },
+                    &Command::Store { condition, cas, flags, expiry, keep_expiry, body: value },
                     answer,
                     now,
                 )
@@ -180,6 +181,7 @@ impl<'a> Call<'a> {
             Request::GetLocked { seconds } => {
                 self.fetch(&Command::Lock { seconds }, true, answer, now)
             }
+            Request::Unlock if cas == Cas::ANY => Outcome::Status(Status::InvalidArguments),
             Request::Unlock => match self.apply(&Command::Unlock { cas }, now) {
                 Ok(_) => Outcome::Status(Status::Success),
                 Err(status) => Outcome::Status(status),
@@ -214,11 +216,6 @@ impl<'a> Call<'a> {
             }
             Some(Err(refusal)) => Err(status::of_refusal(&refusal)),
         }
-    }
-
-    /// The expiry of a write: `None` keeps the document's.
-    fn new_expiry(&self, expiry: u32, now: Now) -> Option<u32> {
-        (!self.preserve_expiry).then(|| self.bucket.expiry(self.collection, expiry, now))
     }
 
     fn datatype(&self, document: &Document) -> u8 {
@@ -404,7 +401,8 @@ impl<'a> Call<'a> {
             access_deleted: has(doc_flag::ACCESS_DELETED),
             create_as_deleted,
             cas: Cas(self.frame.cas),
-            expiry: expiry.and_then(|expiry| self.new_expiry(expiry, now)),
+            expiry: expiry.map(|expiry| self.bucket.expiry(self.collection, expiry, now)),
+            keep_expiry: self.preserve_expiry,
         };
         match self.apply_command(&command, now) {
             None => Outcome::Status(Status::NotMyVbucket),
@@ -493,6 +491,7 @@ fn mutation_spec<'a>(spec: &SubdocSpec<'a>) -> Result<MutationSpec<'a>, Status> 
         Some(Opcode::SubdocCounter) => MutationOperation::Path(Mutation::Counter),
         Some(Opcode::Set) => MutationOperation::SetDocument,
         Some(Opcode::Delete) => MutationOperation::RemoveDocument,
+        Some(Opcode::SubdocReplaceBodyWithXattr) => MutationOperation::ReplaceBodyWithXattr,
         _ => return Err(Status::InvalidCombo),
     };
     Ok(MutationSpec { operation, flags: flags(spec)?, path: spec.path, value: spec.value })
