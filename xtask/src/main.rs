@@ -1,23 +1,53 @@
-//! Project chores: `cargo xtask plugins`.
+//! Project chores: `cargo xtask demo | test | plugins | bench`.
+//!
+//! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a chore reads and writes files, starts programs and reads the clock"
+)]
 
+mod bench;
+mod command;
+mod demo;
+mod node;
 mod plugins;
+mod test;
+mod tools;
 
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Project chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Load real data into a node, index it with JavaScript views, and show the answers
+    Demo(demo::Demo),
+    /// Run all tests
+    Test(test::Test),
+    /// Build the plugins and compile them for this machine
+    Plugins,
+    /// Measure, as ratios to a peer in the same run
+    Bench(bench::Bench),
+}
+
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("plugins") => match plugins::build() {
-            Ok(path) => {
-                println!("{}", path.display());
-                ExitCode::SUCCESS
-            }
-            Err(message) => {
-                eprintln!("{message}");
-                ExitCode::FAILURE
-            }
-        },
-        _ => {
-            eprintln!("usage: cargo xtask plugins");
+    let outcome = match Arguments::parse().chore {
+        Chore::Demo(options) => demo::run(&options),
+        Chore::Test(options) => test::run(&options),
+        Chore::Plugins => plugins::build().map(|path| println!("{}", path.display())),
+        Chore::Bench(options) => bench::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
             ExitCode::FAILURE
         }
     }

@@ -3,12 +3,13 @@
 //! QuickJS is C, so a C compiler for Wasm is needed. Whoever has one names it in `CC_wasm32_unknown_unknown` (and
 //! its archiver in `AR_wasm32_unknown_unknown`); otherwise the Zig compiler, a clang in a Python wheel, is installed
 //! into `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. It needs no root and touches nothing else.
-#![expect(clippy::disallowed_methods, reason = "a chore reads and writes files")]
 
+use crate::command::{cargo, run, target_dir};
+use crate::tools;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 const CC: &str = "CC_wasm32_unknown_unknown";
@@ -27,8 +28,7 @@ pub fn build() -> Result<PathBuf, String> {
     let target_dir = target_dir()?;
     ensure_target()?;
     let compiler = Compiler::find()?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     build
         .args(["build", "--quiet", "--profile", "guest", "--target", TARGET, "-p", "nacre-views"])
         .env(CC, &compiler.cc)
@@ -76,7 +76,7 @@ impl Compiler {
             let ar = env::var_os(AR).unwrap_or_else(|| "llvm-ar".into());
             return Ok(Compiler { cc: cc.into(), ar: ar.into() });
         }
-        let folder = tools_dir()?.join(ZIG.replace("==", "-"));
+        let folder = tools::dir()?.join(ZIG.replace("==", "-"));
         let compiler = Compiler { cc: folder.join("cc"), ar: folder.join("ar") };
         // The wrappers are written last, so that their presence says that all is installed.
         if !compiler.ar.exists() {
@@ -129,29 +129,6 @@ fn write_script(path: &Path, text: &str) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn tools_dir() -> Result<PathBuf, String> {
-    if let Some(folder) = env::var_os("NACRE_TOOLS") {
-        return Ok(folder.into());
-    }
-    let home =
-        env::var_os("HOME").ok_or("HOME is not set: name a folder for tools in NACRE_TOOLS")?;
-    Ok(Path::new(&home).join(".cache/nacre/tools"))
-}
-
-/// Where cargo builds, however that was configured.
-fn target_dir() -> Result<PathBuf, String> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("cannot read cargo metadata: {error}"))?;
-    let folder = metadata["target_directory"].as_str().ok_or("cargo names no target directory")?;
-    Ok(folder.into())
-}
-
 fn ensure_target() -> Result<(), String> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
@@ -165,15 +142,4 @@ fn ensure_target() -> Result<(), String> {
         Command::new("rustup").args(["target", "add", TARGET]),
         &format!("add the Rust target {TARGET}"),
     )
-}
-
-fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cannot {purpose}: {status}")),
-        Err(error) => {
-            let program = command.get_program().to_string_lossy().into_owned();
-            Err(format!("cannot {purpose}: {program}: {error}"))
-        }
-    }
 }

@@ -144,13 +144,14 @@ fn read_csv(
     Ok(())
 }
 
+/// A number is only taken for one when it is written plainly: codes such as `0E0` and `0E8` would both become 0.
 fn csv_value(text: &str, infer: bool) -> Value {
-    if infer {
-        if let Ok(value @ (Value::Number(_) | Value::Bool(_))) = serde_json::from_str(text) {
-            return value;
-        }
+    let plain = !text.contains(['e', 'E']);
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) if infer && plain => value,
+        Ok(value @ Value::Bool(_)) if infer => value,
+        _ => Value::String(text.to_owned()),
     }
-    Value::String(text.to_owned())
 }
 
 fn read_json(
@@ -295,6 +296,7 @@ mod tests {
         assert_eq!(csv_value("31.95", true), serde_json::json!(31.95));
         assert_eq!(csv_value("31.95", false), serde_json::json!("31.95"));
         assert_eq!(csv_value("00M", true), serde_json::json!("00M"));
+        assert_eq!(csv_value("0E8", true), serde_json::json!("0E8"), "the code of an airport");
         assert_eq!(csv_value("true", true), serde_json::json!(true));
     }
 }

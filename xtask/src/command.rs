@@ -1,0 +1,63 @@
+//! Running other programs.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Runs `command` to its end.
+///
+/// # Errors
+/// One line: what could not be done for which purpose.
+pub fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cannot {purpose}: {status}")),
+        Err(error) => Err(cannot_start(command, purpose, &error)),
+    }
+}
+
+/// Runs `command` to its end; gives what it printed.
+///
+/// # Errors
+/// As for [`run`].
+pub fn output(command: &mut Command, purpose: &str) -> Result<String, String> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| cannot_start(command, purpose, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("cannot {purpose}: {}\n{text}", output.status))
+    }
+}
+
+fn cannot_start(command: &Command, purpose: &str, error: &std::io::Error) -> String {
+    format!("cannot {purpose}: {}: {error}", command.get_program().to_string_lossy())
+}
+
+/// The cargo that runs this chore.
+pub fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The folder of the workspace.
+pub fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Where cargo builds, however that was configured.
+///
+/// # Errors
+/// When cargo does not say.
+pub fn target_dir() -> Result<PathBuf, String> {
+    let metadata = output(
+        cargo().args(["metadata", "--no-deps", "--format-version", "1"]),
+        "ask cargo where it builds",
+    )?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)
+        .map_err(|error| format!("cannot read cargo metadata: {error}"))?;
+    let folder = metadata["target_directory"].as_str().ok_or("cargo names no target directory")?;
+    Ok(folder.into())
+}

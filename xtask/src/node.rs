@@ -1,0 +1,215 @@
+//! A node of this workspace, built and running for as long as a chore needs it.
+
+use crate::command::{cargo, run, target_dir};
+use crate::{plugins, tools};
+use nacre_conformance::http::{self, Answer};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The administrator of nodes that chores start.
+pub const USER: &str = "Administrator";
+/// Its password.
+pub const PASSWORD: &str = "password";
+
+/// How long a node may take to start; the first start compiles its plugins.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Builds plugins and server; gives the path of the binary.
+///
+/// # Errors
+/// What is missing or does not compile.
+pub fn build(profile: &str) -> Result<PathBuf, String> {
+    plugins::build()?;
+    let mut build = cargo();
+    build.args(["build", "--quiet", "-p", "nacre-server", "--profile", profile]);
+    run(&mut build, "build the server")?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(target_dir()?.join(folder).join("nacre"))
+}
+
+/// A running node with a data directory that is removed with it.
+pub struct Node {
+    process: Child,
+    data_dir: PathBuf,
+    /// Lowest port, `None` for the defaults.
+    port_base: Option<u16>,
+}
+
+impl Node {
+    /// Starts a node with an administrator and `buckets`, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(
+        binary: &Path,
+        port_base: Option<u16>,
+        buckets: &[&str],
+        wrapper: &[&str],
+    ) -> Result<Node, String> {
+        let data_dir = std::env::temp_dir().join(format!(
+            "nacre-chore-{}-{}",
+            std::process::id(),
+            port_base.unwrap_or(0)
+        ));
+        let _ = std::fs::remove_dir_all(&data_dir);
+        let mut command = match wrapper {
+            [] => Command::new(binary),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
+                command
+            }
+        };
+        command
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(&data_dir)
+            .arg("--plugin-cache")
+            .arg(tools::dir()?.join("aot"));
+        command.args(["--user", USER, "--password", PASSWORD, "--buckets", &buckets.join(",")]);
+        if let Some(base) = port_base {
+            command.args(["--port-base", &base.to_string()]);
+        }
+        command.env("NACRE_LOG", "warn").stdout(Stdio::null()).stdin(Stdio::null());
+        let process = command
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+        let mut node = Node { process, data_dir, port_base };
+        node.wait_until_ready()?;
+        Ok(node)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.process.try_wait() {
+                return Err(format!("the node ended while it started: {status}"));
+            }
+            if self.rest("GET", "/pools", &[]).is_ok_and(|answer| answer.status == 200) {
+                return Ok(());
+            }
+            if begun.elapsed() > START_TIMEOUT {
+                return Err("the node does not answer".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Port of cluster management.
+    pub fn mgmt_port(&self) -> u16 {
+        self.port_base.unwrap_or(8091)
+    }
+
+    /// Port of views.
+    pub fn views_port(&self) -> u16 {
+        self.mgmt_port() + 1
+    }
+
+    /// Port of the key-value protocol.
+    pub fn kv_port(&self) -> u16 {
+        self.port_base.map_or(11210, |base| base + 10)
+    }
+
+    /// Asks cluster management; a body is a form.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn rest(&self, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Answer, String> {
+        let form: Vec<String> =
+            form.iter().map(|(name, value)| format!("{name}={}", http::escape(value))).collect();
+        self.request(
+            self.mgmt_port(),
+            method,
+            path,
+            "application/x-www-form-urlencoded",
+            form.join("&").as_bytes(),
+        )
+    }
+
+    /// Asks the views port.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn views(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
+        self.request(self.views_port(), method, path, "application/json", body.as_bytes())
+    }
+
+    fn request(
+        &self,
+        port: u16,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<Answer, String> {
+        let address = format!("127.0.0.1:{port}");
+        http::request(&address, method, path, Some((USER, PASSWORD)), content_type, body)
+            .map_err(|error| format!("{method} {address}{path}: {error}"))
+    }
+
+    /// Deploys a design document, waiting for the plugin of a node that has just started.
+    ///
+    /// # Errors
+    /// What the node says about it.
+    pub fn put_design(&self, bucket: &str, name: &str, document: &str) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.views("PUT", &format!("/{bucket}/_design/{name}"), document)?;
+            if answer.status == 201 {
+                return Ok(());
+            }
+            if !answer.text().contains("not ready") || begun.elapsed() > START_TIMEOUT {
+                return Err(format!("design document {name}: {}", answer.text()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The rows of a view, fresh.
+    ///
+    /// # Errors
+    /// What the node says instead.
+    pub fn view(
+        &self,
+        bucket: &str,
+        design: &str,
+        view: &str,
+        query: &str,
+    ) -> Result<Vec<serde_json::Value>, String> {
+        let path = format!("/{bucket}/_design/{design}/_view/{view}?stale=false&{query}");
+        let answer = self.views("GET", &path, "")?;
+        let text = answer.text();
+        let value = answer.json().map_err(|error| format!("{path}: {error}"))?;
+        value["rows"].as_array().cloned().ok_or(format!("{path}: {text}"))
+    }
+
+    /// Waits until the node ends, as by Ctrl-C.
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn wait(mut self) -> Result<(), String> {
+        let status = self.process.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("the node ended with {status}")) }
+    }
+
+    /// Stops the node as an operator would, and waits for its clean end.
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn stop(self) -> Result<(), String> {
+        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        self.wait()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.data_dir);
+    }
+}

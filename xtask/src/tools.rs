@@ -1,0 +1,84 @@
+//! Things the chores need that are not in the repository, each in a folder of the project's own.
+//!
+//! `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. A folder is complete when its marker is there.
+
+use crate::command::run;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where tools are installed.
+///
+/// # Errors
+/// When there is no home directory and no folder was named.
+pub fn dir() -> Result<PathBuf, String> {
+    if let Some(folder) = env::var_os("NACRE_TOOLS") {
+        return Ok(folder.into());
+    }
+    let home =
+        env::var_os("HOME").ok_or("HOME is not set: name a folder for tools in NACRE_TOOLS")?;
+    Ok(Path::new(&home).join(".cache/nacre/tools"))
+}
+
+/// Installs into `folder` unless that was finished before.
+fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let marker = folder.join("installed");
+    if marker.exists() {
+        return Ok(());
+    }
+    let cannot =
+        |error: std::io::Error| format!("cannot install into {}: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(cannot)?;
+    install()?;
+    std::fs::write(marker, "").map_err(cannot)
+}
+
+/// A Python environment with `packages`; gives its interpreter.
+///
+/// # Errors
+/// One line that says what is missing.
+pub fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = dir()?.join(name);
+    let python = folder.join("venv/bin/python");
+    once(&folder, || {
+        eprintln!("Installing {} into {}", packages.join(" "), folder.display());
+        run(
+            Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")),
+            "make a Python environment (python3 with its venv module is needed)",
+        )?;
+        run(
+            Command::new(&python)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+                .args(packages),
+            "install Python packages with pip (a package index must be in reach)",
+        )
+    })?;
+    Ok(python)
+}
+
+/// An npm package; gives its folder.
+///
+/// # Errors
+/// One line that says what is missing.
+pub fn npm(package: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = dir()?.join(format!("{package}-{version}"));
+    once(&folder, || {
+        eprintln!("Installing {package} {version} into {}", folder.display());
+        run(
+            Command::new("npm")
+                .args([
+                    "install",
+                    "--silent",
+                    "--no-save",
+                    "--no-audit",
+                    "--no-fund",
+                    "--ignore-scripts",
+                    "--prefix",
+                ])
+                .arg(&folder)
+                .arg(format!("{package}@{version}")),
+            "install an npm package (npm is needed, and a package registry in reach)",
+        )
+    })?;
+    Ok(folder.join("node_modules").join(package))
+}
