@@ -1,0 +1,57 @@
+//! One suite for all back ends, and what only files can suffer.
+#![expect(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
+
+mod damage;
+mod suite;
+
+use nacre_store::{Commit, Store};
+use nacre_types::{
+    Cas, CollectionId, DocKey, Document, FailoverLog, Kind, Meta, Seqno, VbRecord, VbState, VbUuid,
+    Vbid,
+};
+use std::sync::Arc;
+
+/// A version of a document, as a vBucket makes them.
+pub fn version(seqno: u64, name: &str, value: &str) -> Arc<Document> {
+    let meta =
+        Meta { seqno: Seqno(seqno), cas: Cas(seqno << 16), rev: 1, datatype: 1, ..Meta::default() };
+    Arc::new(Document::new(
+        meta,
+        DocKey::new(CollectionId(8), name.as_bytes()).prefixed(),
+        value.as_bytes(),
+    ))
+}
+
+/// A tombstone.
+pub fn tombstone(seqno: u64, name: &str) -> Arc<Document> {
+    let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
+    Arc::new(Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), b""))
+}
+
+/// The next piece of a vBucket's history.
+pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
+    let high_seqno = documents.last().expect("a commit has documents").meta.seqno;
+    let record = VbRecord {
+        state: VbState::Active,
+        failover_log: FailoverLog::new(VbUuid(7)),
+        high_seqno,
+        max_cas: Cas(high_seqno.0 << 16),
+        document_count: 0,
+    };
+    Commit { vbid: Vbid(vbid), record, documents }
+}
+
+/// What a store holds of a vBucket after a seqno, as text.
+pub fn shown(store: &dyn Store, vbid: u16, after: u64) -> String {
+    let scan = store.scan(Vbid(vbid), Seqno(after)).unwrap();
+    let documents = scan.documents.map(|document| {
+        let document = document.unwrap();
+        let value = if document.is_alive() {
+            String::from_utf8_lossy(document.value()).into_owned()
+        } else {
+            "gone".into()
+        };
+        format!("{}@{}={value}", String::from_utf8_lossy(document.name()), document.meta.seqno)
+    });
+    format!("{} | to {}", documents.collect::<Vec<_>>().join(" "), scan.end)
+}

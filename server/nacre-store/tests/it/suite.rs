@@ -1,0 +1,108 @@
+//! What every back end must do.
+
+use crate::{commit, shown, tombstone, version};
+use nacre_store::{Error, Fault, FaultStore, MemoryStore, SledStore, Store, load};
+use nacre_types::{CollectionId, DocKey, Seqno, Vbid};
+
+/// Runs `law` against each back end.
+fn each(law: impl Fn(&dyn Store)) {
+    law(&MemoryStore::default());
+    law(&FaultStore::new(MemoryStore::default()));
+    let directory = tempfile::tempdir().unwrap();
+    law(&SledStore::open(directory.path(), true, 1 << 20).unwrap());
+}
+
+#[test]
+fn history_reads_back_in_order_with_the_newest_version_of_each_key() {
+    each(|store| {
+        store.commit(&[commit(3, vec![version(1, "a", "1"), version(2, "b", "1")])]).unwrap();
+        store
+            .commit(&[commit(3, vec![version(3, "a", "2")]), commit(4, vec![version(1, "z", "9")])])
+            .unwrap();
+        store.commit(&[commit(3, vec![tombstone(4, "b")])]).unwrap();
+        assert_eq!(shown(store, 3, 0), "a@3=2 b@4=gone | to 4");
+        assert_eq!(shown(store, 3, 3), "b@4=gone | to 4");
+        assert_eq!(shown(store, 4, 0), "z@1=9 | to 1");
+        assert_eq!(shown(store, 5, 0), " | to 0", "a vBucket that was never written");
+    });
+}
+
+#[test]
+fn documents_read_back_by_key() {
+    each(|store| {
+        store.commit(&[commit(3, vec![version(1, "a", "1")])]).unwrap();
+        let key = |name: &str| DocKey::new(CollectionId(8), name.as_bytes());
+        let found = store.get(Vbid(3), key("a").prefixed()).unwrap().unwrap();
+        assert_eq!(&found, &*version(1, "a", "1"));
+        assert_eq!(store.get(Vbid(3), key("b").prefixed()).unwrap(), None);
+        assert_eq!(store.get(Vbid(4), key("a").prefixed()).unwrap(), None);
+    });
+}
+
+#[test]
+fn records_describe_what_is_stored() {
+    each(|store| {
+        store.commit(&[commit(3, vec![version(1, "a", "1"), version(2, "b", "1")])]).unwrap();
+        store.commit(&[commit(3, vec![version(5, "a", "2")])]).unwrap();
+        let records = store.records().unwrap();
+        let [(vbid, record)] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((*vbid, record.high_seqno, record.document_count), (Vbid(3), Seqno(5), 2));
+        assert_eq!(load(store, Vbid(3), record).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_scan_sees_one_state_while_writers_go_on() {
+    each(|store| {
+        let first: Vec<_> = (1..=600).map(|n| version(n, &format!("k{n}"), "old")).collect();
+        store.commit(&[commit(0, first)]).unwrap();
+        let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+        let mut seen = Vec::new();
+        for (index, document) in scan.documents.enumerate() {
+            seen.push(document.unwrap());
+            // Overwrites something ahead of the scan, behind it, and what it is about to read.
+            let n = 601 + index as u64;
+            let key = [(index * 7) % 600 + 1, index / 2 + 1, (index + 1) % 600 + 1][index % 3];
+            store.commit(&[commit(0, vec![version(n, &format!("k{key}"), "new")])]).unwrap();
+        }
+        let seqnos: Vec<u64> = seen.iter().map(|document| document.meta.seqno.0).collect();
+        assert_eq!(seqnos, (1..=600).collect::<Vec<_>>());
+        assert!(seen.iter().all(|document| document.value() == b"old"));
+        assert_eq!(scan.end, Seqno(600));
+    });
+}
+
+#[test]
+fn large_and_odd_values_survive() {
+    each(|store| {
+        let large = "x".repeat(3 << 20);
+        let odd = "\0\u{1}ÿ";
+        store
+            .commit(&[commit(
+                0,
+                vec![version(1, "large", &large), version(2, odd, odd), version(3, "empty", "")],
+            )])
+            .unwrap();
+        let found = store
+            .scan(Vbid(0), Seqno::ZERO)
+            .unwrap()
+            .documents
+            .map(|document| document.unwrap().value().len());
+        assert_eq!(found.collect::<Vec<_>>(), [3 << 20, odd.len(), 0]);
+    });
+}
+
+#[test]
+fn a_failing_disk_is_an_error_and_not_a_loss_of_what_was_there() {
+    let store = FaultStore::new(MemoryStore::default());
+    store.commit(&[commit(0, vec![version(1, "a", "1")])]).unwrap();
+    store.inject(Some(Fault::Full));
+    let refused = store.commit(&[commit(0, vec![version(2, "a", "2")])]);
+    assert!(matches!(refused, Err(Error::Io { .. })));
+    store.inject(Some(Fault::Torn));
+    let both = [commit(0, vec![version(2, "b", "2")]), commit(1, vec![version(1, "c", "3")])];
+    assert!(store.commit(&both).is_err());
+    store.inject(None);
+    assert_eq!(shown(&store, 0, 0), "a@1=1 b@2=2 | to 2", "the first half of a torn commit");
+    assert_eq!(shown(&store, 1, 0), " | to 0");
+}

@@ -1,0 +1,4 @@
+//! The vBucket from outside: scripts of commands with their transcripts, and laws over random histories.
+
+mod model;
+mod script;
