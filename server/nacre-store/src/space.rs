@@ -41,7 +41,13 @@ pub trait Spaces: Send + Sync {
     /// When it cannot be opened.
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error>;
 
-    /// Removes the space `name` with its rows.
+    /// The names of all spaces.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn names(&self) -> Result<Vec<String>, Error>;
+
+    /// Removes the space `name` with its rows. Nobody may use it any more.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -82,6 +88,15 @@ impl Spaces for SledSpaces {
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
         let tree = self.database.open_tree(name).map_err(failed(&self.path, "open a space of"))?;
         Ok(Arc::new(SledSpace { path: self.path.clone(), database: self.database.clone(), tree }))
+    }
+
+    fn names(&self) -> Result<Vec<String>, Error> {
+        Ok(self
+            .database
+            .tree_names()
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect())
     }
 
     fn remove(&self, name: &str) -> Result<(), Error> {
@@ -128,6 +143,10 @@ struct MemorySpace(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
 impl Spaces for MemorySpaces {
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
         Ok(Arc::clone(self.0.lock().entry(name.to_owned()).or_default()) as Arc<dyn Space>)
+    }
+
+    fn names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.0.lock().keys().cloned().collect())
     }
 
     fn remove(&self, name: &str) -> Result<(), Error> {

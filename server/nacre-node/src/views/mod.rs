@@ -12,10 +12,13 @@ use crate::watermark::Watermarks;
 use feed::Feed;
 use nacre_plugin_host::{Limits, Partition, Plugin, Reader, Request, Response, Status};
 use nacre_types::{CollectionId, Seqno, Vbid};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::SpaceStorage;
+
+/// What the names of all views' spaces begin with.
+const SPACE_PREFIX: &str = "views/";
 
 /// How a deployment is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub struct Deployment {
     progress: Mutex<Progress>,
     /// What the plugin's host counts.
     pub status: Mutex<Status>,
+    /// Whether the feed still uses the space.
+    feeding: Mutex<bool>,
+    fed: Condvar,
     node: std::sync::Weak<Node>,
 }
 
@@ -71,6 +77,16 @@ impl Deployment {
             && let Err(error) = node.platform.spaces().remove(&self.space)
         {
             tracing::warn!("{}: its rows could not be removed: {error}", self.name);
+        }
+        *self.feeding.lock() = false;
+        self.fed.notify_all();
+    }
+
+    /// Waits until the feed has left the space; it does so after the batch at hand.
+    fn wait_for_feed(&self) {
+        let mut feeding = self.feeding.lock();
+        while *feeding {
+            self.fed.wait(&mut feeding);
         }
     }
 
@@ -116,6 +132,8 @@ impl Deployment {
 pub struct Views {
     plugin: RwLock<Option<Plugin>>,
     deployments: RwLock<BTreeMap<(String, String), Arc<Deployment>>>,
+    /// Deployments that were removed and whose feeds may still use their spaces.
+    leaving: Mutex<Vec<Arc<Deployment>>>,
 }
 
 impl Views {
@@ -128,6 +146,9 @@ impl Views {
     pub fn install(&self, node: &Arc<Node>, plugin: Plugin) {
         *self.plugin.write() = Some(plugin);
         let cluster = node.cluster();
+        if let Err(error) = remove_leftovers(node, &cluster) {
+            tracing::warn!("rows of design documents that are gone could not be removed: {error}");
+        }
         for config in cluster.buckets.values() {
             if let Some(bucket) = node.bucket(&config.name) {
                 self.redeploy(node, &bucket, config);
@@ -175,13 +196,14 @@ impl Views {
                 || Arc::ptr_eq(&deployment.bucket, bucket)
                     && wanted.get(name).is_some_and(|(space, _)| *space == deployment.space);
             if !kept {
-                deployment.end(Progress::Removed);
+                self.leave(deployment);
             }
             kept
         });
         for (name, (space, document)) in wanted {
             let key = (config.name.clone(), name.clone());
             if !deployments.contains_key(&key) {
+                self.wait_for_space(&space);
                 let deployment = deploy(node, bucket, config, &plugin, name, space, document);
                 deployments.insert(key, deployment);
             }
@@ -192,10 +214,25 @@ impl Views {
         self.deployments.write().retain(|_, deployment| {
             let kept = !Arc::ptr_eq(&deployment.bucket, bucket);
             if !kept {
-                deployment.end(Progress::Removed);
+                self.leave(deployment);
             }
             kept
         });
+    }
+
+    fn leave(&self, deployment: &Arc<Deployment>) {
+        deployment.end(Progress::Removed);
+        self.leaving.lock().push(Arc::clone(deployment));
+    }
+
+    /// Two feeds never share a space: a text that was replaced and comes back waits until its old rows are gone.
+    fn wait_for_space(&self, space: &str) {
+        let mut leaving = self.leaving.lock();
+        leaving.retain(|deployment| *deployment.feeding.lock());
+        leaving
+            .iter()
+            .filter(|deployment| deployment.space == space)
+            .for_each(|deployment| deployment.wait_for_feed());
     }
 
     /// Wakes all feeds so that they see their buckets closed.
@@ -220,6 +257,29 @@ fn collection_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Colle
         None => Ok(CollectionId::DEFAULT),
         Some(path) => config.manifest.resolve(path).map_err(|refusal| refusal.to_string()),
     }
+}
+
+/// Removes the spaces of design documents that were removed when the node could not finish.
+fn remove_leftovers(
+    node: &Node,
+    cluster: &nacre_cluster::Cluster,
+) -> Result<(), nacre_store::Error> {
+    let wanted: Vec<String> = cluster
+        .buckets
+        .values()
+        .flat_map(|config| {
+            config.design_documents.iter().map(|(name, document)| space_of(config, name, document))
+        })
+        .collect();
+    let spaces = node.platform.spaces();
+    for name in spaces
+        .names()?
+        .iter()
+        .filter(|name| name.starts_with(SPACE_PREFIX) && !wanted.contains(name))
+    {
+        spaces.remove(name)?;
+    }
+    Ok(())
 }
 
 /// Names the space of a deployment by all that its rows depend on.
@@ -267,6 +327,8 @@ fn deploy(
         processed: Watermarks::new(usize::from(bucket.vbucket_count())),
         progress: Mutex::new(progress),
         status: Mutex::default(),
+        feeding: Mutex::new(opened.is_ok()),
+        fed: Condvar::new(),
         node: Arc::downgrade(node),
     });
     if let Ok((collection, partition)) = opened {

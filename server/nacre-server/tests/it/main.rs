@@ -1,0 +1,9 @@
+//! The binary from outside: real processes, real sockets, real signals.
+#![expect(clippy::disallowed_methods, reason = "these tests start processes and wait for them")]
+
+mod bad_input;
+mod crash;
+mod graph;
+mod process;
+mod restart;
+mod views;

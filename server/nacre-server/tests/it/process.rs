@@ -1,0 +1,151 @@
+//! A node as a process.
+
+use nacre_conformance::http::{self, Answer};
+use nacre_conformance::kv::KvClient;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+pub const USER: &str = "Administrator";
+pub const PASSWORD: &str = "password";
+pub const BUCKET: &str = "default";
+
+/// Port ranges of the nodes of this test binary; each node takes 20 ports.
+static NEXT_PORT_BASE: AtomicU16 = AtomicU16::new(23_000);
+
+/// How long a node may take to answer. The first start on a machine compiles the views plugin.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct Server {
+    process: Child,
+    pub port_base: u16,
+}
+
+pub fn port_base() -> u16 {
+    NEXT_PORT_BASE.fetch_add(20, Ordering::Relaxed)
+}
+
+fn command(data_dir: &Path, port_base: u16) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["serve", "--user", USER, "--password", PASSWORD, "--buckets", BUCKET]);
+    command.args(["--port-base", &port_base.to_string()]).arg("--data-dir").arg(data_dir);
+    let shared_cache = std::env::temp_dir().join("nacre-test-plugins");
+    command.env(
+        "NACRE_PLUGIN_CACHE",
+        std::env::var_os("NACRE_PLUGIN_CACHE").unwrap_or(shared_cache.into()),
+    );
+    command.env("NACRE_LOG", "error").stdin(Stdio::null());
+    command
+}
+
+/// Runs a node that is expected not to start.
+pub fn failed_start(data_dir: &Path) -> Output {
+    command(data_dir, port_base()).output().unwrap()
+}
+
+impl Server {
+    pub fn start(data_dir: &Path) -> Server {
+        Server::start_at(data_dir, port_base())
+    }
+
+    pub fn start_at(data_dir: &Path, port_base: u16) -> Server {
+        let process = command(data_dir, port_base).stdout(Stdio::null()).spawn().unwrap();
+        let mut server = Server { process, port_base };
+        server.wait_for("the node", |server| {
+            assert!(
+                server.process.try_wait().unwrap().is_none(),
+                "the node ended while it started"
+            );
+            server.rest("GET", "/pools", "").is_ok_and(|answer| answer.status == 200).then_some(())
+        });
+        server
+    }
+
+    /// Asks again and again until there is an answer.
+    pub fn wait_for<T>(&mut self, what: &str, mut ask: impl FnMut(&mut Server) -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(answer) = ask(self) {
+                return answer;
+            }
+            assert!(begun.elapsed() < PATIENCE, "still waiting for {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn kv_address(&self) -> String {
+        format!("127.0.0.1:{}", self.port_base + 10)
+    }
+
+    pub fn client(&self) -> KvClient {
+        KvClient::connect(self.kv_address(), USER, PASSWORD, BUCKET).unwrap()
+    }
+
+    pub fn rest(&self, method: &str, path: &str, form: &str) -> std::io::Result<Answer> {
+        let address = format!("127.0.0.1:{}", self.port_base);
+        http::request(
+            &address,
+            method,
+            path,
+            Some((USER, PASSWORD)),
+            "application/x-www-form-urlencoded",
+            form.as_bytes(),
+        )
+    }
+
+    pub fn views(&self, method: &str, path: &str, body: &str) -> Answer {
+        let address = format!("127.0.0.1:{}", self.port_base + 1);
+        http::request(
+            &address,
+            method,
+            path,
+            Some((USER, PASSWORD)),
+            "application/json",
+            body.as_bytes(),
+        )
+        .unwrap()
+    }
+
+    /// Deploys a design document, waiting for the plugin of a node that has just started.
+    pub fn put_design(&mut self, name: &str, document: &str) {
+        let path = format!("/{BUCKET}/_design/{name}");
+        self.wait_for("the views plugin (run `cargo xtask plugins` before the tests)", |server| {
+            let answer = server.views("PUT", &path, document);
+            let ready = !answer.text().contains("not ready");
+            assert!(!ready || answer.status == 201, "{}", answer.text());
+            ready.then_some(())
+        });
+    }
+
+    /// The rows of a view, fresh.
+    pub fn rows(&self, design: &str, view: &str, query: &str) -> Vec<serde_json::Value> {
+        let answer = self.views(
+            "GET",
+            &format!("/{BUCKET}/_design/{design}/_view/{view}?stale=false&{query}"),
+            "",
+        );
+        let value = answer.json().unwrap();
+        value["rows"].as_array().unwrap_or_else(|| panic!("no rows: {value}")).clone()
+    }
+
+    /// As `kill -9`: nothing is written any more.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// As an operator stops it.
+    pub fn stop(mut self) {
+        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,119 @@
+//! Stops and starts: what is kept, and what is said about a directory that cannot be used.
+
+use crate::process::{BUCKET, Server, failed_start};
+use nacre_conformance::kv::KvClient;
+
+fn failover_log_length(client: &mut KvClient) -> usize {
+    let vbid = client.vbid(b"k");
+    client.request(0x96, vbid, b"", b"", b"", 0).unwrap().value.len() / 16
+}
+
+#[test]
+fn a_clean_stop_keeps_history_and_a_kill_begins_a_new_branch() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    let written = client.set(b"k", b"{\"a\":1}").unwrap();
+    server.stop();
+
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    let read = client.get(b"k").unwrap();
+    assert_eq!((read.cas, &read.value[..]), (written.cas, &b"{\"a\":1}"[..]));
+    assert_eq!(failover_log_length(&mut client), 1, "nothing was lost, so the history goes on");
+    server.kill();
+
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    assert!(client.get(b"k").unwrap().is_success());
+    assert_eq!(failover_log_length(&mut client), 2, "somebody may have seen more than was kept");
+}
+
+#[test]
+fn collections_users_and_design_documents_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let path = format!("/pools/default/buckets/{BUCKET}/scopes");
+    assert_eq!(server.rest("POST", &path, "name=travel").unwrap().status, 200);
+    assert_eq!(
+        server.rest("POST", &format!("{path}/travel/collections"), "name=airports").unwrap().status,
+        200
+    );
+    let user = server
+        .rest(
+            "PUT",
+            "/settings/rbac/users/local/ann",
+            "password=secret1&roles=data_reader[default]",
+        )
+        .unwrap();
+    assert_eq!(user.status, 200, "{}", user.text());
+    server
+        .put_design("d", r#"{"views": {"v": {"map": "function (doc, meta) { emit(meta.id) }"}}}"#);
+    server.client().set(b"k", b"1").unwrap();
+    let manifest = server.rest("GET", &path, "").unwrap().text();
+    server.stop();
+
+    let mut server = Server::start(directory.path());
+    assert_eq!(server.rest("GET", &path, "").unwrap().text(), manifest);
+    let rows = server.wait_for("the views plugin", |server| {
+        let answer =
+            server.views("GET", "/default/_design/d/_view/v?stale=false", "").json().unwrap();
+        answer["rows"].as_array().map(Vec::len)
+    });
+    assert_eq!(rows, 1);
+    let mut reader = KvClient::connect(server.kv_address(), "ann", "secret1", BUCKET).unwrap();
+    assert!(reader.get(b"k").unwrap().is_success());
+    assert_eq!(reader.set(b"k", b"2").unwrap().status, 0x24, "ann may only read");
+}
+
+#[test]
+fn a_damaged_directory_is_reported_by_name_and_not_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    for n in 0..100 {
+        client.set(format!("k{n}").as_bytes(), b"{\"a\":1}").unwrap();
+    }
+    server.stop();
+    let buckets = directory.path().join("buckets");
+    let bucket = std::fs::read_dir(&buckets).unwrap().flatten().next().unwrap().path();
+    let database = bucket.join("sled/db");
+    let bytes = std::fs::read(&database).unwrap();
+    std::fs::write(&database, &bytes[..bytes.len() / 2]).unwrap();
+
+    let output = failed_start(directory.path());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        message.contains("damaged") && message.contains(&bucket.display().to_string()),
+        "{message}"
+    );
+
+    std::fs::remove_dir_all(&bucket).unwrap();
+    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
+    assert!(message.contains("missing or empty"), "{message}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let other = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"))
+        .args([
+            "serve",
+            "--password",
+            "password",
+            "--port-base",
+            &server.port_base.to_string(),
+            "--data-dir",
+        ])
+        .arg(other.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        message.contains(&server.port_base.to_string()) && message.contains("--port-base"),
+        "{message}"
+    );
+}

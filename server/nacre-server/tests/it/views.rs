@@ -1,0 +1,101 @@
+//! Views through the whole node, user code of every temper included.
+
+use crate::process::{BUCKET, Server};
+use serde_json::{Value, json};
+
+#[test]
+fn a_view_follows_writes_deletions_and_dropped_collections() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let mut client = server.client();
+    let scopes = format!("/pools/default/buckets/{BUCKET}/scopes");
+    server.rest("POST", &scopes, "name=s").unwrap();
+    server.rest("POST", &format!("{scopes}/s/collections"), "name=c").unwrap();
+    let collection = client.collection_id("s.c").unwrap();
+    let mut set = |name: &str, value: &str| {
+        let (vbid, key) =
+            (client.vbid(name.as_bytes()), client.wire_key(collection, name.as_bytes()));
+        let reply = client.request(0x01, vbid, &key, &[0; 8], value.as_bytes(), 0);
+        assert!(reply.unwrap().is_success());
+    };
+    for n in 0..500 {
+        set(&format!("k{n}"), &format!("{{\"n\":{n}}}"));
+    }
+    server.put_design("d", r#"{"collection": "s.c", "views": {"n": {"map": "function (doc) { emit(doc.n % 5, doc.n) }", "reduce": "_count"}}}"#);
+    assert_eq!(server.rows("d", "n", ""), [json!({"key": null, "value": 500})]);
+    set("k0", "{\"n\":1}");
+    assert_eq!(server.rows("d", "n", "key=0"), [json!({"key": null, "value": 99})]);
+    assert_eq!(
+        server.rest("DELETE", &format!("{scopes}/s/collections/c"), "").unwrap().status,
+        200
+    );
+    let gone = server.views("GET", &format!("/{BUCKET}/_design/d/_view/n?stale=false"), "");
+    assert_eq!(gone.status, 500, "its collection is gone: {}", gone.text());
+}
+
+#[test]
+fn a_replaced_design_document_is_built_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    server.client().set(b"k", b"{\"a\":1,\"b\":2}").unwrap();
+    // Back and forth quickly: a text that comes back must not meet the rows of its first time while they are removed.
+    for field in ["a", "b"].repeat(10) {
+        let map = format!("function (doc) {{ emit(doc.{field}) }}");
+        server.put_design("d", &json!({"views": {"v": {"map": map}}}).to_string());
+        let rows = server.rows("d", "v", "");
+        assert_eq!(rows[0]["key"], if field == "a" { json!(1) } else { json!(2) });
+    }
+    assert_eq!(server.views("DELETE", &format!("/{BUCKET}/_design/d"), "").status, 200);
+    assert_eq!(server.views("GET", &format!("/{BUCKET}/_design/d/_view/v"), "").status, 404);
+}
+
+#[test]
+fn a_design_document_that_is_none_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    server.put_design("warm", r#"{"views": {}}"#);
+    let mut refused = |document: &str, reason: &str| {
+        let answer = server.views("PUT", &format!("/{BUCKET}/_design/bad"), document);
+        assert_eq!(answer.status, 400, "{document}: {}", answer.text());
+        assert!(answer.text().contains(reason), "{document}: {}", answer.text());
+    };
+    refused("{", "not JSON");
+    refused("[]", "JSON object");
+    refused(r#"{"views": {"v": {"map": "function (doc) {"}}}"#, "line");
+    refused(r#"{"views": {"v": {"map": "function (doc) {}", "reduce": "_median"}}}"#, "_median");
+    refused(r#"{"collection": "no.where", "views": {}}"#, "not found");
+    assert_eq!(server.views("GET", &format!("/{BUCKET}/_design/bad"), "").status, 404);
+}
+
+/// Every document but one is harmless; the view must have the rows of all others, and say what became of that one.
+#[test]
+fn user_code_of_every_temper_costs_only_its_own_document() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let mut client = server.client();
+    for n in 0..50 {
+        client.set(format!("k{n}").as_bytes(), format!("{{\"n\":{n}}}").as_bytes()).unwrap();
+    }
+    client.set(b"poison", b"{\"poison\":true}").unwrap();
+    for (name, code, reason) in [
+        ("throws", "throw new Error('boom')", "boom"),
+        ("loops", "while (true) {}", ""),
+        ("recurses", "(function f() { f() })()", ""),
+        ("emits", "for (var i = 0; i < 1e6; i++) emit(i, 'xxxxxxxxxx')", ""),
+        ("grows", "var s = 'x'; while (s.length < 1 << 30) s += s; emit(s)", ""),
+    ] {
+        let map = format!("function (doc, meta) {{ if (doc.poison) {{ {code} }} emit(meta.id) }}");
+        server.put_design(name, &json!({"views": {"v": {"map": map}}}).to_string());
+        let rows = server.rows(name, "v", "");
+        assert_eq!(rows.len(), 50, "{name}");
+        let info: Value =
+            server.views("GET", &format!("/{BUCKET}/_design/{name}/_info"), "").json().unwrap();
+        let errors = [&info["last_errors"], &info["dead_letters"]];
+        let named = errors.iter().any(|list| {
+            list[0]["id"] == "poison"
+                && list[0]["reason"].as_str().is_some_and(|r| r.contains(reason))
+        });
+        assert!(named, "{name}: {info}");
+        assert!(client.get(b"poison").unwrap().is_success(), "{name}: the node serves on");
+    }
+}
