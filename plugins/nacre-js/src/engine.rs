@@ -1,6 +1,7 @@
 //! The engine: a runtime, its context, and the functions compiled in it.
 
 use crate::builtins::{self, Emitted, Outbox, json_text};
+use crate::document::{self, Document};
 use crate::error::position;
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
@@ -14,6 +15,8 @@ use std::rc::Rc;
 pub enum Argument<'a> {
     /// A value given as JSON text.
     Json(&'a str),
+    /// The document that [`Engine::set_document`] was given.
+    Document,
     /// A string.
     Text(&'a str),
     /// true or false.
@@ -35,9 +38,11 @@ struct Compiled {
 pub struct Engine {
     // Fields are dropped in order, and QuickJS insists on losing its values before its runtime.
     functions: Vec<Compiled>,
+    lazy: Persistent<Function<'static>>,
     context: Context,
     runtime: Runtime,
     outbox: Rc<RefCell<Outbox>>,
+    document: Rc<RefCell<Document>>,
     steps_left: Rc<Cell<u32>>,
     limits: Limits,
 }
@@ -60,13 +65,39 @@ impl Engine {
         })));
         let context = Context::full(&runtime).map_err(failed)?;
         let outbox = Rc::new(RefCell::new(Outbox::default()));
-        context.with(|ctx| builtins::install(&ctx, limits, &outbox)).map_err(failed)?;
-        Ok(Engine { functions: Vec::new(), context, runtime, outbox, steps_left, limits })
+        let document = Rc::new(RefCell::new(Document::default()));
+        let lazy = context
+            .with(|ctx| {
+                builtins::install(&ctx, limits, &outbox)?;
+                document::install(&ctx, &document)
+            })
+            .map_err(failed)?;
+        Ok(Engine {
+            functions: Vec::new(),
+            lazy,
+            context,
+            runtime,
+            outbox,
+            document,
+            steps_left,
+            limits,
+        })
     }
 
     /// Sets the time that `Date` shows, in microseconds since the Unix epoch.
     pub fn set_now(&mut self, now_us: u64) {
         clock::set(now_us);
+    }
+
+    /// Sets what [`Argument::Document`] stands for, as JSON text. Each call gets a copy of its own, decoded as far
+    /// as it is looked at.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when it nests too deep. Text that is not JSON is an error of the call.
+    pub fn set_document(&mut self, text: &str) -> Result<(), Error> {
+        self.check_depth(text)?;
+        self.document.borrow_mut().replace(text);
+        Ok(())
     }
 
     /// Compiles the text of a function. `name` appears in stack traces.
@@ -159,17 +190,15 @@ impl Engine {
     ) -> Result<Option<String>, Error> {
         self.begin();
         for argument in arguments {
-            if let Argument::Json(text) = argument
-                && json::depth(text.as_bytes()) > self.limits.json_depth_max
-            {
-                let limit = self.limits.json_depth_max;
-                return Err(Error::Limit(format!("JSON nests deeper than {limit} levels")));
+            if let Argument::Json(text) = argument {
+                self.check_depth(text)?;
             }
         }
         let compiled = self.functions.get(function.0);
         let compiled = compiled.ok_or_else(|| Error::Engine("no such function".into()))?;
         let outcome = self.context.with(|ctx| {
-            let result = call(&ctx, compiled, arguments).and_then(|value| finish(&ctx, value));
+            let result =
+                self.call_in(&ctx, compiled, arguments).and_then(|value| finish(&ctx, value));
             result.map_err(|error| describe(&ctx, error, &compiled.name))
         });
         if let Some(passed) = self.outbox.borrow_mut().passed.take() {
@@ -185,24 +214,42 @@ impl Engine {
             Ok(result) => Ok(result),
         }
     }
-}
 
-fn call<'js>(
-    ctx: &Ctx<'js>,
-    compiled: &Compiled,
-    arguments: &[Argument<'_>],
-) -> rquickjs::Result<Value<'js>> {
-    let function = compiled.function.clone().restore(ctx)?;
-    let mut values = Args::new(ctx.clone(), arguments.len());
-    for argument in arguments {
-        match *argument {
-            Argument::Json(text) => values.push_arg(ctx.json_parse(text)?)?,
-            Argument::Text(text) => values.push_arg(text)?,
-            Argument::Bool(value) => values.push_arg(value)?,
-            Argument::Null => values.push_arg(Value::new_null(ctx.clone()))?,
+    fn call_in<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        compiled: &Compiled,
+        arguments: &[Argument<'_>],
+    ) -> rquickjs::Result<Value<'js>> {
+        let function = compiled.function.clone().restore(ctx)?;
+        let mut values = Args::new(ctx.clone(), arguments.len());
+        for argument in arguments {
+            match *argument {
+                Argument::Json(text) => values.push_arg(ctx.json_parse(text)?)?,
+                Argument::Document => values.push_arg(self.document_in(ctx)?)?,
+                Argument::Text(text) => values.push_arg(text)?,
+                Argument::Bool(value) => values.push_arg(value)?,
+                Argument::Null => values.push_arg(Value::new_null(ctx.clone()))?,
+            }
+        }
+        function.call_arg(values)
+    }
+
+    fn document_in<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+        let lazy = self.document.borrow().lazy();
+        match lazy {
+            Some(generation) => self.lazy.clone().restore(ctx)?.call((generation,)),
+            None => ctx.json_parse(self.document.borrow().text()),
         }
     }
-    function.call_arg(values)
+
+    fn check_depth(&self, text: &str) -> Result<(), Error> {
+        let limit = self.limits.json_depth_max;
+        match json::depth(text.as_bytes()) > limit {
+            true => Err(Error::Limit(format!("JSON nests deeper than {limit} levels"))),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What an error says, and where in the text called `name` it was made.
@@ -409,5 +456,107 @@ mod tests {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let error = engine.call(function, &[Argument::Json(&deep)]).unwrap_err();
         assert_eq!(error.to_string(), "JSON nests deeper than 512 levels");
+    }
+
+    /// What a function makes of a document, as text, errors included.
+    fn told(engine: &mut Engine, source: &str, document: Argument<'_>) -> String {
+        let function = engine.compile("code", source).unwrap();
+        match engine.call(function, &[document]) {
+            Ok(result) => result.unwrap_or_else(|| "undefined".into()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// A document decoded as it is looked at is the document decoded at once, whatever is done with it.
+    #[test]
+    fn lazy_documents_cannot_be_told_from_eager_ones() {
+        let documents = [
+            "{}",
+            r#"{"a":1,"b":[1,{"c":null}],"s":"text"}"#,
+            r#"{"b":2,"a":1,"10":"ten","9":"nine"}"#,
+            r#"{"a":1,"b":2,"a":3}"#,
+            r#"{"__proto__":{"x":1},"a":1}"#,
+            r#"{"constructor":1,"hasOwnProperty":2,"toString":3,"a":0}"#,
+            r#"{"a":null,"b":false,"s":"","n":-0}"#,
+            r#"  {"a" : "\ud83d\ude00é" , "\u0061b" : 1e3 } "#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"\ud800":1}"#,
+            r#"{"a":{"toJSON":1},"toJSON":2}"#,
+            r#"{"length":3,"0":"x"}"#,
+            "[1,2]",
+            "null",
+            r#""text""#,
+            "{",
+            r#"{"a":01}"#,
+            r#"{"a":1} x"#,
+        ];
+        let sources = [
+            "d => d",
+            "d => d.a",
+            "d => [d.a, d.a, d.b, d.missing]",
+            "d => [d.s, Object.keys(d)]",
+            "d => { d.a; return JSON.stringify(d) }",
+            "d => { const k = []; for (const n in d) k.push(n, d[n]); return k }",
+            "d => 'a' in d",
+            "d => d.hasOwnProperty('a')",
+            "d => Object.hasOwn(d, 'toString')",
+            "d => { d.a = 5; d.z = 6; return [d.a, Object.entries(d)] }",
+            "d => { delete d.a; return [d.a, d] }",
+            "d => { d.b; delete d.b; return d.b }",
+            "d => { const e = {...d, x: 1}; return e }",
+            "d => { const {a, ...rest} = d; return [a, rest] }",
+            "d => Object.assign({}, d)",
+            "d => [typeof d, Array.isArray(d), d instanceof Object, d.constructor === Object]",
+            "d => String(d)",
+            "d => Object.prototype.toString.call(d)",
+            "d => d.a === d.a && d.b === d.b",
+            "d => { d.b.push(9); return d.b }",
+            "d => Object.getOwnPropertyDescriptor(d, 'a')",
+            "d => { Object.freeze(d); 'use strict'; d.a = 9; return [d, Object.isFrozen(d)] }",
+            "d => { Object.defineProperty(d, 'a', {value: 7}); return [d.a, Object.keys(d)] }",
+            "d => Object.getPrototypeOf(d) === Object.prototype",
+            "d => { Object.setPrototypeOf(d, {p: 1}); return [d.p, d.a] }",
+            "d => { const e = Object.create(d); return [e.a, Object.keys(e)] }",
+            "d => { d.self = d; return d.self === d }",
+            "d => d[Symbol.iterator]",
+            "d => d['\\ud800']",
+            "d => [...d]",
+            "d => d.__proto__",
+            "d => Object.keys(d).map(k => d[k]).concat(Object.values(d))",
+            "function (d) { with (d) { return a } }",
+        ];
+        let mut engine = engine();
+        for document in documents {
+            for source in sources {
+                let eager = told(&mut engine, source, Argument::Json(document));
+                engine.set_document(document).unwrap();
+                let lazy = told(&mut engine, source, Argument::Document);
+                assert_eq!(lazy, eager, "{source} of {document}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_call_has_a_document_of_its_own() {
+        let mut engine = engine();
+        engine.set_document(r#"{"list":[2,1]}"#).unwrap();
+        let source = "d => { d.list.sort(); d.more = d.more || 0; d.more++; return d }";
+        let function = engine.compile("code", source).unwrap();
+        for _ in 0..2 {
+            let result = engine.call(function, &[Argument::Document]).unwrap().unwrap();
+            assert_eq!(result, r#"{"list":[1,2],"more":1}"#);
+        }
+    }
+
+    #[test]
+    fn documents_do_not_outlive_their_call() {
+        let mut engine = engine();
+        let keep = engine.compile("keep", "d => { kept = d; return d.a }").unwrap();
+        let use_again = engine.compile("again", "() => [kept.a, kept.b]").unwrap();
+        engine.set_document(r#"{"a":1,"b":2}"#).unwrap();
+        engine.call(keep, &[Argument::Document]).unwrap();
+        engine.set_document(r#"{"a":3,"b":4}"#).unwrap();
+        let error = engine.call(use_again, &[]).unwrap_err().to_string();
+        assert!(error.contains("used after the call"), "{error}");
     }
 }

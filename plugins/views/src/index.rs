@@ -123,9 +123,13 @@ fn map(
     let meta = meta(event, is_json);
     let base64;
     let document = if is_json {
-        match str::from_utf8(event.body) {
-            Ok(text) => Argument::Json(text),
+        let text = match str::from_utf8(event.body) {
+            Ok(text) => text,
             Err(error) => return vec![format!("the body is not UTF-8: {error}")],
+        };
+        match engine.set_document(text) {
+            Ok(()) => Argument::Document,
+            Err(error) => return vec![error.to_string()],
         }
     } else {
         base64 = BASE64_STANDARD.encode(event.body);
@@ -133,7 +137,7 @@ fn map(
     };
     let mut failures = Vec::new();
     for (number, view) in design.views.iter().enumerate() {
-        // Each view gets a document of its own: a map may change what it is given.
+        // Each view gets a copy of its own: a map may change what it is given.
         let rows = engine
             .call_for_emitted(view.map, &[document, Argument::Json(&meta)])
             .map_err(|error| error.to_string())

@@ -53,7 +53,7 @@ fn documents_that_nest_deep_are_an_error_of_their_own() {
     let batch =
         Stream::default().batch([("a", Some("{}")), ("deep", Some(&deep)), ("b", Some("{}"))]);
     let report = partition.on_batch(&batch, NOW).unwrap();
-    assert_eq!(report.errors[0].message, "view \"v\": JSON nests deeper than 512 levels");
+    assert_eq!(report.errors[0].message, "JSON nests deeper than 512 levels");
     assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":2,"));
 }
 
@@ -73,15 +73,20 @@ fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     assert!(status.traps >= 2 && status.dead_letter_count == 1 && status.stopped.is_none());
     assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
 
-    // The single document again, timed: one call, one deadline.
-    let batch = stream.batch([("bad", Some("{}"))]);
-    #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
-    let start = std::time::Instant::now();
-    partition.on_batch(&batch, NOW).unwrap();
-    let took = start.elapsed();
-    assert!(took >= deadline, "{took:?}");
-    // Ten milliseconds are the promise; starting a new instance and a busy machine come on top here.
-    assert!(took < deadline + Duration::from_millis(100), "{took:?}");
+    // The single document again, timed: one call, one deadline. The best of some, as the machine may be busy; good
+    // documents in between keep the partition from being stopped.
+    let mut best = Duration::MAX;
+    for _ in 0..8 {
+        let batch = stream.batch([("bad", Some("{}"))]);
+        #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
+        let start = std::time::Instant::now();
+        let report = partition.on_batch(&batch, NOW).unwrap();
+        best = best.min(start.elapsed());
+        assert_eq!(report.dead_letters.len(), 1);
+        partition.on_batch(&stream.batch([("a", Some("{}"))]), NOW).unwrap();
+    }
+    assert!(best < deadline + Duration::from_millis(10), "{best:?}");
+    assert!(best >= deadline - Duration::from_millis(1), "{best:?}");
 }
 
 #[test]
