@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 const DATATYPE_SNAPPY: u8 = 2;
-/// Entries of the back index that are read at once.
-const SCAN_COUNT: u32 = 1000;
+/// Documents that one call of a rollback removes: some tens of milliseconds.
+const ROLLBACK_COUNT: u32 = 2000;
 
 /// What a batch changes in each view's tree: a new value, or none to remove the row.
 type Changes = Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>;
@@ -62,27 +62,22 @@ pub fn apply(
     Ok(errors)
 }
 
-/// Removes all rows of a vBucket.
-pub fn remove_vbucket(
+/// Removes the rows of some documents of a vBucket; gives whether those were the last.
+pub fn remove_part_of_vbucket(
     design: &Design,
     engine: &RefCell<Engine>,
     vb: u16,
     state: &mut dyn StateMut,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let mut changes: Changes = vec![BTreeMap::new(); design.views.len()];
     let prefix = back_prefix(vb);
     let end = successor(&prefix);
-    loop {
-        let entries = state.scan(&prefix, &end, SCAN_COUNT, false);
-        if entries.is_empty() {
-            break;
-        }
-        for (key, notes) in entries {
-            remove_noted(&notes, &mut changes)?;
-            state.delete(&key);
-        }
+    for (key, notes) in state.scan(&prefix, &end, ROLLBACK_COUNT, false) {
+        remove_noted(&notes, &mut changes)?;
+        state.delete(&key);
     }
-    change_trees(design, engine, changes, state)
+    change_trees(design, engine, changes, state)?;
+    Ok(state.scan(&prefix, &end, 1, false).is_empty())
 }
 
 fn remove_noted(notes: &[u8], changes: &mut Changes) -> Result<(), Fault> {

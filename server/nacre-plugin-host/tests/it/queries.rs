@@ -114,7 +114,7 @@ fn rows_equal_brute_force_after_any_history() {
 #[test]
 fn rollback_removes_the_rows_of_one_vbucket() {
     let mut partition = open_in_memory("function (doc, meta) { emit(meta.vb) }", Some("_count"));
-    let keys: Vec<_> = (0..40).map(|number| format!("key{number}")).collect();
+    let keys: Vec<_> = (0..12_000).map(|number| format!("key{number}")).collect();
     let batch = Stream::default().batch(keys.iter().map(|key| (&key[..], Some("{}"))));
     partition.on_batch(&batch, NOW).unwrap();
     let gone = Vbid(2);
@@ -126,7 +126,7 @@ fn rollback_removes_the_rows_of_one_vbucket() {
     assert!(!rows.contains("\"key\":2") && rows.contains("\"key\":1"), "{rows}");
     partition.on_batch(&batch, NOW).unwrap();
     assert!(
-        query(&partition.reader(), "").contains("\"value\":40"),
+        query(&partition.reader(), "").contains("\"value\":12000"),
         "fed again, all is there once"
     );
 }
