@@ -48,13 +48,15 @@ fn user_code_that_fails_is_a_named_error_of_its_document() {
 
 #[test]
 fn documents_that_nest_deep_are_an_error_of_their_own() {
-    let mut partition = open_in_memory("function (doc, meta) { emit(meta.id) }", None);
+    let mut partition = open_in_memory("function (doc, meta) { emit(meta.id, doc) }", None);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let batch =
-        Stream::default().batch([("a", Some("{}")), ("deep", Some(&deep)), ("b", Some("{}"))]);
+    let allowed = format!("{}{}", "[".repeat(512), "]".repeat(512));
+    let changes = [("a", "{}"), ("deep", &deep), ("b", "{}"), ("allowed", &allowed)];
+    let batch = Stream::default().batch(changes.map(|(key, body)| (key, Some(body))));
     let report = partition.on_batch(&batch, NOW).unwrap();
+    assert_eq!(report.errors.len(), 1);
     assert_eq!(report.errors[0].message, "JSON nests deeper than 512 levels");
-    assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":2,"));
+    assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":3,"));
 }
 
 /// A deadline below what the budget of steps takes: the sandbox itself must end the call, and in time.
