@@ -6,12 +6,12 @@ use crate::error::position;
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
 use rquickjs::function::Args;
-use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime, Value};
+use rquickjs::{Context, Ctx, Exception, Function, Object, Persistent, Runtime, Value};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// An argument of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument<'a> {
     /// A value given as JSON text.
     Json(&'a str),
@@ -19,6 +19,10 @@ pub enum Argument<'a> {
     Document,
     /// A string.
     Text(&'a str),
+    /// A number.
+    Number(f64),
+    /// What a function makes of some arguments: spares the JSON parser for a small object of known shape.
+    Made(FunctionId, &'a [Argument<'a>]),
     /// true or false.
     Bool(bool),
     /// null.
@@ -28,6 +32,9 @@ pub enum Argument<'a> {
 /// A function compiled in one engine; of no use in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionId(usize);
+
+/// Said of an id that came from another engine.
+const NO_SUCH_FUNCTION: &str = "no such function in this engine";
 
 struct Compiled {
     name: String,
@@ -195,10 +202,10 @@ impl Engine {
             }
         }
         let compiled = self.functions.get(function.0);
-        let compiled = compiled.ok_or_else(|| Error::Engine("no such function".into()))?;
+        let compiled = compiled.ok_or_else(|| Error::Engine(NO_SUCH_FUNCTION.into()))?;
         let outcome = self.context.with(|ctx| {
             let result =
-                self.call_in(&ctx, compiled, arguments).and_then(|value| finish(&ctx, value));
+                self.call_in(&ctx, function, arguments).and_then(|value| finish(&ctx, value));
             result.map_err(|error| describe(&ctx, error, &compiled.name))
         });
         if let Some(passed) = self.outbox.borrow_mut().passed.take() {
@@ -218,9 +225,12 @@ impl Engine {
     fn call_in<'js>(
         &self,
         ctx: &Ctx<'js>,
-        compiled: &Compiled,
+        function: FunctionId,
         arguments: &[Argument<'_>],
     ) -> rquickjs::Result<Value<'js>> {
+        let Some(compiled) = self.functions.get(function.0) else {
+            return Err(Exception::throw_message(ctx, NO_SUCH_FUNCTION));
+        };
         let function = compiled.function.clone().restore(ctx)?;
         let mut values = Args::new(ctx.clone(), arguments.len());
         for argument in arguments {
@@ -228,6 +238,10 @@ impl Engine {
                 Argument::Json(text) => values.push_arg(ctx.json_parse(text)?)?,
                 Argument::Document => values.push_arg(self.document_in(ctx)?)?,
                 Argument::Text(text) => values.push_arg(text)?,
+                Argument::Number(number) => values.push_arg(number)?,
+                Argument::Made(by, arguments) => {
+                    values.push_arg(self.call_in(ctx, by, arguments)?)?;
+                }
                 Argument::Bool(value) => values.push_arg(value)?,
                 Argument::Null => values.push_arg(Value::new_null(ctx.clone()))?,
             }

@@ -5,7 +5,7 @@ use crate::reduction::ViewReducer;
 use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_value};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Engine, quote};
+use nacre_js::{Argument, Engine};
 use nacre_plugin::btree::Tree;
 use nacre_plugin::{
     DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, StateMut, successor,
@@ -115,7 +115,17 @@ fn map(
         return vec!["the body is compressed".into()];
     }
     let is_json = event.datatype & DATATYPE_JSON != 0;
-    let meta = meta(event, is_json);
+    let (id, rev) = (String::from_utf8_lossy(event.key), revision(event));
+    let meta = [
+        Argument::Text(&id),
+        Argument::Text(&rev),
+        Argument::Number(event.seqno as f64),
+        Argument::Number(f64::from(event.vb)),
+        Argument::Number(f64::from(event.expiry)),
+        Argument::Number(f64::from(event.flags)),
+        Argument::Text(if is_json { "json" } else { "base64" }),
+    ];
+    let meta = Argument::Made(design.meta, &meta);
     let base64;
     let document = if is_json {
         let text = match str::from_utf8(event.body) {
@@ -134,7 +144,7 @@ fn map(
     for (number, view) in design.views.iter().enumerate() {
         // Each view gets a copy of its own: a map may change what it is given.
         let rows = engine
-            .call_for_emitted(view.map, &[document, Argument::Json(&meta)])
+            .call_for_emitted(view.map, &[document, meta])
             .map_err(|error| error.to_string())
             .and_then(|emitted| {
                 let row = |(number, emitted): (usize, &nacre_js::Emitted)| {
@@ -163,23 +173,7 @@ fn forward_log(engine: &mut Engine) {
     }
 }
 
-/// The second argument of a map function.
-fn meta(event: &Event<'_>, is_json: bool) -> String {
-    let mut meta = String::with_capacity(160);
-    meta.push_str("{\"id\":");
-    quote(&String::from_utf8_lossy(event.key), &mut meta);
-    // A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
-    meta.push_str(&format!(
-        ",\"rev\":\"{}-{:016x}{:08x}{:08x}\",\"seq\":{},\"vb\":{},\"expiration\":{},\"flags\":{},\"type\":\"{}\"}}",
-        event.rev,
-        event.cas,
-        event.expiry,
-        event.flags,
-        event.seqno,
-        event.vb,
-        event.expiry,
-        event.flags,
-        if is_json { "json" } else { "base64" },
-    ));
-    meta
+/// A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
+fn revision(event: &Event<'_>) -> String {
+    format!("{}-{:016x}{:08x}{:08x}", event.rev, event.cas, event.expiry, event.flags)
 }
