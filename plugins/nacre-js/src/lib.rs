@@ -25,6 +25,7 @@
 
 mod builtins;
 mod clock;
+mod document;
 mod engine;
 mod error;
 mod json;

@@ -91,7 +91,7 @@ pub fn rollback<S: Service>(
     slot: &mut Option<S>,
     vb: u16,
     seqno: u64,
-) -> Result<u64, types::Fault> {
+) -> Result<Option<u64>, types::Fault> {
     service(slot)?.rollback(vb, seqno, &mut HostState).map_err(fault)
 }
 

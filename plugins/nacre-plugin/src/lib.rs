@@ -27,8 +27,13 @@
 //!         state.put(b"n", &(seen + events.len() as u64).to_le_bytes());
 //!         Ok(Vec::new())
 //!     }
-//!     fn rollback(&mut self, _vb: u16, seqno: u64, _: &mut dyn StateMut) -> Result<u64, Fault> {
-//!         Ok(seqno)
+//!     fn rollback(
+//!         &mut self,
+//!         _vb: u16,
+//!         seqno: u64,
+//!         _: &mut dyn StateMut,
+//!     ) -> Result<Option<u64>, Fault> {
+//!         Ok(Some(seqno))
 //!     }
 //!     fn handle(&mut self, _: &Request, state: &dyn State) -> Result<Response, Fault> {
 //!         Ok(Response::json(200, format!("{:?}", state.get(b"n"))))

@@ -82,11 +82,17 @@ pub trait Service: Sized {
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault>;
 
-    /// Removes what came from vBucket `vb` after `seqno`; gives the seqno (`<= seqno`) reached.
+    /// Removes what came from vBucket `vb` after `seqno`; gives the seqno (`<= seqno`) reached, or none to be
+    /// called again for the rest. A call that gives none must have removed something.
     ///
     /// # Errors
     /// [`Fault`] when the state could not be cut back.
-    fn rollback(&mut self, vb: u16, seqno: u64, state: &mut dyn StateMut) -> Result<u64, Fault>;
+    fn rollback(
+        &mut self,
+        vb: u16,
+        seqno: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault>;
 
     /// Answers a request from a snapshot of the state.
     ///
@@ -128,7 +134,7 @@ macro_rules! export {
                 fn on_batch(buffer: Vec<u8>) -> Result<feed::Outcome, Fault> {
                     with(|service| $crate::bindings::on_batch(service, &buffer))
                 }
-                fn rollback(vb: u16, seqno: u64) -> Result<u64, Fault> {
+                fn rollback(vb: u16, seqno: u64) -> Result<Option<u64>, Fault> {
                     with(|service| $crate::bindings::rollback(service, vb, seqno))
                 }
             }

@@ -27,7 +27,13 @@ pub struct Design {
     pub name: String,
     /// In the order of their names, which numbers them in the state.
     pub views: Vec<View>,
+    /// Makes the second argument of map functions.
+    pub meta: FunctionId,
 }
+
+/// The members of `meta`, in the order of the arguments.
+const META: &str = "(id, rev, seq, vb, expiration, flags, type) =>
+    ({ id, rev, seq, vb, expiration, flags, type })";
 
 /// A view that runs.
 pub struct View {
@@ -68,7 +74,8 @@ impl Design {
             let [high, low] = (number as u16).to_be_bytes();
             views.push(View { name, map, reduce, prefix: [b'v', high, low] });
         }
-        Ok(Design { name: config.name, views })
+        let meta = engine.compile("meta", META).map_err(|error| error.to_string())?;
+        Ok(Design { name: config.name, views, meta })
     }
 
     /// The view called `name`.

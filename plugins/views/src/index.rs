@@ -5,7 +5,7 @@ use crate::reduction::ViewReducer;
 use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_value};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Engine, quote};
+use nacre_js::{Argument, Engine};
 use nacre_plugin::btree::Tree;
 use nacre_plugin::{
     DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, StateMut, successor,
@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 const DATATYPE_SNAPPY: u8 = 2;
-/// Entries of the back index that are read at once.
-const SCAN_COUNT: u32 = 1000;
+/// Documents that one call of a rollback removes: some tens of milliseconds.
+const ROLLBACK_COUNT: u32 = 2000;
 
 /// What a batch changes in each view's tree: a new value, or none to remove the row.
 type Changes = Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>;
@@ -62,27 +62,22 @@ pub fn apply(
     Ok(errors)
 }
 
-/// Removes all rows of a vBucket.
-pub fn remove_vbucket(
+/// Removes the rows of some documents of a vBucket; gives whether those were the last.
+pub fn remove_part_of_vbucket(
     design: &Design,
     engine: &RefCell<Engine>,
     vb: u16,
     state: &mut dyn StateMut,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let mut changes: Changes = vec![BTreeMap::new(); design.views.len()];
     let prefix = back_prefix(vb);
     let end = successor(&prefix);
-    loop {
-        let entries = state.scan(&prefix, &end, SCAN_COUNT, false);
-        if entries.is_empty() {
-            break;
-        }
-        for (key, notes) in entries {
-            remove_noted(&notes, &mut changes)?;
-            state.delete(&key);
-        }
+    for (key, notes) in state.scan(&prefix, &end, ROLLBACK_COUNT, false) {
+        remove_noted(&notes, &mut changes)?;
+        state.delete(&key);
     }
-    change_trees(design, engine, changes, state)
+    change_trees(design, engine, changes, state)?;
+    Ok(state.scan(&prefix, &end, 1, false).is_empty())
 }
 
 fn remove_noted(notes: &[u8], changes: &mut Changes) -> Result<(), Fault> {
@@ -120,12 +115,26 @@ fn map(
         return vec!["the body is compressed".into()];
     }
     let is_json = event.datatype & DATATYPE_JSON != 0;
-    let meta = meta(event, is_json);
+    let (id, rev) = (String::from_utf8_lossy(event.key), revision(event));
+    let meta = [
+        Argument::Text(&id),
+        Argument::Text(&rev),
+        Argument::Number(event.seqno as f64),
+        Argument::Number(f64::from(event.vb)),
+        Argument::Number(f64::from(event.expiry)),
+        Argument::Number(f64::from(event.flags)),
+        Argument::Text(if is_json { "json" } else { "base64" }),
+    ];
+    let meta = Argument::Made(design.meta, &meta);
     let base64;
     let document = if is_json {
-        match str::from_utf8(event.body) {
-            Ok(text) => Argument::Json(text),
+        let text = match str::from_utf8(event.body) {
+            Ok(text) => text,
             Err(error) => return vec![format!("the body is not UTF-8: {error}")],
+        };
+        match engine.set_document(text) {
+            Ok(()) => Argument::Document,
+            Err(error) => return vec![error.to_string()],
         }
     } else {
         base64 = BASE64_STANDARD.encode(event.body);
@@ -133,9 +142,9 @@ fn map(
     };
     let mut failures = Vec::new();
     for (number, view) in design.views.iter().enumerate() {
-        // Each view gets a document of its own: a map may change what it is given.
+        // Each view gets a copy of its own: a map may change what it is given.
         let rows = engine
-            .call_for_emitted(view.map, &[document, Argument::Json(&meta)])
+            .call_for_emitted(view.map, &[document, meta])
             .map_err(|error| error.to_string())
             .and_then(|emitted| {
                 let row = |(number, emitted): (usize, &nacre_js::Emitted)| {
@@ -164,23 +173,7 @@ fn forward_log(engine: &mut Engine) {
     }
 }
 
-/// The second argument of a map function.
-fn meta(event: &Event<'_>, is_json: bool) -> String {
-    let mut meta = String::with_capacity(160);
-    meta.push_str("{\"id\":");
-    quote(&String::from_utf8_lossy(event.key), &mut meta);
-    // A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
-    meta.push_str(&format!(
-        ",\"rev\":\"{}-{:016x}{:08x}{:08x}\",\"seq\":{},\"vb\":{},\"expiration\":{},\"flags\":{},\"type\":\"{}\"}}",
-        event.rev,
-        event.cas,
-        event.expiry,
-        event.flags,
-        event.seqno,
-        event.vb,
-        event.expiry,
-        event.flags,
-        if is_json { "json" } else { "base64" },
-    ));
-    meta
+/// A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
+fn revision(event: &Event<'_>) -> String {
+    format!("{}-{:016x}{:08x}{:08x}", event.rev, event.cas, event.expiry, event.flags)
 }

@@ -90,9 +90,15 @@ impl Service for Views {
         index::apply(&self.design, &self.engine, events, state)
     }
 
-    fn rollback(&mut self, vb: u16, _seqno: u64, state: &mut dyn StateMut) -> Result<u64, Fault> {
-        index::remove_vbucket(&self.design, &self.engine, vb, state)?;
-        Ok(0)
+    fn rollback(
+        &mut self,
+        vb: u16,
+        _seqno: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault> {
+        // Rows do not say which seqno they came from, so the vBucket starts over.
+        let done = index::remove_part_of_vbucket(&self.design, &self.engine, vb, state)?;
+        Ok(done.then_some(0))
     }
 
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {

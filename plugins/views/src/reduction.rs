@@ -4,7 +4,7 @@
 //! numbers of `_stats` (all numbers little-endian), `j` and JSON text, `e` and the text of an error. An error
 //! stays an error when it is reduced further, and shows when a query meets it.
 
-use crate::row::ViewRow;
+use crate::row::{ViewRow, key_and_value};
 use nacre_js::{Argument, Engine, Error, FunctionId, quote};
 use nacre_plugin::btree::{Reducer, Row};
 use std::cell::RefCell;
@@ -216,12 +216,13 @@ impl ViewReducer<'_> {
 }
 
 fn numbers(rows: &[Row<'_>], builtin: &str) -> Result<Vec<f64>, String> {
-    let number = |row: &Row<'_>| {
-        let row = ViewRow::decode(row.key, row.value).ok_or("a row of the index is damaged")?;
-        row.value.parse::<f64>().map_err(|_| {
-            let value: String = row.value.chars().take(60).collect();
-            format!("{builtin} needs numbers, and document {:?} emitted {value}", row.id)
-        })
+    let number = |row: &Row<'_>| match key_and_value(row.value) {
+        Some((_, value)) => value.parse::<f64>().map_err(|_| {
+            let id = ViewRow::decode(row.key, row.value).map(|row| row.id).unwrap_or_default();
+            let value: String = value.chars().take(60).collect();
+            format!("{builtin} needs numbers, and document {id:?} emitted {value}")
+        }),
+        None => Err("a row of the index is damaged".into()),
     };
     rows.iter().map(number).collect()
 }

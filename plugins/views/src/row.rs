@@ -49,6 +49,13 @@ pub fn tree_value(key_json: &str, value_json: &str) -> Vec<u8> {
     out
 }
 
+/// The emitted key and value in a tree value, both as JSON; `None` when it is none.
+pub fn key_and_value(tree_value: &[u8]) -> Option<(&str, &str)> {
+    let (length, rest) = tree_value.split_first_chunk::<4>()?;
+    let (key, value) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((str::from_utf8(key).ok()?, str::from_utf8(value).ok()?))
+}
+
 /// A row, read back from the tree.
 pub struct ViewRow<'a> {
     /// The id of the document; what is not UTF-8 in it is replaced.
@@ -62,10 +69,9 @@ pub struct ViewRow<'a> {
 impl<'a> ViewRow<'a> {
     /// Reads a row of the tree; `None` when it is none.
     pub fn decode(tree_key: &[u8], tree_value: &'a [u8]) -> Option<ViewRow<'a>> {
-        let (length, rest) = tree_value.split_first_chunk::<4>()?;
-        let (key, value) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (key, value) = key_and_value(tree_value)?;
         let id = String::from_utf8_lossy(&id_of(tree_key)?).into_owned();
-        Some(ViewRow { id, key: str::from_utf8(key).ok()?, value: str::from_utf8(value).ok()? })
+        Some(ViewRow { id, key, value })
     }
 }
 

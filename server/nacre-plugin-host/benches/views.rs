@@ -63,7 +63,7 @@ fn documents() -> Vec<(String, String)> {
             "vacancy": seed.next(2) == 0,
             "ratings": (0..8).map(|_| seed.next(6)).collect::<Vec<_>>(),
             "tags": (0..6).map(|_| seed.text(1)).collect::<Vec<_>>(),
-            "description": seed.text(70),
+            "description": seed.text(85),
         });
         (format!("hotel_{number}"), body.to_string())
     };

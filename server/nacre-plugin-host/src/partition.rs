@@ -124,17 +124,14 @@ impl Partition {
     /// As for [`Partition::on_batch`].
     pub fn rollback(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
         self.running()?;
-        let space = self.slot.shared.published.read().space.clone();
-        let view = View::writing(space, self.slot.shared.limits.state_bytes);
-        let outcome = self.slot.with_instance(|instance| {
-            let reached = instance.call(view, |service, store| {
-                service.nacre_plugin_feed().call_rollback(store, vbid.0, to.seqno.0)
-            })?;
-            Ok((Seqno(reached), instance.take_view()))
-        });
-        let (reached, view) = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(self.stop_unless_retryable(error)),
+        let mut fed =
+            Fed { space: self.slot.shared.published.read().space.clone(), writes: Writes::new() };
+        let reached = loop {
+            match self.rollback_part(vbid, to.seqno, &mut fed) {
+                Ok(Some(reached)) => break reached,
+                Ok(None) => {}
+                Err(error) => return Err(self.stop_unless_retryable(error)),
+            }
         };
         let point = match reached {
             Seqno::ZERO => ResumePoint::default(),
@@ -148,8 +145,35 @@ impl Partition {
                 return Err(self.stop_unless_retryable(Error::Fatal { deployment, message }));
             }
         };
-        self.commit(view.space, view.writes.unwrap_or_default(), &[(vbid, point)])?;
+        self.commit(fed.space, fed.writes, &[(vbid, point)])?;
         Ok(point)
+    }
+
+    /// One call of a rollback; gives the seqno reached, or none when there is more to do.
+    fn rollback_part(
+        &mut self,
+        vbid: Vbid,
+        to: Seqno,
+        fed: &mut Fed,
+    ) -> Result<Option<Seqno>, Error> {
+        let view = View::writing(fed.space.clone(), self.slot.shared.limits.state_bytes);
+        let (reached, view) = self.slot.with_instance(|instance| {
+            let reached = instance.call(view, |service, store| {
+                service.nacre_plugin_feed().call_rollback(store, vbid.0, to.0)
+            })?;
+            Ok((reached, instance.take_view()))
+        })?;
+        let writes = view.writes.unwrap_or_default();
+        if reached.is_none() && writes.is_empty() {
+            let message = format!("the rollback of {vbid} makes no progress");
+            return Err(Error::Fatal {
+                deployment: self.slot.shared.deployment.to_string(),
+                message,
+            });
+        }
+        fed.space = view.space;
+        fed.writes.extend(writes);
+        Ok(reached.map(Seqno))
     }
 
     /// Forgets state and progress, so that the feed starts over; a stopped partition runs again.

@@ -110,12 +110,15 @@ fn stats_sum_up_numbers() {
 #[test]
 fn rollback_removes_what_came_from_a_vbucket() {
     let mut fixture = Fixture::view("function (doc, meta) { emit(meta.vb) }", Some("_count"));
-    let ids: Vec<_> = (0..3000).map(|n| format!("d{n}")).collect();
+    let ids: Vec<_> = (0..9000).map(|n| format!("d{n}")).collect();
     let changes: Vec<_> =
         ids.iter().enumerate().map(|(n, id)| json((n % 3) as u16, id, "{}")).collect();
     fixture.feed(&changes);
-    let reached = fixture.views.rollback(1, 500, &mut fixture.state).unwrap();
-    assert_eq!(reached, 0);
-    let left = r#"{"rows":[{"key":0,"value":1000},{"key":2,"value":1000}]}"#;
+    let mut calls = vec![];
+    while calls.last() != Some(&Some(0)) {
+        calls.push(fixture.views.rollback(1, 500, &mut fixture.state).unwrap());
+    }
+    assert_eq!(calls, [None, Some(0)], "a call does a part");
+    let left = r#"{"rows":[{"key":0,"value":3000},{"key":2,"value":3000}]}"#;
     assert_eq!(fixture.get("/v", "group=true"), left);
 }

@@ -48,13 +48,15 @@ fn user_code_that_fails_is_a_named_error_of_its_document() {
 
 #[test]
 fn documents_that_nest_deep_are_an_error_of_their_own() {
-    let mut partition = open_in_memory("function (doc, meta) { emit(meta.id) }", None);
+    let mut partition = open_in_memory("function (doc, meta) { emit(meta.id, doc) }", None);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let batch =
-        Stream::default().batch([("a", Some("{}")), ("deep", Some(&deep)), ("b", Some("{}"))]);
+    let allowed = format!("{}{}", "[".repeat(512), "]".repeat(512));
+    let changes = [("a", "{}"), ("deep", &deep), ("b", "{}"), ("allowed", &allowed)];
+    let batch = Stream::default().batch(changes.map(|(key, body)| (key, Some(body))));
     let report = partition.on_batch(&batch, NOW).unwrap();
-    assert_eq!(report.errors[0].message, "view \"v\": JSON nests deeper than 512 levels");
-    assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":2,"));
+    assert_eq!(report.errors.len(), 1);
+    assert_eq!(report.errors[0].message, "JSON nests deeper than 512 levels");
+    assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":3,"));
 }
 
 /// A deadline below what the budget of steps takes: the sandbox itself must end the call, and in time.
@@ -73,15 +75,20 @@ fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     assert!(status.traps >= 2 && status.dead_letter_count == 1 && status.stopped.is_none());
     assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
 
-    // The single document again, timed: one call, one deadline.
-    let batch = stream.batch([("bad", Some("{}"))]);
-    #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
-    let start = std::time::Instant::now();
-    partition.on_batch(&batch, NOW).unwrap();
-    let took = start.elapsed();
-    assert!(took >= deadline, "{took:?}");
-    // Ten milliseconds are the promise; starting a new instance and a busy machine come on top here.
-    assert!(took < deadline + Duration::from_millis(100), "{took:?}");
+    // The single document again, timed: one call, one deadline. The best of some, as the machine may be busy; good
+    // documents in between keep the partition from being stopped.
+    let mut best = Duration::MAX;
+    for _ in 0..8 {
+        let batch = stream.batch([("bad", Some("{}"))]);
+        #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
+        let start = std::time::Instant::now();
+        let report = partition.on_batch(&batch, NOW).unwrap();
+        best = best.min(start.elapsed());
+        assert_eq!(report.dead_letters.len(), 1);
+        partition.on_batch(&stream.batch([("a", Some("{}"))]), NOW).unwrap();
+    }
+    assert!(best < deadline + Duration::from_millis(10), "{best:?}");
+    assert!(best >= deadline - Duration::from_millis(1), "{best:?}");
 }
 
 #[test]

@@ -61,3 +61,13 @@ fn the_plugin_tells_what_it_is() {
     assert_eq!(described["limits"]["emit_key_bytes_max"], 4096);
     assert!(host().fingerprint().starts_with("0.1.0-"));
 }
+
+#[test]
+fn handles_may_cross_threads() {
+    fn moves<T: Send>() {}
+    fn is_shared<T: Send + Sync + Clone>() {}
+    is_shared::<nacre_plugin_host::Host>();
+    is_shared::<nacre_plugin_host::Plugin>();
+    is_shared::<nacre_plugin_host::Reader>();
+    moves::<nacre_plugin_host::Partition>();
+}

@@ -114,7 +114,7 @@ fn rows_equal_brute_force_after_any_history() {
 #[test]
 fn rollback_removes_the_rows_of_one_vbucket() {
     let mut partition = open_in_memory("function (doc, meta) { emit(meta.vb) }", Some("_count"));
-    let keys: Vec<_> = (0..40).map(|number| format!("key{number}")).collect();
+    let keys: Vec<_> = (0..12_000).map(|number| format!("key{number}")).collect();
     let batch = Stream::default().batch(keys.iter().map(|key| (&key[..], Some("{}"))));
     partition.on_batch(&batch, NOW).unwrap();
     let gone = Vbid(2);
@@ -126,7 +126,7 @@ fn rollback_removes_the_rows_of_one_vbucket() {
     assert!(!rows.contains("\"key\":2") && rows.contains("\"key\":1"), "{rows}");
     partition.on_batch(&batch, NOW).unwrap();
     assert!(
-        query(&partition.reader(), "").contains("\"value\":40"),
+        query(&partition.reader(), "").contains("\"value\":12000"),
         "fed again, all is there once"
     );
 }
@@ -139,4 +139,27 @@ fn time_is_the_time_of_the_batch() {
         query(&partition.reader(), ""),
         @r#"{"total_rows":1,"rows":[{"id":"a","key":1700000000000,"value":"2023-11-14T22:13:20.000Z"}]}"#
     );
+}
+
+/// The largest document that a client may store, as JSON and as bytes, under the default limits.
+#[test]
+fn the_largest_documents_are_indexed() {
+    let map = "function (doc, meta) { emit(meta.id, meta.type === 'json' ? doc.text.length : doc.length) }";
+    let mut partition = open_in_memory(map, None);
+    let bytes = nacre_types::VALUE_BYTES_MAX;
+    let text = format!(r#"{{"list":[1,2,3],"text":"{}"}}"#, "x".repeat(bytes - 30));
+    let mut stream = Stream::default();
+    let mut batch = stream.batch([("json", Some(&text[..])), ("raw", Some(&text[..]))]);
+    let (_, raw) = &mut batch.documents[1];
+    let meta = nacre_types::Meta { datatype: 0, ..raw.meta };
+    *raw = std::sync::Arc::new(nacre_types::Document::new(meta, raw.key(), raw.value()));
+    let report = partition.on_batch(&batch, NOW).unwrap();
+    assert_eq!((&report.errors[..], &report.dead_letters[..]), (&[][..], &[][..]));
+    let base64 = text.len().div_ceil(3) * 4;
+    let expected = format!(
+        r#"{{"total_rows":2,"rows":[{{"id":"json","key":"json","value":{}}},
+{{"id":"raw","key":"raw","value":{base64}}}]}}"#,
+        bytes - 30
+    );
+    assert_eq!(query(&partition.reader(), ""), expected);
 }

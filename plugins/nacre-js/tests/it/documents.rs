@@ -1,0 +1,109 @@
+//! Documents that are decoded as far as they are looked at.
+
+use nacre_js::{Argument, Engine, Limits};
+
+fn engine() -> Engine {
+    Engine::new(Limits::default()).unwrap()
+}
+
+/// What a function makes of a document, as text, errors included.
+fn told(engine: &mut Engine, source: &str, document: Argument<'_>) -> String {
+    let function = engine.compile("code", source).unwrap();
+    match engine.call(function, &[document]) {
+        Ok(result) => result.unwrap_or_else(|| "undefined".into()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A document decoded as it is looked at is the document decoded at once, whatever is done with it.
+#[test]
+fn lazy_documents_cannot_be_told_from_eager_ones() {
+    let documents = [
+        "{}",
+        r#"{"a":1,"b":[1,{"c":null}],"s":"text"}"#,
+        r#"{"b":2,"a":1,"10":"ten","9":"nine"}"#,
+        r#"{"a":1,"b":2,"a":3}"#,
+        r#"{"__proto__":{"x":1},"a":1}"#,
+        r#"{"constructor":1,"hasOwnProperty":2,"toString":3,"a":0}"#,
+        r#"{"a":null,"b":false,"s":"","n":-0}"#,
+        r#"  {"a" : "\ud83d\ude00é" , "\u0061b" : 1e3 } "#,
+        r#"{"a":"\ud800"}"#,
+        r#"{"\ud800":1}"#,
+        r#"{"a":{"toJSON":1},"toJSON":2}"#,
+        r#"{"length":3,"0":"x"}"#,
+        "[1,2]",
+        "null",
+        r#""text""#,
+        "{",
+        r#"{"a":01}"#,
+        r#"{"a":1} x"#,
+    ];
+    let sources = [
+        "d => d",
+        "d => d.a",
+        "d => [d.a, d.a, d.b, d.missing]",
+        "d => [d.s, Object.keys(d)]",
+        "d => { d.a; return JSON.stringify(d) }",
+        "d => { const k = []; for (const n in d) k.push(n, d[n]); return k }",
+        "d => 'a' in d",
+        "d => d.hasOwnProperty('a')",
+        "d => Object.hasOwn(d, 'toString')",
+        "d => { d.a = 5; d.z = 6; return [d.a, Object.entries(d)] }",
+        "d => { delete d.a; return [d.a, d] }",
+        "d => { d.b; delete d.b; return d.b }",
+        "d => { const e = {...d, x: 1}; return e }",
+        "d => { const {a, ...rest} = d; return [a, rest] }",
+        "d => Object.assign({}, d)",
+        "d => [typeof d, Array.isArray(d), d instanceof Object, d.constructor === Object]",
+        "d => String(d)",
+        "d => Object.prototype.toString.call(d)",
+        "d => d.a === d.a && d.b === d.b",
+        "d => { d.b.push(9); return d.b }",
+        "d => Object.getOwnPropertyDescriptor(d, 'a')",
+        "d => { Object.freeze(d); 'use strict'; d.a = 9; return [d, Object.isFrozen(d)] }",
+        "d => { Object.defineProperty(d, 'a', {value: 7}); return [d.a, Object.keys(d)] }",
+        "d => Object.getPrototypeOf(d) === Object.prototype",
+        "d => { Object.setPrototypeOf(d, {p: 1}); return [d.p, d.a] }",
+        "d => { const e = Object.create(d); return [e.a, Object.keys(e)] }",
+        "d => { d.self = d; return d.self === d }",
+        "d => d[Symbol.iterator]",
+        "d => d['\\ud800']",
+        "d => [...d]",
+        "d => d.__proto__",
+        "d => Object.keys(d).map(k => d[k]).concat(Object.values(d))",
+        "function (d) { with (d) { return a } }",
+    ];
+    let mut engine = engine();
+    for document in documents {
+        for source in sources {
+            let eager = told(&mut engine, source, Argument::Json(document));
+            engine.set_document(document).unwrap();
+            let lazy = told(&mut engine, source, Argument::Document);
+            assert_eq!(lazy, eager, "{source} of {document}");
+        }
+    }
+}
+
+#[test]
+fn each_call_has_a_document_of_its_own() {
+    let mut engine = engine();
+    engine.set_document(r#"{"list":[2,1]}"#).unwrap();
+    let source = "d => { d.list.sort(); d.more = d.more || 0; d.more++; return d }";
+    let function = engine.compile("code", source).unwrap();
+    for _ in 0..2 {
+        let result = engine.call(function, &[Argument::Document]).unwrap().unwrap();
+        assert_eq!(result, r#"{"list":[1,2],"more":1}"#);
+    }
+}
+
+#[test]
+fn documents_do_not_outlive_their_call() {
+    let mut engine = engine();
+    let keep = engine.compile("keep", "d => { kept = d; return d.a }").unwrap();
+    let use_again = engine.compile("again", "() => [kept.a, kept.b]").unwrap();
+    engine.set_document(r#"{"a":1,"b":2}"#).unwrap();
+    engine.call(keep, &[Argument::Document]).unwrap();
+    engine.set_document(r#"{"a":3,"b":4}"#).unwrap();
+    let error = engine.call(use_again, &[]).unwrap_err().to_string();
+    assert!(error.contains("used after the call"), "{error}");
+}

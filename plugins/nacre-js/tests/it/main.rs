@@ -1,0 +1,4 @@
+//! The engine as plugins use it.
+
+mod documents;
+mod engine;
