@@ -55,11 +55,11 @@ enum Reach {
 }
 
 macro_rules! roles {
-    ($($(#[$doc:meta])* $kind:ident $name:literal $reach:ident [$($privilege:ident)*];)*) => {
+    ($(#[doc = $doc:literal] $kind:ident $name:literal $reach:ident [$($privilege:ident)*];)*) => {
         /// The kind of a role.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum RoleKind { $($(#[$doc])* $kind,)* }
+        pub enum RoleKind { $(#[doc = $doc] $kind,)* }
 
         impl RoleKind {
             /// Every kind.
@@ -68,6 +68,11 @@ macro_rules! roles {
             /// The name in REST requests.
             pub fn name(self) -> &'static str {
                 match self { $(RoleKind::$kind => $name,)* }
+            }
+
+            /// What it is for, in a sentence.
+            pub fn description(self) -> &'static str {
+                match self { $(RoleKind::$kind => $doc.trim_ascii(),)* }
             }
 
             fn reach(self) -> Reach {
@@ -279,6 +284,12 @@ mod tests {
     fn place(text: &str) -> Keyspace<'_> {
         let mut names = text.split('.').filter(|name| !name.is_empty());
         Keyspace { bucket: names.next(), scope: names.next(), collection: names.next() }
+    }
+
+    #[test]
+    fn roles_are_described_in_a_sentence() {
+        assert_eq!(RoleKind::DataReader.description(), "Reads documents.");
+        assert!(RoleKind::ALL.iter().all(|kind| kind.description().ends_with('.')));
     }
 
     #[test]

@@ -5,11 +5,17 @@ use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The longest name of a cluster: it goes into every cluster map.
+const NAME_BYTES_MAX: usize = 256;
+
 /// What the nodes agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// 32 hexadecimal digits, chosen when the cluster began.
     pub uuid: String,
+    /// What the operator calls it; empty until named.
+    #[serde(default)]
+    pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
     /// Buckets by name.
@@ -19,6 +25,11 @@ pub struct Cluster {
 /// One change of the agreed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
+    /// Another name for the cluster.
+    NameCluster {
+        /// Its name.
+        name: String,
+    },
     /// A new bucket with a fresh UUID.
     CreateBucket {
         /// Its name.
@@ -174,7 +185,7 @@ pub enum Refusal {
 impl Cluster {
     /// A cluster without buckets.
     pub fn new(uuid: String) -> Cluster {
-        Cluster { uuid, rev: 1, buckets: BTreeMap::new() }
+        Cluster { uuid, name: String::new(), rev: 1, buckets: BTreeMap::new() }
     }
 
     /// The bucket `name`.
@@ -203,6 +214,7 @@ impl Cluster {
 
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
+            Change::NameCluster { name } => self.rename(name)?,
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?
             }
@@ -243,6 +255,15 @@ impl Cluster {
             }
         }
         Ok(Vec::new())
+    }
+
+    fn rename(&mut self, name: &str) -> Result<(), Refusal> {
+        if name.len() > NAME_BYTES_MAX {
+            let reason = format!("The name cannot exceed {NAME_BYTES_MAX} bytes");
+            return Err(Refusal::Invalid { field: "clusterName", reason });
+        }
+        self.name = name.to_owned();
+        Ok(())
     }
 
     fn create_bucket(
@@ -319,6 +340,17 @@ mod tests {
             assert!(cluster.apply(&change).is_err(), "{change:?}");
             assert_eq!(cluster, before, "{change:?}");
         }
+    }
+
+    #[test]
+    fn a_cluster_stored_before_there_were_names_has_none() {
+        let stored = r#"{"uuid":"c","rev":7,"buckets":{}}"#;
+        let mut cluster: Cluster = serde_json::from_str(stored).unwrap();
+        assert_eq!((cluster.name.as_str(), cluster.rev), ("", 7));
+        cluster.apply(&Change::NameCluster { name: "oysters".into() }).unwrap();
+        assert_eq!((cluster.name.as_str(), cluster.rev), ("oysters", 8));
+        let too_long = Change::NameCluster { name: "x".repeat(NAME_BYTES_MAX + 1) };
+        assert!(cluster.apply(&too_long).is_err());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
         "clusterCapabilitiesVer": [1, 0],
         "clusterCapabilities": {},
         "clusterUUID": cluster.uuid,
-        "clusterName": "",
+        "clusterName": cluster.name,
         "prod": "server",
         "prodName": "nacre",
     })

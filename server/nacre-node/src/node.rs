@@ -149,6 +149,8 @@ impl Node {
         dropped: &[nacre_types::CollectionId],
     ) -> Result<(), Error> {
         match change {
+            // Only the map shows the name.
+            Change::NameCluster { .. } => {}
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }

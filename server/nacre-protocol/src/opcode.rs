@@ -104,6 +104,8 @@ opcodes! {
     GetMeta = 0xa0,
     /// The cluster map.
     GetClusterConfig = 0xb5,
+    /// Read any document.
+    GetRandomKey = 0xb6,
     /// Wait until a seqno is persisted.
     SeqnoPersistence = 0xb7,
     /// The collections manifest.

@@ -26,8 +26,10 @@ pub struct Reply<'a> {
 }
 
 /// Encodes a duration as clients decode it: `micros = code^1.74 / 2`, so that 16 bits reach two minutes.
+///
+/// Never 0, which clients take for a server that has measured nothing; the smallest code stands for half a microsecond.
 pub fn server_duration(micros: u64) -> u16 {
-    ((micros as f64 * 2.0).powf(1.0 / 1.74)).round().min(f64::from(u16::MAX)) as u16
+    ((micros as f64 * 2.0).powf(1.0 / 1.74)).round().clamp(1.0, f64::from(u16::MAX)) as u16
 }
 
 impl Reply<'_> {
@@ -74,5 +76,6 @@ mod tests {
             assert!((decoded / micros as f64 - 1.0).abs() < 0.04, "{micros} -> {decoded}");
         }
         assert_eq!(server_duration(u64::MAX), u16::MAX);
+        assert_eq!(server_duration(0), 1);
     }
 }

@@ -108,6 +108,11 @@ pub enum Request<'a> {
         /// The seqno to wait for.
         seqno: u64,
     },
+    /// Read any document of a collection.
+    GetRandomKey {
+        /// The collection.
+        collection: u32,
+    },
     /// High seqnos of the vBuckets in a state.
     GetAllVbSeqnos {
         /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
@@ -367,6 +372,9 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
         Opcode::Observe => {
             return is_observe_list(frame.value).then_some(Request::Observe { list: frame.value });
         }
+        Opcode::GetRandomKey => Request::GetRandomKey {
+            collection: if frame.extras.is_empty() { 0 } else { extras.u32()? },
+        },
         Opcode::SeqnoPersistence => Request::SeqnoPersistence { seqno: extras.u64()? },
         Opcode::GetAllVbSeqnos => Request::GetAllVbSeqnos {
             state: if frame.extras.is_empty() { None } else { Some(extras.u32()?) },

@@ -5,7 +5,7 @@ use super::session::{Answer, Outcome, Session};
 use crate::cluster_map;
 use nacre_auth::sasl::{self, Mechanism};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
-use nacre_types::{DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid};
+use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid};
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
@@ -61,6 +61,7 @@ pub(super) fn run(
         Request::SeqnoPersistence { seqno } => seqno_persistence(session, frame, Seqno(seqno)),
         Request::GetAllVbSeqnos { state } => all_seqnos(session, state, answer),
         Request::GetFailoverLog => failover_log(session, frame, answer),
+        Request::GetRandomKey { collection } => random_key(session, collection, answer),
         Request::Stat { group } => stat(session, group, answer),
         Request::Noop => Ok(Outcome::Status(Status::Success)),
         Request::Version => {
@@ -306,6 +307,59 @@ fn all_seqnos(
     }
     answer.value(0, &value);
     Ok(Outcome::Answered)
+}
+
+/// Any document of the collection. Documents are only searched for from a random vBucket on, so that the choice is
+/// even within a vBucket but not across them.
+fn random_key(
+    session: &mut Session,
+    collection: u32,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let collection = CollectionId(collection);
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
+    if bucket.manifest().collection_by_id(collection).is_none() {
+        return Err(Status::UnknownCollection);
+    }
+    if !session.may(selected, collection, false) {
+        return Err(Status::AccessDenied);
+    }
+    let now = session.node.now().unix_s();
+    let (count, chance) = (bucket.vbucket_count(), session.node.random());
+    let begin = (chance % u64::from(count)) as u16;
+    for vbid in (begin..count).chain(0..begin) {
+        let Some(vbucket) = bucket.vbucket(Vbid(vbid)) else { continue };
+        let readable = || {
+            vbucket.documents().filter(|document| {
+                document.collection() == collection
+                    && document.is_alive()
+                    && !document.is_expired(now)
+            })
+        };
+        let found = readable().count();
+        if found == 0 {
+            continue;
+        }
+        let document = readable().nth((chance >> 16) as usize % found).map(Arc::clone);
+        drop(vbucket);
+        let Some(document) = document else { continue };
+        let features = session.features;
+        answer.send(Reply {
+            cas: document.meta.cas.0,
+            datatype: if features.has(Feature::Json) {
+                document.meta.datatype & DATATYPE_JSON
+            } else {
+                0
+            },
+            extras: &document.meta.flags.to_be_bytes(),
+            key: if features.has(Feature::Collections) { document.key() } else { document.name() },
+            value: document.body(),
+            ..Reply::default()
+        });
+        return Ok(Outcome::Answered);
+    }
+    Err(Status::KeyNotFound)
 }
 
 fn failover_log(

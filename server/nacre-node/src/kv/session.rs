@@ -237,7 +237,8 @@ impl Session {
 
     /// Makes `name` the bucket of the connection.
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
-        let bucket = self.node.bucket(name).ok_or(Status::KeyNotFound)?;
+        // Clients take "not found" for a bucket that is about to appear, and try again until their time is over.
+        let bucket = self.node.bucket(name).ok_or(Status::AccessDenied)?;
         let users = self.node.users();
         let user =
             self.user.as_deref().and_then(|user| users.get(user)).ok_or(Status::AccessDenied)?;

@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::body::{Reply, json_reply, not_found, ok, refused, reply};
+use super::cluster::describe_node;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{Bucket, BucketKind, BucketSettings, Change, Cluster, Refusal};
@@ -62,15 +63,6 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
         node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
     let quota_bytes = settings.ram_quota_mb << 20;
     let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
-    let endpoints = node.endpoints();
-    let node_entry = json!({
-        "hostname": endpoints.authority(endpoints.mgmt),
-        "status": "healthy",
-        "clusterMembership": "active",
-        "ports": {"direct": endpoints.kv},
-        "version": "7.6.0-0000-enterprise",
-        "thisNode": true,
-    });
     let fields = json!({
         "bucketType": kind_name(settings.kind),
         "storageBackend": if settings.kind == BucketKind::Persistent { "couchstore" } else { "undefined" },
@@ -87,7 +79,7 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
         "quota": {"ram": quota_bytes, "rawRAM": quota_bytes},
         "controllers": controllers(bucket),
         "basicStats": {"itemCount": documents, "memUsed": memory_bytes},
-        "nodes": [node_entry],
+        "nodes": [describe_node(node)],
     });
     if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
         value.extend(fields);

@@ -1,19 +1,23 @@
 //! What clients ask about the cluster as a whole.
 
 use super::Call;
-use super::body::{Reply, not_found, ok};
+use super::body::{Reply, not_found, ok, reply};
+use super::buckets::change;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
-use hyper::Response;
+use hyper::{Response, StatusCode};
 use nacre_auth::Privilege;
+use nacre_cluster::Change;
 use nacre_node::{Node, cluster_map};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
-const COMPATIBLE_VERSION: &str = "7.6.0-0000-enterprise";
+///
+/// 7.6.4 is the first whose maps name the cluster and carry its UUID, as the ones here do.
+const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// The same as the number in which nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 
@@ -51,24 +55,41 @@ fn pools(node: &Node) -> Value {
     })
 }
 
+/// This node, as lists of nodes describe it. The C++ core ends the process when a node in a bucket has no services.
+pub(super) fn describe_node(node: &Node) -> Value {
+    let endpoints = node.endpoints();
+    json!({
+        "hostname": endpoints.authority(endpoints.mgmt),
+        "status": "healthy",
+        "clusterMembership": "active",
+        "clusterCompatibility": COMPATIBILITY,
+        "version": COMPATIBLE_VERSION,
+        "os": std::env::consts::OS,
+        "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
+        "ports": {"direct": endpoints.kv},
+        "services": ["kv"],
+        "thisNode": true,
+        "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
+    })
+}
+
+/// Changes settings of the cluster: its name is the only one.
+pub(super) async fn update(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    for (field, value) in call.form() {
+        if field == "clusterName" {
+            change(&call, Change::NameCluster { name: value }).await?;
+        }
+    }
+    Ok(reply(StatusCode::OK, "application/json", ""))
+}
+
 fn pool(node: &Node) -> Value {
-    let (cluster, endpoints) = (node.cluster(), node.endpoints());
+    let cluster = node.cluster();
     json!({
         "name": "default",
-        "clusterName": "",
-        "nodes": [{
-            "hostname": endpoints.authority(endpoints.mgmt),
-            "status": "healthy",
-            "clusterMembership": "active",
-            "clusterCompatibility": COMPATIBILITY,
-            "version": COMPATIBLE_VERSION,
-            "os": std::env::consts::OS,
-            "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
-            "ports": {"direct": endpoints.kv},
-            "services": ["kv"],
-            "thisNode": true,
-            "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
-        }],
+        "clusterName": cluster.name,
+        "nodes": [describe_node(node)],
         "buckets": {"uri": "/pools/default/buckets"},
         "rebalanceStatus": "none",
         "balanced": true,

@@ -14,8 +14,10 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerUsers, None)?;
     match (call.method.as_str(), path) {
         ("GET", ["roles"]) => {
-            let roles =
-                RoleKind::ALL.iter().map(|kind| json!({"role": kind.name(), "name": kind.name()}));
+            // The C++ core ends the process when a role has no description.
+            let roles = RoleKind::ALL.iter().map(|kind| {
+                json!({"role": kind.name(), "name": kind.name(), "desc": kind.description()})
+            });
             Ok(ok(&Value::Array(roles.collect())))
         }
         ("GET", ["users"] | ["users", "local"]) => {

@@ -1,0 +1,81 @@
+"""What the operations share: where they are played, and how they are found and judged."""
+
+import time
+from contextlib import contextmanager
+
+from couchbase.exceptions import CouchbaseException
+
+
+class Environment:
+    """A bucket to play in, and names that belong to this run alone."""
+
+    def __init__(self, cluster, address, bucket, run):
+        self.cluster = cluster
+        self.address = address
+        self.bucket_name = bucket
+        self.bucket = cluster.bucket(bucket)
+        self.collection = self.bucket.default_collection()
+        self.run = run
+        self._undo = []
+        self._names = 0
+
+    def name(self, of="doc"):
+        """A name that nothing had before."""
+        self._names += 1
+        return f"{self.run}-{of}-{self._names}"
+
+    def key(self):
+        """The key of a document that does not exist, and is removed at the end."""
+        key = self.name()
+        self.later(lambda: self.collection.remove(key))
+        return key
+
+    def document(self, value):
+        """The key of a new document, and the result of storing it."""
+        key = self.key()
+        return key, self.collection.insert(key, value)
+
+    def later(self, undo):
+        """Calls `undo` at the end of the run."""
+        self._undo.append(undo)
+
+    def clean(self):
+        """Removes what the run has left; what an operation itself has removed is missing, and that is fine."""
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except CouchbaseException:
+                pass
+
+
+def cases(*modules):
+    """The functions of the modules that take an environment, in the order they are written."""
+    for module in modules:
+        for name, value in vars(module).items():
+            if callable(value) and getattr(value, "__module__", "") == module.__name__ and not name.startswith("_"):
+                yield value
+
+
+@contextmanager
+def refused(*errors):
+    """Requires that the operation within is refused with one of `errors`."""
+    try:
+        yield
+    except errors:
+        return
+    raise AssertionError(f"expected {' or '.join(error.__name__ for error in errors)}")
+
+
+def eventually(condition, seconds=10):
+    """Waits until `condition` holds; an error counts as not yet."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if condition():
+                return
+            problem = None
+        except CouchbaseException as error:
+            problem = error
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {problem or 'the condition stayed false'}")
+        time.sleep(0.02)
