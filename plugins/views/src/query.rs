@@ -139,9 +139,14 @@ impl Query {
         let last =
             Bound { key: &self.endkey, id: &self.endkey_docid, included: self.inclusive_end };
         let (low, high) = if self.descending { (last, first) } else { (first, last) };
+        if let (Some(low), Some(high)) = (low.key, high.key)
+            && collated(low)? > collated(high)?
+        {
+            return Err("No rows can match your key range, reverse your start_key and end_key or set descending to the opposite".into());
+        }
         let range = Range { start: low.below()?, end: high.above()?, reverse: self.descending };
         let empty = !range.end.is_empty() && range.end <= range.start;
-        // A range that ends before it starts holds nothing; it is not a mistake of the caller.
+        // Equal keys with the end excluded, or document ids in the wrong order: a range that holds nothing.
         Ok(if empty { Range { end: range.start.clone(), ..range } } else { range })
     }
 }

@@ -1,7 +1,7 @@
 //! Reductions: the built-in ones in Rust, others in JavaScript.
 //!
-//! As bytes in the tree a reduction is a tag and its content: `c` and a count, `s` and a sum, `t` and the five
-//! numbers of `_stats` (all numbers little-endian), `j` and JSON text, `e` and the text of an error. An error
+//! As bytes in the tree a reduction is a tag and its content: `c` and a count, `s` and a sum, `v` and
+//! the sums of arrays by position, `t` and the five numbers of `_stats` (all numbers little-endian), `j` and JSON text, `e` and the text of an error. An error
 //! stays an error when it is reduced further, and shows when a query meets it.
 
 use crate::row::{ViewRow, key_and_value};
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub enum Reduce {
     /// How many rows.
     Count,
-    /// The sum of the values.
+    /// The sum of the values; arrays of numbers are added by position, and a number counts as an array of one there.
     Sum,
     /// Sum, count, least, greatest, and sum of squares of the values.
     Stats,
@@ -57,6 +57,7 @@ struct Stats {
 enum Reduction {
     Count(u64),
     Sum(f64),
+    Sums(Vec<f64>),
     Stats(Stats),
     Json(String),
     Error(String),
@@ -67,6 +68,10 @@ impl Reduction {
         match self {
             Reduction::Count(count) => [&b"c"[..], &count.to_le_bytes()].concat(),
             Reduction::Sum(sum) => [&b"s"[..], &sum.to_le_bytes()].concat(),
+            Reduction::Sums(sums) => {
+                let numbers: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+                [&b"v"[..], &numbers].concat()
+            }
             Reduction::Stats(Stats { sum, count, min, max, sumsqr }) => {
                 let numbers = [sum, count, min, max, sumsqr].map(|number| number.to_le_bytes());
                 [&b"t"[..], numbers.as_flattened()].concat()
@@ -90,6 +95,7 @@ impl Reduction {
         Some(match tag {
             b'c' => Reduction::Count(u64::from_le_bytes(content.try_into().ok()?)),
             b's' => Reduction::Sum(number(0)?),
+            b'v' => Reduction::Sums((0..content.len() / 8).map(number).collect::<Option<_>>()?),
             b't' => Reduction::Stats(Stats {
                 sum: number(0)?,
                 count: number(1)?,
@@ -112,6 +118,10 @@ pub fn result_json(reduction: &[u8]) -> Result<String, String> {
     match Reduction::decode(reduction) {
         Reduction::Count(count) => Ok(count.to_string()),
         Reduction::Sum(sum) => Ok(number_json(sum)),
+        Reduction::Sums(sums) => {
+            let numbers: Vec<String> = sums.into_iter().map(number_json).collect();
+            Ok(format!("[{}]", numbers.join(",")))
+        }
         Reduction::Stats(stats) => Ok(format!(
             r#"{{"sum":{},"count":{},"min":{},"max":{},"sumsqr":{}}}"#,
             number_json(stats.sum),
@@ -148,11 +158,11 @@ impl Reducer for ViewReducer<'_> {
         let Some(reduce) = self.reduce else { return Vec::new() };
         let reduction = match reduce {
             Reduce::Count => Ok(Reduction::Count(rows.len() as u64)),
-            Reduce::Sum => {
-                numbers(rows, "_sum").map(|numbers| Reduction::Sum(numbers.iter().sum()))
-            }
+            Reduce::Sum => sum(rows),
             Reduce::Stats => {
-                numbers(rows, "_stats").map(|numbers| Reduction::Stats(stats(&numbers)))
+                let number = |value: &str| value.parse().ok();
+                values(rows, "_stats needs numbers", number)
+                    .map(|numbers| Reduction::Stats(stats(&numbers)))
             }
             Reduce::Custom(function) => {
                 self.custom(*function, rows).map_err(|error| format!("reduce: {error}"))
@@ -215,16 +225,33 @@ impl ViewReducer<'_> {
     }
 }
 
-fn numbers(rows: &[Row<'_>], builtin: &str) -> Result<Vec<f64>, String> {
-    let number = |row: &Row<'_>| match key_and_value(row.value) {
-        Some((_, value)) => value.parse::<f64>().map_err(|_| {
+/// What `read` makes of the value of each row.
+///
+/// # Errors
+/// A sentence that begins with `needs` and names the document whose value it cannot read.
+fn values<T>(
+    rows: &[Row<'_>],
+    needs: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, String> {
+    let one = |row: &Row<'_>| {
+        let (_, value) = key_and_value(row.value).ok_or("a row of the index is damaged")?;
+        read(value).ok_or_else(|| {
             let id = ViewRow::decode(row.key, row.value).map(|row| row.id).unwrap_or_default();
             let value: String = value.chars().take(60).collect();
-            format!("{builtin} needs numbers, and document {id:?} emitted {value}")
-        }),
-        None => Err("a row of the index is damaged".into()),
+            format!("{needs}, and document {id:?} emitted {value}")
+        })
     };
-    rows.iter().map(number).collect()
+    rows.iter().map(one).collect()
+}
+
+fn sum(rows: &[Row<'_>]) -> Result<Reduction, String> {
+    let read = |value: &str| match value.parse() {
+        Ok(number) => Some(Reduction::Sum(number)),
+        Err(_) => serde_json::from_str(value).ok().map(Reduction::Sums),
+    };
+    let parts = values(rows, "_sum needs numbers or arrays of numbers", read)?;
+    Ok(parts.into_iter().reduce(combined).unwrap_or(Reduction::Sum(0.0)))
 }
 
 fn stats(numbers: &[f64]) -> Stats {
@@ -241,6 +268,15 @@ fn combined(a: Reduction, b: Reduction) -> Reduction {
     match (a, b) {
         (Reduction::Count(a), Reduction::Count(b)) => Reduction::Count(a + b),
         (Reduction::Sum(a), Reduction::Sum(b)) => Reduction::Sum(a + b),
+        (Reduction::Sums(sums), Reduction::Sum(sum))
+        | (Reduction::Sum(sum), Reduction::Sums(sums)) => {
+            combined(Reduction::Sums(sums), Reduction::Sums(vec![sum]))
+        }
+        (Reduction::Sums(a), Reduction::Sums(b)) => {
+            let (mut longer, shorter) = if a.len() < b.len() { (b, a) } else { (a, b) };
+            longer.iter_mut().zip(shorter).for_each(|(sum, number)| *sum += number);
+            Reduction::Sums(longer)
+        }
         (Reduction::Stats(a), Reduction::Stats(b)) => Reduction::Stats(Stats {
             sum: a.sum + b.sum,
             count: a.count + b.count,

@@ -29,7 +29,9 @@ pub fn start(node: &Arc<Node>, cache_dir: PathBuf) {
                     tracing::error!("plugins cannot run without a thread for their deadlines: {error}");
                     return;
                 }
-                node.views().install(&node, views);
+                if let Err(reason) = node.views().install(&node, views) {
+                    tracing::error!("the views plugin cannot run: {reason}");
+                }
             }
             Err(error) => tracing::error!("the views plugin cannot run: {error}"),
         }

@@ -5,7 +5,7 @@ use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
 use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
-use nacre_plugin_host::{Error, Partition};
+use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{CollectionId, Seqno, Vbid};
 use std::sync::Arc;
 
@@ -129,6 +129,30 @@ impl Feed {
         stream.backfill(PORTION_DOCUMENTS_MAX).map(Some)
     }
 
+    /// One line a batch for each kind of failure, however many documents failed: user code may fail on all of them.
+    fn log(&self, report: &Report) {
+        let name = &self.deployment.name;
+        let others = |count: usize| {
+            if count > 1 { format!(" (and {} others)", count - 1) } else { String::new() }
+        };
+        if let Some(error) = report.errors.first() {
+            let key = String::from_utf8_lossy(&error.key);
+            tracing::warn!(
+                "{name}: document {key:?}{}: {}",
+                others(report.errors.len()),
+                error.message
+            );
+        }
+        if let Some(dead) = report.dead_letters.first() {
+            let (key, count) = (String::from_utf8_lossy(&dead.key), report.dead_letters.len());
+            tracing::warn!(
+                "{name}: document {key:?}{} was skipped: {}",
+                others(count),
+                dead.reason
+            );
+        }
+    }
+
     fn work(&mut self) -> Result<Next, Failure> {
         let batch = match self.retry.take() {
             Some(batch) => batch,
@@ -138,20 +162,7 @@ impl Feed {
             return Ok(Next::Wait);
         }
         match self.partition.on_batch(&batch, self.platform.now()) {
-            Ok(report) => {
-                for error in &report.errors {
-                    let key = String::from_utf8_lossy(&error.key);
-                    tracing::warn!("{}: document {key:?}: {}", self.deployment.name, error.message);
-                }
-                for dead in &report.dead_letters {
-                    let key = String::from_utf8_lossy(&dead.key);
-                    tracing::warn!(
-                        "{}: document {key:?} was skipped: {}",
-                        self.deployment.name,
-                        dead.reason
-                    );
-                }
-            }
+            Ok(report) => self.log(&report),
             Err(error) if error.is_retryable() => {
                 self.retry = Some(batch);
                 return Ok(Next::Again);

@@ -127,10 +127,18 @@ impl Deployment {
     }
 }
 
+/// The plugin that runs views.
+#[derive(Clone)]
+struct Runtime {
+    plugin: Plugin,
+    /// Names the format of its rows: those of another version are built anew.
+    state_version: String,
+}
+
 /// The views of all buckets.
 #[derive(Default)]
 pub struct Views {
-    plugin: RwLock<Option<Plugin>>,
+    plugin: RwLock<Option<Runtime>>,
     deployments: RwLock<BTreeMap<(String, String), Arc<Deployment>>>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
@@ -143,10 +151,18 @@ impl Views {
     }
 
     /// Takes the plugin that runs views, and deploys what waits for it.
-    pub fn install(&self, node: &Arc<Node>, plugin: Plugin) {
-        *self.plugin.write() = Some(plugin);
+    ///
+    /// # Errors
+    /// When the plugin does not say what it is.
+    pub fn install(&self, node: &Arc<Node>, plugin: Plugin) -> Result<(), String> {
+        let description = plugin.describe(Views::limits()).map_err(|error| error.to_string())?;
+        let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
+        let state_version =
+            description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
+        let runtime = Runtime { plugin, state_version };
+        *self.plugin.write() = Some(runtime.clone());
         let cluster = node.cluster();
-        if let Err(error) = remove_leftovers(node, &cluster) {
+        if let Err(error) = remove_leftovers(node, &cluster, &runtime) {
             tracing::warn!("rows of design documents that are gone could not be removed: {error}");
         }
         for config in cluster.buckets.values() {
@@ -154,6 +170,7 @@ impl Views {
                 self.redeploy(node, &bucket, config);
             }
         }
+        Ok(())
     }
 
     /// Checks a design document without deploying it.
@@ -161,15 +178,15 @@ impl Views {
     /// # Errors
     /// What is wrong with it, for its author.
     pub fn validate(&self, name: &str, document: &str) -> Result<(), String> {
-        let plugin =
+        let runtime =
             self.plugin.read().clone().ok_or("the views plugin is not ready yet: try again")?;
         let config = config_of(name, document).ok_or("a design document is a JSON object")?;
-        nacre_plugin_host::validate(&plugin, &config, Views::limits()).map_err(
-            |error| match error {
+        nacre_plugin_host::validate(&runtime.plugin, &config, Views::limits()).map_err(|error| {
+            match error {
                 nacre_plugin_host::Error::Config { message, .. } => message,
                 other => other.to_string(),
-            },
-        )
+            }
+        })
     }
 
     /// The deployment of a design document.
@@ -184,12 +201,14 @@ impl Views {
         bucket: &Arc<Bucket>,
         config: &nacre_cluster::Bucket,
     ) {
-        let Some(plugin) = self.plugin.read().clone() else { return };
+        let Some(runtime) = self.plugin.read().clone() else { return };
         let mut deployments = self.deployments.write();
         let wanted: BTreeMap<&String, (String, &String)> = config
             .design_documents
             .iter()
-            .map(|(name, document)| (name, (space_of(config, name, document), document)))
+            .map(|(name, document)| {
+                (name, (space_of(config, name, document, &runtime.state_version), document))
+            })
             .collect();
         deployments.retain(|(owner, name), deployment| {
             let kept = *owner != config.name
@@ -204,7 +223,8 @@ impl Views {
             let key = (config.name.clone(), name.clone());
             if !deployments.contains_key(&key) {
                 self.wait_for_space(&space);
-                let deployment = deploy(node, bucket, config, &plugin, name, space, document);
+                let deployment =
+                    deploy(node, bucket, config, &runtime.plugin, name, space, document);
                 deployments.insert(key, deployment);
             }
         }
@@ -263,12 +283,16 @@ fn collection_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Colle
 fn remove_leftovers(
     node: &Node,
     cluster: &nacre_cluster::Cluster,
+    runtime: &Runtime,
 ) -> Result<(), nacre_store::Error> {
     let wanted: Vec<String> = cluster
         .buckets
         .values()
         .flat_map(|config| {
-            config.design_documents.iter().map(|(name, document)| space_of(config, name, document))
+            config
+                .design_documents
+                .iter()
+                .map(|(name, document)| space_of(config, name, document, &runtime.state_version))
         })
         .collect();
     let spaces = node.platform.spaces();
@@ -283,11 +307,16 @@ fn remove_leftovers(
 }
 
 /// Names the space of a deployment by all that its rows depend on.
-fn space_of(config: &nacre_cluster::Bucket, name: &str, document: &str) -> String {
+fn space_of(
+    config: &nacre_cluster::Bucket,
+    name: &str,
+    document: &str,
+    state_version: &str,
+) -> String {
     let collection = collection_of(config, document).map_or("none".to_owned(), |id| id.to_string());
     let text = nacre_value::crc32c(document.as_bytes());
     format!(
-        "views/{}/{}/{name}/{collection}/{text:08x}-{}",
+        "views/{}/{}/{name}/{collection}/{text:08x}-{}/{state_version}",
         config.uuid,
         config.flushes,
         document.len()
