@@ -27,6 +27,15 @@ enum What {
     },
     /// Documents indexed per second, in the sandbox against natively
     Views,
+    /// Latency of reads beside a view whose map function never ends, against the same without it
+    Isolation {
+        /// Pairs of measurements; the median ratio is shown
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+    },
 }
 
 const PORT_BASE: u16 = 19_300;
@@ -39,6 +48,7 @@ const BUCKET: &str = "bench";
 /// What is missing.
 pub fn run(options: &Bench) -> Result<(), String> {
     match options.what {
+        What::Isolation { rounds, seconds } => isolation(rounds.max(1), seconds),
         What::Kv { rounds, seconds } => kv(rounds.max(1), seconds),
         What::Views => {
             plugins::build()?;
@@ -99,14 +109,18 @@ struct Figures {
     p99: f64,
 }
 
-fn measure(binary: &Path, target: &[&str], cell: &[&str], seconds: f64) -> Result<Figures, String> {
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", "1"])
-        .arg(binary)
-        .args(["bench", "kv", "--seconds", &seconds.to_string()])
-        .args(target)
-        .args(cell);
+fn measure(
+    binary: &Path,
+    pinned: bool,
+    target: &[&str],
+    cell: &[&str],
+    seconds: f64,
+) -> Result<Figures, String> {
+    let mut command = if pinned { Command::new("taskset") } else { Command::new(binary) };
+    if pinned {
+        command.args(["-c", "1"]).arg(binary);
+    }
+    command.args(["bench", "kv", "--seconds", &seconds.to_string()]).args(target).args(cell);
     let line = output(&mut command, "measure")?;
     let number_before = |unit: &str, label: &str| -> Option<f64> {
         let part = line.split(", ").find(|part| part.contains(label))?;
@@ -168,8 +182,8 @@ fn kv(rounds: usize, seconds: f64) -> Result<(), String> {
             let mut pairs = Vec::new();
             for _ in 0..rounds {
                 pairs.push((
-                    measure(&binary, &nacre, &cell, seconds)?,
-                    measure(&binary, &memcached, &cell, seconds)?,
+                    measure(&binary, true, &nacre, &cell, seconds)?,
+                    measure(&binary, true, &memcached, &cell, seconds)?,
                 ));
             }
             let of = |figure: &dyn Fn(&(Figures, Figures)) -> f64| {
@@ -187,5 +201,44 @@ fn kv(rounds: usize, seconds: f64) -> Result<(), String> {
             );
         }
     }
+    node.stop()
+}
+
+/// A design document whose map never ends: each document costs it all the steps it may take.
+const ENDLESS: &str = r#"{"views": {"endless": {"map": "function (doc) { while (true) {} }"}}}"#;
+
+fn isolation(rounds: usize, seconds: f64) -> Result<(), String> {
+    let binary = node::build("release")?;
+    let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &[])?;
+    let address = format!("127.0.0.1:{}", node.kv_port());
+    let target = ["--server", &address, "--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
+    let cell = ["--reads", "100", "--connections", "4", "--depth", "1", "--keys", "20000"];
+    println!(
+        "p99 of reads, 4 connections, beside an endless map function / without; {rounds} pairs"
+    );
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let alone = measure(&binary, false, &target, &cell, seconds)?;
+        node.put_design(BUCKET, "endless", ENDLESS)?;
+        let beside = measure(&binary, false, &target, &cell, seconds)?;
+        let info = node
+            .views("GET", &format!("/{BUCKET}/_design/endless/_info"), "")?
+            .json()
+            .map_err(|error| error.to_string())?;
+        if info["document_errors"].as_u64().unwrap_or(0) == 0 {
+            return Err(format!("the endless function did not run: {info}"));
+        }
+        node.views("DELETE", &format!("/{BUCKET}/_design/endless"), "")?;
+        println!(
+            "  alone p50 {:.0} us p99 {:.0} us, beside p50 {:.0} us p99 {:.0} us; {} documents were given up meanwhile",
+            alone.p50, alone.p99, beside.p50, beside.p99, info["document_errors"]
+        );
+        ratios.push((beside.p50 / alone.p50, beside.p99 / alone.p99));
+    }
+    println!(
+        "median ratio: p50 {:.2}, p99 {:.2}",
+        median(ratios.iter().map(|ratio| ratio.0).collect()),
+        median(ratios.iter().map(|ratio| ratio.1).collect())
+    );
     node.stop()
 }

@@ -31,6 +31,7 @@ pub struct Bucket {
     max_ttl: AtomicU64,
     memory_bytes: AtomicI64,
     closed: AtomicBool,
+    discarded: AtomicBool,
 }
 
 impl Bucket {
@@ -91,6 +92,7 @@ impl Bucket {
             max_ttl: AtomicU64::new(0),
             memory_bytes: AtomicI64::new(memory_bytes),
             closed: AtomicBool::new(false),
+            discarded: AtomicBool::new(false),
         });
         bucket.configure(&config.settings, &config.manifest);
         platform.run(Box::new(Flusher::new(Arc::clone(&bucket))));
@@ -243,11 +245,25 @@ impl Bucket {
         self.readers.write().retain(|known| !Arc::ptr_eq(known, news));
     }
 
-    /// Ends the bucket's tasks once they have done what is to do.
+    /// Ends the bucket: no write is taken any more, and its tasks end once they have done what is to do.
     pub(crate) fn close(&self) {
+        for vbucket in &self.vbuckets {
+            vbucket.lock().make_read_only();
+        }
         self.closed.store(true, Ordering::Release);
         self.wake_readers();
         self.persisted.publish();
+    }
+
+    /// Ends the bucket without storing what is left: it was dropped or flushed.
+    pub(crate) fn discard(&self) {
+        self.discarded.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Whether the bucket was discarded.
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.discarded.load(Ordering::Acquire)
     }
 
     /// Whether the bucket was closed.

@@ -80,7 +80,7 @@ impl Flusher {
         vbids.dedup();
         for vbid in &vbids {
             if let Some(mut vbucket) = self.bucket.vbucket(*vbid) {
-                vbucket.poison();
+                vbucket.make_read_only();
             }
         }
         let first =
@@ -105,12 +105,17 @@ impl Task for Flusher {
     }
 
     fn step(&mut self) -> Next {
+        if self.bucket.is_discarded() {
+            return Next::Done;
+        }
         let commits = self.collect();
         if commits.is_empty() {
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }
         match self.bucket.store.commit(&commits) {
             Ok(()) => self.acknowledge(&commits),
+            // The files of a discarded bucket may be gone already.
+            Err(_) if self.bucket.is_discarded() => {}
             Err(error) => self.poison(&commits, &error),
         }
         Next::Again

@@ -207,8 +207,8 @@ impl Node {
 
     fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
         if let Some(bucket) = self.buckets.write().remove(&config.name) {
-            bucket.close();
-            self.views.undeploy_bucket(self, &bucket);
+            bucket.discard();
+            self.views.undeploy_bucket(&bucket);
         }
         if config.settings.kind == BucketKind::Persistent {
             self.platform.remove_store(config)?;

@@ -190,8 +190,8 @@ pub enum Refusal {
     Invalid,
     /// The vBucket is not active here.
     NotActive,
-    /// The store failed for this vBucket: it is read-only until an operator acts.
-    Poisoned,
+    /// The vBucket no longer takes writes: its store failed, or its bucket ends.
+    ReadOnly,
     /// A sub-document request made no sense, or one of its writes failed.
     Subdoc {
         /// Which, and why.

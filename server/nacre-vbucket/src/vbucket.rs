@@ -27,7 +27,7 @@ pub struct Vbucket {
     failover_log: FailoverLog,
     max_cas: Cas,
     persisted: Seqno,
-    poisoned: bool,
+    read_only: bool,
     alive_count: u64,
     memory_bytes: usize,
 }
@@ -56,7 +56,7 @@ impl Vbucket {
             failover_log: record.failover_log,
             max_cas: record.max_cas,
             persisted: record.high_seqno,
-            poisoned: false,
+            read_only: false,
             alive_count: 0,
             memory_bytes: 0,
         }
@@ -158,9 +158,11 @@ impl Vbucket {
         self.checkpoint.trim(self.persisted, checkpoint_bytes_max);
     }
 
-    /// Refuses writes from now on: the store could not keep what it was given.
-    pub fn poison(&mut self) {
-        self.poisoned = true;
+    /// Refuses writes from now on: the store could not keep what it was given, or the bucket ends.
+    ///
+    /// The history stands still afterwards; not even an expired document is buried.
+    pub fn make_read_only(&mut self) {
+        self.read_only = true;
     }
 
     /// Deletes every document of a dropped collection, each a mutation of its own. Gives their number.
@@ -203,8 +205,8 @@ impl Vbucket {
             return Err(Refusal::NotActive);
         }
         let reads = matches!(command, Command::Get | Command::GetMeta | Command::Lookup { .. });
-        if self.poisoned && !reads {
-            return Err(Refusal::Poisoned);
+        if self.read_only && !reads {
+            return Err(Refusal::ReadOnly);
         }
         match *command {
             Command::Get => {
@@ -376,7 +378,7 @@ impl Vbucket {
     /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
     pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
-        if document.is_expired(now.unix_s()) && !self.poisoned {
+        if document.is_expired(now.unix_s()) && !self.read_only {
             self.bury(&document, Kind::Expired, now);
             return Err(Refusal::NotFound);
         }

@@ -9,8 +9,13 @@ use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{CollectionId, Seqno, Vbid};
 use std::sync::Arc;
 
-/// Documents of one batch. From 64 on, the cost of a call no longer shows.
+/// Documents of one batch at most. From 64 on, the cost of a call no longer shows.
 const BATCH_DOCUMENTS_MAX: usize = 512;
+/// Documents of the first batch; nobody knows yet how long user code takes over one.
+const BATCH_DOCUMENTS_FIRST: usize = 16;
+/// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
+/// feed can be stopped soon however slow its user code is.
+const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
 /// Bytes of one batch, give or take one portion.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Documents read from one vBucket at a time.
@@ -26,6 +31,7 @@ pub(crate) struct Feed {
     news: Arc<News>,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     turn: usize,
+    batch_documents: usize,
     /// A batch that the plugin asked to be given again.
     retry: Option<Batch>,
 }
@@ -49,6 +55,7 @@ impl Feed {
             news,
             streams,
             turn: 0,
+            batch_documents: BATCH_DOCUMENTS_FIRST,
             retry: None,
         }
     }
@@ -87,13 +94,16 @@ impl Feed {
     fn collect(&mut self) -> Result<Batch, Failure> {
         let mut batch = Batch::default();
         let mut bytes = 0;
-        while batch.documents.len() < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX {
+        while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
             self.turn = vbid.index() + 1;
             if self.streams[vbid.index()].is_none() {
                 self.open(vbid).map_err(Failure::Plugin)?;
             }
-            let Some(portion) = self.read(vbid).map_err(Failure::Store)? else { continue };
+            let room = self.batch_documents - batch.documents.len();
+            let portion =
+                self.read(vbid, room.min(PORTION_DOCUMENTS_MAX)).map_err(Failure::Store)?;
+            let Some(portion) = portion else { continue };
             // There may be more: look again once the others had their turn.
             self.news.note(vbid);
             bytes +=
@@ -111,12 +121,12 @@ impl Feed {
         Ok(batch)
     }
 
-    /// The next portion of one vBucket, `None` when there is nothing new.
-    fn read(&mut self, vbid: Vbid) -> Result<Option<Portion>, nacre_store::Error> {
+    /// The next portion of one vBucket, of at most `limit` seqnos; `None` when there is nothing new.
+    fn read(&mut self, vbid: Vbid, limit: usize) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         if !stream.is_backfilling() {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
-            match stream.read(&mut vbucket, PORTION_DOCUMENTS_MAX) {
+            match stream.read(&mut vbucket, limit) {
                 Read::Portion(portion) => return Ok(Some(portion)),
                 Read::CaughtUp => return Ok(None),
                 Read::Behind(after) => {
@@ -126,7 +136,16 @@ impl Feed {
                 }
             }
         }
-        stream.backfill(PORTION_DOCUMENTS_MAX).map(Some)
+        stream.backfill(limit).map(Some)
+    }
+
+    /// Makes the next batch larger or smaller, by the time that the last one took.
+    fn adapt(&mut self, batch_ns: u64) {
+        if batch_ns < BATCH_NS_WANTED.start {
+            self.batch_documents = (self.batch_documents * 2).min(BATCH_DOCUMENTS_MAX);
+        } else if batch_ns >= BATCH_NS_WANTED.end {
+            self.batch_documents = (self.batch_documents / 2).max(1);
+        }
     }
 
     /// One line a batch for each kind of failure, however many documents failed: user code may fail on all of them.
@@ -161,7 +180,10 @@ impl Feed {
         if batch.progress.is_empty() {
             return Ok(Next::Wait);
         }
-        match self.partition.on_batch(&batch, self.platform.now()) {
+        let begun = self.platform.now();
+        let outcome = self.partition.on_batch(&batch, begun);
+        self.adapt(self.platform.now().monotonic_ns.saturating_sub(begun.monotonic_ns));
+        match outcome {
             Ok(report) => self.log(&report),
             Err(error) if error.is_retryable() => {
                 self.retry = Some(batch);

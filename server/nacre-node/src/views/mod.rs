@@ -230,7 +230,7 @@ impl Views {
         }
     }
 
-    pub(crate) fn undeploy_bucket(&self, _node: &Node, bucket: &Arc<Bucket>) {
+    pub(crate) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
         self.deployments.write().retain(|_, deployment| {
             let kept = !Arc::ptr_eq(&deployment.bucket, bucket);
             if !kept {

@@ -1,0 +1,122 @@
+//! What reaches the store, and what happens when it cannot.
+
+use crate::world::{Connection, World};
+use nacre_cluster::Change;
+use nacre_store::{Fault, Store};
+use nacre_types::{Seqno, Vbid};
+
+const TEMPORARY_FAILURE: u16 = 0x86;
+
+#[test]
+fn what_is_written_reaches_the_store_and_survives_a_crash() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    for n in 0..300 {
+        assert_eq!(connection.set(&format!("k{}", n % 7), &n.to_string()).status, 0);
+    }
+    world.run_tasks();
+    let bucket = node.bucket("b").unwrap();
+    let highs = bucket.high_seqnos();
+    assert_eq!(
+        highs.iter().map(|high| high.0).sum::<u64>(),
+        300,
+        "all in vBucket 0, as the requests said"
+    );
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(300));
+    assert_eq!(
+        bucket.vbucket(Vbid(0)).unwrap().checkpoint().memory_bytes(),
+        0,
+        "history leaves memory"
+    );
+    connection.set("k0", "never stored");
+    world.crash();
+
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    assert_eq!(connection.get("k5").value, b"299");
+    assert_eq!(connection.get("k0").value, b"294");
+    let bucket = node.bucket("b").unwrap();
+    let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+    assert_eq!(vbucket.failover_log().entries().len(), 2, "301 may have been seen by somebody");
+}
+
+#[test]
+fn a_failed_commit_poisons_its_vbuckets_only() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("kept", "1");
+    world.run_tasks();
+    world.store().inject(Some(Fault::Full));
+    assert_eq!(connection.set("lost", "1").status, 0, "memory first");
+    world.run_tasks();
+    world.store().inject(None);
+    assert_eq!(connection.set("other", "1").status, TEMPORARY_FAILURE);
+    assert_eq!(connection.get("kept").value, b"1", "reads go on");
+    world.run_tasks();
+    let bucket = node.bucket("b").unwrap();
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1), "what failed is never called persisted");
+
+    let mut elsewhere = crate::world::request(0x01, &[0; 8], b"k", b"1");
+    elsewhere[7] = 1;
+    assert_eq!(connection.ask(&elsewhere).status, 0, "vBucket 1 has lost nothing");
+    world.run_tasks();
+    assert_eq!(bucket.persisted.get(Vbid(1)), Seqno(1));
+    assert!(node.mark_clean().is_err(), "a stop like this is no clean one");
+}
+
+#[test]
+fn a_flush_empties_the_bucket_for_open_connections_too() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    world.run_tasks();
+    node.change(&Change::FlushBucket { name: "b".into() }).unwrap();
+    assert_eq!(connection.get("k").status, 0x01);
+    assert_eq!(connection.set("k", "2").status, 0);
+    world.run_tasks();
+    assert_eq!(world.store().records().unwrap().len(), 1);
+    assert_eq!(connection.get("k").value, b"2");
+}
+
+#[test]
+fn a_bucket_over_its_quota_refuses_writes_and_serves_reads() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let megabyte = "x".repeat(1 << 20);
+    let mut written = 0;
+    while connection.set(&format!("k{written}"), &megabyte).status == 0 {
+        written += 1;
+        world.run_tasks();
+        assert!(written < 1000, "the quota is 256 MiB");
+    }
+    assert!((230..=256).contains(&written), "{written} MiB fitted");
+    assert_eq!(connection.set("more", &megabyte).status, TEMPORARY_FAILURE);
+    assert_eq!(connection.get("k0").value.len(), 1 << 20);
+    node.change(&Change::FlushBucket { name: "b".into() }).unwrap();
+    assert_eq!(connection.set("more", &megabyte).status, 0);
+}
+
+#[test]
+fn what_was_acknowledged_before_a_stop_is_stored_and_nothing_is_taken_after_it() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    node.stop();
+    assert_eq!(connection.set("k", "2").status, TEMPORARY_FAILURE);
+    world.run_tasks();
+    node.mark_clean().unwrap();
+
+    let node = world.node();
+    assert_eq!(Connection::open(&node).get("k").value, b"1");
+    let bucket = node.bucket("b").unwrap();
+    assert_eq!(
+        bucket.vbucket(Vbid(0)).unwrap().failover_log().entries().len(),
+        1,
+        "the history goes on"
+    );
+}

@@ -1,0 +1,132 @@
+//! One connection, byte by byte.
+
+use crate::world::{Connection, World, request};
+use nacre_node::kv::{Next, Session};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+#[test]
+fn requests_of_one_burst_are_answered_in_order() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let burst = [
+        request(0x01, &[0; 8], b"k", b"1"),
+        request(0x00, b"", b"k", b""),
+        request(0x0a, b"", b"", b""),
+        request(0x00, b"", b"missing", b""),
+    ]
+    .concat();
+    for cut in 0..burst.len() {
+        let (mut answers, consumed, _) = connection.give(&burst[..cut]);
+        let (rest, _, _) = connection.give(&burst[consumed..]);
+        answers.extend(rest);
+        let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, [0, 0, 0, 1], "cut at {cut}");
+    }
+}
+
+#[test]
+fn quiet_requests_answer_only_what_is_unusual() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let burst = [
+        request(0x11, &[0; 8], b"k", b"1"),
+        request(0x12, &[0; 8], b"k", b"2"),
+        request(0x09, b"", b"missing", b""),
+        request(0x09, b"", b"k", b""),
+        request(0x0a, b"", b"", b""),
+    ]
+    .concat();
+    let (answers, _, _) = connection.give(&burst);
+    let shown: Vec<(u16, &[u8])> =
+        answers.iter().map(|answer| (answer.status, &answer.value[..])).collect();
+    assert_eq!(shown, [(2, &b""[..]), (0, &b"1"[..]), (0, &b""[..])]);
+}
+
+#[test]
+fn nothing_but_a_login_is_possible_before_one() {
+    let world = World::new();
+    let node = world.node();
+    let mut session = Session::new(Arc::clone(&node));
+    let mut status = |bytes: &[u8]| {
+        let mut out = Vec::new();
+        session.receive(bytes, &mut out, node.now());
+        u16::from_be_bytes([out[6], out[7]])
+    };
+    assert_eq!(status(&request(0x0a, b"", b"", b"")), 0x00);
+    assert_eq!(status(&request(0x00, b"", b"k", b"")), 0x24);
+    assert_eq!(status(&request(0x89, b"", b"b", b"")), 0x24);
+    assert_eq!(status(&request(0xb5, b"", b"", b"")), 0x24);
+    assert_eq!(status(&request(0x21, b"", b"PLAIN", b"\0admin\0wrong")), 0x20);
+    assert_eq!(status(&request(0x22, b"", b"PLAIN", b"x")), 0x20);
+    assert_eq!(status(&request(0x21, b"", b"PLAIN", b"\0admin\0password")), 0x00);
+    assert_eq!(status(&request(0x00, b"", b"k", b"")), 0x08, "no bucket yet");
+}
+
+#[test]
+fn a_burst_for_large_documents_is_answered_piece_by_piece() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("large", &"x".repeat(1 << 20));
+    let burst = request(0x00, b"", b"large", b"").repeat(100);
+    let (answers, consumed, next) = connection.give(&burst);
+    assert!(matches!(next, Next::Flush), "{next:?}");
+    assert!(answers.len() <= 2 && consumed < burst.len(), "{} answers in memory", answers.len());
+}
+
+#[test]
+fn a_wait_for_persistence_ends_when_the_store_has_the_seqno() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    let wait = request(0xb7, &1u64.to_be_bytes(), b"", b"");
+    let (_, _, next) = connection.give(&wait);
+    let Next::Wait(waiting) = next else { panic!("{next:?}") };
+    assert!(waiting.bucket.persisted.get(waiting.vbid) < waiting.seqno);
+    world.run_tasks();
+    assert!(waiting.bucket.persisted.get(waiting.vbid) >= waiting.seqno);
+    assert_eq!(connection.ask(&wait).status, 0, "asked again, it is there");
+    assert_eq!(
+        connection.ask(&request(0xb7, &2u64.to_be_bytes(), b"", b"")).status,
+        0x22,
+        "never written"
+    );
+}
+
+#[test]
+fn a_lock_ends_with_its_time() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    assert_eq!(connection.ask(&request(0x94, &5u32.to_be_bytes(), b"k", b"")).status, 0);
+    assert_eq!(connection.set("k", "2").status, 0x09);
+    world.wait(5);
+    let mut later = Connection::open(&node);
+    assert_eq!(later.set("k", "2").status, 0);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_session_panic(
+        frames in prop::collection::vec(
+            (any::<u8>(), prop::collection::vec(any::<u8>(), 0..30), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..60)),
+            1..20,
+        ),
+    ) {
+        let world = World::new();
+        let node = world.node();
+        let mut connection = Connection::open(&node);
+        for (opcode, extras, key, value) in frames {
+            let (_, _, next) = connection.give(&request(opcode, &extras, &key, &value));
+            if matches!(next, Next::Close(_)) {
+                break;
+            }
+        }
+        world.run_tasks();
+    }
+}

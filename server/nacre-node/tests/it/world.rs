@@ -1,0 +1,181 @@
+//! The world of a node under test: a clock that stands, chance from a counter, stores in memory, tasks by hand.
+
+use nacre_auth::{Role, User};
+use nacre_cluster::{Bucket, BucketSettings, Change};
+use nacre_node::cluster_map::Endpoints;
+use nacre_node::kv::Session;
+use nacre_node::{Next, Node, Platform, Task};
+use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
+use nacre_types::Now;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub struct World {
+    now: Mutex<Now>,
+    chance: AtomicU64,
+    spaces: MemorySpaces,
+    stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
+    tasks: Mutex<Vec<Box<dyn Task>>>,
+}
+
+impl World {
+    pub fn new() -> Arc<World> {
+        Arc::new(World {
+            now: Mutex::new(Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 1 }),
+            chance: AtomicU64::new(1),
+            spaces: MemorySpaces::default(),
+            stores: Mutex::default(),
+            tasks: Mutex::default(),
+        })
+    }
+
+    /// A node with an administrator and the bucket `b`.
+    pub fn node(self: &Arc<World>) -> Arc<Node> {
+        let endpoints = Endpoints { host: None, mgmt: 1, views: 2, kv: 3 };
+        let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();
+        if node.bucket("b").is_none() {
+            node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))
+                .unwrap();
+            let settings = BucketSettings {
+                vbucket_count: 4,
+                flush_enabled: true,
+                ..BucketSettings::default()
+            };
+            let change = Change::CreateBucket { name: "b".into(), uuid: node.new_uuid(), settings };
+            node.change(&change).unwrap();
+        }
+        node
+    }
+
+    /// Steps every task until all wait.
+    pub fn run_tasks(&self) {
+        loop {
+            let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
+            let mut worked = false;
+            tasks.retain_mut(|task| {
+                loop {
+                    match task.step() {
+                        Next::Again => worked = true,
+                        Next::Wait => break true,
+                        Next::Done => break false,
+                    }
+                }
+            });
+            self.tasks.lock().unwrap().append(&mut tasks);
+            if !worked {
+                return;
+            }
+        }
+    }
+
+    /// The process is gone: its tasks end without another step.
+    pub fn crash(&self) {
+        self.tasks.lock().unwrap().clear();
+    }
+
+    pub fn wait(&self, seconds: u64) {
+        let mut now = self.now.lock().unwrap();
+        now.unix_ns += seconds * 1_000_000_000;
+        now.monotonic_ns += seconds * 1_000_000_000;
+    }
+
+    /// The store of the bucket that was created last.
+    pub fn store(&self) -> Arc<FaultStore<MemoryStore>> {
+        Arc::clone(self.stores.lock().unwrap().values().last().unwrap())
+    }
+}
+
+impl Platform for World {
+    fn now(&self) -> Now {
+        *self.now.lock().unwrap()
+    }
+
+    fn random(&self) -> u64 {
+        self.chance.fetch_add(1, Ordering::Relaxed) << 32
+    }
+
+    fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
+        let name = format!("{}-{}", bucket.uuid, bucket.flushes);
+        let mut stores = self.stores.lock().unwrap();
+        assert_eq!(create, !stores.contains_key(&name), "a store is created once");
+        let store =
+            stores.entry(name).or_insert_with(|| Arc::new(FaultStore::new(MemoryStore::default())));
+        Ok(Arc::clone(store) as Arc<dyn Store>)
+    }
+
+    fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
+        self.stores.lock().unwrap().remove(&format!("{}-{}", bucket.uuid, bucket.flushes));
+        Ok(())
+    }
+
+    fn spaces(&self) -> &dyn Spaces {
+        &self.spaces
+    }
+
+    fn run(&self, task: Box<dyn Task>) {
+        self.tasks.lock().unwrap().push(task);
+    }
+}
+
+/// A connection, logged in, with the bucket `b` selected.
+pub struct Connection {
+    session: Session,
+    now: Now,
+}
+
+/// The parts of an answer that tests look at.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub cas: u64,
+    pub extras: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+pub fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x80, opcode];
+    bytes.extend((key.len() as u16).to_be_bytes());
+    bytes.extend([extras.len() as u8, 0, 0, 0]);
+    bytes.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
+    bytes.extend([0; 12]);
+    [&bytes, extras, key, value].concat()
+}
+
+impl Connection {
+    pub fn open(node: &Arc<Node>) -> Connection {
+        let mut connection =
+            Connection { session: Session::new(Arc::clone(node)), now: node.now() };
+        assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
+        assert_eq!(connection.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).status, 0);
+        assert_eq!(connection.ask(&request(0x89, b"", b"b", b"")).status, 0);
+        connection
+    }
+
+    /// Gives the session some bytes; the answers to the whole frames among them.
+    pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, nacre_node::kv::Next) {
+        let mut out = Vec::new();
+        let (consumed, next) = self.session.receive(input, &mut out, self.now);
+        let mut answers = Vec::new();
+        let mut rest = &out[..];
+        while let Some((frame, length)) = nacre_protocol::decode(rest).unwrap() {
+            let (extras, value) = (frame.extras.to_vec(), frame.value.to_vec());
+            answers.push(Answer { status: frame.vbid, cas: frame.cas, extras, value });
+            rest = &rest[length..];
+        }
+        (answers, consumed, next)
+    }
+
+    pub fn ask(&mut self, request: &[u8]) -> Answer {
+        let (mut answers, _, _) = self.give(request);
+        answers.pop().expect("a loud request has an answer")
+    }
+
+    pub fn set(&mut self, key: &str, value: &str) -> Answer {
+        self.ask(&request(0x01, &[0; 8], key.as_bytes(), value.as_bytes()))
+    }
+
+    pub fn get(&mut self, key: &str) -> Answer {
+        self.ask(&request(0x00, b"", key.as_bytes(), b""))
+    }
+}
