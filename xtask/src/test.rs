@@ -1,10 +1,11 @@
 //! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
 
-use crate::command::{cargo, run as run_command};
+use crate::command::{cargo, run as run_command, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::{plugins, tools};
 use clap::Args;
+use std::process::Command;
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Debug)]
@@ -17,6 +18,7 @@ pub struct Test {
 /// Ports of the nodes that the steps start: far from the defaults and from each other.
 const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
+const SDK_PORT_BASE: u16 = 19_250;
 
 /// Runs all tests.
 ///
@@ -73,6 +75,56 @@ pub fn run(options: &Test) -> Result<(), String> {
         ]);
         cases.args(["--bucket", "default"]);
         run_command(&mut cases, "pass the conformance cases")?;
+        node.stop()
+    })?;
+    let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
+    step("official Python SDK", || {
+        // On the default ports, as an application finds a server.
+        let node = Node::start(&binary, None, &["default"], &[])?;
+        let mut operations = Command::new(&python);
+        operations.arg(workspace().join("conformance/sdk/python/operations.py"));
+        operations.args([
+            "--connection-string",
+            "couchbase://127.0.0.1",
+            "--user",
+            USER,
+            "--password",
+            PASSWORD,
+        ]);
+        operations.args(["--bucket", "default"]);
+        run_command(&mut operations, "do every operation of the official Python SDK")?;
+        node.stop()
+    })?;
+    step("sdk-py and sdk-js", || {
+        let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
+        let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
+        let with_node = |command: &mut Command, purpose: &str| {
+            command
+                .env("NACRE_TEST_URL", &url)
+                .env("NACRE_TEST_USER", USER)
+                .env("NACRE_TEST_PASSWORD", PASSWORD);
+            run_command(command.env("NACRE_TEST_BUCKET", "default"), purpose)
+        };
+        let mut python = Command::new("python3");
+        python.args(["-m", "unittest", "discover", "-s", "tests", "-t", "."]);
+        python
+            .current_dir(workspace().join("sdk-py"))
+            .env("PYTHONPATH", "src")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        with_node(&mut python, "pass the tests of sdk-py")?;
+        let folder = workspace().join("sdk-js");
+        let mut install = Command::new("npm");
+        install
+            .args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"])
+            .current_dir(&folder);
+        run_command(
+            &mut install,
+            "install the compiler of sdk-js (npm is needed, and a package registry in reach)",
+        )?;
+        with_node(
+            Command::new("npm").args(["test", "--silent"]).current_dir(&folder),
+            "pass the tests of sdk-js",
+        )?;
         node.stop()
     })?;
     println!("\nall steps passed");

@@ -143,19 +143,18 @@ impl Bucket {
         self.quota_bytes.load(Ordering::Relaxed)
     }
 
-    /// The absolute expiry of a document written now, given what the client asked for: the collection's and the
-    /// bucket's longest life apply.
-    pub fn expiry(&self, collection: CollectionId, expiry: u32, now: Now) -> u32 {
-        let bucket_ttl = self.max_ttl.load(Ordering::Relaxed) as u32;
-        let ttl = match self
-            .manifest
-            .read()
-            .collection_by_id(collection)
-            .map_or(0, |found| found.max_ttl)
-        {
-            0 => bucket_ttl,
-            -1 => 0,
-            seconds => seconds as u32,
+    /// The longest life of documents of a collection, as [`nacre_cluster::Collection::max_ttl`] has it; `None` when
+    /// there is no such collection.
+    pub fn max_ttl(&self, collection: CollectionId) -> Option<i32> {
+        self.manifest.read().collection_by_id(collection).map(|found| found.max_ttl)
+    }
+
+    /// The absolute expiry of a document written now, given what the client asked for: the collection's longest life
+    /// (`max_ttl`) or else the bucket's applies.
+    pub fn expiry(&self, max_ttl: i32, expiry: u32, now: Now) -> u32 {
+        let ttl = match max_ttl {
+            0 => self.max_ttl.load(Ordering::Relaxed) as u32,
+            seconds => u32::try_from(seconds).unwrap_or(0),
         };
         let asked = nacre_types::Expiry(expiry).absolute(now);
         match (ttl, asked) {

@@ -5,14 +5,13 @@ use super::status;
 use crate::bucket::Bucket;
 use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
 use nacre_types::{
-    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Expiry, Now, Vbid,
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Now, Vbid,
     leb128_decode,
 };
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Token};
 use std::cell::Cell;
-use std::sync::Arc;
 
 /// Document flags of sub-document requests.
 mod doc_flag {
@@ -33,14 +32,15 @@ mod path_flag {
 
 /// A request on a document, with what it needs looked up.
 pub(super) struct Call<'a> {
-    bucket: Arc<Bucket>,
+    bucket: &'a Bucket,
     frame: &'a Frame<'a>,
     request: &'a Request<'a>,
     features: Features,
     vbid: Vbid,
-    collection: CollectionId,
+    /// The longest life of documents of the collection, as [`nacre_cluster::Collection::max_ttl`] has it.
+    max_ttl: i32,
     /// Collection prefix first.
-    key: Vec<u8>,
+    key: &'a [u8],
     preserve_expiry: bool,
     wrote: Cell<bool>,
 }
@@ -74,13 +74,13 @@ impl Refused {
 }
 
 impl<'a> Call<'a> {
-    /// Checks bucket, framing, collection and rights.
+    /// Checks framing, collection and rights. `key` begins with the collection's prefix.
     pub fn new(
-        session: &mut Session,
+        session: &'a Session,
         frame: &'a Frame<'a>,
         request: &'a Request<'a>,
+        key: &'a [u8],
     ) -> Result<Call<'a>, Refused> {
-        let features = session.features;
         let infos = frame.frame_infos().map_err(|error| {
             Refused::Status(match error {
                 nacre_protocol::FramingError::Unknown(_) => Status::UnknownFrameInfo,
@@ -93,26 +93,14 @@ impl<'a> Call<'a> {
         if frame.datatype & (DATATYPE_SNAPPY | DATATYPE_XATTR) != 0 {
             return Err(Refused::Status(Status::InvalidArguments));
         }
-        session.bucket().map_err(Refused::Status)?;
-        let mut key = session.take_key_buffer();
-        key.clear();
-        if !features.has(Feature::Collections) {
-            key.push(0);
-        }
-        key.extend_from_slice(frame.key);
-        let collection = CollectionId(leb128_decode(&key).map_or(0, |(id, _)| id));
-        let selected = session.bucket().map_err(Refused::Status)?;
-        let bucket = Arc::clone(&selected.bucket);
+        let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
+        let bucket = &*selected.bucket;
+        let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
+        let max_ttl = bucket
+            .max_ttl(collection)
+            .ok_or_else(|| Refused::UnknownCollection { manifest_uid: bucket.manifest().uid })?;
         let writes = is_write(request);
-        let allowed = session
-            .selected
-            .as_ref()
-            .is_some_and(|selected| session.may(selected, collection, writes));
-        let manifest = bucket.manifest();
-        if manifest.collection_by_id(collection).is_none() {
-            return Err(Refused::UnknownCollection { manifest_uid: manifest.uid });
-        }
-        if !allowed {
+        if !session.may(selected, collection, writes) {
             return Err(Refused::Status(Status::AccessDenied));
         }
         if writes && bucket.is_over_quota() {
@@ -122,9 +110,9 @@ impl<'a> Call<'a> {
             bucket,
             frame,
             request,
-            features,
+            features: session.features,
             vbid: Vbid(frame.vbid),
-            collection,
+            max_ttl,
             key,
             preserve_expiry: infos.preserve_expiry,
             wrote: Cell::new(false),
@@ -134,11 +122,6 @@ impl<'a> Call<'a> {
     /// Whether the call made a mutation.
     pub fn wrote(&self) -> bool {
         self.wrote.get()
-    }
-
-    /// Gives the key's buffer back for the next call.
-    pub fn into_key(self) -> Vec<u8> {
-        self.key
     }
 
     /// Carries the request out and answers it.
@@ -154,7 +137,7 @@ impl<'a> Call<'a> {
                     Opcode::Replace => Condition::Present,
                     _ => Condition::Always,
                 };
-                let expiry = self.bucket.expiry(self.collection, expiry, now);
+                let expiry = self.bucket.expiry(self.max_ttl, expiry, now);
                 let keep_expiry = self.preserve_expiry;
                 self.write(
                     &Command::Store { condition, cas, flags, expiry, keep_expiry, body: value },
@@ -169,13 +152,13 @@ impl<'a> Call<'a> {
             Request::Delete => self.write(&Command::Delete { cas }, answer, now),
             Request::Counter { opcode, delta, initial, expiry } => {
                 let expiry =
-                    (expiry != u32::MAX).then(|| self.bucket.expiry(self.collection, expiry, now));
+                    (expiry != u32::MAX).then(|| self.bucket.expiry(self.max_ttl, expiry, now));
                 let initial = expiry.map(|expiry| (initial, expiry));
                 let decrement = opcode == Opcode::Decrement;
                 self.write(&Command::Counter { decrement, delta, initial, cas }, answer, now)
             }
             Request::Touch { expiry, fetch } => {
-                let expiry = Expiry(expiry).absolute(now);
+                let expiry = self.bucket.expiry(self.max_ttl, expiry, now);
                 self.fetch(&Command::Touch { expiry }, fetch, answer, now)
             }
             Request::GetLocked { seconds } => {
@@ -201,7 +184,7 @@ impl<'a> Call<'a> {
         command: &Command<'_>,
         now: Now,
     ) -> Option<Result<vbucket::Reply, Refusal>> {
-        let (reply, wrote) = self.bucket.apply(self.vbid, &self.key, command, now)?;
+        let (reply, wrote) = self.bucket.apply(self.vbid, self.key, command, now)?;
         self.wrote.set(self.wrote.get() | wrote);
         Some(reply)
     }
@@ -401,7 +384,7 @@ impl<'a> Call<'a> {
             access_deleted: has(doc_flag::ACCESS_DELETED),
             create_as_deleted,
             cas: Cas(self.frame.cas),
-            expiry: expiry.map(|expiry| self.bucket.expiry(self.collection, expiry, now)),
+            expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
             keep_expiry: self.preserve_expiry,
         };
         match self.apply_command(&command, now) {

@@ -62,6 +62,7 @@ pub struct Session {
     pub(super) selected: Option<Selected>,
     /// Something was written since the readers of history were last woken.
     wrote: bool,
+    /// The key of the request at hand, with its collection prefix; kept to be used again.
     key: Vec<u8>,
 }
 
@@ -206,19 +207,25 @@ impl Session {
         answer: &mut Answer<'_>,
         now: Now,
     ) -> Outcome {
-        let addresses_document = frame.opcode().is_some_and(Opcode::addresses_document);
-        if addresses_document {
-            return match document::Call::new(self, frame, request) {
-                Ok(call) => {
-                    let outcome = call.run(answer, now);
-                    self.wrote |= call.wrote();
-                    self.key = call.into_key();
-                    outcome
-                }
-                Err(refused) => refused.answer(answer),
-            };
+        if !frame.opcode().is_some_and(Opcode::addresses_document) {
+            return admin::run(self, frame, request, answer);
         }
-        admin::run(self, frame, request, answer)
+        if let Err(status) = self.bucket() {
+            return Outcome::Status(status);
+        }
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        if !self.features.has(Feature::Collections) {
+            key.push(0);
+        }
+        key.extend_from_slice(frame.key);
+        let (outcome, wrote) = match document::Call::new(self, frame, request, &key) {
+            Ok(call) => (call.run(answer, now), call.wrote()),
+            Err(refused) => (refused.answer(answer), false),
+        };
+        self.wrote |= wrote;
+        self.key = key;
+        outcome
     }
 
     /// The bucket of the connection. One that was flushed or dropped meanwhile is looked up again by its name.
@@ -278,11 +285,6 @@ impl Session {
             .as_deref()
             .and_then(|user| users.get(user))
             .is_some_and(|user| user.may(privilege, keyspace))
-    }
-
-    /// The buffer for keys that need a collection prefix put before them.
-    pub(super) fn take_key_buffer(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.key)
     }
 }
 
