@@ -4,7 +4,7 @@ use crate::flusher::Flusher;
 use crate::reader::News;
 use crate::{Platform, Watermarks};
 use nacre_cluster::{BucketSettings, Manifest};
-use nacre_store::{Commit, Error, Store};
+use nacre_store::{Commit, Error, Scan, Store};
 use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
 use nacre_vbucket::{Command, Refusal, Reply, Vbucket};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -21,7 +21,8 @@ pub struct Bucket {
     /// Its identity.
     pub uuid: String,
     vbuckets: Box<[Mutex<Vbucket>]>,
-    pub(crate) store: Arc<dyn Store>,
+    /// None for a bucket that lives in memory only.
+    pub(crate) store: Option<Arc<dyn Store>>,
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
     readers: RwLock<Vec<Arc<News>>>,
@@ -45,7 +46,7 @@ impl Bucket {
     pub fn open(
         config: &nacre_cluster::Bucket,
         platform: &dyn Platform,
-        store: Arc<dyn Store>,
+        store: Option<Arc<dyn Store>>,
         clean: bool,
     ) -> Result<Arc<Bucket>, Error> {
         let count = usize::from(config.settings.vbucket_count);
@@ -56,9 +57,13 @@ impl Bucket {
         let persisted = Watermarks::new(count);
         let mut memory_bytes = 0;
         let mut branches = Vec::new();
-        for (vbid, record) in store.records()? {
+        let records = store.as_ref().map_or(Ok(Vec::new()), |store| store.records())?;
+        for (vbid, record) in records {
             let mut vbucket = Vbucket::new(vbid, record.clone(), platform.random());
-            for document in nacre_store::load(&*store, vbid, &record)? {
+            let stored = store
+                .as_ref()
+                .map_or(Ok(Vec::new()), |store| nacre_store::load(&**store, vbid, &record))?;
+            for document in stored {
                 vbucket.load(document);
             }
             if !clean {
@@ -79,7 +84,9 @@ impl Bucket {
             };
             *slot = vbucket;
         }
-        store.commit(&branches)?;
+        if let Some(store) = &store {
+            store.commit(&branches)?;
+        }
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),
@@ -226,6 +233,22 @@ impl Bucket {
         self.memory_bytes.fetch_add(memory_of(&vbucket) - before, Ordering::Relaxed);
         drop(vbucket);
         self.persisted.raise(vbid, seqno);
+    }
+
+    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from the hash table.
+    pub(crate) fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+        if let Some(store) = &self.store {
+            return store.scan(vbid, after);
+        }
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return Ok(Scan { end: after, documents: Box::new(std::iter::empty()) });
+        };
+        let mut documents: Vec<_> =
+            vbucket.documents().filter(|document| document.meta.seqno > after).cloned().collect();
+        let end = vbucket.high_seqno();
+        drop(vbucket);
+        documents.sort_unstable_by_key(|document| document.meta.seqno);
+        Ok(Scan { end, documents: Box::new(documents.into_iter().map(Ok)) })
     }
 
     /// Registers a reader, which at first has news of every vBucket.

@@ -63,6 +63,19 @@ impl Flusher {
         commits
     }
 
+    /// Without a store, memory is all there is: history goes as soon as every other reader has it.
+    fn let_go(&mut self) -> Next {
+        while let Some(vbid) = self.news.take(self.turn) {
+            self.turn = vbid.index() + 1;
+            let high_seqno = self.bucket.vbucket(vbid).map(|vbucket| vbucket.high_seqno());
+            if let Some(high_seqno) = high_seqno {
+                self.bucket.set_persisted(vbid, high_seqno);
+            }
+        }
+        self.bucket.persisted.publish();
+        if self.bucket.is_closed() { Next::Done } else { Next::Wait }
+    }
+
     fn acknowledge(&self, commits: &[Commit]) {
         // The last commit of a vBucket is its furthest.
         for (index, commit) in commits.iter().enumerate() {
@@ -108,11 +121,12 @@ impl Task for Flusher {
         if self.bucket.is_discarded() {
             return Next::Done;
         }
+        let Some(store) = self.bucket.store.clone() else { return self.let_go() };
         let commits = self.collect();
         if commits.is_empty() {
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }
-        match self.bucket.store.commit(&commits) {
+        match store.commit(&commits) {
             Ok(()) => self.acknowledge(&commits),
             // The files of a discarded bucket may be gone already.
             Err(_) if self.bucket.is_discarded() => {}

@@ -6,7 +6,7 @@ use crate::views::Views;
 use crate::{Error, Platform};
 use nacre_auth::{User, Users};
 use nacre_cluster::{BucketKind, Change, Cluster};
-use nacre_store::{MemoryStore, Space, Store};
+use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -190,9 +190,9 @@ impl Node {
         created: bool,
         clean: bool,
     ) -> Result<(), Error> {
-        let store: Arc<dyn Store> = match config.settings.kind {
-            BucketKind::Persistent => self.platform.open_store(config, !created)?,
-            BucketKind::Ephemeral => Arc::new(MemoryStore::default()),
+        let store = match config.settings.kind {
+            BucketKind::Persistent => Some(self.platform.open_store(config, !created)?),
+            BucketKind::Ephemeral => None,
         };
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;

@@ -466,32 +466,50 @@ impl Vbucket {
     /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint.
     fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Arc<Document> {
         let (cas, seqno) = self.upcoming(now);
-        let rev = self.find(key).map_or(1, |old| old.meta.rev + 1);
         let Write { value, flags, expiry, datatype, kind } = write;
-        let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
-        let document = Arc::new(Document::new(meta, key, value));
+        let meta = Meta { seqno, cas, rev: 1, flags, expiry, datatype, kind };
         self.max_cas = cas;
-        self.insert(Arc::clone(&document));
+        let document = self.replace(Document::new(meta, key, value));
         self.checkpoint.push(Arc::clone(&document));
         self.locks.release(key);
         document
     }
 
-    fn insert(&mut self, document: Arc<Document>) {
-        self.alive_count += u64::from(document.is_alive());
-        self.memory_bytes += document.memory_bytes();
+    /// Puts a new version into the table; it counts on from the revision of the one it replaces.
+    fn replace(&mut self, mut document: Document) -> Arc<Document> {
         let hash = self.hasher.hash_one(document.key());
         let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        self.alive_count += u64::from(document.is_alive());
+        self.memory_bytes += document.memory_bytes();
         match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
             hashbrown::hash_table::Entry::Occupied(mut entry) => {
-                let old = std::mem::replace(entry.get_mut(), document);
+                document.meta.rev = entry.get().meta.rev + 1;
+                let document = Arc::new(document);
+                let old = std::mem::replace(entry.get_mut(), Arc::clone(&document));
                 self.alive_count -= u64::from(old.is_alive());
                 self.memory_bytes -= old.memory_bytes();
+                document
             }
             hashbrown::hash_table::Entry::Vacant(entry) => {
-                entry.insert(document);
+                let document = Arc::new(document);
+                entry.insert(Arc::clone(&document));
+                document
             }
         }
+    }
+
+    /// Puts a version into the table as it is.
+    fn insert(&mut self, document: Arc<Document>) {
+        let hash = self.hasher.hash_one(document.key());
+        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        self.alive_count += u64::from(document.is_alive());
+        self.memory_bytes += document.memory_bytes();
+        let entry = self.items.entry(hash, |item| item.key() == document.key(), hasher);
+        if let hashbrown::hash_table::Entry::Occupied(entry) = &entry {
+            self.alive_count -= u64::from(entry.get().is_alive());
+            self.memory_bytes -= entry.get().memory_bytes();
+        }
+        entry.insert(document);
     }
 
     pub(crate) fn token(&self, document: &Document) -> Token {

@@ -131,7 +131,7 @@ impl Feed {
                 Read::CaughtUp => return Ok(None),
                 Read::Behind(after) => {
                     drop(vbucket);
-                    let scan = self.bucket.store.scan(vbid, after)?;
+                    let scan = self.bucket.scan(vbid, after)?;
                     stream.begin_backfill(scan.documents, scan.end);
                 }
             }
