@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench`.
+//! Project chores: `cargo xtask demo | test | plugins | bench | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -11,6 +11,7 @@ mod command;
 mod demo;
 mod node;
 mod plugins;
+mod suites;
 mod test;
 mod tools;
 
@@ -35,6 +36,8 @@ enum Chore {
     Plugins,
     /// Measure, as ratios to a peer in the same run
     Bench(bench::Bench),
+    /// Run the SDKs' own test suites against a node and write down the results
+    Conformance(suites::Conformance),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Plugins => plugins::build().map(|path| println!("{}", path.display())),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Conformance(options) => suites::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

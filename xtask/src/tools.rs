@@ -21,7 +21,10 @@ pub fn dir() -> Result<PathBuf, String> {
 }
 
 /// Installs into `folder` unless that was finished before.
-fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+///
+/// # Errors
+/// Those of `install`, and of a folder that cannot be written.
+pub fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let marker = folder.join("installed");
     if marker.exists() {
         return Ok(());

@@ -200,6 +200,18 @@ def users_may_do_what_their_roles_allow(env):
     assert env.collection.get(key).content_as[dict] == {"v": 1}
 
 
+def a_user_changes_the_own_password(env):
+    users, name = env.cluster.users(), env.name("user")
+    users.upsert_user(User(username=name, password="secret-1", roles={Role(name="data_reader", bucket=env.bucket_name)}))
+    env.later(lambda: users.drop_user(name))
+    cluster = Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-1")))
+    cluster.users().change_password("secret-2")
+    cluster.close()
+    Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-2"))).close()
+    with refused(AuthenticationException):
+        Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-1")))
+
+
 def a_wrong_password_is_refused(env):
     with refused(AuthenticationException):
         Cluster(env.address, ClusterOptions(PasswordAuthenticator(env.name("user"), "wrong")))

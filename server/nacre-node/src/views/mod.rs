@@ -150,6 +150,11 @@ impl Views {
         Limits::default()
     }
 
+    /// Whether the plugin that runs views is there: compiling it takes seconds after a first start.
+    pub fn is_ready(&self) -> bool {
+        self.plugin.read().is_some()
+    }
+
     /// Takes the plugin that runs views, and deploys what waits for it.
     ///
     /// # Errors

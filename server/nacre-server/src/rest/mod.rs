@@ -154,6 +154,7 @@ async fn management(call: Call) -> Reply {
         (_, ["pools", "default", "buckets", rest @ ..]) => buckets::route(call, rest).await,
         (_, ["pools", "default", "b" | "bs", _]) => cluster::map(&call, path[2], path[3]),
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
+        ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,
         ("GET", rest) => cluster::route(&call, rest),
         _ => Err(body::not_found()),

@@ -83,10 +83,36 @@ fn describe(user: &User) -> Value {
     })
 }
 
+fn invalid(field: &str, reason: String) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+}
+
+fn check_password(password: &str) -> Result<(), Reply> {
+    if password.chars().count() >= PASSWORD_CHARACTERS_MIN {
+        return Ok(());
+    }
+    Err(invalid(
+        "password",
+        format!("The password must be at least {PASSWORD_CHARACTERS_MIN} characters long."),
+    ))
+}
+
+/// Changes the password of the user who asks; no role is needed for that.
+pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
+    let password = call.form().into_iter().find(|(field, _)| field == "password");
+    let (_, password) = password.ok_or_else(|| invalid("password", "is missing".into()))?;
+    check_password(&password)?;
+    in_background(move || {
+        // Who was removed since the request was admitted stays removed.
+        let Some(mut user) = call.node.users().get(&call.user).cloned() else { return Ok(()) };
+        user.set_password(&password, call.node.new_salt());
+        call.node.put_user(user)
+    })
+    .await?;
+    Ok(reply(StatusCode::OK, "application/json", ""))
+}
+
 async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
-    let invalid = |field: &str, reason: String| {
-        json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
-    };
     let form = call.form();
     let field = |wanted: &str| {
         form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
@@ -98,12 +124,8 @@ async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
     let roles =
         roles.map_err(|error| invalid("roles", format!("Cannot assign roles to user: {error}")))?;
     let password = field("password");
-    if password.as_ref().is_some_and(|password| password.chars().count() < PASSWORD_CHARACTERS_MIN)
-    {
-        return Err(invalid(
-            "password",
-            format!("The password must be at least {PASSWORD_CHARACTERS_MIN} characters long."),
-        ));
+    if let Some(password) = &password {
+        check_password(password)?;
     }
     let known = call.node.users().get(name).cloned();
     if known.is_none() && password.is_none() {

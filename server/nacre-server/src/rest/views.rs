@@ -40,6 +40,14 @@ fn no_bucket() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "no_db_file")
 }
 
+fn not_ready() -> Reply {
+    error_reply(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "not_ready",
+        "the views plugin is not ready yet: try again",
+    )
+}
+
 async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerViews, Some(bucket))?;
     let bad_request = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "bad_request", reason);
@@ -56,6 +64,10 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
             .as_str()
             .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
+    }
+    // Nothing is known to be wrong with the document, which "invalid" would say.
+    if !call.node.views().is_ready() {
+        return Err(not_ready());
     }
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
     let checked = tokio::task::spawn_blocking(move || node.views().validate(&owned, &text)).await;
@@ -98,13 +110,6 @@ fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, 
     if !config.design_documents.contains_key(name) {
         return Err(missing());
     }
-    let not_ready = || {
-        error_reply(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not_ready",
-            "the views plugin is not ready yet: try again",
-        )
-    };
     call.node.views().deployment(bucket, name).ok_or_else(not_ready)
 }
 

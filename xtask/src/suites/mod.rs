@@ -1,0 +1,131 @@
+//! `cargo xtask conformance`: other people's test suites, and our own cases, against one node on the default ports.
+//!
+//! The suites ship in the packages of the SDKs. They are installed into the folder for tools and run from there; none
+//! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
+
+mod go;
+mod limit;
+mod ours;
+mod page;
+mod python;
+mod report;
+mod rust;
+
+use crate::command::workspace;
+use crate::node::{self, Node};
+use crate::tools;
+use clap::{Args, ValueEnum};
+use report::Report;
+use std::path::PathBuf;
+
+/// The page that the table is written into, from the workspace.
+const PAGE: &str = "docs/reference/compatibility.md";
+/// The bucket that the suites use.
+const BUCKET: &str = "default";
+/// The version that the node states. Suites conclude from it what to expect.
+const STATED_VERSION: &str = "7.6.4";
+
+/// Options of `cargo xtask conformance`.
+#[derive(Args, Debug)]
+pub struct Conformance {
+    /// Run only this suite, and print its result instead of writing the page
+    #[arg(long)]
+    only: Option<Suite>,
+    /// A server to run instead of the one of this workspace
+    #[arg(long, value_name = "PATH")]
+    node: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// The tests of the Rust SDK
+    Rust,
+    /// The tests of the core of the Go SDK
+    Gocbcore,
+    /// Every operation of the Python SDK
+    Python,
+    /// The cases of this project
+    Ours,
+}
+
+/// A suite that is installed and compiled.
+trait Prepared {
+    /// Runs all its tests against the node.
+    fn run(&self, node: &Node) -> Result<Report, String>;
+}
+
+/// Runs the suites and writes what came of them.
+///
+/// # Errors
+/// When a suite cannot run, or a test of ours fails. Failures of third-party tests are results.
+pub fn run(options: &Conformance) -> Result<(), String> {
+    let wanted = |suite: &Suite| options.only.is_none_or(|only| only == *suite);
+    let binary = match &options.node {
+        Some(path) => path.clone(),
+        None => node::build("dev")?,
+    };
+    // All is installed and compiled before there is a node, so that none of it disturbs a test's timing.
+    let mut suites: Vec<Box<dyn Prepared>> = Vec::new();
+    for suite in Suite::value_variants().iter().filter(|suite| wanted(suite)) {
+        suites.push(match suite {
+            Suite::Rust => Box::new(rust::prepare()?),
+            Suite::Gocbcore => Box::new(go::prepare()?),
+            Suite::Python => Box::new(python::prepare()?),
+            Suite::Ours => Box::new(ours::Cases),
+        });
+    }
+    let mut reports = Vec::new();
+    for suite in &suites {
+        // Each suite gets a node of its own: one's documents must not turn up in another's counts.
+        let node = Node::start(&binary, None, &[BUCKET], &[])?;
+        node.put_design(BUCKET, "warm_up", r#"{"views": {"none": {"map": "function (doc) {}"}}}"#)?;
+        let report = suite.run(&node)?;
+        node.stop()?;
+        println!("{}", report.summary());
+        reports.push(report);
+    }
+    let text = page::render(&reports);
+    if options.only.is_some() {
+        println!("\n{text}");
+    } else {
+        page::write(&workspace().join(PAGE), &text)?;
+        println!("written into {PAGE}");
+    }
+    match reports.iter().find(|report| report.is_ours && report.failed() > 0) {
+        Some(report) => Err(format!("{}: {} failed", report.title, report.failed())),
+        None => Ok(()),
+    }
+}
+
+/// Where the suites are unpacked and compiled.
+fn folder() -> Result<PathBuf, String> {
+    let folder = tools::dir()?.join("suites");
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Writes a file of a suite's folder.
+fn write(path: &std::path::Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Copies the folder of an installed package to where it may be changed and compiled.
+fn copy_package(from: &std::path::Path, to: &std::path::Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| {
+        format!("cannot copy {} to {}: {error}", from.display(), to.display())
+    };
+    std::fs::create_dir_all(to).map_err(failed)?;
+    for entry in std::fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            copy_package(&entry.path(), &target)?;
+        } else {
+            // Package caches are read-only, and a copy of the permissions would be, too: copy only what is inside.
+            let bytes = std::fs::read(entry.path()).map_err(failed)?;
+            std::fs::write(&target, bytes).map_err(failed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The results as a section of a page for people.
+
+use super::report::{Outcome, Report};
+use super::{PAGE, STATED_VERSION};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+const BEGIN: &str = "<!-- results: written by cargo xtask conformance -->";
+const END: &str = "<!-- end of results -->";
+
+/// The page, where there is none yet to put the section into.
+const NEW_PAGE: &str = "# Compatibility
+
+What the official SDKs' own tests, every operation of the Python SDK and this project's cases say about a node. The suites
+ship in the SDKs' packages and run unchanged; a failure of theirs is shown here, whatever its reason.
+";
+
+/// Characters of what a failed test said that are shown.
+const SAID_CHARACTERS_MAX: usize = 160;
+
+/// The section: counts, then what did not pass and why.
+pub(super) fn render(reports: &[Report]) -> String {
+    let mut text = format!(
+        "One node with one bucket on the default ports, which states version {STATED_VERSION}.\n\n\
+         | suite | version | tests | passed | failed | skipped | reproduce |\n\
+         |---|---|--:|--:|--:|--:|---|\n"
+    );
+    for report in reports {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | `{}` |",
+            report.title,
+            report.version,
+            report.tests.len(),
+            report.passed(),
+            report.failed(),
+            report.skipped(),
+            report.command
+        );
+    }
+    for report in reports {
+        section(&mut text, report, "Failed", |outcome| match outcome {
+            Outcome::Failed(said) => Some(said),
+            _ => None,
+        });
+        section(&mut text, report, "Skipped", |outcome| match outcome {
+            Outcome::Skipped(said) => Some(said),
+            _ => None,
+        });
+    }
+    text
+}
+
+/// Names by reason: many tests share one.
+fn section(
+    text: &mut String,
+    report: &Report,
+    heading: &str,
+    pick: impl Fn(&Outcome) -> Option<&String>,
+) {
+    let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for test in &report.tests {
+        if let Some(said) = pick(&test.outcome) {
+            by_reason.entry(one_line(said)).or_default().push(&test.name);
+        }
+    }
+    if by_reason.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{heading} in {}:\n", report.title);
+    for (reason, names) in by_reason {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(text, "- {reason}: {}", names.join(", "));
+    }
+}
+
+fn one_line(said: &str) -> String {
+    let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= SAID_CHARACTERS_MAX {
+        return line;
+    }
+    let cut: String = line.chars().take(SAID_CHARACTERS_MAX).collect();
+    format!("{cut}…")
+}
+
+/// Puts the section into the page between its marks, at the end where there are none.
+///
+/// # Errors
+/// When the page cannot be read or written.
+pub(super) fn write(path: &Path, section: &str) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot write {PAGE}: {error}");
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let page = match std::fs::read_to_string(path) {
+        Ok(page) => page,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => NEW_PAGE.to_owned(),
+        Err(error) => return Err(failed(error)),
+    };
+    std::fs::write(path, replace(&page, section)).map_err(failed)
+}
+
+fn replace(page: &str, section: &str) -> String {
+    let (before, after) = match (page.split_once(BEGIN), page.split_once(END)) {
+        (Some((before, _)), Some((_, after))) => (before.to_owned(), after),
+        _ => (format!("{}\n\n", page.trim_end()), "\n"),
+    };
+    format!("{before}{BEGIN}\n\n{section}\n{END}{after}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Test;
+    use super::*;
+
+    #[test]
+    fn tests_that_did_not_pass_are_listed_by_reason() {
+        let test = |name: &str, outcome: Outcome| Test { name: name.into(), outcome };
+        let report = Report {
+            title: "Suite",
+            version: "x 1".into(),
+            command: "run",
+            is_ours: false,
+            tests: vec![
+                test("a", Outcome::Passed),
+                test("b", Outcome::Failed("no query\n service".into())),
+                test("c", Outcome::Failed("no query service".into())),
+                test("d", Outcome::Skipped("no TLS".into())),
+            ],
+        };
+        let text = render(&[report]);
+        assert!(text.contains("| Suite | x 1 | 4 | 1 | 2 | 1 | `run` |"), "{text}");
+        assert!(text.contains("Failed in Suite:\n\n- no query service: `b`, `c`\n"), "{text}");
+        assert!(text.contains("Skipped in Suite:\n\n- no TLS: `d`\n"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let first = replace("# Title\n\nWords.\n", "one\n");
+        let second = replace(&format!("{first}\nMore words.\n"), "two\n");
+        assert!(second.starts_with("# Title\n\nWords.\n") && second.ends_with("\nMore words.\n"));
+        assert!(second.contains("two") && !second.contains("one"), "{second}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Every operation of the official Python SDK, as `conformance/sdk/python` plays them.
+
+use super::limit::{self, End};
+use super::report::{Outcome, Report, Test};
+use super::{BUCKET, Prepared, folder};
+use crate::command::workspace;
+use crate::node::{Node, PASSWORD, USER};
+use crate::tools;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const VERSION: &str = "4.6.3";
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The interpreter of an environment with the SDK.
+pub(super) struct Operations(PathBuf);
+
+/// Installs the SDK.
+pub(super) fn prepare() -> Result<Operations, String> {
+    let package = format!("couchbase=={VERSION}");
+    Ok(Operations(tools::python(&format!("python-sdk-{VERSION}"), &[&package])?))
+}
+
+impl Prepared for Operations {
+    fn run(&self, _: &Node) -> Result<Report, String> {
+        let mut command = Command::new(&self.0);
+        command
+            .arg(workspace().join("conformance/sdk/python/operations.py"))
+            .args(["--table", "--user", USER, "--password", PASSWORD, "--bucket", BUCKET])
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONUNBUFFERED", "1");
+        let (end, output) = limit::run(&mut command, LIMIT, &folder()?.join("python.log"))?;
+        let mut tests = parse(&output);
+        if !output.lines().any(|line| line.ends_with(" failed")) {
+            let what = match end {
+                End::Killed => "did not end within its time",
+                End::Exited { .. } => output.lines().last().unwrap_or("ended without a word"),
+            };
+            tests.push(Test { name: "the run".into(), outcome: Outcome::Failed(what.into()) });
+        }
+        Ok(Report {
+            title: "Python SDK, every operation",
+            version: format!("couchbase {VERSION}"),
+            command: "cargo xtask conformance --only python",
+            is_ours: true,
+            tests,
+        })
+    }
+}
+
+/// Lines `ok   name` and `FAIL name: what it said`.
+fn parse(output: &str) -> Vec<Test> {
+    let test = |line: &str| {
+        let (word, rest) = line.split_once(' ')?;
+        let (name, outcome) = match word {
+            "ok" => (rest.trim(), Outcome::Passed),
+            "FAIL" => {
+                let (name, said) = rest.split_once(": ")?;
+                (name, Outcome::Failed(said.to_owned()))
+            }
+            _ => return None,
+        };
+        Some(Test { name: name.to_owned(), outcome })
+    };
+    output.lines().filter_map(test).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_the_script_become_tests() {
+        let tests = parse("ok   a/b\nFAIL a/c: line 3 (x): E y: z\n1 passed, 1 failed\n");
+        assert_eq!(tests[0], Test { name: "a/b".into(), outcome: Outcome::Passed });
+        let said = "line 3 (x): E y: z".to_owned();
+        assert_eq!(tests[1], Test { name: "a/c".into(), outcome: Outcome::Failed(said) });
+        assert_eq!(tests.len(), 2);
+    }
+}
