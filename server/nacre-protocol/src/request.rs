@@ -381,7 +381,7 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
         },
         Opcode::GetFailoverLog => Request::GetFailoverLog,
         Opcode::Hello => {
-            Request::Hello { features: (frame.value.len() % 2 == 0).then_some(frame.value)? }
+            Request::Hello { features: frame.value.len().is_multiple_of(2).then_some(frame.value)? }
         }
         Opcode::SaslListMechs => Request::SaslListMechs,
         Opcode::SaslAuth => Request::SaslAuth { mechanism: frame.key, message: frame.value },

@@ -226,12 +226,10 @@ impl Views {
         });
         for (name, (space, document)) in wanted {
             let key = (config.name.clone(), name.clone());
-            if !deployments.contains_key(&key) {
+            deployments.entry(key).or_insert_with(|| {
                 self.wait_for_space(&space);
-                let deployment =
-                    deploy(node, bucket, config, &runtime.plugin, name, space, document);
-                deployments.insert(key, deployment);
-            }
+                deploy(node, bucket, config, &runtime.plugin, name, space, document)
+            });
         }
     }
 

@@ -54,7 +54,7 @@ fn a_design_document_that_is_none_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
     server.put_design("warm", r#"{"views": {}}"#);
-    let mut refused = |document: &str, reason: &str| {
+    let refused = |document: &str, reason: &str| {
         let answer = server.views("PUT", &format!("/{BUCKET}/_design/bad"), document);
         assert_eq!(answer.status, 400, "{document}: {}", answer.text());
         assert!(answer.text().contains(reason), "{document}: {}", answer.text());

@@ -13,6 +13,7 @@ use nacre_value::subdoc::{Lookup, Mutation, lookup, mutate};
 #[test]
 fn scripts_give_their_transcripts() {
     insta::glob!("scripts/*.txt", |file| {
+        #[expect(clippy::disallowed_methods, reason = "a test reads its script")]
         let script = std::fs::read_to_string(file).unwrap();
         insta::assert_snapshot!(play(&script));
     });
