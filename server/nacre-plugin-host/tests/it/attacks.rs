@@ -179,7 +179,7 @@ fn a_reduce_that_fails_is_an_error_in_the_answer() {
     let map = "function (doc, meta) { emit(doc.a, doc.b) }";
     let documents = [("1", Some(r#"{"a":"x","b":1}"#)), ("2", Some(r#"{"a":"y","b":"text"}"#))];
     for (reduce, expected) in [
-        ("_sum", r#"_sum needs numbers, and document \"2\" emitted \"text\""#),
+        ("_sum", r#"_sum needs numbers or arrays of numbers, and document \"2\" emitted \"text\""#),
         (
             "function (keys, values) { values.forEach(v => v.toFixed(1)); return 1 }",
             r#"reduce: TypeError: not a function (line 1, column 48)"#,
