@@ -160,13 +160,14 @@ def encode_specs(specs: Sequence[Spec], kind: type[Spec]) -> tuple[bytes, tuple[
     """
     if not 1 <= len(specs) <= SPECS_MAX:
         raise InvalidArgumentException(f"1 to {SPECS_MAX} specs are allowed, not {len(specs)}")
+    for spec in specs:
+        if not isinstance(spec, kind):
+            raise InvalidArgumentException(f"{spec!r} is no {kind.__name__}")
     order = tuple(sorted(range(len(specs)), key=lambda index: not specs[index].xattr))
     return b"".join(_encode(specs[index], kind) for index in order), order
 
 
 def _encode(spec: Spec, kind: type[Spec]) -> bytes:
-    if not isinstance(spec, kind):
-        raise InvalidArgumentException(f"{spec!r} is no {kind.__name__}")
     path = spec.path.encode()
     if len(path) > PATH_BYTES_MAX:
         raise InvalidArgumentException(f"a path has up to {PATH_BYTES_MAX} bytes, not {len(path)}")
