@@ -173,8 +173,11 @@ class Connection(asyncio.Protocol):
 
     async def _select(self, bucket: str) -> None:
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
-        if response.status == Status.KEY_NOT_FOUND:
-            raise BucketNotFoundException(context=self._context(response))
+        if response.status in (Status.KEY_NOT_FOUND, Status.ACCESS):
+            # Servers need not tell a missing bucket from one that the user may not see.
+            raise BucketNotFoundException(
+                "there is no such bucket, or none that the user may use", self._context(response)
+            )
         if response.status != Status.SUCCESS:
             raise exception_of(response.status, response.opcode, self._context(response))
 
