@@ -27,6 +27,7 @@ _EXCEPTIONS: dict[int, type[e.CouchbaseException]] = {
     Status.NOT_STORED: e.DocumentNotFoundException,
     Status.DELTA_BAD_VALUE: e.DeltaInvalidException,
     Status.NOT_MY_VBUCKET: e.TemporaryFailException,
+    Status.NO_BUCKET: e.BucketNotFoundException,
     Status.LOCKED: e.DocumentLockedException,
     Status.NOT_LOCKED: e.DocumentNotLockedException,
     Status.AUTH_STALE: e.AuthenticationException,
