@@ -46,7 +46,12 @@ export class HttpClient {
    * @throws TimeoutError there was no complete answer in time.
    * @throws RequestCanceledError the connection failed, or the caller aborted.
    */
-  async send(address: Address, request: HttpRequest, options: OperationOptions, defaultMs: number): Promise<HttpResponse> {
+  async send(
+    address: Address,
+    request: HttpRequest,
+    options: OperationOptions,
+    defaultMs: number,
+  ): Promise<HttpResponse> {
     const context: ErrorContext = { operation: `${request.method} ${request.path}`, endpoint: addressText(address) }
     const deadline = new Deadline(options, defaultMs)
     const controller = new AbortController()

@@ -188,7 +188,7 @@ export class KvClient {
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error
         if (attempt.inFlight && !operation.reads) {
-          throw new RequestCanceledError('the connection was lost: it is unknown what became of the request', attempt.context)
+          throw new RequestCanceledError('the connection was lost before the answer came', attempt.context)
         }
         attempt.inFlight = false
         await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
@@ -229,7 +229,12 @@ export class KvClient {
   }
 
   /** Prepares another attempt, or throws. */
-  async #afterRefusal(operation: Operation, response: Response, connection: Connection, attempt: Attempt): Promise<void> {
+  async #afterRefusal(
+    operation: Operation,
+    response: Response,
+    connection: Connection,
+    attempt: Attempt,
+  ): Promise<void> {
     const { status, opcode, opaque } = response
     const { context } = attempt
     Object.assign(context, { status, opaque, endpoint: addressText(connection.address) })

@@ -40,12 +40,12 @@ abstract class Spec {
   readonly flags: number
   readonly value: Buffer
 
-  protected constructor(opcode: number, path: string, options: AddSpecOptions = {}, value: Buffer = NOTHING, flags = 0) {
+  protected constructor(opcode: number, path: string, options?: AddSpecOptions, value?: Buffer, flags: number = 0) {
     if (typeof path !== 'string') throw new InvalidArgumentError(`a path is a string, not ${typeof path}`)
     this.opcode = opcode
     this.path = path
-    this.flags = flags | (options.createPath ? CREATE_PATH : 0) | (options.xattr ? XATTR : 0)
-    this.value = value
+    this.flags = flags | (options?.createPath ? CREATE_PATH : 0) | (options?.xattr ? XATTR : 0)
+    this.value = value ?? NOTHING
   }
 
   /** Whether the path is in the extended attributes. */

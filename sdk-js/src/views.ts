@@ -81,7 +81,7 @@ export interface ViewResult<V = any, K = any> {
   meta: ViewMetaData
 }
 
-/** A query under way: await it for all rows, or go through them with `for await`. It is sent once, when first used. */
+/** A query: await it for all rows, or go through them with `for await`. It is sent once, when first used. */
 export class ViewQuery<V = any, K = any> implements PromiseLike<ViewResult<V, K>>, AsyncIterable<ViewRow<V, K>> {
   readonly #bucket: Bucket
   readonly #request: HttpRequest
@@ -96,7 +96,9 @@ export class ViewQuery<V = any, K = any> implements PromiseLike<ViewResult<V, K>
     this.#options = options
     this.#request = { method: 'GET', path: query ? `${path}?${query}` : path }
     // Lists of keys may be longer than a line of a request can be.
-    if (options.keys) Object.assign(this.#request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })
+    if (options.keys) {
+      Object.assign(this.#request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })
+    }
   }
 
   /**
@@ -150,7 +152,9 @@ function queryString(options: ViewQueryOptions): string {
   const { range = {}, idRange = {} } = options
   const query = new URLSearchParams()
   const json = { key: options.key, startkey: range.start, endkey: range.end }
-  for (const [name, value] of Object.entries(json)) if (value !== undefined) query.set(name, encodeJson(value).toString())
+  for (const [name, value] of Object.entries(json)) {
+    if (value !== undefined) query.set(name, encodeJson(value).toString())
+  }
   const counts = { skip: options.skip, limit: options.limit, group_level: options.groupLevel }
   for (const [name, value] of Object.entries(counts)) {
     if (value === undefined) continue

@@ -14,7 +14,7 @@ const COLLECTION_ID = 0xbb
 const NONE = Buffer.alloc(0)
 const TEMPORARY: Answer = [0x86, NONE, NONE]
 const FOUND: Answer = text('v')
-const SHORT = { timeout: 80 }
+const SHORT = { timeout: 200 }
 
 function text(value: string): Answer {
   return [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]
@@ -38,7 +38,11 @@ function withNode(name: string, body: (setting: Setting) => Promise<void>): void
     node.on.set(GET, () => FOUND)
     await using cluster = await nacre.connect(node.url, 'user', 'password')
     const bucket = cluster.bucket('b')
-    await body({ node, cluster, bucket, collection: bucket.defaultCollection() })
+    const collection = bucket.defaultCollection()
+    // Connected before the test begins, whose times are short.
+    await collection.get('k')
+    node.asked.length = 0
+    await body({ node, cluster, bucket, collection })
   })
 }
 
@@ -98,7 +102,6 @@ withNode('requests do not wait for each other', async ({ node, collection }) => 
 })
 
 withNode('a lost connection is replaced', async ({ node, collection }) => {
-  await collection.get('k')
   node.drop()
   assert.equal((await collection.get('k')).content, 'v')
 })
@@ -118,21 +121,19 @@ withNode('a write is not repeated when its connection is lost', async ({ node, c
 })
 
 withNode('a moved vBucket is followed', async ({ node, collection }) => {
-  await collection.get('k')
   await using other = await FakeNode.start()
   other.on.set(GET, () => text('moved'))
   node.rev = 2
   node.on.set(GET, () => [0x07, NONE, node.config(other.port)])
   assert.equal((await collection.get('k')).content, 'moved')
   assert.equal((await collection.get('k')).content, 'moved')
-  assert.equal(node.count(GET), 2)
+  assert.equal(node.count(GET), 1)
 })
 
 withNode('a moved vBucket without a map makes the client ask for it', async ({ node, collection }) => {
   node.on.set(GET, inTurn([0x07, NONE, NONE], FOUND))
   await collection.get('k')
-  // Cluster, bucket, and once more.
-  assert.equal(node.count(CONFIG), 3)
+  assert.equal(node.count(CONFIG), 1)
 })
 
 withNode('an older map is ignored', async ({ node, collection }) => {
@@ -169,7 +170,6 @@ withNode('answers that are cut off are errors', async ({ node, collection }) => 
 
 withNode('closing ends requests and forbids more', async ({ node, cluster, collection }) => {
   node.on.set(SET, () => undefined)
-  await collection.get('k')
   const write = collection.upsert('k', 1)
   const ended = assert.rejects(write, nacre.RequestCanceledError)
   await sleep(20)

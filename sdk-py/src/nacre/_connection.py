@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             # The stream has lost its framing: nothing after this can be trusted.
             self.close()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Tells all who wait."""
         self._end()
 

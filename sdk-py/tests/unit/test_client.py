@@ -11,7 +11,7 @@ from tests.unit.fake_node import Answer, Asked, FakeNode
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
 TEMPORARY, NOT_MINE, UNKNOWN_COLLECTION = 0x86, 0x07, 0x88
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
-SHORT = timedelta(milliseconds=80)
+SHORT = timedelta(milliseconds=200)
 
 
 class ClientTest(unittest.IsolatedAsyncioTestCase):
@@ -22,6 +22,9 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.cluster = await self.enterAsyncContext(cluster)
         self.bucket = self.cluster.bucket("b")
         self.collection = self.bucket.default_collection()
+        # Connected before the test begins, whose times are short.
+        await self.collection.get("k")
+        self.node.asked.clear()
 
     def answers(self, opcode: int, *answers: Answer) -> None:
         """Gives these answers in turn, and then the last one again."""
@@ -59,7 +62,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertNotEqual((await self.collection.get("k")).content, str(late[0].opaque))
 
     async def test_requests_do_not_wait_for_each_other(self) -> None:
-        await self.bucket.on_connect()
         keys = [f"k{number}" for number in range(100)]
         self.node.on[GET] = lambda asked: (0, bytes(4), b'"' + asked.key[1:] + b'"')
         found = await asyncio.gather(*(self.collection.get(key) for key in keys))
@@ -68,7 +70,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.node.connection_count, 2)
 
     async def test_a_lost_connection_is_replaced(self) -> None:
-        await self.collection.get("k")
         self.node.drop()
         self.assertEqual((await self.collection.get("k")).content, "v")
 
@@ -88,7 +89,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.node.count(SET), 1)
 
     async def test_a_moved_vbucket_is_followed(self) -> None:
-        await self.bucket.on_connect()
         async with FakeNode() as other:
             other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
             self.node.rev = 2
@@ -100,8 +100,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_moved_vbucket_without_a_map_makes_the_client_ask_for_it(self) -> None:
         self.answers(GET, (NOT_MINE, b"", b""), FOUND)
         await self.collection.get("k")
-        # Cluster, bucket, and once more.
-        self.assertEqual(self.node.count(CONFIG), 3)
+        self.assertEqual(self.node.count(CONFIG), 1)
 
     async def test_an_older_map_is_ignored(self) -> None:
         self.node.rev = 0
@@ -135,7 +134,6 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_closing_ends_requests_and_forbids_more(self) -> None:
         self.node.on[SET] = lambda _: None
-        await self.bucket.on_connect()
         write = asyncio.create_task(self.collection.upsert("k", 1))
         await asyncio.sleep(0.02)
         await self.cluster.close()

@@ -2,20 +2,18 @@
 
 import unittest
 
-from nacre._frame import BODY_BYTES_MAX, PRESERVE_EXPIRY, FrameReader, Request, decode
+from nacre._frame import BODY_BYTES_MAX, PRESERVE_EXPIRY, FrameReader, Request, Response, decode
 from nacre._opcodes import Opcode, Status
 from nacre.exceptions import DecodingFailureException
 
-# Magic 81, opcode 00, no key, 4 bytes of extras, status 0, body 9, opaque 7, CAS 5; flags and "[1,2]".
+# Magic 81, opcode 00, no key, 4 bytes of extras, status 0, body 9, opaque 7, CAS 5; flags, "[1,2]".
 ANSWER = bytes.fromhex("81000000040000000000000900000007000000000000000502000000") + b"[1,2]"
 
 
 class FrameTest(unittest.TestCase):
     def test_a_get_is_the_documented_bytes(self) -> None:
         encoded = Request(Opcode.GET, key=b"\x00k1", vbid=526).encode(opaque=7)
-        self.assertEqual(
-            encoded.hex(), "80000003" "0000020e" "00000003" "00000007" + "00" * 8 + "006b31"
-        )
+        self.assertEqual(encoded.hex(), "800000030000020e0000000300000007" + "00" * 8 + "006b31")
 
     def test_framing_extras_make_the_frame_flexible(self) -> None:
         request = Request(Opcode.SET, b"k", b"\0" * 8, b"1", framing=PRESERVE_EXPIRY)
@@ -36,7 +34,8 @@ class FrameTest(unittest.TestCase):
         self.assertEqual(decode(bytes(frame)).value, b"[1,2]")
 
     def test_answers_may_arrive_in_any_pieces(self) -> None:
-        reader, found = FrameReader(), []
+        reader = FrameReader()
+        found: list[Response] = []
         for byte in ANSWER * 3:
             found += reader.feed(bytes([byte]))
         self.assertEqual([response.value for response in found], [b"[1,2]"] * 3)

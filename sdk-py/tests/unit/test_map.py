@@ -2,12 +2,13 @@
 
 import json
 import unittest
+from typing import Any
 
 from nacre._connstr import Address
 from nacre._map import ClusterMap
 from nacre.exceptions import DecodingFailureException
 
-MAP = {
+MAP: dict[str, Any] = {
     "rev": 3,
     "revEpoch": 1,
     "nodesExt": [

@@ -35,17 +35,18 @@ class SubdocumentTest(unittest.TestCase):
         for specs in ([], [sd.get("a")] * 17, [sd.remove("a")], [sd.get("a" * 1025)], ["a"]):
             with self.subTest(specs=specs), self.assertRaises(InvalidArgumentException):
                 sd.encode_specs(specs, sd.LookupSpec)  # type: ignore[arg-type]
-        for wrong in (lambda: sd.counter("a", 0), lambda: sd.array_append("a")):
-            with self.assertRaises(InvalidArgumentException):
-                wrong()
+        with self.assertRaises(InvalidArgumentException):
+            sd.counter("a", 0)
+        with self.assertRaises(InvalidArgumentException):
+            sd.array_append("a")
 
     def test_answers_that_are_cut_off_are_refused(self) -> None:
-        lookup = bytes.fromhex("0000" "00000001" "31" "00c0" "00000000")
+        lookup = bytes.fromhex("0000000000013100c000000000")
         self.assertEqual(sd.decode_lookup(lookup, 2), [(0, b"1"), (0xC0, b"")])
         for end in range(len(lookup)):
             with self.subTest(end=end), self.assertRaises(DecodingFailureException):
                 sd.decode_lookup(lookup[:end], 2)
-        mutation = bytes.fromhex("01" "0000" "00000002" "3432")
+        mutation = bytes.fromhex("010000000000023432")
         self.assertEqual(list(sd.decode_mutation(mutation, 2)), [(1, 0, b"42")])
         for end in range(1, len(mutation)):
             with self.subTest(end=end), self.assertRaises(DecodingFailureException):
