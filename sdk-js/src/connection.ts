@@ -45,7 +45,6 @@ export class Connection {
   #opaque = 0
   #lost = false
   #corked = false
-  #drained: Promise<void> | undefined
 
   private constructor(address: Address) {
     this.address = address
@@ -94,8 +93,6 @@ export class Connection {
    * @throws DeadlineOver time ran out first; the answer will be dropped.
    */
   async ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
-    // The peer reads more slowly than we write: hold back, rather than fill the memory.
-    while (this.#drained) await (deadline ? deadline.race(this.#drained) : this.#drained)
     if (this.#lost) throw new ConnectionLost()
     const opaque = (this.#opaque = (this.#opaque + 1) >>> 0)
     return new Promise<Response>((resolve, reject) => {
@@ -131,16 +128,8 @@ export class Connection {
         this.#socket.uncork()
       })
     }
-    if (!this.#socket.write(bytes) && !this.#drained) {
-      this.#drained = new Promise<void>((resolve) => {
-        const done = (): void => {
-          this.#socket.off('drain', done).off('close', done)
-          this.#drained = undefined
-          resolve()
-        }
-        this.#socket.on('drain', done).on('close', done)
-      })
-    }
+    // What the socket cannot take yet waits in it: callers hold themselves back by awaiting their answers.
+    this.#socket.write(bytes)
   }
 
   #receive(data: Buffer): void {
