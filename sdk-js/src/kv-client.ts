@@ -73,7 +73,8 @@ class Attempt {
     const aborted = this.deadline.aborted
     if (aborted) return new RequestCanceledError('the request was aborted', this.context, aborted.reason)
     if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
-    if (this.refusal && !this.inFlight) return this.refusal()
+    // An answer that was had says more than the one that is missing.
+    if (this.refusal) return this.refusal()
     return new UnambiguousTimeoutError(undefined, this.context)
   }
 }

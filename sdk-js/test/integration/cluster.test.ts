@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import * as nacre from '../../src/index.js'
 import { nodeOfEnvironment, nodeTest, unique } from './node.js'
 
-const SHORT = { timeout: 300 }
+const SHORT = { timeout: 900 }
 
 nodeTest('a wrong password is refused', async ({ node }) => {
   for (const [user, password] of [[node.user, 'wrong'], ['nobody', 'password']] as const) {

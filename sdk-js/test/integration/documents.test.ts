@@ -7,7 +7,7 @@ import * as nacre from '../../src/index.js'
 import { nodeTest } from './node.js'
 
 const HOUR = 3600
-const SHORT = { timeout: 300 }
+const SHORT = { timeout: 900 }
 
 nodeTest('what is stored is read', async ({ collection, key }) => {
   const document = { text: 'é', list: [1, 2.5, null, true], nested: { a: {} } }

@@ -42,7 +42,11 @@ export function nodeTest(name: string, body: (setting: Setting) => Promise<void>
     const node = nodeOfEnvironment()
     await using cluster = await connect(node.url, node.user, node.password)
     const bucket = cluster.bucket(node.bucketName)
-    await body({ node, cluster, bucket, collection: bucket.defaultCollection(), key: unique('key') })
+    const collection = bucket.defaultCollection()
+    const key = unique('key')
+    // Connected before the test begins, as some of its times are short.
+    await collection.exists(key, { timeout: 10_000 })
+    await body({ node, cluster, bucket, collection, key })
   })
 }
 

@@ -121,7 +121,8 @@ class KvClient:
         except TimeoutError:
             if attempt.in_flight and not operation.reads:
                 raise AmbiguousTimeoutException(context=context) from None
-            if attempt.refusal is not None and not attempt.in_flight:
+            if attempt.refusal is not None:
+                # An answer that was had says more than the one that is missing.
                 raise attempt.refusal from None
             raise UnAmbiguousTimeoutException(context=context) from None
 

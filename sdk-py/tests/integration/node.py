@@ -31,6 +31,8 @@ class NodeTest(unittest.IsolatedAsyncioTestCase):
         self.bucket = self.cluster.bucket(self.node.bucket)
         self.collection = self.bucket.default_collection()
         self.key = unique("key")
+        # Connected before the test begins, as some of its times are short.
+        await self.bucket.on_connect()
 
 
 def unique(prefix: str) -> str:

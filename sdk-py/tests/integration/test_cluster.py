@@ -7,7 +7,7 @@ from nacre import exceptions as e
 from nacre.management import BucketType, CreateBucketSettings
 from tests.integration.node import NodeTest, unique
 
-SHORT = timedelta(milliseconds=300)
+SHORT = timedelta(milliseconds=900)
 
 
 class ConnectTest(NodeTest):

@@ -9,7 +9,7 @@ from nacre.options import GetOptions, UpsertOptions
 from tests.integration.node import NodeTest
 
 HOUR = timedelta(hours=1)
-SHORT = timedelta(milliseconds=300)
+SHORT = timedelta(milliseconds=900)
 
 
 class DocumentTest(NodeTest):
