@@ -1,0 +1,101 @@
+/** A bucket and its scopes: names on the way to collections, and queries of views. */
+
+import { serviceOf } from './cluster-map.js'
+import type { Cluster } from './cluster.js'
+import { Collection } from './collection.js'
+import type { OperationOptions } from './deadline.js'
+import { InvalidArgumentError, ServiceNotAvailableError } from './errors.js'
+import type { HttpRequest, HttpResponse } from './http.js'
+import type { KvClient } from './kv-client.js'
+import { CollectionManager } from './management.js'
+import type { Timeouts } from './options.js'
+import { ViewIndexManager, ViewQuery, type ViewQueryOptions } from './views.js'
+
+/** A bucket. It connects when first used. */
+export class Bucket {
+  /** Name of the bucket. */
+  readonly name: string
+  /** @internal */
+  readonly client: KvClient
+  readonly #cluster: Cluster
+
+  /** @internal */
+  constructor(cluster: Cluster, name: string, client: KvClient) {
+    this.#cluster = cluster
+    this.name = name
+    this.client = client
+  }
+
+  /** @internal */
+  get timeouts(): Timeouts {
+    return this.#cluster.timeouts
+  }
+
+  /** A scope, which is looked up when a document in it is used. */
+  scope(name: string): Scope {
+    return new Scope(this, name)
+  }
+
+  /** The scope that every bucket has. */
+  defaultScope(): Scope {
+    return this.scope('_default')
+  }
+
+  /** A collection of the default scope. */
+  collection(name: string): Collection {
+    return this.defaultScope().collection(name)
+  }
+
+  /** The collection that every bucket has. */
+  defaultCollection(): Collection {
+    return this.collection('_default')
+  }
+
+  /** Creates, drops and lists scopes and collections. */
+  collections(): CollectionManager {
+    return new CollectionManager(this.#cluster, this.name)
+  }
+
+  /** Reads, writes and drops design documents. */
+  viewIndexes(): ViewIndexManager {
+    return new ViewIndexManager(this)
+  }
+
+  /** Queries a view: `for await (const row of bucket.viewQuery('shop', 'by_price', { limit: 10 }))`. */
+  viewQuery<V = any, K = any>(
+    designDocument: string,
+    viewName: string,
+    options: ViewQueryOptions = {},
+  ): ViewQuery<V, K> {
+    return new ViewQuery<V, K>(this, designDocument, viewName, options)
+  }
+
+  /** @internal */
+  async askViews(request: HttpRequest, options: OperationOptions, defaultMs?: number): Promise<HttpResponse> {
+    const ms = defaultMs ?? this.timeouts.viewTimeout
+    const address = serviceOf(this.client.map ?? (await this.client.bootstrap(options, ms)), 'capi')
+    if (!address) throw new ServiceNotAvailableError('no node of the cluster serves views')
+    return this.#cluster.http.send(address, request, options, ms)
+  }
+}
+
+/** A scope of a bucket. */
+export class Scope {
+  /** Name of the scope. */
+  readonly name: string
+  /** Bucket that the scope is in. */
+  readonly bucket: Bucket
+
+  /** @internal */
+  constructor(bucket: Bucket, name: string) {
+    if (!name) throw new InvalidArgumentError('a scope has a name')
+    this.bucket = bucket
+    this.name = name
+  }
+
+  /** A collection, which is looked up when a document in it is used. */
+  collection(name: string): Collection {
+    if (!name) throw new InvalidArgumentError('a collection has a name')
+    return new Collection(this, name)
+  }
+}

@@ -1,0 +1,196 @@
+/**
+ * One TCP connection that is logged in; requests do not wait for each other.
+ *
+ * Requests go out as they come, and answers are matched to them by opaque. A connection ends once and for all;
+ * the `KvClient` opens the next one.
+ */
+
+import { randomBytes } from 'node:crypto'
+import { connect, type Socket } from 'node:net'
+
+import { type Address, addressText } from './connection-string.js'
+import { type Deadline, DeadlineOver } from './deadline.js'
+import { AuthenticationFailureError, BucketNotFoundError, type ErrorContext } from './errors.js'
+import { encodeRequest, FrameReader, type Request, type Response } from './frame.js'
+import { Feature, Opcode, operationName, Status } from './opcodes.js'
+import { MECHANISM, Scram } from './scram.js'
+import { detailOf, errorOf } from './statuses.js'
+
+const AGENT = 'nacre-js/0.1.0'
+
+/** How long a node may take to let a client in before the next one is tried. */
+const OPEN_MS_MAX = 5000
+
+/** A user and password. */
+export interface Credentials {
+  username: string
+  password: string
+}
+
+/** The connection ended before the answer came; never leaves this package. */
+export class ConnectionLost extends Error {}
+
+interface Waiting {
+  resolve: (response: Response) => void
+  reject: (error: Error) => void
+}
+
+/** A connection, from `open` until `lost`. */
+export class Connection {
+  readonly address: Address
+  readonly #socket: Socket
+  readonly #reader = new FrameReader()
+  readonly #waiting = new Map<number, Waiting>()
+  #features: ReadonlySet<number> = new Set()
+  #opaque = 0
+  #lost = false
+  #corked = false
+
+  private constructor(address: Address) {
+    this.address = address
+    this.#socket = connect({ host: address.host, port: address.port, noDelay: true })
+    this.#socket.on('data', (data: Buffer) => this.#receive(data))
+    this.#socket.on('error', () => this.close())
+    this.#socket.on('close', () => this.close())
+  }
+
+  /**
+   * Connects, agrees on features, logs in and selects the bucket.
+   *
+   * @throws ConnectionLost nobody answers there.
+   * @throws AuthenticationFailureError the user or password is wrong.
+   * @throws BucketNotFoundError there is no such bucket.
+   */
+  static async open(address: Address, credentials: Credentials, bucket: string | undefined): Promise<Connection> {
+    const connection = new Connection(address)
+    const timer = setTimeout(() => connection.close(), OPEN_MS_MAX)
+    try {
+      await connection.#logIn(credentials)
+      if (bucket !== undefined) await connection.#select(bucket)
+      return connection
+    } catch (error) {
+      connection.close()
+      throw error
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  /** Features that both sides know. */
+  get features(): ReadonlySet<number> {
+    return this.#features
+  }
+
+  /** Whether the connection has ended. */
+  get lost(): boolean {
+    return this.#lost
+  }
+
+  /**
+   * Sends and waits for the answer. `onSent` is called when the bytes are on their way.
+   *
+   * @throws ConnectionLost the connection ended first.
+   * @throws DeadlineOver time ran out first; the answer will be dropped.
+   */
+  async ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
+    if (this.#lost) throw new ConnectionLost()
+    const opaque = (this.#opaque = (this.#opaque + 1) >>> 0)
+    return new Promise<Response>((resolve, reject) => {
+      let forget: (() => void) | undefined
+      const settle = <T>(action: (value: T) => void) => (value: T): void => {
+        this.#waiting.delete(opaque)
+        forget?.()
+        action(value)
+      }
+      this.#waiting.set(opaque, { resolve: settle(resolve), reject: settle(reject) })
+      forget = deadline?.onEnd(() => this.#waiting.get(opaque)?.reject(new DeadlineOver()))
+      if (deadline?.over) return
+      this.#write(encodeRequest(request, opaque))
+      onSent?.()
+    })
+  }
+
+  /** Ends the connection; answers not yet received are lost. */
+  close(): void {
+    if (this.#lost) return
+    this.#lost = true
+    this.#socket.destroy()
+    for (const waiting of [...this.#waiting.values()]) waiting.reject(new ConnectionLost())
+  }
+
+  #write(bytes: Buffer): void {
+    // Requests of one turn of the event loop leave together.
+    if (!this.#corked) {
+      this.#corked = true
+      this.#socket.cork()
+      process.nextTick(() => {
+        this.#corked = false
+        this.#socket.uncork()
+      })
+    }
+    // What the socket cannot take yet waits in it: callers hold themselves back by awaiting their answers.
+    this.#socket.write(bytes)
+  }
+
+  #receive(data: Buffer): void {
+    try {
+      for (const response of this.#reader.feed(data)) this.#waiting.get(response.opaque)?.resolve(response)
+    } catch {
+      // The stream has lost its framing: nothing after this can be trusted.
+      this.close()
+    }
+  }
+
+  async #logIn({ username, password }: Credentials): Promise<void> {
+    const scram = new Scram(username, password, randomBytes(24).toString('hex'))
+    const mechanism = Buffer.from(MECHANISM)
+    // In one burst: the server answers in order and need not be waited for.
+    const [hello, mechanisms, challenge] = await Promise.all([
+      this.ask(helloRequest()),
+      this.ask({ opcode: Opcode.SaslListMechs }),
+      this.ask({ opcode: Opcode.SaslAuth, key: mechanism, value: scram.first() }),
+    ])
+    const agreed = hello.value
+    this.#features = new Set(
+      Array.from({ length: Math.floor(agreed.length / 2) }, (_, index) => agreed.readUInt16BE(index * 2)),
+    )
+    const offered = mechanisms.value.toString()
+    if (!offered.split(' ').includes(MECHANISM)) {
+      throw new AuthenticationFailureError(`the server offers ${offered}, not ${MECHANISM}`)
+    }
+    if (challenge.status !== Status.AuthContinue) throw this.#refusal(challenge)
+    const proof = await scram.final(challenge.value)
+    const outcome = await this.ask({ opcode: Opcode.SaslStep, key: mechanism, value: proof })
+    if (outcome.status !== Status.Success) throw this.#refusal(outcome)
+    scram.verify(outcome.value)
+  }
+
+  async #select(bucket: string): Promise<void> {
+    const response = await this.ask({ opcode: Opcode.SelectBucket, key: Buffer.from(bucket) })
+    const context = this.#context(response)
+    if (response.status === Status.KeyNotFound || response.status === Status.Access) {
+      // Servers need not tell a missing bucket from one that the user may not see.
+      throw new BucketNotFoundError('there is no such bucket, or none that the user may use', context)
+    }
+    if (response.status !== Status.Success) throw errorOf(response.status, response.opcode, context)
+  }
+
+  #refusal(response: Response): AuthenticationFailureError {
+    return new AuthenticationFailureError('the user or password is wrong', this.#context(response))
+  }
+
+  #context(response: Response): ErrorContext {
+    const { status, opaque } = response
+    const context = { operation: operationName(response.opcode), status, opaque, endpoint: addressText(this.address) }
+    const detail = detailOf(response)
+    return detail === undefined ? context : { ...context, detail }
+  }
+}
+
+function helloRequest(): Request {
+  const id = `${randomBytes(8).toString('hex')}/${randomBytes(8).toString('hex')}`
+  const codes = Object.values(Feature)
+  const value = Buffer.alloc(codes.length * 2)
+  codes.forEach((code, index) => value.writeUInt16BE(code, index * 2))
+  return { opcode: Opcode.Hello, key: Buffer.from(JSON.stringify({ a: AGENT, i: id })), value }
+}

@@ -1,0 +1,108 @@
+/** What the operations on documents share: sending, waiting for durability, reading tokens. */
+
+import type { Scope } from './bucket.js'
+import type { OperationOptions } from './deadline.js'
+import { checkDurability, isDurable, waitForDurability } from './durability.js'
+import { DecodingFailureError } from './errors.js'
+import type { Request, Response } from './frame.js'
+import { vbucketOf } from './keys.js'
+import type { KvClient, Operation } from './kv-client.js'
+import type { DurableOptions, Timeouts } from './options.js'
+import type { MutationResult, MutationToken } from './results.js'
+import { DefaultTranscoder, type Transcoder } from './transcoders.js'
+
+const DEFAULT_TRANSCODER: Transcoder = new DefaultTranscoder()
+
+/** Base of the classes that operate on the documents of a collection. */
+export abstract class Documents {
+  /** Name of the collection. */
+  readonly name: string
+  /** Scope that the collection is in. */
+  readonly scope: Scope
+
+  constructor(scope: Scope, name: string) {
+    this.scope = scope
+    this.name = name
+  }
+
+  protected get client(): KvClient {
+    return this.scope.bucket.client
+  }
+
+  protected get timeouts(): Timeouts {
+    return this.scope.bucket.timeouts
+  }
+
+  /** Sends a request that is not waited for beyond its answer. */
+  protected async ask(
+    key: string,
+    request: Request,
+    options: OperationOptions,
+    traits: Pick<Operation, 'reads' | 'adds' | 'accepted'> = {},
+  ): Promise<Response> {
+    return this.client.execute(this.#operation(key, request, traits), options, this.timeouts.kvTimeout)
+  }
+
+  /** Sends a change and waits until it is as durable as the options ask. */
+  protected async mutate(
+    key: string,
+    request: Request,
+    options: DurableOptions,
+    traits: Pick<Operation, 'adds' | 'accepted'> = {},
+  ): Promise<{ response: Response; result: MutationResult }> {
+    if (!isDurable(options)) {
+      const response = await this.ask(key, request, options, traits)
+      return { response, result: this.result(key, response) }
+    }
+    const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
+    const end = performance.now() + timeout
+    const remaining = (): OperationOptions => ({ ...options, timeout: Math.max(1, end - performance.now()) })
+    if (!this.client.map) await this.client.bootstrap(options, timeout)
+    checkDurability(this.client, options)
+    const response = await this.client.execute(this.#operation(key, request, traits), remaining(), timeout)
+    const result = this.result(key, response)
+    await waitForDurability(this.client, result.token, options, remaining())
+    return { response, result }
+  }
+
+  /** CAS and token of an answer to a change. */
+  protected result(key: string, response: Response): MutationResult {
+    return { cas: response.cas, token: this.#token(key, response) }
+  }
+
+  protected transcoder(options: { transcoder?: Transcoder }): Transcoder {
+    return options.transcoder ?? DEFAULT_TRANSCODER
+  }
+
+  #operation(key: string, request: Request, traits: Pick<Operation, 'reads' | 'adds' | 'accepted'>): Operation {
+    return { key, request, scope: this.scope.name, collection: this.name, ...traits }
+  }
+
+  #token(key: string, { extras }: Response): MutationToken | undefined {
+    const { map } = this.client
+    if (extras.length !== 16 || !map) return undefined
+    return {
+      partitionId: vbucketOf(Buffer.from(key), map.vbuckets.length),
+      partitionUuid: extras.readBigUInt64BE(0),
+      sequenceNumber: extras.readBigUInt64BE(8),
+      bucketName: this.scope.bucket.name,
+    }
+  }
+}
+
+/** Extras of 32-bit numbers. */
+export function words(...numbers: number[]): Buffer {
+  const extras = Buffer.alloc(numbers.length * 4)
+  numbers.forEach((number, index) => extras.writeUInt32BE(number, index * 4))
+  return extras
+}
+
+/**
+ * First 32-bit number of an answer's extras: a document's flags, or whether it is deleted.
+ *
+ * @throws DecodingFailureError the answer has none.
+ */
+export function firstWord({ extras }: Response): number {
+  if (extras.length < 4) throw new DecodingFailureError('the answer about the document is cut off')
+  return extras.readUInt32BE(0)
+}

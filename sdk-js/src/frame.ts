@@ -1,0 +1,136 @@
+/**
+ * Bytes of the binary protocol to frames and back.
+ *
+ * A frame is 24 bytes of header and a body: framing extras, extras, key and value. Numbers are big-endian:
+ *
+ *     0 magic | 1 opcode | 2..3 key length | 4 extras length | 5 datatype | 6..7 vBucket or status
+ *     8..11 body length | 12..15 opaque | 16..23 CAS
+ *
+ * The flexible magics (0x08 asks, 0x18 answers) split bytes 2..3 into the length of the framing extras and of
+ * the key. Lengths come from the peer, so each is checked against the body before it is used.
+ */
+
+import { DecodingFailureError } from './errors.js'
+import { hex } from './opcodes.js'
+
+const HEADER_BYTES = 24
+
+/** A little above what servers accept (20 MiB of document and its extended attributes). */
+export const BODY_BYTES_MAX: number = 31 * 1024 * 1024
+
+const ASK = 0x80
+const ASK_FLEXIBLE = 0x08
+const ANSWER = 0x81
+const ANSWER_FLEXIBLE = 0x18
+const NOTHING: Buffer = Buffer.alloc(0)
+
+/** Framing extras that keep a document's expiry when it is written (id 5, length 0). */
+export const PRESERVE_EXPIRY: Buffer = Buffer.from([0x50])
+
+/** A request without its opaque, which belongs to the connection that sends it. */
+export interface Request {
+  opcode: number
+  key?: Buffer
+  extras?: Buffer
+  value?: Buffer
+  vbid?: number
+  cas?: bigint
+  datatype?: number
+  framing?: Buffer
+}
+
+/** An answer, taken apart. */
+export interface Response {
+  opcode: number
+  status: number
+  opaque: number
+  cas: bigint
+  datatype: number
+  extras: Buffer
+  key: Buffer
+  value: Buffer
+}
+
+/** A request as bytes; flexible only when there are framing extras. */
+export function encodeRequest(request: Request, opaque: number): Buffer {
+  const { opcode, key = NOTHING, extras = NOTHING, value = NOTHING, framing = NOTHING } = request
+  const header = Buffer.allocUnsafe(HEADER_BYTES)
+  header[0] = framing.length ? ASK_FLEXIBLE : ASK
+  header[1] = opcode
+  header.writeUInt16BE(framing.length ? (framing.length << 8) | key.length : key.length, 2)
+  header[4] = extras.length
+  header[5] = request.datatype ?? 0
+  header.writeUInt16BE(request.vbid ?? 0, 6)
+  header.writeUInt32BE(framing.length + extras.length + key.length + value.length, 8)
+  header.writeUInt32BE(opaque, 12)
+  header.writeBigUInt64BE(request.cas ?? 0n, 16)
+  return Buffer.concat([header, framing, extras, key, value])
+}
+
+/** Collects bytes as they arrive and gives the answers that are complete. */
+export class FrameReader {
+  #parts: Buffer[] = []
+  #byteCount = 0
+  #needed: number = HEADER_BYTES;
+
+  /**
+   * Answers completed by `data`.
+   *
+   * @throws DecodingFailureError the peer does not speak this protocol; the stream is useless.
+   */
+  *feed(data: Buffer): Generator<Response> {
+    this.#parts.push(data)
+    this.#byteCount += data.length
+    // Joined only when a whole frame is there, so that a large one is not copied for each part of it.
+    while (this.#byteCount >= this.#needed) {
+      const joined: Buffer = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
+      this.#parts = [joined]
+      const frameBytes = HEADER_BYTES + bodyBytes(joined)
+      if (joined.length < frameBytes) {
+        this.#needed = frameBytes
+        return
+      }
+      this.#needed = HEADER_BYTES
+      this.#parts = [joined.subarray(frameBytes)]
+      this.#byteCount = joined.length - frameBytes
+      yield decodeResponse(joined.subarray(0, frameBytes))
+    }
+  }
+}
+
+function bodyBytes(header: Buffer): number {
+  const magic = header[0]!
+  if (magic !== ANSWER && magic !== ANSWER_FLEXIBLE) {
+    throw new DecodingFailureError(`no answer starts with ${hex(magic)}`)
+  }
+  const byteCount = header.readUInt32BE(8)
+  if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError(`a frame of ${byteCount} bytes is over the limit`)
+  return byteCount
+}
+
+/**
+ * Takes one whole frame apart.
+ *
+ * @throws DecodingFailureError its lengths contradict each other.
+ */
+export function decodeResponse(frame: Buffer): Response {
+  if (frame.length < HEADER_BYTES) throw new DecodingFailureError(`${frame.length} bytes are no frame`)
+  const flexible = frame[0] === ANSWER_FLEXIBLE
+  const extrasAt = HEADER_BYTES + (flexible ? frame[2]! : 0)
+  const keyAt = extrasAt + frame[4]!
+  const valueAt = keyAt + (flexible ? frame[3]! : frame.readUInt16BE(2))
+  const end = HEADER_BYTES + frame.readUInt32BE(8)
+  if (frame.length !== end || valueAt > end) {
+    throw new DecodingFailureError(`a frame of ${end} bytes cannot hold parts up to byte ${valueAt}`)
+  }
+  return {
+    opcode: frame[1]!,
+    status: frame.readUInt16BE(6),
+    opaque: frame.readUInt32BE(12),
+    cas: frame.readBigUInt64BE(16),
+    datatype: frame[5]!,
+    extras: frame.subarray(extrasAt, keyAt),
+    key: frame.subarray(keyAt, valueAt),
+    value: frame.subarray(valueAt),
+  }
+}

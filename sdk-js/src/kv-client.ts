@@ -1,0 +1,342 @@
+/**
+ * Routes a bucket's requests to the nodes that serve them, and tries again what may succeed later.
+ *
+ * A request goes round this loop until it has a final answer or its time is up:
+ *
+ *     connection to the node of its vBucket -> id of its collection -> send -> answer
+ *     not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
+ *     unknown collection: forget its id     | connection lost: again, unless it may have taken effect
+ *
+ * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows.
+ */
+
+import { type ClusterMap, isNewer, nodeOf, parseClusterMap } from './cluster-map.js'
+import { Connection, ConnectionLost, type Credentials } from './connection.js'
+import { type Address, addressText } from './connection-string.js'
+import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import {
+  AmbiguousTimeoutError,
+  type CouchbaseError,
+  DecodingFailureError,
+  type ErrorContext,
+  FeatureNotAvailableError,
+  RequestCanceledError,
+  UnambiguousTimeoutError,
+} from './errors.js'
+import type { Request, Response } from './frame.js'
+import { checkKey, leb128, vbucketOf } from './keys.js'
+import { Feature, Opcode, operationName, Status } from './opcodes.js'
+import { detailOf, errorOf, retryReason } from './statuses.js'
+
+const PAUSE_MS_FIRST = 5
+const PAUSE_MS_MAX = 500
+
+/** What a request needs besides its bytes. Its frame carries neither key nor vBucket yet. */
+export interface Operation {
+  request: Request
+  key: string
+  scope: string
+  collection: string
+  /** It changes nothing, so it may be sent twice. */
+  reads?: boolean
+  /** It insists on a new document. */
+  adds?: boolean
+  /** Statuses that are answers, not errors, besides success. */
+  accepted?: readonly number[]
+}
+
+/** What is known of a request so far, for the error at the deadline. */
+class Attempt {
+  readonly context: ErrorContext
+  readonly deadline: Deadline
+  /** It is on its way to the server, which has not answered. */
+  inFlight = false
+  /** The error of the last answer, if that was one to try again after. */
+  refusal: (() => CouchbaseError) | undefined
+  #pause = PAUSE_MS_FIRST
+
+  constructor(context: ErrorContext, deadline: Deadline) {
+    this.context = context
+    this.deadline = deadline
+  }
+
+  async again(reason: string): Promise<void> {
+    this.context.retryAttempts = (this.context.retryAttempts ?? 0) + 1
+    const reasons = (this.context.retryReasons ??= [])
+    if (!reasons.includes(reason)) reasons.push(reason)
+    await this.deadline.sleep(this.#pause)
+    this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
+  }
+
+  /** The error of a request that found no end in time. */
+  expired(reads: boolean): CouchbaseError {
+    const aborted = this.deadline.aborted
+    if (aborted) return new RequestCanceledError('the request was aborted', this.context, aborted.reason)
+    if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
+    // An answer that was had says more than the one that is missing.
+    if (this.refusal) return this.refusal()
+    return new UnambiguousTimeoutError(undefined, this.context)
+  }
+}
+
+/** Connections and map of a bucket, or of the cluster as a whole if `bucket` is undefined. */
+export class KvClient {
+  readonly bucket: string | undefined
+  readonly #seeds: Address[]
+  readonly #credentials: Credentials
+  readonly #connections = new Map<string, Connection>()
+  readonly #opening = new Map<string, Promise<Connection>>()
+  readonly #collectionIds = new Map<string, number>([['_default._default', 0]])
+  #map: ClusterMap | undefined
+  #closed = false
+
+  constructor(seeds: Address[], credentials: Credentials, bucket?: string) {
+    this.#seeds = seeds
+    this.#credentials = credentials
+    this.bucket = bucket
+  }
+
+  /** The newest map, once there is one. */
+  get map(): ClusterMap | undefined {
+    return this.#map
+  }
+
+  /**
+   * The map, fetched from the first seed that has one.
+   *
+   * @throws UnambiguousTimeoutError no node answered in time.
+   * @throws AuthenticationFailureError, BucketNotFoundError final, so not tried again.
+   */
+  async bootstrap(options: OperationOptions, defaultMs: number): Promise<ClusterMap> {
+    const context: ErrorContext = { operation: 'connect' }
+    if (this.bucket !== undefined) context.bucket = this.bucket
+    return this.#within(context, options, defaultMs, true, (attempt) => this.#fetchMap(attempt))
+  }
+
+  /**
+   * Answer to a request for a document, after as many attempts as fit into the time.
+   *
+   * @throws CouchbaseError of the kind that the answer's status asks for.
+   * @throws TimeoutError there was no answer.
+   */
+  async execute(operation: Operation, options: OperationOptions, defaultMs: number): Promise<Response> {
+    const key = checkKey(operation.key, isDefault(operation))
+    const { scope, collection } = operation
+    const context: ErrorContext = { key: operation.key, scope, collection }
+    if (this.bucket !== undefined) context.bucket = this.bucket
+    context.operation = operationName(operation.request.opcode)
+    return this.#within(context, options, defaultMs, operation.reads ?? false, (attempt) =>
+      this.#attempts(operation, key, attempt),
+    )
+  }
+
+  /**
+   * Answer about a vBucket from the node of one of its copies (0 is the active one), whatever its status.
+   *
+   * For requests that only read. Waits until the node can be asked.
+   */
+  async askCopy(request: Request, copy: number, deadline: Deadline): Promise<Response> {
+    const attempt = new Attempt({}, deadline)
+    for (;;) {
+      try {
+        const connection = await this.#connectionFor(request.vbid ?? 0, attempt, copy)
+        return await connection.ask(request, deadline)
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+        await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
+      }
+    }
+  }
+
+  /** Ends all connections. Requests under way fail with `RequestCanceledError`. */
+  close(): void {
+    this.#closed = true
+    for (const connection of this.#connections.values()) connection.close()
+  }
+
+  async #within<T>(
+    context: ErrorContext,
+    options: OperationOptions,
+    defaultMs: number,
+    reads: boolean,
+    work: (attempt: Attempt) => Promise<T>,
+  ): Promise<T> {
+    const deadline = new Deadline(options, defaultMs)
+    const attempt = new Attempt(context, deadline)
+    try {
+      if (deadline.over) throw new DeadlineOver()
+      return await work(attempt)
+    } catch (error) {
+      throw error instanceof DeadlineOver ? attempt.expired(reads) : error
+    } finally {
+      deadline.clear()
+    }
+  }
+
+  async #attempts(operation: Operation, key: Buffer, attempt: Attempt): Promise<Response> {
+    for (;;) {
+      const map = this.#map ?? (await this.#fetchMap(attempt))
+      const vbid = vbucketOf(key, map.vbuckets.length)
+      let connection: Connection
+      let response: Response
+      try {
+        connection = await this.#connectionFor(vbid, attempt)
+        const request = await this.#addressed(operation, key, vbid, connection, attempt)
+        if (!request) continue
+        response = await connection.ask(request, attempt.deadline, () => {
+          attempt.inFlight = true
+        })
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+        if (attempt.inFlight && !operation.reads) {
+          throw new RequestCanceledError('the connection was lost before the answer came', attempt.context)
+        }
+        attempt.inFlight = false
+        await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
+        continue
+      }
+      attempt.inFlight = false
+      if (response.status === Status.Success || operation.accepted?.includes(response.status)) return response
+      await this.#afterRefusal(operation, response, connection, attempt)
+    }
+  }
+
+  /** The request with vBucket and key; nothing to start over, as the collection is unknown. */
+  async #addressed(
+    operation: Operation,
+    key: Buffer,
+    vbid: number,
+    connection: Connection,
+    attempt: Attempt,
+  ): Promise<Request | undefined> {
+    if (!connection.features.has(Feature.Collections)) {
+      if (isDefault(operation)) return { ...operation.request, key, vbid }
+      throw new FeatureNotAvailableError('the server has no collections', attempt.context)
+    }
+    const path = collectionPath(operation)
+    let id = this.#collectionIds.get(path)
+    if (id === undefined) {
+      const request = { opcode: Opcode.GetCollectionId, value: Buffer.from(path) }
+      const response = await connection.ask(request, attempt.deadline)
+      if (response.status !== Status.Success) {
+        await this.#afterRefusal(operation, response, connection, attempt)
+        return undefined
+      }
+      if (response.extras.length < 12) throw new DecodingFailureError("a collection's id is missing", attempt.context)
+      id = response.extras.readUInt32BE(8)
+      this.#collectionIds.set(path, id)
+    }
+    return { ...operation.request, key: Buffer.concat([leb128(id), key]), vbid }
+  }
+
+  /** Prepares another attempt, or throws. */
+  async #afterRefusal(
+    operation: Operation,
+    response: Response,
+    connection: Connection,
+    attempt: Attempt,
+  ): Promise<void> {
+    const { status, opcode, opaque } = response
+    const { context } = attempt
+    Object.assign(context, { status, opaque, endpoint: addressText(connection.address) })
+    const detail = detailOf(response)
+    if (detail !== undefined) context.detail = detail
+    const reason = retryReason(status, opcode)
+    if (!reason) throw errorOf(status, opcode, context, operation.adds)
+    attempt.refusal = () => errorOf(status, opcode, context, operation.adds)
+    if (status === Status.NotMyVbucket) await this.#moved(response, connection, attempt)
+    else if (status === Status.UnknownCollection || status === Status.UnknownScope) {
+      this.#collectionIds.delete(collectionPath(operation))
+    }
+    await attempt.again(reason)
+  }
+
+  /** Takes the newer map, from the refusal itself or by asking. */
+  async #moved(response: Response, connection: Connection, attempt: Attempt): Promise<void> {
+    let text = response.value
+    if (!text.length) {
+      try {
+        text = (await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)).value
+      } catch (error) {
+        if (error instanceof ConnectionLost) return // The next attempt finds out.
+        throw error
+      }
+    }
+    this.#apply(parseClusterMap(text, connection.address.host))
+  }
+
+  #apply(map: ClusterMap): ClusterMap {
+    if (isNewer(map, this.#map)) this.#map = map
+    return this.#map ?? map
+  }
+
+  async #fetchMap(attempt: Attempt): Promise<ClusterMap> {
+    for (;;) {
+      const map = await this.#askForMap(this.#seeds, attempt)
+      if (map) return map
+      await attempt.again('NODE_NOT_AVAILABLE')
+    }
+  }
+
+  /** The map of the first of these nodes that gives one. */
+  async #askForMap(addresses: Address[], attempt: Attempt): Promise<ClusterMap | undefined> {
+    for (const address of addresses) {
+      try {
+        const connection = await this.#connection(address, attempt)
+        const response = await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)
+        if (response.status === Status.Success) return this.#apply(parseClusterMap(response.value, address.host))
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+      }
+    }
+    return undefined
+  }
+
+  async #connectionFor(vbid: number, attempt: Attempt, copy = 0): Promise<Connection> {
+    for (;;) {
+      const map = this.#map ?? (await this.#fetchMap(attempt))
+      const address = nodeOf(map, vbid, copy)
+      try {
+        if (address) return await this.#connection(address, attempt)
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+        // The node may have left: ask for a newer map, but keep what there is.
+        await this.#askForMap([...this.#seeds, ...map.kv], attempt)
+      }
+      await attempt.again('NODE_NOT_AVAILABLE')
+    }
+  }
+
+  async #connection(address: Address, attempt: Attempt): Promise<Connection> {
+    if (this.#closed) throw new RequestCanceledError('the cluster is closed', attempt.context)
+    const name = addressText(address)
+    const connection = this.#connections.get(name)
+    if (connection && !connection.lost) return connection
+    let opening = this.#opening.get(name)
+    if (!opening) {
+      // Shared by all who wait: it goes on for the others when one of them gives up.
+      opening = this.#open(name, address)
+      this.#opening.set(name, opening)
+    }
+    return attempt.deadline.race(opening)
+  }
+
+  async #open(name: string, address: Address): Promise<Connection> {
+    try {
+      const connection = await Connection.open(address, this.#credentials, this.bucket)
+      this.#connections.set(name, connection)
+      if (this.#closed) connection.close()
+      return connection
+    } finally {
+      this.#opening.delete(name)
+    }
+  }
+}
+
+function collectionPath({ scope, collection }: Operation): string {
+  return `${scope}.${collection}`
+}
+
+function isDefault(operation: Operation): boolean {
+  return collectionPath(operation) === '_default._default'
+}

@@ -1,0 +1,59 @@
+/** What operations give back. */
+
+import type { CouchbaseError } from './errors.js'
+
+/** Position of a mutation in the history of its vBucket. */
+export interface MutationToken {
+  /** Number of the vBucket. */
+  partitionId: number
+  /** History the number belongs to; a fail-over starts a new one. */
+  partitionUuid: bigint
+  sequenceNumber: bigint
+  bucketName: string
+}
+
+/** A document. */
+export interface GetResult<T = any> {
+  content: T
+  /** Version of the document: pass it on to change exactly this version. */
+  cas: bigint
+  /** When it expires, in Unix seconds; 0 is never. Only if `withExpiry` was asked for. */
+  expiryTime?: number
+}
+
+/** Whether there is a document. */
+export interface ExistsResult {
+  exists: boolean
+  cas: bigint | undefined
+}
+
+/** Outcome of a change. */
+export interface MutationResult {
+  cas: bigint
+  /** Where in the bucket's history the change is. */
+  token: MutationToken | undefined
+}
+
+/** A counter after the change. */
+export interface CounterResult extends MutationResult {
+  /** The value; beyond 2^53 only `exactValue` is exact. */
+  value: number
+  exactValue: bigint
+}
+
+/** Parts of a document, in the order of the specs. */
+export interface LookupInResult {
+  content: LookupInResultEntry[]
+  cas: bigint
+}
+
+/** What one spec found, or why it found nothing. */
+export interface LookupInResultEntry {
+  error: CouchbaseError | undefined
+  value: any
+}
+
+/** Outcome of a change of parts, in the order of the specs; counters have a value. */
+export interface MutateInResult extends MutationResult {
+  content: ({ value: any } | undefined)[]
+}

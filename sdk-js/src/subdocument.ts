@@ -1,0 +1,224 @@
+/**
+ * Specs of `lookupIn` and `mutateIn`: what to do at which path of a document.
+ *
+ *     await collection.mutateIn('order', [MutateInSpec.upsert('total', 9), MutateInSpec.increment('revision', 1)])
+ */
+
+import { DecodingFailureError, InvalidArgumentError } from './errors.js'
+import { Opcode, Status } from './opcodes.js'
+import { encodeJson } from './transcoders.js'
+
+const SPECS_MAX = 16
+const PATH_BYTES_MAX = 1024
+const CREATE_PATH = 0x01
+const XATTR = 0x04
+const MACROS = 0x10
+const NOTHING: Buffer = Buffer.alloc(0)
+
+/** Options of every spec. */
+export interface SpecOptions {
+  /** The path is in the extended attributes that are kept beside the document. */
+  xattr?: boolean
+}
+
+/** Options of specs that can add something. */
+export interface AddSpecOptions extends SpecOptions {
+  /** What is missing on the way to the path is made. */
+  createPath?: boolean
+}
+
+/** Options of specs that add to arrays. */
+export interface ArraySpecOptions extends AddSpecOptions {
+  /** The value is an array of the values to add. */
+  multi?: boolean
+}
+
+/** One operation at one path. */
+abstract class Spec {
+  readonly opcode: number
+  readonly path: string
+  readonly flags: number
+  readonly value: Buffer
+
+  protected constructor(opcode: number, path: string, options?: AddSpecOptions, value?: Buffer, flags: number = 0) {
+    if (typeof path !== 'string') throw new InvalidArgumentError(`a path is a string, not ${typeof path}`)
+    this.opcode = opcode
+    this.path = path
+    this.flags = flags | (options?.createPath ? CREATE_PATH : 0) | (options?.xattr ? XATTR : 0)
+    this.value = value ?? NOTHING
+  }
+
+  /** Whether the path is in the extended attributes. */
+  get xattr(): boolean {
+    return (this.flags & XATTR) !== 0
+  }
+}
+
+/** A spec of `lookupIn`. */
+export class LookupInSpec extends Spec {
+  /** The value at a path; the empty path is the whole document. */
+  static get(path: string, options?: SpecOptions): LookupInSpec {
+    return new LookupInSpec(path === '' ? Opcode.Get : Opcode.SubdocGet, path, options)
+  }
+
+  /** Whether there is a value at a path. */
+  static exists(path: string, options?: SpecOptions): LookupInSpec {
+    return new LookupInSpec(Opcode.SubdocExists, path, options)
+  }
+
+  /** How many elements or members the array or object at a path has. */
+  static count(path: string, options?: SpecOptions): LookupInSpec {
+    return new LookupInSpec(Opcode.SubdocGetCount, path, options)
+  }
+}
+
+/** A spec of `mutateIn`. */
+export class MutateInSpec extends Spec {
+  /** Sets a member of an object. */
+  static upsert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    return MutateInSpec.#of(Opcode.SubdocDictUpsert, path, value, options)
+  }
+
+  /** Sets a member of an object that must not have it yet. */
+  static insert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    return MutateInSpec.#of(Opcode.SubdocDictAdd, path, value, options)
+  }
+
+  /** Replaces what is at a path; the empty path is the whole document. */
+  static replace(path: string, value: any, options?: SpecOptions): MutateInSpec {
+    return MutateInSpec.#of(path === '' ? Opcode.Set : Opcode.SubdocReplace, path, value, options)
+  }
+
+  /** Removes what is at a path; the empty path is the whole document. */
+  static remove(path: string, options?: SpecOptions): MutateInSpec {
+    return new MutateInSpec(path === '' ? Opcode.Delete : Opcode.SubdocDelete, path, options)
+  }
+
+  /** Adds a value, or with `multi` several, at the end of an array. */
+  static arrayAppend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
+    return MutateInSpec.#array(Opcode.SubdocArrayPushLast, path, value, options)
+  }
+
+  /** Adds a value, or with `multi` several, at the start of an array. */
+  static arrayPrepend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
+    return MutateInSpec.#array(Opcode.SubdocArrayPushFirst, path, value, options)
+  }
+
+  /** Adds a value before an element: the path ends with its number, as in `tags[2]`. */
+  static arrayInsert(path: string, value: any, options?: Omit<ArraySpecOptions, 'createPath'>): MutateInSpec {
+    return MutateInSpec.#array(Opcode.SubdocArrayInsert, path, value, options)
+  }
+
+  /** Adds a string, number, boolean or null to an array that must not contain it. */
+  static arrayAddUnique(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    return MutateInSpec.#of(Opcode.SubdocArrayAddUnique, path, value, options)
+  }
+
+  /** Adds to the number at a path, which is created when missing. The result is in the answer. */
+  static increment(path: string, value: number, options?: AddSpecOptions): MutateInSpec {
+    if (!Number.isSafeInteger(value) || value === 0) throw new InvalidArgumentError('a counter changes by an integer')
+    return MutateInSpec.#of(Opcode.SubdocCounter, path, value, options)
+  }
+
+  /** Subtracts from the number at a path. */
+  static decrement(path: string, value: number, options?: AddSpecOptions): MutateInSpec {
+    return MutateInSpec.increment(path, -value, options)
+  }
+
+  static #of(opcode: number, path: string, value: any, options: AddSpecOptions = {}): MutateInSpec {
+    const macro = options.xattr && typeof value === 'string' && /^\$\{(Mutation\.|\$document)/.test(value)
+    return new MutateInSpec(opcode, path, options, encodeJson(value), macro ? MACROS : 0)
+  }
+
+  static #array(opcode: number, path: string, value: any, options: ArraySpecOptions = {}): MutateInSpec {
+    if (!options.multi) return new MutateInSpec(opcode, path, options, encodeJson(value))
+    if (!Array.isArray(value) || !value.length) throw new InvalidArgumentError('there is no value to add')
+    return new MutateInSpec(opcode, path, options, Buffer.from(value.map((item) => encodeJson(item)).join(',')))
+  }
+}
+
+/**
+ * Specs as the value of a request, and their order in it: those of attributes go first.
+ *
+ * @throws InvalidArgumentError there are none or too many, one is of the other kind, or its path is too long.
+ */
+export function encodeSpecs(specs: readonly Spec[], kind: 'lookup' | 'mutation'): { value: Buffer; order: number[] } {
+  if (!Array.isArray(specs) || specs.length < 1 || specs.length > SPECS_MAX) {
+    throw new InvalidArgumentError(`1 to ${SPECS_MAX} specs are allowed`)
+  }
+  const expected = kind === 'lookup' ? LookupInSpec : MutateInSpec
+  for (const spec of specs) {
+    if (!(spec instanceof expected)) throw new InvalidArgumentError(`a spec is no ${expected.name}`)
+  }
+  const order = [...specs.keys()].sort((a, b) => Number(specs[b]!.xattr) - Number(specs[a]!.xattr) || a - b)
+  return { value: Buffer.concat(order.map((index) => encodeSpec(specs[index]!, kind))), order }
+}
+
+function encodeSpec(spec: Spec, kind: 'lookup' | 'mutation'): Buffer {
+  const path = Buffer.from(spec.path)
+  if (path.length > PATH_BYTES_MAX) throw new InvalidArgumentError(`a path has up to ${PATH_BYTES_MAX} bytes`)
+  const head = Buffer.alloc(kind === 'lookup' ? 4 : 8)
+  head[0] = spec.opcode
+  head[1] = spec.flags
+  head.writeUInt16BE(path.length, 2)
+  if (kind === 'mutation') head.writeUInt32BE(spec.value.length, 4)
+  return Buffer.concat([head, path, spec.value])
+}
+
+/** What the server says about one spec. */
+export interface Part {
+  index: number
+  status: number
+  content: Buffer
+}
+
+/**
+ * What a lookup found for each spec, in the order in which they were sent.
+ *
+ * @throws DecodingFailureError the answer is cut off or has another number of parts.
+ */
+export function decodeLookup(value: Buffer, specCount: number): Part[] {
+  const parts: Part[] = []
+  let at = 0
+  for (let index = 0; index < specCount; index++) {
+    require(value, at, 6)
+    const byteCount = value.readUInt32BE(at + 2)
+    parts.push({ index, status: value.readUInt16BE(at), content: slice(value, at + 6, byteCount) })
+    at += 6 + byteCount
+  }
+  if (at !== value.length) throw new DecodingFailureError('the answer has more parts than specs')
+  return parts
+}
+
+/**
+ * What the specs gave that give something, or the first that failed.
+ *
+ * @throws DecodingFailureError the answer is cut off or names a spec that was not sent.
+ */
+export function decodeMutation(value: Buffer, specCount: number): Part[] {
+  const parts: Part[] = []
+  for (let at = 0; at < value.length; ) {
+    require(value, at, 3)
+    const index = value[at]!
+    const status = value.readUInt16BE(at + 1)
+    at += 3
+    if (index >= specCount) throw new DecodingFailureError(`the answer is about spec ${index} of ${specCount}`)
+    let content = NOTHING
+    if (status === Status.Success) {
+      require(value, at, 4)
+      content = slice(value, at + 4, value.readUInt32BE(at))
+      at += 4 + content.length
+    }
+    parts.push({ index, status, content })
+  }
+  return parts
+}
+
+function require(value: Buffer, at: number, byteCount: number): void {
+  if (at + byteCount > value.length) throw new DecodingFailureError(`the answer is cut off at byte ${at}`)
+}
+
+function slice(value: Buffer, at: number, byteCount: number): Buffer {
+  require(value, at, byteCount)
+  return value.subarray(at, at + byteCount)
+}

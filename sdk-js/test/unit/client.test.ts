@@ -1,0 +1,205 @@
+/** What the client does when a node is busy, moves, stays silent, breaks or lies. */
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import * as nacre from '../../src/index.js'
+import { type Answer, type Asked, FakeNode } from './fake-node.js'
+
+const GET = 0x00
+const SET = 0x01
+const CONFIG = 0xb5
+const COLLECTION_ID = 0xbb
+const NONE = Buffer.alloc(0)
+const TEMPORARY: Answer = [0x86, NONE, NONE]
+const FOUND: Answer = text('v')
+const SHORT = { timeout: 200 }
+
+function text(value: string): Answer {
+  return [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]
+}
+
+/** Gives these answers in turn, and then the last one again. */
+function inTurn(...answers: Answer[]): () => Answer {
+  return () => (answers.length > 1 ? answers.shift() : answers[0])
+}
+
+interface Setting {
+  node: FakeNode
+  cluster: nacre.Cluster
+  bucket: nacre.Bucket
+  collection: nacre.Collection
+}
+
+function withNode(name: string, body: (setting: Setting) => Promise<void>): void {
+  test(name, async () => {
+    await using node = await FakeNode.start()
+    node.on.set(GET, () => FOUND)
+    await using cluster = await nacre.connect(node.url, 'user', 'password')
+    const bucket = cluster.bucket('b')
+    const collection = bucket.defaultCollection()
+    // Connected before the test begins, whose times are short.
+    await collection.get('k')
+    node.asked.length = 0
+    await body({ node, cluster, bucket, collection })
+  })
+}
+
+withNode('a busy node is asked again', async ({ node, collection }) => {
+  node.on.set(GET, inTurn(TEMPORARY, TEMPORARY, FOUND))
+  assert.equal((await collection.get('k')).content, 'v')
+  assert.equal(node.count(GET), 3)
+})
+
+withNode('a node that stays busy is named in the error', async ({ node, collection }) => {
+  node.on.set(GET, () => TEMPORARY)
+  await assert.rejects(collection.get('k', SHORT), (error) => {
+    assert(error instanceof nacre.TemporaryFailureError)
+    assert.deepEqual([error.context.key, error.context.status], ['k', 0x86])
+    assert.deepEqual(error.context.retryReasons, ['KV_TEMPORARY_FAILURE'])
+    assert((error.context.retryAttempts ?? 0) > 1)
+    assert.match(error.message, /key k.*status 0x86/)
+    return true
+  })
+})
+
+withNode('silence is ambiguous for writes only', async ({ node, collection }) => {
+  node.on.set(GET, () => undefined).set(SET, () => undefined)
+  await assert.rejects(collection.get('k', SHORT), nacre.UnambiguousTimeoutError)
+  await assert.rejects(collection.upsert('k', 1, SHORT), nacre.AmbiguousTimeoutError)
+})
+
+withNode('a late answer does not reach the next request', async ({ node, collection }) => {
+  const late: Asked[] = []
+  node.on.set(GET, (asked) => void late.push(asked))
+  await assert.rejects(collection.get('k', SHORT), nacre.TimeoutError)
+  node.on.set(GET, ({ opaque }) => text(String(opaque)))
+  assert.notEqual((await collection.get('k')).content, String(late[0]!.opaque))
+})
+
+withNode('the caller can abort, before and during a request', async ({ node, collection }) => {
+  node.on.set(GET, () => undefined)
+  const reason = new Error('changed my mind')
+  await assert.rejects(collection.get('k', { signal: AbortSignal.abort(reason) }), (error) => {
+    assert(error instanceof nacre.RequestCanceledError)
+    assert.equal(error.cause, reason)
+    return true
+  })
+  const controller = new AbortController()
+  const get = collection.get('k', { signal: controller.signal })
+  setTimeout(() => controller.abort(), 20)
+  await assert.rejects(get, nacre.RequestCanceledError)
+})
+
+withNode('requests do not wait for each other', async ({ node, collection }) => {
+  const keys = Array.from({ length: 100 }, (_, index) => `k${index}`)
+  node.on.set(GET, ({ key }) => text(key.subarray(1).toString()))
+  const found = await Promise.all(keys.map((key) => collection.get(key)))
+  assert.deepEqual(found.map(({ content }) => content), keys)
+  // One for the cluster, one for the bucket.
+  assert.equal(node.connectionCount, 2)
+})
+
+withNode('a lost connection is replaced', async ({ node, collection }) => {
+  node.drop()
+  assert.equal((await collection.get('k')).content, 'v')
+})
+
+withNode('a read is repeated when its connection is lost', async ({ node, collection }) => {
+  node.on.set(GET, () => {
+    node.on.set(GET, () => FOUND)
+    return node.drop()
+  })
+  assert.equal((await collection.get('k')).content, 'v')
+})
+
+withNode('a write is not repeated when its connection is lost', async ({ node, collection }) => {
+  node.on.set(SET, () => node.drop())
+  await assert.rejects(collection.upsert('k', 1), nacre.RequestCanceledError)
+  assert.equal(node.count(SET), 1)
+})
+
+withNode('a moved vBucket is followed', async ({ node, collection }) => {
+  await using other = await FakeNode.start()
+  other.on.set(GET, () => text('moved'))
+  node.rev = 2
+  node.on.set(GET, () => [0x07, NONE, node.config(other.port)])
+  assert.equal((await collection.get('k')).content, 'moved')
+  assert.equal((await collection.get('k')).content, 'moved')
+  assert.equal(node.count(GET), 1)
+})
+
+withNode('a moved vBucket without a map makes the client ask for it', async ({ node, collection }) => {
+  node.on.set(GET, inTurn([0x07, NONE, NONE], FOUND))
+  await collection.get('k')
+  assert.equal(node.count(CONFIG), 1)
+})
+
+withNode('an older map is ignored', async ({ node, collection }) => {
+  node.rev = 0
+  node.on.set(GET, inTurn([0x07, NONE, node.config(1)], FOUND))
+  assert.equal((await collection.get('k')).content, 'v')
+})
+
+withNode('a collection is looked up once, and again when forgotten', async ({ node, bucket }) => {
+  const collection = bucket.scope('s').collection('c')
+  const id = (number: number): Answer => [0, Buffer.from([...Array(11).fill(0), number]), NONE]
+  node.on.set(COLLECTION_ID, inTurn(id(8), id(9)))
+  await collection.get('k')
+  await collection.get('k')
+  assert.equal(node.count(COLLECTION_ID), 1)
+  node.on.set(GET, inTurn([0x88, NONE, NONE], FOUND))
+  await collection.get('k')
+  assert.equal(node.asked.at(-1)!.key.toString(), '\tk')
+})
+
+withNode('a broken stream is given up', async ({ node, collection }) => {
+  node.on.set(GET, () => {
+    node.on.set(GET, () => FOUND)
+    for (const socket of node.sockets) socket.write('garbage, and enough of it')
+    return undefined
+  })
+  assert.equal((await collection.get('k')).content, 'v')
+})
+
+withNode('answers that are cut off are errors', async ({ node, collection }) => {
+  node.on.set(GET, () => [0, NONE, Buffer.from('1')])
+  await assert.rejects(collection.get('k'), nacre.DecodingFailureError)
+})
+
+withNode('closing ends requests and forbids more', async ({ node, cluster, collection }) => {
+  node.on.set(SET, () => undefined)
+  const write = collection.upsert('k', 1)
+  const ended = assert.rejects(write, nacre.RequestCanceledError)
+  await sleep(20)
+  await cluster.close()
+  await ended
+  await assert.rejects(collection.get('k'), nacre.RequestCanceledError)
+  assert.throws(() => cluster.bucket('other'), nacre.RequestCanceledError)
+})
+
+test('a server that does not know the password is not trusted', async () => {
+  await using node = await FakeNode.start()
+  node.password = 'another'
+  await assert.rejects(nacre.connect(node.url, 'user', 'password'), nacre.AuthenticationFailureError)
+})
+
+test('nobody there ends at the time-out', async () => {
+  const node = await FakeNode.start()
+  const { url } = node
+  await node[Symbol.asyncDispose]()
+  const connecting = nacre.connect(url, 'user', 'password', { connectTimeout: 80 })
+  await assert.rejects(connecting, nacre.UnambiguousTimeoutError)
+})
+
+test('the next seed is asked when the first is down', async () => {
+  await using node = await FakeNode.start()
+  const cluster = await nacre.connect(`couchbase://127.0.0.1:1,127.0.0.1:${node.port}`, 'user', 'password')
+  await cluster.close()
+})
+
+test('connecting without a password is refused', async () => {
+  const options = { username: 'user' } as nacre.ConnectOptions
+  await assert.rejects(nacre.connect('couchbase://127.0.0.1', options), nacre.InvalidArgumentError)
+})

@@ -1,0 +1,301 @@
+"""Routes a bucket's requests to the nodes that serve them, and tries again what may succeed later.
+
+A request goes round this loop until it has a final answer or its time is up:
+
+    connection to the node of its vBucket -> id of its collection -> send -> answer
+    not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
+    unknown collection: forget its id     | connection lost: again, unless it may have taken effect
+
+There is one connection a node. It is opened when first needed, and again once lost, after a pause
+that grows.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ._connection import Connection, ConnectionLost
+from ._connstr import Address
+from ._frame import Request, Response
+from ._keys import check_key, leb128, vbucket_of
+from ._map import ClusterMap
+from ._opcodes import Feature, Opcode, Status, operation_name
+from ._statuses import detail_of, exception_of, retry_reason
+from .exceptions import (
+    AmbiguousTimeoutException,
+    CouchbaseException,
+    DecodingFailureException,
+    ErrorContext,
+    FeatureUnavailableException,
+    RequestCanceledException,
+    UnAmbiguousTimeoutException,
+)
+
+_PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a request needs besides its bytes. Its frame carries neither key nor vBucket yet."""
+
+    request: Request
+    key: str
+    scope: str = "_default"
+    collection: str = "_default"
+    reads: bool = False
+    """It changes nothing, so it may be sent twice."""
+    adds: bool = False
+    """It insists on a new document."""
+    accepted: frozenset[int] = frozenset()
+    """Statuses that are answers, not errors, besides success."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of a request so far, for the error at the deadline."""
+
+    context: ErrorContext
+    in_flight: bool = False
+    """It is on its way to the server, which has not answered."""
+    refusal: CouchbaseException | None = None
+    """The error of the last answer, if that was one to try again after."""
+    pauses: Iterator[float] = field(default_factory=lambda: _pauses())
+
+    async def again(self, reason: str) -> None:
+        self.context.retry_attempts += 1
+        if reason not in self.context.retry_reasons:
+            self.context.retry_reasons += (reason,)
+        await asyncio.sleep(next(self.pauses))
+
+
+class KvClient:
+    """Connections and map of a bucket, or of the cluster as a whole if ``bucket`` is None."""
+
+    def __init__(
+        self, seeds: tuple[Address, ...], username: str, password: str, bucket: str | None
+    ) -> None:
+        self.bucket = bucket
+        self.map: ClusterMap | None = None
+        self.closed = False
+        self._seeds = seeds
+        self._credentials = (username, password)
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._collection_ids: dict[tuple[str, str], int] = {("_default", "_default"): 0}
+
+    async def bootstrap(self, timeout: float) -> ClusterMap:
+        """The map, fetched from the first seed that has one.
+
+        Raises:
+            UnAmbiguousTimeoutException: no node answered in time.
+            AuthenticationException, BucketNotFoundException: final, so not tried again.
+        """
+        attempt = _Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._map(attempt)
+        except TimeoutError:
+            raise UnAmbiguousTimeoutException(
+                f"no node answered within {timeout} s", attempt.context
+            ) from None
+
+    async def execute(self, operation: Operation, timeout: float) -> Response:
+        """Answer to a request for a document, after as many attempts as fit in ``timeout`` seconds.
+
+        Raises:
+            CouchbaseException: of the kind that the answer's status asks for.
+            TimeoutException: there was no answer.
+        """
+        key = check_key(operation.key, self._is_default(operation))
+        context = ErrorContext(
+            key=operation.key,
+            bucket=self.bucket,
+            scope=operation.scope,
+            collection=operation.collection,
+            operation=operation_name(operation.request.opcode),
+        )
+        attempt = _Attempt(context)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._attempts(operation, key, attempt)
+        except TimeoutError:
+            if attempt.in_flight and not operation.reads:
+                raise AmbiguousTimeoutException(context=context) from None
+            if attempt.refusal is not None:
+                # An answer that was had says more than the one that is missing.
+                raise attempt.refusal from None
+            raise UnAmbiguousTimeoutException(context=context) from None
+
+    async def ask_copy(self, request: Request, copy: int) -> Response:
+        """Answer about a vBucket from the node of one of its copies (0 is the active one).
+
+        For requests that only read. Waits until the node can be asked; the caller limits the time.
+        """
+        attempt = _Attempt(ErrorContext(bucket=self.bucket))
+        while True:
+            try:
+                connection = await self._connection_for(request.vbid, attempt, copy)
+                return await connection.ask(request)
+            except ConnectionLost:
+                await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+
+    def close(self) -> None:
+        """Ends all connections. Requests under way fail with `RequestCanceledException`."""
+        self.closed = True
+        for task in self._opening.values():
+            task.cancel()
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _attempts(self, operation: Operation, key: bytes, attempt: _Attempt) -> Response:
+        while True:
+            cluster_map = self.map or await self._map(attempt)
+            vbid = vbucket_of(key, len(cluster_map.vbuckets))
+            try:
+                connection = await self._connection_for(vbid, attempt)
+                request = await self._addressed(operation, key, vbid, connection, attempt)
+                if request is None:
+                    continue
+                answer = await connection.send(request)
+                attempt.in_flight = True
+                response = await answer
+            except ConnectionLost:
+                if attempt.in_flight and not operation.reads:
+                    raise RequestCanceledException(context=attempt.context) from None
+                attempt.in_flight = False
+                await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+                continue
+            attempt.in_flight = False
+            if response.status == Status.SUCCESS or response.status in operation.accepted:
+                return response
+            await self._after_refusal(operation, response, connection, attempt)
+
+    async def _addressed(
+        self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: _Attempt
+    ) -> Request | None:
+        """The request with vBucket and key; None to start over, as the collection is unknown."""
+        if Feature.COLLECTIONS not in connection.features:
+            if not self._is_default(op):
+                raise FeatureUnavailableException("the server has no collections", attempt.context)
+            return replace(op.request, key=key, vbid=vbid)
+        collection_id = self._collection_ids.get((op.scope, op.collection))
+        if collection_id is None:
+            path = f"{op.scope}.{op.collection}".encode()
+            response = await connection.ask(Request(Opcode.GET_COLLECTION_ID, value=path))
+            if response.status != Status.SUCCESS:
+                await self._after_refusal(op, response, connection, attempt)
+                return None
+            if len(response.extras) < 12:
+                raise DecodingFailureException("a collection's id is missing", attempt.context)
+            collection_id = int.from_bytes(response.extras[8:12], "big")
+            self._collection_ids[op.scope, op.collection] = collection_id
+        return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
+
+    async def _after_refusal(
+        self, op: Operation, response: Response, connection: Connection, attempt: _Attempt
+    ) -> None:
+        """Prepares another attempt, or raises."""
+        attempt.context.status = response.status
+        attempt.context.opaque = response.opaque
+        attempt.context.endpoint = str(connection.address)
+        attempt.context.detail = detail_of(response)
+        error = exception_of(response.status, response.opcode, attempt.context, op.adds)
+        reason = retry_reason(response.status, response.opcode)
+        if reason is None:
+            raise error
+        attempt.refusal = error
+        if response.status == Status.NOT_MY_VBUCKET:
+            await self._moved(response, connection)
+        elif response.status in (Status.UNKNOWN_COLLECTION, Status.UNKNOWN_SCOPE):
+            self._collection_ids.pop((op.scope, op.collection), None)
+        await attempt.again(reason)
+
+    async def _moved(self, response: Response, connection: Connection) -> None:
+        """Takes the newer map, from the refusal itself or by asking."""
+        text = response.value
+        if not text:
+            try:
+                text = (await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))).value
+            except ConnectionLost:
+                return  # The next attempt finds out.
+        self._apply(ClusterMap.parse(text, connection.address.host))
+
+    def _apply(self, newer: ClusterMap) -> None:
+        if self.map is None or newer.version > self.map.version:
+            self.map = newer
+
+    async def _map(self, attempt: _Attempt) -> ClusterMap:
+        while self.map is None:
+            for seed in self._seeds:
+                try:
+                    connection = await self._connection(seed)
+                    response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
+                except (OSError, ConnectionLost):
+                    continue
+                if response.status == Status.SUCCESS:
+                    self._apply(ClusterMap.parse(response.value, seed.host))
+                    break
+            else:
+                await attempt.again("NODE_NOT_AVAILABLE")
+        return self.map
+
+    async def _connection_for(self, vbid: int, attempt: _Attempt, copy: int = 0) -> Connection:
+        while True:
+            cluster_map = self.map or await self._map(attempt)
+            address = cluster_map.node_of(vbid, copy)
+            try:
+                if address is not None:
+                    return await self._connection(address)
+            except (OSError, ConnectionLost):
+                # The node may have left: ask the seeds for a newer map, but keep what there is.
+                await self._refresh()
+            await attempt.again("NODE_NOT_AVAILABLE")
+
+    async def _refresh(self) -> None:
+        for address in (*self._seeds, *(self.map.kv if self.map else ())):
+            try:
+                connection = await self._connection(address)
+                response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
+            except (OSError, ConnectionLost):
+                continue
+            if response.status == Status.SUCCESS:
+                self._apply(ClusterMap.parse(response.value, address.host))
+                return
+
+    async def _connection(self, address: Address) -> Connection:
+        if self.closed:
+            raise RequestCanceledException("the cluster is closed")
+        connection = self._connections.get(address)
+        if connection is not None and not connection.lost:
+            return connection
+        task = self._opening.get(address)
+        if task is None:
+            task = asyncio.create_task(Connection.open(address, *self._credentials, self.bucket))
+            self._opening[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        # Shielded: the attempt goes on for the others when one of those who wait gives up.
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise RequestCanceledException("the cluster is closed") from None
+            raise
+
+    def _opened(self, address: Address, task: "asyncio.Task[Connection]") -> None:
+        self._opening.pop(address, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._connections[address] = task.result()
+        if self.closed:
+            task.result().close()
+
+    @staticmethod
+    def _is_default(operation: Operation) -> bool:
+        return (operation.scope, operation.collection) == ("_default", "_default")
+
+
+def _pauses() -> Iterator[float]:
+    pause = _PAUSE_FIRST
+    while True:
+        yield pause
+        pause = min(pause * 2, _PAUSE_MAX)

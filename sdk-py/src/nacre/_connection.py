@@ -1,0 +1,203 @@
+"""One TCP connection that is logged in; requests do not wait for each other.
+
+Requests go out as they come, and answers are matched to them by opaque.
+A connection ends once and for all; `_client.KvClient` opens the next one.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import struct
+from collections.abc import Awaitable
+from typing import cast
+
+from ._connstr import Address
+from ._frame import FrameReader, Request, Response
+from ._opcodes import Feature, Opcode, Status, operation_name, status_name
+from ._scram import MECHANISM, Scram
+from ._statuses import detail_of, exception_of
+from .exceptions import (
+    AuthenticationException,
+    BucketNotFoundException,
+    CouchbaseException,
+    ErrorContext,
+)
+
+AGENT = "nacre-py/0.1.0"
+_OPEN_SECONDS_MAX = 5.0
+"""How long a node may take to let a client in before the next one is tried."""
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the answer came; never leaves this package."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection, from `open` until `lost`."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.features: frozenset[int] = frozenset()
+        self.lost = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader()
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._opaque = 0
+        self._writable = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls, address: Address, username: str, password: str, bucket: str | None
+    ) -> "Connection":
+        """Connects, agrees on features, logs in and selects the bucket.
+
+        Raises:
+            OSError, ConnectionLost: nobody answers there.
+            AuthenticationException: the user or password is wrong.
+            BucketNotFoundException: there is no such bucket.
+        """
+        connection = cls(address)
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS_MAX):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection, address.host, address.port
+                )
+                await connection._log_in(username, password)
+                if bucket is not None:
+                    await connection._select(bucket)
+        except TimeoutError:
+            connection.close()
+            raise ConnectionLost from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def send(self, request: Request) -> Awaitable[Response]:
+        """Sends and gives the answer to wait for. Waits itself while the socket takes no more.
+
+        The answer raises `ConnectionLost` when the connection ends first; so does this.
+        """
+        await self._writable.wait()
+        if self.lost or self._transport is None:
+            raise ConnectionLost
+        self._opaque = self._opaque + 1 & 0xFFFFFFFF
+        opaque = self._opaque
+        answer = self._loop.create_future()
+        self._waiting[opaque] = answer
+        answer.add_done_callback(lambda done: self._settled(opaque, done))
+        self._transport.write(request.encode(opaque))
+        return answer
+
+    async def ask(self, request: Request) -> Response:
+        """Sends and waits for the answer."""
+        return await (await self.send(request))
+
+    def close(self) -> None:
+        """Ends the connection; answers not yet received are lost."""
+        self._end()
+        if self._transport is not None:
+            self._transport.close()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes over the socket."""
+        self._transport = cast(asyncio.Transport, transport)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        """Holds senders back: the peer reads more slowly than they write."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Lets senders go on."""
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Hands out the answers in ``data``."""
+        try:
+            for response in self._reader.feed(data):
+                answer = self._waiting.get(response.opaque)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+        except CouchbaseException:
+            # The stream has lost its framing: nothing after this can be trusted.
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tells all who wait."""
+        self._end()
+
+    def _settled(self, opaque: int, answer: "asyncio.Future[Response]") -> None:
+        # An answer nobody waits for any more is dropped when it comes, and so is its error.
+        self._waiting.pop(opaque, None)
+        if not answer.cancelled():
+            answer.exception()
+
+    def _end(self) -> None:
+        self.lost = True
+        self._writable.set()
+        for answer in list(self._waiting.values()):
+            if not answer.done():
+                answer.set_exception(ConnectionLost())
+
+    # The handshake.
+
+    async def _log_in(self, username: str, password: str) -> None:
+        scram = Scram(username, password, nonce=os.urandom(24).hex())
+        # In one burst: the server answers in order and need not be waited for.
+        hello = await self.send(_hello())
+        mechanisms = await self.send(Request(Opcode.SASL_LIST_MECHS))
+        challenge = await self.send(
+            Request(Opcode.SASL_AUTH, key=MECHANISM.encode(), value=scram.first())
+        )
+        agreed = (await hello).value
+        self.features = frozenset(
+            code for (code,) in struct.iter_unpack(">H", agreed[: len(agreed) // 2 * 2])
+        )
+        offered = (await mechanisms).value.decode(errors="replace").split()
+        response = await challenge
+        if MECHANISM not in offered:
+            raise AuthenticationException(f"the server offers {offered}, not {MECHANISM}")
+        if response.status != Status.AUTH_CONTINUE:
+            raise self._refusal(response, "the user or password is wrong")
+        proof = await asyncio.to_thread(scram.final, response.value)
+        response = await self.ask(Request(Opcode.SASL_STEP, key=MECHANISM.encode(), value=proof))
+        if response.status != Status.SUCCESS:
+            raise self._refusal(response, "the user or password is wrong")
+        scram.verify(response.value)
+
+    async def _select(self, bucket: str) -> None:
+        response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
+        if response.status in (Status.KEY_NOT_FOUND, Status.ACCESS):
+            # Servers need not tell a missing bucket from one that the user may not see.
+            raise BucketNotFoundException(
+                "there is no such bucket, or none that the user may use", self._context(response)
+            )
+        if response.status != Status.SUCCESS:
+            raise exception_of(response.status, response.opcode, self._context(response))
+
+    def _refusal(self, response: Response, message: str) -> AuthenticationException:
+        return AuthenticationException(
+            f"{message}: {status_name(response.status)}", self._context(response)
+        )
+
+    def _context(self, response: Response) -> ErrorContext:
+        return ErrorContext(
+            operation=operation_name(response.opcode),
+            status=response.status,
+            opaque=response.opaque,
+            endpoint=str(self.address),
+            detail=detail_of(response),
+        )
+
+
+def _hello() -> Request:
+    agent = json.dumps({"a": AGENT, "i": f"{os.urandom(8).hex()}/{os.urandom(8).hex()}"})
+    return Request(
+        Opcode.HELLO, key=agent.encode(), value=b"".join(struct.pack(">H", f) for f in Feature)
+    )

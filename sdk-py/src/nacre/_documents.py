@@ -1,0 +1,116 @@
+"""What the operations on documents share: sending, waiting for durability, reading tokens."""
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING, cast
+
+from . import _durability
+from ._client import KvClient, Operation
+from ._frame import PRESERVE_EXPIRY, Request, Response
+from ._keys import vbucket_of
+from .exceptions import DecodingFailureException, InvalidArgumentException
+from .options import ClientDurability, DurableOptions, TimeoutOptions, seconds_of
+from .results import MutationToken
+from .transcoder import JSONTranscoder, Transcoder
+
+if TYPE_CHECKING:
+    from .bucket import Scope
+
+DEFAULT_TRANSCODER = JSONTranscoder()
+
+
+class Documents:
+    """Base of the classes that operate on the documents of a collection."""
+
+    def __init__(self, scope: "Scope", name: str) -> None:
+        self._scope = scope
+        self._name = name
+        self._timeouts = scope.bucket.timeouts
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self._name
+
+    @property
+    def _client(self) -> KvClient:
+        return self._scope.bucket.client
+
+    def _operation(
+        self,
+        request: Request,
+        key: str,
+        *,
+        reads: bool = False,
+        adds: bool = False,
+        accepted: frozenset[int] = frozenset(),
+    ) -> Operation:
+        return Operation(request, key, self._scope.name, self._name, reads, adds, accepted)
+
+    async def _read(self, operation: Operation, options: TimeoutOptions) -> Response:
+        timeout = seconds_of(options.get("timeout"), self._timeouts.kv_timeout)
+        return await self._client.execute(operation, timeout)
+
+    async def _mutate(
+        self, operation: Operation, options: DurableOptions
+    ) -> tuple[Response, MutationToken | None]:
+        """Sends a change and waits until it is as durable as the options ask."""
+        durability = options.get("durability")
+        default = self._timeouts.kv_durable_timeout if durability else self._timeouts.kv_timeout
+        timeout = seconds_of(options.get("timeout"), default)
+        if durability is None:
+            response = await self._client.execute(operation, timeout)
+            return response, self._token(operation.key, response)
+        if not isinstance(durability, ClientDurability):
+            raise InvalidArgumentException("the durability is a ClientDurability")
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + timeout
+        if self._client.map is None:
+            await self._client.bootstrap(timeout)
+        _durability.check(self._client, durability)
+        response = await self._client.execute(operation, deadline - clock.time())
+        token = self._token(operation.key, response)
+        await _durability.wait(self._client, token, durability, deadline - clock.time())
+        return response, token
+
+    def _token(self, key: str, response: Response) -> MutationToken | None:
+        if len(response.extras) != 16 or self._client.map is None:
+            return None
+        history, seqno = struct.unpack(">QQ", response.extras)
+        vbid = vbucket_of(key.encode(), len(self._client.map.vbuckets))
+        return MutationToken(vbid, history, seqno, self._scope.bucket.name)
+
+    @staticmethod
+    def _transcoder(options: object) -> Transcoder:
+        return cast(
+            Transcoder, cast(dict[str, object], options).get("transcoder", DEFAULT_TRANSCODER)
+        )
+
+
+def framing(preserve_expiry: bool) -> bytes:
+    """Framing extras of a write."""
+    return PRESERVE_EXPIRY if preserve_expiry else b""
+
+
+def check_cas(cas: int | None) -> int:
+    """A CAS as it goes on the wire; 0 is any version.
+
+    Raises:
+        InvalidArgumentException: it is no unsigned 64-bit number.
+    """
+    if cas is None:
+        return 0
+    if not isinstance(cas, int) or not 0 <= cas < 1 << 64:
+        raise InvalidArgumentException("a CAS is a number that a result carried")
+    return cas
+
+
+def flags_of(response: Response) -> int:
+    """Flags of a document that was read.
+
+    Raises:
+        DecodingFailureException: the answer has none.
+    """
+    if len(response.extras) < 4:
+        raise DecodingFailureException("the document's flags are missing")
+    return int.from_bytes(response.extras[:4], "big")

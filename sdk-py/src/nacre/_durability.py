@@ -1,0 +1,97 @@
+"""Waits until enough nodes have a mutation, by asking each how far its vBucket is (0x91).
+
+An answer is a format byte, vBucket u16, history u64, persisted seqno u64 and current seqno u64;
+format 1, after a fail-over, adds the old history and the last seqno received in it.
+"""
+
+import asyncio
+import struct
+from dataclasses import dataclass
+
+from ._client import KvClient
+from ._frame import Request
+from ._opcodes import Opcode, Status
+from .exceptions import (
+    AmbiguousTimeoutException,
+    DecodingFailureException,
+    DocumentMutationLostException,
+    DurabilityImpossibleException,
+    ErrorContext,
+    FeatureUnavailableException,
+)
+from .options import ClientDurability
+from .results import MutationToken
+
+_PAUSE_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """How far one copy of a vBucket is."""
+
+    persisted: int
+    current: int
+
+
+def check(client: KvClient, durability: ClientDurability) -> None:
+    """Refuses what the bucket can never give, before anything is written.
+
+    Raises:
+        DurabilityImpossibleException: it has fewer copies.
+    """
+    replicas = client.map.replica_count if client.map else 0
+    if durability.persist_to > replicas + 1 or durability.replicate_to > replicas:
+        raise DurabilityImpossibleException(
+            f"the bucket has {replicas} replicas", ErrorContext(bucket=client.bucket)
+        )
+
+
+async def wait(
+    client: KvClient, token: MutationToken | None, durability: ClientDurability, timeout: float
+) -> None:
+    """Returns when the mutation is as durable as asked.
+
+    Raises:
+        AmbiguousTimeoutException: not yet; the mutation itself took effect.
+        DocumentMutationLostException: a fail-over forgot it.
+    """
+    if token is None:
+        raise FeatureUnavailableException("the server does not say where its mutations are")
+    copies = (client.map.replica_count if client.map else 0) + 1
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                seen = await asyncio.gather(*(_ask(client, token, copy) for copy in range(copies)))
+                seqno = token.sequence_number
+                persisted = sum(s is not None and s.persisted >= seqno for s in seen)
+                replicated = sum(s is not None and s.current >= seqno for s in seen[1:])
+                if persisted >= durability.persist_to and replicated >= durability.replicate_to:
+                    return
+                await asyncio.sleep(_PAUSE_SECONDS)
+    except TimeoutError:
+        raise AmbiguousTimeoutException(
+            "the mutation is not yet as durable as asked", ErrorContext(bucket=client.bucket)
+        ) from None
+
+
+async def _ask(client: KvClient, token: MutationToken, copy: int) -> _Seen | None:
+    response = await client.ask_copy(
+        Request(
+            Opcode.OBSERVE_SEQNO,
+            vbid=token.partition_id,
+            value=struct.pack(">Q", token.partition_uuid),
+        ),
+        copy,
+    )
+    if response.status != Status.SUCCESS:
+        return None
+    if len(response.value) < 27:
+        raise DecodingFailureException("the answer about sequence numbers is cut off")
+    form, _, _, persisted, current = struct.unpack_from(">BHQQQ", response.value)
+    if form == 1:
+        if len(response.value) < 43:
+            raise DecodingFailureException("the answer about sequence numbers is cut off")
+        (last_received,) = struct.unpack_from(">Q", response.value, 35)
+        if last_received < token.sequence_number:
+            raise DocumentMutationLostException(context=ErrorContext(bucket=client.bucket))
+    return _Seen(persisted, current)

@@ -1,0 +1,82 @@
+"""Counters, and documents that are plain bytes."""
+
+import struct
+from typing import Unpack
+
+from . import options as o
+from ._documents import Documents, check_cas
+from ._frame import Request
+from ._opcodes import Opcode
+from .exceptions import DecodingFailureException, InvalidArgumentException
+from .results import CounterResult, MutationResult
+
+_NEVER_CREATE = 0xFFFFFFFF
+"""Expiry that tells the server not to create a missing counter."""
+
+
+class BinaryCollection(Documents):
+    """The operations of a collection that do not need JSON."""
+
+    async def increment(
+        self, key: str, options: o.CounterOptions | None = None, **kwargs: Unpack[o.CounterOptions]
+    ) -> CounterResult:
+        """Adds ``delta`` (default 1) to an unsigned 64-bit counter, wrapping around at its end.
+
+        A missing counter starts at ``initial``, by default the delta; with ``initial=None`` it is
+        not created.
+
+        Raises:
+            DocumentNotFoundException: it is missing and not to be created.
+            DeltaInvalidException: the document is no counter.
+        """
+        return await self._count(Opcode.INCREMENT, key, {**(options or {}), **kwargs})
+
+    async def decrement(
+        self, key: str, options: o.CounterOptions | None = None, **kwargs: Unpack[o.CounterOptions]
+    ) -> CounterResult:
+        """Subtracts ``delta`` (default 1) from a counter, which never falls below 0.
+
+        A missing counter starts as with `increment`.
+        """
+        return await self._count(Opcode.DECREMENT, key, {**(options or {}), **kwargs})
+
+    async def append(
+        self,
+        key: str,
+        value: bytes | str,
+        options: o.AppendOptions | None = None,
+        **kwargs: Unpack[o.AppendOptions],
+    ) -> MutationResult:
+        """Adds bytes at the end of a document, which must exist."""
+        return await self._extend(Opcode.APPEND, key, value, {**(options or {}), **kwargs})
+
+    async def prepend(
+        self,
+        key: str,
+        value: bytes | str,
+        options: o.AppendOptions | None = None,
+        **kwargs: Unpack[o.AppendOptions],
+    ) -> MutationResult:
+        """Adds bytes at the start of a document, which must exist."""
+        return await self._extend(Opcode.PREPEND, key, value, {**(options or {}), **kwargs})
+
+    async def _count(self, opcode: Opcode, key: str, options: o.CounterOptions) -> CounterResult:
+        delta = options.get("delta", 1)
+        initial = options.get("initial", delta)
+        for name, number in (("delta", delta), ("initial", initial or 0)):
+            if not isinstance(number, int) or not 0 <= number < 1 << 64:
+                raise InvalidArgumentException(f"{name} is an unsigned 64-bit integer")
+        expiry = _NEVER_CREATE if initial is None else o.wire_expiry(options.get("expiry"))
+        request = Request(opcode, extras=struct.pack(">QQI", delta, initial or 0, expiry))
+        response, token = await self._mutate(self._operation(request, key), options)
+        if len(response.value) != 8:
+            raise DecodingFailureException("the counter's value is missing")
+        return CounterResult(response.cas, token, int.from_bytes(response.value, "big"))
+
+    async def _extend(
+        self, opcode: Opcode, key: str, value: bytes | str, options: o.AppendOptions
+    ) -> MutationResult:
+        content = value.encode() if isinstance(value, str) else bytes(value)
+        request = Request(opcode, value=content, cas=check_cas(options.get("cas")))
+        response, token = await self._mutate(self._operation(request, key), options)
+        return MutationResult(response.cas, token)

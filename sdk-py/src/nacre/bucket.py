@@ -1,0 +1,95 @@
+"""A bucket and its scopes: names on the way to collections, and queries of views."""
+
+from typing import TYPE_CHECKING, Unpack
+
+from ._client import KvClient
+from ._http import HttpResponse
+from .collection import Collection
+from .exceptions import InvalidArgumentException, ServiceUnavailableException
+from .management import CollectionManager
+from .options import ClusterTimeoutOptions
+from .views import ViewIndexManager, ViewOptions, ViewResult
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+
+class Bucket:
+    """A bucket. It connects when first used; `on_connect` does so at once."""
+
+    def __init__(self, cluster: "Cluster", name: str, client: KvClient) -> None:
+        self.name = name
+        self.client = client
+        self._cluster = cluster
+
+    @property
+    def timeouts(self) -> ClusterTimeoutOptions:
+        """How long operations may take."""
+        return self._cluster.timeouts
+
+    async def on_connect(self) -> None:
+        """Connects, and returns when the bucket can be used.
+
+        Raises:
+            BucketNotFoundException: there is no such bucket.
+            UnAmbiguousTimeoutException: no node answered in time.
+        """
+        await self.client.bootstrap(self.timeouts.connect_timeout.total_seconds())
+
+    def scope(self, name: str) -> "Scope":
+        """A scope, which is looked up when a document in it is used."""
+        return Scope(self, name)
+
+    def default_scope(self) -> "Scope":
+        """The scope that every bucket has."""
+        return Scope(self, "_default")
+
+    def collection(self, name: str) -> Collection:
+        """A collection of the default scope."""
+        return self.default_scope().collection(name)
+
+    def default_collection(self) -> Collection:
+        """The collection that every bucket has."""
+        return self.collection("_default")
+
+    def collections(self) -> CollectionManager:
+        """Creates, drops and lists scopes and collections."""
+        return CollectionManager(self._cluster, self.name)
+
+    def view_indexes(self) -> ViewIndexManager:
+        """Reads, writes and drops design documents."""
+        return ViewIndexManager(self)
+
+    def view_query(
+        self,
+        design_doc: str,
+        view_name: str,
+        options: ViewOptions | None = None,
+        **kwargs: Unpack[ViewOptions],
+    ) -> ViewResult:
+        """Queries a view: ``async for row in bucket.view_query("shop", "by_price", limit=10)``."""
+        return ViewResult(self, design_doc, view_name, {**(options or {}), **kwargs})
+
+    async def http_capi(self, method: str, path: str, timeout: float, body: bytes) -> HttpResponse:
+        """Answer of the view service."""
+        cluster_map = self.client.map or await self.client.bootstrap(timeout)
+        address = cluster_map.service("capi")
+        if address is None:
+            raise ServiceUnavailableException("no node of the cluster serves views")
+        return await self._cluster.http.send(address, method, path, timeout, body)
+
+
+class Scope:
+    """A scope of a bucket."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        if not name:
+            raise InvalidArgumentException("a scope has a name")
+        self.bucket = bucket
+        self.name = name
+
+    def collection(self, name: str) -> Collection:
+        """A collection, which is looked up when a document in it is used."""
+        if not name:
+            raise InvalidArgumentException("a collection has a name")
+        return Collection(self, name)

@@ -1,0 +1,316 @@
+"""Documents of one collection, by key."""
+
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from . import options as o
+from . import subdocument as sd
+from ._documents import Documents, check_cas, flags_of, framing
+from ._frame import Request, Response
+from ._opcodes import DATATYPE_JSON, Opcode, Status
+from ._statuses import exception_of
+from .exceptions import (
+    CouchbaseException,
+    DecodingFailureException,
+    ErrorContext,
+    InvalidArgumentException,
+)
+from .results import (
+    Entry,
+    ExistsResult,
+    GetResult,
+    LookupInResult,
+    MutateInResult,
+    MutationResult,
+)
+from .transcoder import JSON_FLAGS, decode_json
+
+if TYPE_CHECKING:
+    from .binary import BinaryCollection
+
+_SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
+_EXPIRY = sd.get("$document.exptime", xattr=True)
+_FLAGS = sd.get("$document.flags", xattr=True)
+
+
+class Collection(Documents):
+    """Documents of one collection. Operations take an options dictionary, keywords, or both."""
+
+    def binary(self) -> "BinaryCollection":
+        """The same collection, for counters and for documents that are plain bytes."""
+        from .binary import BinaryCollection
+
+        return BinaryCollection(self._scope, self._name)
+
+    async def get(
+        self, key: str, options: o.GetOptions | None = None, **kwargs: Unpack[o.GetOptions]
+    ) -> GetResult:
+        """Reads a document. With ``with_expiry`` the result says when it expires.
+
+        Raises:
+            DocumentNotFoundException: there is none.
+        """
+        merged: o.GetOptions = {**(options or {}), **kwargs}
+        if merged.get("with_expiry"):
+            return await self._get_with_expiry(key, merged)
+        operation = self._operation(Request(Opcode.GET), key, reads=True)
+        return self._document(await self._read(operation, merged), merged)
+
+    async def get_and_touch(
+        self,
+        key: str,
+        expiry: timedelta,
+        options: o.ReadOptions | None = None,
+        **kwargs: Unpack[o.ReadOptions],
+    ) -> GetResult:
+        """Reads a document and sets when it expires (0: never)."""
+        merged: o.ReadOptions = {**(options or {}), **kwargs}
+        extras = struct.pack(">I", o.wire_expiry(expiry))
+        operation = self._operation(Request(Opcode.GET_AND_TOUCH, extras=extras), key)
+        return self._document(await self._read(operation, merged), merged)
+
+    async def get_and_lock(
+        self,
+        key: str,
+        lock_time: timedelta,
+        options: o.ReadOptions | None = None,
+        **kwargs: Unpack[o.ReadOptions],
+    ) -> GetResult:
+        """Reads a document and locks it for 1 to 30 s: only the CAS given changes it meanwhile.
+
+        Raises:
+            DocumentLockedException: it stayed locked until the time-out.
+        """
+        merged: o.ReadOptions = {**(options or {}), **kwargs}
+        seconds = int(lock_time.total_seconds())
+        if not 1 <= seconds <= 30:
+            raise InvalidArgumentException("a lock holds 1 to 30 seconds")
+        extras = struct.pack(">I", seconds)
+        operation = self._operation(Request(Opcode.GET_LOCKED, extras=extras), key)
+        return self._document(await self._read(operation, merged), merged)
+
+    async def unlock(
+        self,
+        key: str,
+        cas: int,
+        options: o.TimeoutOptions | None = None,
+        **kwargs: Unpack[o.TimeoutOptions],
+    ) -> None:
+        """Unlocks a document with the CAS that `get_and_lock` gave.
+
+        Raises:
+            CASMismatchException: it is locked with another CAS.
+            DocumentNotLockedException: it is not locked.
+        """
+        if check_cas(cas) == 0:
+            raise InvalidArgumentException("unlocking needs the CAS of the lock")
+        operation = self._operation(Request(Opcode.UNLOCK, cas=cas), key)
+        await self._read(operation, {**(options or {}), **kwargs})
+
+    async def exists(
+        self,
+        key: str,
+        options: o.TimeoutOptions | None = None,
+        **kwargs: Unpack[o.TimeoutOptions],
+    ) -> ExistsResult:
+        """Whether there is a document."""
+        request = Request(Opcode.GET_META, extras=b"\x02")
+        absent = frozenset({Status.KEY_NOT_FOUND})
+        operation = self._operation(request, key, reads=True, accepted=absent)
+        response = await self._read(operation, {**(options or {}), **kwargs})
+        if response.status == Status.KEY_NOT_FOUND:
+            return ExistsResult(0, False)
+        if len(response.extras) < 4:
+            raise DecodingFailureException("the answer about the document is cut off")
+        deleted = response.extras[:4] != bytes(4)
+        return ExistsResult(0 if deleted else response.cas, not deleted)
+
+    async def touch(
+        self,
+        key: str,
+        expiry: timedelta,
+        options: o.TimeoutOptions | None = None,
+        **kwargs: Unpack[o.TimeoutOptions],
+    ) -> MutationResult:
+        """Sets when a document expires (0: never)."""
+        extras = struct.pack(">I", o.wire_expiry(expiry))
+        operation = self._operation(Request(Opcode.TOUCH, extras=extras), key)
+        response = await self._read(operation, {**(options or {}), **kwargs})
+        return MutationResult(response.cas, self._token(key, response))
+
+    async def insert(
+        self,
+        key: str,
+        value: Any,
+        options: o.InsertOptions | None = None,
+        **kwargs: Unpack[o.InsertOptions],
+    ) -> MutationResult:
+        """Stores a document that must not exist yet.
+
+        Raises:
+            DocumentExistsException: it does.
+        """
+        merged: o.InsertOptions = {**(options or {}), **kwargs}
+        return await self._store(Opcode.ADD, key, value, cast(o.ReplaceOptions, merged))
+
+    async def upsert(
+        self,
+        key: str,
+        value: Any,
+        options: o.UpsertOptions | None = None,
+        **kwargs: Unpack[o.UpsertOptions],
+    ) -> MutationResult:
+        """Stores a document, whether it exists or not. ``preserve_expiry`` keeps the old expiry."""
+        merged: o.UpsertOptions = {**(options or {}), **kwargs}
+        return await self._store(Opcode.SET, key, value, cast(o.ReplaceOptions, merged))
+
+    async def replace(
+        self,
+        key: str,
+        value: Any,
+        options: o.ReplaceOptions | None = None,
+        **kwargs: Unpack[o.ReplaceOptions],
+    ) -> MutationResult:
+        """Stores a document that must exist, with ``cas`` only if it is still this version.
+
+        Raises:
+            DocumentNotFoundException: it does not exist.
+            CASMismatchException: it has changed since.
+        """
+        return await self._store(Opcode.REPLACE, key, value, {**(options or {}), **kwargs})
+
+    async def remove(
+        self, key: str, options: o.RemoveOptions | None = None, **kwargs: Unpack[o.RemoveOptions]
+    ) -> MutationResult:
+        """Removes a document, with ``cas`` only if it is still this version."""
+        merged: o.RemoveOptions = {**(options or {}), **kwargs}
+        request = Request(Opcode.DELETE, cas=check_cas(merged.get("cas")))
+        response, token = await self._mutate(self._operation(request, key), merged)
+        return MutationResult(response.cas, token)
+
+    async def lookup_in(
+        self,
+        key: str,
+        specs: Sequence[sd.LookupSpec],
+        options: o.TimeoutOptions | None = None,
+        **kwargs: Unpack[o.TimeoutOptions],
+    ) -> LookupInResult:
+        """Reads parts of a document, at most 16. A part that fails raises when it is looked at."""
+        merged: o.TimeoutOptions = {**(options or {}), **kwargs}
+        response, parts = await self._lookup(key, specs, merged)
+        entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
+        return LookupInResult(response.cas, tuple(entries))
+
+    async def mutate_in(
+        self,
+        key: str,
+        specs: Sequence[sd.MutationSpec],
+        options: o.MutateInOptions | None = None,
+        **kwargs: Unpack[o.MutateInOptions],
+    ) -> MutateInResult:
+        """Changes parts of a document, at most 16: all of them, or none if one fails.
+
+        ``store_semantics`` says whether the document may, or must not, exist.
+
+        Raises:
+            PathNotFoundException, PathExistsException, PathMismatchException, …: a spec failed.
+        """
+        merged: o.MutateInOptions = {**(options or {}), **kwargs}
+        semantics = merged.get("store_semantics", o.StoreSemantics.REPLACE)
+        value, order = sd.encode_specs(specs, sd.MutationSpec)
+        extras = b""
+        if "expiry" in merged:
+            extras = struct.pack(">I", o.wire_expiry(merged["expiry"]))
+        if semantics:
+            extras += bytes([semantics])
+        request = Request(
+            Opcode.SUBDOC_MULTI_MUTATION,
+            extras=extras,
+            value=value,
+            cas=check_cas(merged.get("cas")),
+            framing=framing(merged.get("preserve_expiry", False)),
+        )
+        adds = semantics == o.StoreSemantics.INSERT
+        operation = self._operation(request, key, adds=adds, accepted=_SOME_FAILED)
+        response, token = await self._mutate(operation, merged)
+        entries = [Entry(spec.path, True) for spec in specs]
+        for number, status, content in sd.decode_mutation(response.value, len(specs)):
+            index = order[number]
+            path = specs[index].path
+            if status != Status.SUCCESS:
+                raise self._path_error(key, path, status)
+            entries[index] = Entry(path, True, decode_json(content))
+        if response.status != Status.SUCCESS:
+            raise DecodingFailureException("a spec failed, but the answer does not say which")
+        return MutateInResult(response.cas, token, tuple(entries))
+
+    async def _store(
+        self, opcode: Opcode, key: str, value: Any, options: o.ReplaceOptions
+    ) -> MutationResult:
+        content, flags = self._transcoder(options).encode_value(value)
+        request = Request(
+            opcode,
+            extras=struct.pack(">II", flags, o.wire_expiry(options.get("expiry"))),
+            value=content,
+            cas=check_cas(options.get("cas")),
+            datatype=DATATYPE_JSON if flags == JSON_FLAGS else 0,
+            framing=framing(options.get("preserve_expiry", False)),
+        )
+        operation = self._operation(request, key, adds=opcode == Opcode.ADD)
+        response, token = await self._mutate(operation, options)
+        return MutationResult(response.cas, token)
+
+    async def _lookup(
+        self, key: str, specs: Sequence[sd.LookupSpec], options: o.TimeoutOptions
+    ) -> tuple[Response, list[tuple[int, bytes]]]:
+        value, order = sd.encode_specs(specs, sd.LookupSpec)
+        request = Request(Opcode.SUBDOC_MULTI_LOOKUP, value=value)
+        operation = self._operation(request, key, reads=True, accepted=_SOME_FAILED)
+        response = await self._read(operation, options)
+        sent = sd.decode_lookup(response.value, len(specs))
+        parts = [(0, b"")] * len(specs)
+        for number, part in enumerate(sent):
+            parts[order[number]] = part
+        return response, parts
+
+    async def _get_with_expiry(self, key: str, options: o.GetOptions) -> GetResult:
+        response, parts = await self._lookup(key, (_EXPIRY, _FLAGS, sd.get("")), options)
+        for (status, _), path in zip(
+            parts, ("$document.exptime", "$document.flags", ""), strict=True
+        ):
+            if status != Status.SUCCESS:
+                raise self._path_error(key, path, status)
+        expiry, flags = decode_json(parts[0][1]), decode_json(parts[1][1])
+        if not isinstance(expiry, int) or not isinstance(flags, int):
+            raise DecodingFailureException("expiry and flags are not numbers")
+        content = self._transcoder(options).decode_value(parts[2][1], flags)
+        when = datetime.fromtimestamp(expiry, UTC) if expiry else None
+        return GetResult(response.cas, content, when)
+
+    def _document(self, response: Response, options: object) -> GetResult:
+        content = self._transcoder(options).decode_value(response.value, flags_of(response))
+        return GetResult(response.cas, content)
+
+    def _entry(self, key: str, spec: sd.Spec, status: int, content: bytes) -> Entry:
+        if spec.opcode == Opcode.SUBDOC_EXISTS and status in (
+            Status.SUCCESS,
+            Status.PATH_NOT_FOUND,
+        ):
+            there = status == Status.SUCCESS
+            return Entry(spec.path, there, there)
+        if status == Status.SUCCESS:
+            return Entry(spec.path, True, decode_json(content))
+        return Entry(spec.path, False, error=self._path_error(key, spec.path, status))
+
+    def _path_error(self, key: str, path: str, status: int) -> CouchbaseException:
+        context = ErrorContext(
+            key=key,
+            bucket=self._scope.bucket.name,
+            scope=self._scope.name,
+            collection=self._name,
+            status=status,
+            detail=f"path {path!r}",
+        )
+        return exception_of(status, Opcode.SUBDOC_MULTI_LOOKUP, context)

@@ -1,0 +1,224 @@
+"""What can go wrong, under the names that the official SDKs use.
+
+Every exception is a `CouchbaseException` and carries a `context`: which document or request it was,
+what the server answered and how often it was tried.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class ErrorContext:
+    """Circumstances of an error; what does not apply is None."""
+
+    key: str | None = None
+    """Key of the document."""
+    bucket: str | None = None
+    """Name of the bucket."""
+    scope: str | None = None
+    """Name of the scope."""
+    collection: str | None = None
+    """Name of the collection."""
+    operation: str | None = None
+    """Name of the operation on the wire, or method and path of an HTTP request."""
+    status: int | None = None
+    """Status of the answer: of the binary protocol, or of HTTP."""
+    opaque: int | None = None
+    """Number by which the request is found in logs and captures."""
+    endpoint: str | None = None
+    """``host:port`` that was asked."""
+    detail: str | None = None
+    """Text the server gave."""
+    retry_attempts: int = 0
+    """How often it was tried again."""
+    retry_reasons: tuple[str, ...] = ()
+    """Why it was tried again, in order of first occurrence."""
+
+
+class CouchbaseException(Exception):
+    """Base of all errors of this package."""
+
+    def __init__(self, message: str = "", context: ErrorContext | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").split("\n")[0])
+        self.context = context or ErrorContext()
+
+    def __str__(self) -> str:
+        context = self.context
+        named = {
+            "key": context.key,
+            "operation": context.operation,
+            "status": None if context.status is None else f"0x{context.status:02x}",
+            "opaque": context.opaque,
+            "endpoint": context.endpoint,
+            "detail": context.detail,
+            "tried again for": ", ".join(context.retry_reasons) or None,
+        }
+        details = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+        return f"{self.args[0]} ({details})" if details else str(self.args[0])
+
+
+class InvalidArgumentException(CouchbaseException):
+    """An argument cannot be used; nothing was sent."""
+
+
+class AuthenticationException(CouchbaseException):
+    """The user or password is wrong, or lacks the right."""
+
+
+class FeatureUnavailableException(CouchbaseException):
+    """The server does not offer this."""
+
+
+class ServiceUnavailableException(CouchbaseException):
+    """No node of the cluster runs the service."""
+
+
+class InternalServerFailureException(CouchbaseException):
+    """The server failed, or gave an answer that this client does not know."""
+
+
+class DecodingFailureException(CouchbaseException):
+    """The server's answer cannot be read."""
+
+
+class RequestCanceledException(CouchbaseException):
+    """The connection was lost, or closed, and it is unknown whether the request took effect."""
+
+
+class TimeoutException(CouchbaseException):
+    """Time ran out."""
+
+
+class UnAmbiguousTimeoutException(TimeoutException):
+    """Time ran out, and the request changed nothing."""
+
+
+class AmbiguousTimeoutException(TimeoutException):
+    """Time ran out, and it is unknown whether the request took effect."""
+
+
+class TemporaryFailException(CouchbaseException):
+    """The server was too busy until the deadline."""
+
+
+class DocumentNotFoundException(CouchbaseException):
+    """There is no such document."""
+
+
+class DocumentExistsException(CouchbaseException):
+    """There is such a document already."""
+
+
+class CASMismatchException(CouchbaseException):
+    """The document changed since its CAS was read."""
+
+
+CasMismatchException = CASMismatchException
+
+
+class DocumentLockedException(CouchbaseException):
+    """Somebody else holds the document's lock."""
+
+
+class DocumentNotLockedException(CouchbaseException):
+    """The document is not locked."""
+
+
+class ValueTooLargeException(CouchbaseException):
+    """The document would be larger than the server allows."""
+
+
+class ValueFormatException(CouchbaseException):
+    """The transcoder cannot turn this value into bytes, or these bytes into a value."""
+
+
+class DeltaInvalidException(CouchbaseException):
+    """The document is no counter, or the delta is no number that a counter can take."""
+
+
+class DurabilityImpossibleException(CouchbaseException):
+    """The bucket has fewer copies than the durability asks for."""
+
+
+class DocumentMutationLostException(CouchbaseException):
+    """A fail-over lost the mutation before it was as durable as asked."""
+
+
+class PathNotFoundException(CouchbaseException):
+    """The document has nothing at the path."""
+
+
+class PathExistsException(CouchbaseException):
+    """The document has something at the path already."""
+
+
+class PathMismatchException(CouchbaseException):
+    """The path goes through a value that is of another kind."""
+
+
+class PathInvalidException(CouchbaseException):
+    """The path cannot be read, or not be used with this operation."""
+
+
+class PathTooBigException(CouchbaseException):
+    """The path is too long or has too many parts."""
+
+
+class PathTooDeepException(CouchbaseException):
+    """The document is nested too deeply."""
+
+
+class ValueTooDeepException(CouchbaseException):
+    """The value would be nested too deeply."""
+
+
+class InvalidValueException(CouchbaseException):
+    """The value cannot be put there, or is not JSON."""
+
+
+class DocumentNotJsonException(CouchbaseException):
+    """The document is not JSON."""
+
+
+class NumberTooBigException(CouchbaseException):
+    """The number at the path is no 64-bit integer."""
+
+
+class XattrInvalidException(CouchbaseException):
+    """The extended attribute cannot be used in this way."""
+
+
+class BucketNotFoundException(CouchbaseException):
+    """There is no such bucket."""
+
+
+class BucketAlreadyExistsException(CouchbaseException):
+    """There is such a bucket already."""
+
+
+class ScopeNotFoundException(CouchbaseException):
+    """There is no such scope."""
+
+
+class ScopeAlreadyExistsException(CouchbaseException):
+    """There is such a scope already."""
+
+
+class CollectionNotFoundException(CouchbaseException):
+    """There is no such collection."""
+
+
+class CollectionAlreadyExistsException(CouchbaseException):
+    """There is such a collection already."""
+
+
+class DesignDocumentNotFoundException(CouchbaseException):
+    """There is no such design document."""
+
+
+class ViewNotFoundException(CouchbaseException):
+    """There is no such view or design document."""
+
+
+class ViewEngineException(CouchbaseException):
+    """The view engine refused the query, or part of it failed."""

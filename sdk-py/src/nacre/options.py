@@ -1,0 +1,202 @@
+"""Options of the operations, as typed dictionaries: ``GetOptions(with_expiry=True)`` or keywords.
+
+Durations are `datetime.timedelta`. Each option is described where the operation is.
+"""
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import TypedDict
+
+from .exceptions import InvalidArgumentException
+from .transcoder import Transcoder
+
+
+class PersistTo(IntEnum):
+    """On how many nodes a mutation must be on disk."""
+
+    NONE = 0
+    ACTIVE = 1
+    ONE = 1
+    TWO = 2
+    THREE = 3
+    FOUR = 4
+
+
+class ReplicateTo(IntEnum):
+    """On how many replicas a mutation must be in memory."""
+
+    NONE = 0
+    ONE = 1
+    TWO = 2
+    THREE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDurability:
+    """What the client waits for after a mutation, by asking the nodes that hold the document."""
+
+    replicate_to: ReplicateTo = ReplicateTo.NONE
+    persist_to: PersistTo = PersistTo.NONE
+
+
+class StoreSemantics(IntEnum):
+    """What `mutate_in` does with the document itself."""
+
+    REPLACE = 0
+    """It must exist."""
+    UPSERT = 1
+    """It is created when missing."""
+    INSERT = 2
+    """It must not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordAuthenticator:
+    """A user and password."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTimeoutOptions:
+    """How long operations may take when they do not say so themselves."""
+
+    kv_timeout: timedelta = timedelta(seconds=2.5)
+    kv_durable_timeout: timedelta = timedelta(seconds=10)
+    views_timeout: timedelta = timedelta(seconds=75)
+    management_timeout: timedelta = timedelta(seconds=75)
+    connect_timeout: timedelta = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How to connect to a cluster."""
+
+    authenticator: PasswordAuthenticator
+    timeout_options: ClusterTimeoutOptions = ClusterTimeoutOptions()
+
+
+class TimeoutOptions(TypedDict, total=False):
+    """Options every operation has."""
+
+    timeout: timedelta
+
+
+class GetOptions(TimeoutOptions, total=False):
+    """Options of ``get``."""
+
+    with_expiry: bool
+    transcoder: Transcoder
+
+
+class ReadOptions(TimeoutOptions, total=False):
+    """Options of operations that read a whole document."""
+
+    transcoder: Transcoder
+
+
+GetAndTouchOptions = GetAndLockOptions = ReadOptions
+ExistsOptions = TouchOptions = UnlockOptions = LookupInOptions = TimeoutOptions
+
+
+class DurableOptions(TimeoutOptions, total=False):
+    """Options of operations that change documents."""
+
+    durability: ClientDurability
+
+
+class InsertOptions(DurableOptions, total=False):
+    """Options of ``insert``."""
+
+    expiry: timedelta
+    transcoder: Transcoder
+
+
+class UpsertOptions(InsertOptions, total=False):
+    """Options of ``upsert``."""
+
+    preserve_expiry: bool
+
+
+class ReplaceOptions(UpsertOptions, total=False):
+    """Options of ``replace``."""
+
+    cas: int
+
+
+class RemoveOptions(DurableOptions, total=False):
+    """Options of ``remove``."""
+
+    cas: int
+
+
+class MutateInOptions(DurableOptions, total=False):
+    """Options of ``mutate_in``."""
+
+    cas: int
+    expiry: timedelta
+    preserve_expiry: bool
+    store_semantics: StoreSemantics
+
+
+class CounterOptions(DurableOptions, total=False):
+    """Options of ``increment`` and ``decrement``."""
+
+    delta: int
+    initial: int | None
+    expiry: timedelta
+
+
+IncrementOptions = DecrementOptions = CounterOptions
+
+
+class AppendOptions(DurableOptions, total=False):
+    """Options of ``append`` and ``prepend``."""
+
+    cas: int
+
+
+PrependOptions = AppendOptions
+
+_RELATIVE_SECONDS_MAX = 30 * 86400
+
+
+def wire_expiry(expiry: timedelta | datetime | None, now: float | None = None) -> int:
+    """Expiry as the protocol wants it: 0 never, up to 30 days relative, beyond as Unix time.
+
+    Raises:
+        InvalidArgumentException: it is negative, under a second or beyond what 32 bits can say.
+    """
+    if expiry is None:
+        return 0
+    now = time.time() if now is None else now
+    if isinstance(expiry, datetime):
+        seconds = int(expiry.timestamp())
+        if seconds <= _RELATIVE_SECONDS_MAX:
+            raise InvalidArgumentException(f"{expiry} is too long ago to be an expiry")
+    elif isinstance(expiry, timedelta):
+        if expiry and expiry < timedelta(seconds=1):
+            raise InvalidArgumentException("an expiry is at least a second")
+        seconds = int(expiry.total_seconds())
+        if seconds > _RELATIVE_SECONDS_MAX:
+            seconds += int(now)
+    else:
+        raise InvalidArgumentException(f"an expiry is a timedelta, not {type(expiry).__name__}")
+    if seconds > 0xFFFFFFFF:
+        raise InvalidArgumentException("the expiry is too far away")
+    return seconds
+
+
+def seconds_of(timeout: timedelta | None, default: timedelta) -> float:
+    """Seconds an operation may take.
+
+    Raises:
+        InvalidArgumentException: the time-out is no positive duration.
+    """
+    timeout = default if timeout is None else timeout
+    if not isinstance(timeout, timedelta) or timeout <= timedelta():
+        raise InvalidArgumentException("a time-out is a positive timedelta")
+    return timeout.total_seconds()

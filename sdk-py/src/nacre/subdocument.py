@@ -1,0 +1,227 @@
+"""Specs of `lookup_in` and `mutate_in`: what to do at which path of a document.
+
+    await collection.mutate_in("order", [SD.upsert("total", 9), SD.increment("revision", 1)])
+
+``xattr`` addresses the extended attributes that are kept beside the document. ``create_parents``
+makes what is missing on the way to the path.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._opcodes import Opcode, Status
+from .exceptions import DecodingFailureException, InvalidArgumentException
+from .transcoder import encode_json
+
+SPECS_MAX = 16
+PATH_BYTES_MAX = 1024
+_CREATE_PARENTS, _XATTR, _MACROS = 0x01, 0x04, 0x10
+_MACRO_MARKS = ("${Mutation.", "${$document")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One operation at one path; made by the functions of this module."""
+
+    opcode: int
+    path: str
+    xattr: bool = False
+    create_parents: bool = False
+    value: bytes = b""
+    expands_macro: bool = False
+
+    @property
+    def flags(self) -> int:
+        """Flags of the path, as on the wire."""
+        flags = _CREATE_PARENTS if self.create_parents else 0
+        flags |= _XATTR if self.xattr else 0
+        return flags | (_MACROS if self.expands_macro else 0)
+
+
+class LookupSpec(Spec):
+    """A spec of `lookup_in`."""
+
+
+class MutationSpec(Spec):
+    """A spec of `mutate_in`."""
+
+
+def get(path: str, xattr: bool = False) -> LookupSpec:
+    """The value at a path; the empty path is the whole document."""
+    return LookupSpec(Opcode.GET if path == "" else Opcode.SUBDOC_GET, path, xattr)
+
+
+def exists(path: str, xattr: bool = False) -> LookupSpec:
+    """Whether there is a value at a path."""
+    return LookupSpec(Opcode.SUBDOC_EXISTS, path, xattr)
+
+
+def count(path: str, xattr: bool = False) -> LookupSpec:
+    """How many elements or members the array or object at a path has."""
+    return LookupSpec(Opcode.SUBDOC_GET_COUNT, path, xattr)
+
+
+def upsert(
+    path: str, value: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Sets a member of an object."""
+    return _mutation(Opcode.SUBDOC_DICT_UPSERT, path, value, create_parents, xattr)
+
+
+def insert(
+    path: str, value: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Sets a member of an object that must not have it yet."""
+    return _mutation(Opcode.SUBDOC_DICT_ADD, path, value, create_parents, xattr)
+
+
+def replace(path: str, value: Any, xattr: bool = False) -> MutationSpec:
+    """Replaces what is at a path; the empty path is the whole document."""
+    if path == "":
+        return MutationSpec(Opcode.SET, "", xattr, value=encode_json(value))
+    return _mutation(Opcode.SUBDOC_REPLACE, path, value, False, xattr)
+
+
+def remove(path: str, xattr: bool = False) -> MutationSpec:
+    """Removes what is at a path; the empty path is the whole document."""
+    return MutationSpec(Opcode.DELETE if path == "" else Opcode.SUBDOC_DELETE, path, xattr)
+
+
+def array_append(
+    path: str, *values: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Adds values at the end of an array; the empty path is a document that is an array."""
+    return _array(Opcode.SUBDOC_ARRAY_PUSH_LAST, path, values, create_parents, xattr)
+
+
+def array_prepend(
+    path: str, *values: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Adds values at the start of an array."""
+    return _array(Opcode.SUBDOC_ARRAY_PUSH_FIRST, path, values, create_parents, xattr)
+
+
+def array_insert(path: str, *values: Any, xattr: bool = False) -> MutationSpec:
+    """Adds values before an element: the path ends with its number, as in ``tags[2]``."""
+    return _array(Opcode.SUBDOC_ARRAY_INSERT, path, values, False, xattr)
+
+
+def array_addunique(
+    path: str, value: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Adds a string, number, boolean or null to an array that must not contain it."""
+    return _mutation(Opcode.SUBDOC_ARRAY_ADD_UNIQUE, path, value, create_parents, xattr)
+
+
+def counter(
+    path: str, delta: int, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Adds to the number at a path, which is created when missing. The result is in the answer."""
+    if not isinstance(delta, int) or not -(1 << 63) <= delta < 1 << 63 or delta == 0:
+        raise InvalidArgumentException("the delta is a 64-bit integer other than 0")
+    return _mutation(Opcode.SUBDOC_COUNTER, path, delta, create_parents, xattr)
+
+
+def increment(
+    path: str, delta: int = 1, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Adds to the number at a path."""
+    return counter(path, delta, create_parents, xattr)
+
+
+def decrement(
+    path: str, delta: int = 1, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
+    """Subtracts from the number at a path."""
+    return counter(path, -delta, create_parents, xattr)
+
+
+def _mutation(opcode: int, path: str, value: Any, parents: bool, xattr: bool) -> MutationSpec:
+    macro = xattr and isinstance(value, str) and value.startswith(_MACRO_MARKS)
+    return MutationSpec(opcode, path, xattr, parents, encode_json(value), macro)
+
+
+def _array(
+    opcode: int, path: str, values: tuple[Any, ...], parents: bool, xattr: bool
+) -> MutationSpec:
+    if not values:
+        raise InvalidArgumentException("there is no value to add")
+    return MutationSpec(opcode, path, xattr, parents, b",".join(map(encode_json, values)))
+
+
+def encode_specs(specs: Sequence[Spec], kind: type[Spec]) -> tuple[bytes, tuple[int, ...]]:
+    """Specs as the value of a request, and their order in it: those of attributes go first.
+
+    Raises:
+        InvalidArgumentException: there are none or too many, one is of the other kind, or its path
+            is too long.
+    """
+    if not 1 <= len(specs) <= SPECS_MAX:
+        raise InvalidArgumentException(f"1 to {SPECS_MAX} specs are allowed, not {len(specs)}")
+    for spec in specs:
+        if not isinstance(spec, kind):
+            raise InvalidArgumentException(f"{spec!r} is no {kind.__name__}")
+    order = tuple(sorted(range(len(specs)), key=lambda index: not specs[index].xattr))
+    return b"".join(_encode(specs[index], kind) for index in order), order
+
+
+def _encode(spec: Spec, kind: type[Spec]) -> bytes:
+    path = spec.path.encode()
+    if len(path) > PATH_BYTES_MAX:
+        raise InvalidArgumentException(f"a path has up to {PATH_BYTES_MAX} bytes, not {len(path)}")
+    head = struct.pack(">BBH", spec.opcode, spec.flags, len(path))
+    if kind is MutationSpec:
+        head += struct.pack(">I", len(spec.value))
+    return head + path + spec.value
+
+
+def decode_lookup(value: bytes, spec_count: int) -> list[tuple[int, bytes]]:
+    """Status and bytes for each spec of a lookup, in the order in which they were sent.
+
+    Raises:
+        DecodingFailureException: the answer is cut off or has another number of parts.
+    """
+    parts = []
+    at = 0
+    for _ in range(spec_count):
+        status, length = _unpack(">HI", value, at)
+        at += 6
+        parts.append((status, _slice(value, at, length)))
+        at += length
+    if at != len(value):
+        raise DecodingFailureException("the answer has more parts than specs")
+    return parts
+
+
+def decode_mutation(value: bytes, spec_count: int) -> Iterable[tuple[int, int, bytes]]:
+    """Number, status and bytes of the specs that gave a value, or of the first that failed.
+
+    Raises:
+        DecodingFailureException: the answer is cut off or names a spec that was not sent.
+    """
+    at = 0
+    while at < len(value):
+        index, status = _unpack(">BH", value, at)
+        at += 3
+        if index >= spec_count:
+            raise DecodingFailureException(f"the answer is about spec {index} of {spec_count}")
+        content = b""
+        if status == Status.SUCCESS:
+            (length,) = _unpack(">I", value, at)
+            content = _slice(value, at + 4, length)
+            at += 4 + length
+        yield index, status, content
+
+
+def _unpack(layout: str, value: bytes, at: int) -> tuple[int, ...]:
+    if at + struct.calcsize(layout) > len(value):
+        raise DecodingFailureException(f"the answer is cut off at byte {at}")
+    return struct.unpack_from(layout, value, at)
+
+
+def _slice(value: bytes, at: int, length: int) -> bytes:
+    if at + length > len(value):
+        raise DecodingFailureException(f"the answer is cut off at byte {at}")
+    return value[at : at + length]

@@ -1,0 +1,286 @@
+"""Views: queries, and the design documents that define them."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from urllib.parse import quote, urlencode
+
+from ._http import HttpResponse
+from .exceptions import (
+    CouchbaseException,
+    DecodingFailureException,
+    DesignDocumentNotFoundException,
+    InvalidArgumentException,
+    ViewEngineException,
+    ViewNotFoundException,
+)
+from .options import TimeoutOptions, seconds_of
+from .transcoder import encode_json
+
+if TYPE_CHECKING:
+    from .bucket import Bucket
+
+
+class DesignDocumentNamespace(Enum):
+    """Whether a design document is in use or under development (its name then starts with dev_)."""
+
+    PRODUCTION = ""
+    DEVELOPMENT = "dev_"
+
+    def prefix(self, name: str) -> str:
+        """The name in this namespace."""
+        bare = name.removeprefix("dev_")
+        if not bare:
+            raise InvalidArgumentException("a design document needs a name")
+        return self.value + bare
+
+
+class ViewScanConsistency(Enum):
+    """Whether a query waits for the index."""
+
+    NOT_BOUNDED = "ok"
+    """It uses the index as it is."""
+    REQUEST_PLUS = "false"
+    """It waits until the index has every mutation before the query."""
+    UPDATE_AFTER = "update_after"
+    """It uses the index as it is, and brings it up to date afterwards."""
+
+
+class ViewOrdering(Enum):
+    """Order of rows."""
+
+    ASCENDING = "false"
+    DESCENDING = "true"
+
+
+class ViewErrorMode(Enum):
+    """What the server does when a part of the index fails."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+class ViewOptions(TypedDict, total=False):
+    """Options of ``view_query``; keys are values that JSON can express."""
+
+    scan_consistency: ViewScanConsistency
+    skip: int
+    limit: int
+    key: Any
+    keys: list[Any]
+    startkey: Any
+    endkey: Any
+    startkey_docid: str
+    endkey_docid: str
+    inclusive_end: bool
+    group: bool
+    group_level: int
+    order: ViewOrdering
+    reduce: bool
+    on_error: ViewErrorMode
+    debug: bool
+    raw: dict[str, str]
+    namespace: DesignDocumentNamespace
+    timeout: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """What a view emitted; ``id`` is the document's key, None for reduced rows."""
+
+    id: str | None
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ViewMetaData:
+    """What the server says about a query's result."""
+
+    total_rows: int | None
+    """Rows in the index, whatever the query; None for reduced results."""
+    debug_info: Any = None
+
+
+class ViewResult:
+    """Rows of a query. The query is sent when they are first asked for, and once only."""
+
+    def __init__(self, bucket: "Bucket", ddoc: str, view: str, options: ViewOptions) -> None:
+        self._bucket = bucket
+        self._ddoc = options.get("namespace", DesignDocumentNamespace.PRODUCTION).prefix(ddoc)
+        self._view = view
+        self._options = options
+        self._query = _query(options)
+        self._answer: dict[str, Any] | None = None
+
+    def rows(self) -> AsyncIterator[ViewRow]:
+        """The rows, in the view's order.
+
+        Raises:
+            ViewNotFoundException: there is no such view.
+            ViewEngineException: the query was refused or, after the rows, an index failed.
+        """
+        return self.__aiter__()
+
+    async def __aiter__(self) -> AsyncIterator[ViewRow]:
+        answer = await self._fetch()
+        for row in answer["rows"]:
+            yield ViewRow(row.get("id"), row.get("key"), row.get("value"))
+        if answer.get("errors"):
+            raise ViewEngineException(f"part of the index failed: {answer['errors']}")
+
+    async def metadata(self) -> ViewMetaData:
+        """What the server says about the result."""
+        answer = await self._fetch()
+        return ViewMetaData(answer.get("total_rows"), answer.get("debug_info"))
+
+    async def _fetch(self) -> dict[str, Any]:
+        if self._answer is not None:
+            return self._answer
+        timeout = seconds_of(self._options.get("timeout"), self._bucket.timeouts.views_timeout)
+        path = f"{_path(self._bucket.name, self._ddoc)}/_view/{quote(self._view, safe='')}"
+        path += f"?{self._query}" if self._query else ""
+        # Lists of keys may be longer than a line of a request can be.
+        keys = self._options.get("keys")
+        body = b"" if keys is None else encode_json({"keys": keys})
+        method = "GET" if keys is None else "POST"
+        response = await self._bucket.http_capi(method, path, timeout, body)
+        self._answer = _rows(response)
+        return self._answer
+
+
+def _query(options: ViewOptions) -> str:
+    parameters: dict[str, str] = {}
+    for name in ("key", "startkey", "endkey"):
+        if name in options:
+            parameters[name] = encode_json(options.get(name)).decode()
+    for name in ("skip", "limit", "group_level"):
+        if (number := options.get(name)) is not None:
+            if not isinstance(number, int) or number < 0:
+                raise InvalidArgumentException(f"{name} is a number from 0")
+            parameters[name] = str(number)
+    for name in ("inclusive_end", "group", "reduce", "debug"):
+        if (flag := options.get(name)) is not None:
+            parameters[name] = "true" if flag else "false"
+    for name in ("startkey_docid", "endkey_docid"):
+        if (text := options.get(name)) is not None:
+            parameters[name] = str(text)
+    if "scan_consistency" in options:
+        parameters["stale"] = options["scan_consistency"].value
+    if "order" in options:
+        parameters["descending"] = options["order"].value
+    if "on_error" in options:
+        parameters["on_error"] = options["on_error"].value
+    return urlencode({**parameters, **options.get("raw", {})}, quote_via=quote)
+
+
+def _rows(response: HttpResponse) -> dict[str, Any]:
+    if response.status == 404:
+        raise ViewNotFoundException(response.text, response.context)
+    if response.status != 200:
+        raise ViewEngineException(response.text, response.context)
+    answer = _object(response)
+    if not isinstance(answer.get("rows"), list):
+        raise DecodingFailureException("the answer of the view has no rows", response.context)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """JavaScript source of a view; ``reduce`` may also be ``_count``, ``_sum`` or ``_stats``."""
+
+    map: str
+    reduce: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DesignDocument:
+    """A named set of views that are built together."""
+
+    name: str
+    views: dict[str, View] = field(default_factory=dict)
+    namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION
+
+
+class ViewIndexManager:
+    """Design documents of a bucket."""
+
+    def __init__(self, bucket: "Bucket") -> None:
+        self._bucket = bucket
+
+    async def get_design_document(
+        self,
+        name: str,
+        namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> DesignDocument:
+        """Reads a design document.
+
+        Raises:
+            DesignDocumentNotFoundException: there is none.
+        """
+        response = await self._send("GET", namespace.prefix(name), b"", kwargs)
+        views = _object(response).get("views") or {}
+        try:
+            read = {key: View(view["map"], view.get("reduce")) for key, view in views.items()}
+        except (AttributeError, KeyError, TypeError):
+            raise DecodingFailureException(
+                "the design document's views cannot be read", response.context
+            ) from None
+        return DesignDocument(name.removeprefix("dev_"), read, namespace)
+
+    async def upsert_design_document(
+        self,
+        design_document: DesignDocument,
+        namespace: DesignDocumentNamespace | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Creates or replaces a design document; its views are built anew where they changed."""
+        name = (namespace or design_document.namespace).prefix(design_document.name)
+        views = {
+            key: {"map": view.map} | ({"reduce": view.reduce} if view.reduce else {})
+            for key, view in design_document.views.items()
+        }
+        await self._send("PUT", name, encode_json({"views": views}), kwargs)
+
+    async def drop_design_document(
+        self,
+        name: str,
+        namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Drops a design document and its indexes.
+
+        Raises:
+            DesignDocumentNotFoundException: there is none.
+        """
+        await self._send("DELETE", namespace.prefix(name), b"", kwargs)
+
+    async def _send(
+        self, method: str, name: str, body: bytes, options: TimeoutOptions
+    ) -> HttpResponse:
+        timeout = seconds_of(options.get("timeout"), self._bucket.timeouts.management_timeout)
+        path = _path(self._bucket.name, name)
+        response = await self._bucket.http_capi(method, path, timeout, body)
+        if response.status == 404:
+            raise DesignDocumentNotFoundException(response.text, response.context)
+        if response.status not in (200, 201):
+            raise CouchbaseException(response.text, response.context)
+        return response
+
+
+def _path(bucket: str, ddoc: str) -> str:
+    return f"/{quote(bucket, safe='')}/_design/{quote(ddoc, safe='')}"
+
+
+def _object(response: HttpResponse) -> dict[str, Any]:
+    try:
+        answer = json.loads(response.body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise DecodingFailureException("the answer is no JSON object", response.context)
+    return answer

@@ -1,0 +1,165 @@
+"""What the client does when a node is busy, moves, stays silent, breaks or lies."""
+
+import asyncio
+import unittest
+from datetime import timedelta
+
+import nacre
+from nacre import exceptions as e
+from tests.unit.fake_node import Answer, Asked, FakeNode
+
+GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
+TEMPORARY, NOT_MINE, UNKNOWN_COLLECTION = 0x86, 0x07, 0x88
+FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
+SHORT = timedelta(milliseconds=200)
+
+
+class ClientTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        self.node = await self.enterAsyncContext(FakeNode())
+        self.node.on[GET] = lambda _: FOUND
+        cluster = await nacre.connect(self.node.url, "user", "password")
+        self.cluster = await self.enterAsyncContext(cluster)
+        self.bucket = self.cluster.bucket("b")
+        self.collection = self.bucket.default_collection()
+        # Connected before the test begins, whose times are short.
+        await self.collection.get("k")
+        self.node.asked.clear()
+
+    def answers(self, opcode: int, *answers: Answer) -> None:
+        """Gives these answers in turn, and then the last one again."""
+        rest = list(answers)
+        self.node.on[opcode] = lambda _: rest.pop(0) if len(rest) > 1 else rest[0]
+
+    async def test_a_busy_node_is_asked_again(self) -> None:
+        self.answers(GET, (TEMPORARY, b"", b""), (TEMPORARY, b"", b""), FOUND)
+        self.assertEqual((await self.collection.get("k")).content, "v")
+        self.assertEqual(self.node.count(GET), 3)
+
+    async def test_a_node_that_stays_busy_is_named_in_the_error(self) -> None:
+        self.answers(GET, (TEMPORARY, b"", b""))
+        with self.assertRaises(e.TemporaryFailException) as caught:
+            await self.collection.get("k", timeout=SHORT)
+        context = caught.exception.context
+        self.assertEqual((context.key, context.status), ("k", TEMPORARY))
+        self.assertEqual(context.retry_reasons, ("KV_TEMPORARY_FAILURE",))
+        self.assertGreater(context.retry_attempts, 1)
+        self.assertIsNotNone(context.opaque)
+
+    async def test_silence_is_ambiguous_for_writes_only(self) -> None:
+        self.node.on[GET] = self.node.on[SET] = lambda _: None
+        with self.assertRaises(e.UnAmbiguousTimeoutException):
+            await self.collection.get("k", timeout=SHORT)
+        with self.assertRaises(e.AmbiguousTimeoutException):
+            await self.collection.upsert("k", 1, timeout=SHORT)
+
+    async def test_a_late_answer_does_not_reach_the_next_request(self) -> None:
+        late: list[Asked] = []
+        self.node.on[GET] = lambda asked: late.append(asked)
+        with self.assertRaises(e.TimeoutException):
+            await self.collection.get("k", timeout=SHORT)
+        self.node.on[GET] = lambda asked: (0, bytes(4), b'"%d"' % asked.opaque)
+        self.assertNotEqual((await self.collection.get("k")).content, str(late[0].opaque))
+
+    async def test_requests_do_not_wait_for_each_other(self) -> None:
+        keys = [f"k{number}" for number in range(100)]
+        self.node.on[GET] = lambda asked: (0, bytes(4), b'"' + asked.key[1:] + b'"')
+        found = await asyncio.gather(*(self.collection.get(key) for key in keys))
+        self.assertEqual([result.content for result in found], keys)
+        # One for the cluster, one for the bucket.
+        self.assertEqual(self.node.connection_count, 2)
+
+    async def test_a_lost_connection_is_replaced(self) -> None:
+        self.node.drop()
+        self.assertEqual((await self.collection.get("k")).content, "v")
+
+    async def test_a_read_is_repeated_when_its_connection_is_lost(self) -> None:
+        def once(_: Asked) -> Answer:
+            self.node.on[GET] = lambda _: FOUND
+            self.node.drop()
+            return None
+
+        self.node.on[GET] = once
+        self.assertEqual((await self.collection.get("k")).content, "v")
+
+    async def test_a_write_is_not_repeated_when_its_connection_is_lost(self) -> None:
+        self.node.on[SET] = lambda _: self.node.drop()
+        with self.assertRaises(e.RequestCanceledException):
+            await self.collection.upsert("k", 1)
+        self.assertEqual(self.node.count(SET), 1)
+
+    async def test_a_moved_vbucket_is_followed(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
+            self.node.rev = 2
+            self.node.on[GET] = lambda _: (NOT_MINE, b"", self.node.config(other.port))
+            self.assertEqual((await self.collection.get("k")).content, "moved")
+            self.assertEqual((await self.collection.get("k")).content, "moved")
+            self.assertEqual(self.node.count(GET), 1)
+
+    async def test_a_moved_vbucket_without_a_map_makes_the_client_ask_for_it(self) -> None:
+        self.answers(GET, (NOT_MINE, b"", b""), FOUND)
+        await self.collection.get("k")
+        self.assertEqual(self.node.count(CONFIG), 1)
+
+    async def test_an_older_map_is_ignored(self) -> None:
+        self.node.rev = 0
+        self.answers(GET, (NOT_MINE, b"", self.node.config(port=1)), FOUND)
+        self.assertEqual((await self.collection.get("k")).content, "v")
+
+    async def test_a_collection_is_looked_up_once_and_again_when_forgotten(self) -> None:
+        collection = self.bucket.scope("s").collection("c")
+        self.answers(COLLECTION_ID, (0, bytes(11) + b"\x08", b""), (0, bytes(11) + b"\x09", b""))
+        await collection.get("k")
+        await collection.get("k")
+        self.assertEqual(self.node.count(COLLECTION_ID), 1)
+        self.answers(GET, (UNKNOWN_COLLECTION, b"", b""), FOUND)
+        await collection.get("k")
+        self.assertEqual(self.node.asked[-1].key, b"\x09k")
+
+    async def test_a_broken_stream_is_given_up(self) -> None:
+        def garbage(_: Asked) -> Answer:
+            self.node.on[GET] = lambda _: FOUND
+            for writer in self.node._writers:
+                writer.write(b"garbage, and enough of it")
+            return None
+
+        self.node.on[GET] = garbage
+        self.assertEqual((await self.collection.get("k")).content, "v")
+
+    async def test_answers_that_are_cut_off_are_errors(self) -> None:
+        self.node.on[GET] = lambda _: (0, b"", b"1")
+        with self.assertRaises(e.DecodingFailureException):
+            await self.collection.get("k")
+
+    async def test_closing_ends_requests_and_forbids_more(self) -> None:
+        self.node.on[SET] = lambda _: None
+        write = asyncio.create_task(self.collection.upsert("k", 1))
+        await asyncio.sleep(0.02)
+        await self.cluster.close()
+        with self.assertRaises(e.RequestCanceledException):
+            await write
+        with self.assertRaises(e.RequestCanceledException):
+            await self.collection.get("k")
+        with self.assertRaises(e.RequestCanceledException):
+            self.cluster.bucket("other")
+
+
+class LoginTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_server_that_does_not_know_the_password_is_not_trusted(self) -> None:
+        async with FakeNode() as node:
+            node.password = "another"
+            with self.assertRaises(e.AuthenticationException):
+                await nacre.connect(node.url, "user", "password")
+
+    async def test_nobody_there_ends_at_the_time_out(self) -> None:
+        async with FakeNode() as node:
+            url = node.url
+        timeouts = nacre.ClusterTimeoutOptions(connect_timeout=SHORT)
+        with self.assertRaises(e.UnAmbiguousTimeoutException):
+            await nacre.connect(url, "user", "password", timeouts=timeouts)
+
+    async def test_the_next_seed_is_asked_when_the_first_is_down(self) -> None:
+        async with FakeNode() as node:
+            url = f"couchbase://127.0.0.1:1,127.0.0.1:{node.port}"
+            await (await nacre.connect(url, "user", "password")).close()

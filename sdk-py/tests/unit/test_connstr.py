@@ -1,0 +1,36 @@
+"""Connection strings."""
+
+import unittest
+
+from nacre._connstr import Address, ConnectionString
+from nacre.exceptions import InvalidArgumentException
+
+
+class ConnectionStringTest(unittest.TestCase):
+    def test_hosts_have_the_default_port_unless_they_name_one(self) -> None:
+        parsed = ConnectionString.parse("couchbase://a,b:21010,[::1]:7/travel")
+        self.assertEqual(
+            parsed.seeds, (Address("a", 11210), Address("b", 21010), Address("::1", 7))
+        )
+        self.assertEqual(parsed.bucket, "travel")
+
+    def test_addresses_print_as_they_are_written(self) -> None:
+        self.assertEqual(str(Address("::1", 7)), "[::1]:7")
+        self.assertEqual(str(Address("a", 7)), "a:7")
+
+    def test_what_cannot_be_connected_to_is_refused(self) -> None:
+        for text in (
+            "",
+            "localhost",
+            "couchbase://",
+            "couchbase://a,,b",
+            "couchbase://a:0",
+            "couchbase://a:65536",
+            "couchbase://a:b",
+            "couchbase://a b",
+            "couchbases://a",
+            "http://a:8091",
+            "couchbase://a?network=external",
+        ):
+            with self.subTest(text=text), self.assertRaises(InvalidArgumentException):
+                ConnectionString.parse(text)

@@ -1,0 +1,45 @@
+"""HTTP answers, from bytes."""
+
+import asyncio
+import unittest
+
+from nacre._http import BODY_BYTES_MAX, form, read_response
+from nacre.exceptions import DecodingFailureException
+
+
+async def read(text: bytes) -> tuple[int, bytes]:
+    reader = asyncio.StreamReader()
+    reader.feed_data(text)
+    reader.feed_eof()
+    return await read_response(reader)
+
+
+class HttpTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_body_has_a_length_or_chunks_or_ends_with_the_connection(self) -> None:
+        for head, body in (
+            (b"Content-Length: 5", b"hello and more"),
+            (b"transfer-encoding: Chunked", b"2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n"),
+            (b"X: y", b"hello"),
+        ):
+            with self.subTest(head=head):
+                text = b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body
+                self.assertEqual(await read(text), (200, b"hello"))
+
+    async def test_answers_that_are_no_http_or_too_large_are_refused(self) -> None:
+        for text in (
+            b"\x81\x00 binary\r\n\r\n",
+            b"HTTP/1.1 OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1),
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        ):
+            with self.subTest(text=text), self.assertRaises(DecodingFailureException):
+                await read(text)
+
+    async def test_answers_that_are_cut_off_end_in_an_error(self) -> None:
+        with self.assertRaises(EOFError):
+            await read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+
+    def test_forms_leave_out_what_is_not_set(self) -> None:
+        self.assertEqual(form({"name": "a b", "flush": True, "ttl": None}), b"name=a+b&flush=1")
