@@ -51,6 +51,11 @@ impl User {
     pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         self.roles.iter().any(|role| role.permits(privilege, keyspace))
     }
+
+    /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
+    pub fn may_open(&self, bucket: &str) -> bool {
+        self.roles.iter().any(|role| role.keyspace().bucket.is_none_or(|covered| covered == bucket))
+    }
 }
 
 /// Shows the name and the roles, nothing that a password went into.

@@ -50,7 +50,7 @@ impl BucketSettings {
             Err(Refusal::Invalid { field, reason: reason.to_owned() })
         };
         if self.ram_quota_mb < 100 {
-            return invalid("ramQuotaMB", "RAM quota cannot be less than 100 MiB");
+            return invalid("ramQuota", "RAM quota cannot be less than 100 MiB");
         }
         if self.replicas > 3 {
             return invalid("replicaNumber", "Replica number must be between 0 and 3");

@@ -6,6 +6,7 @@ use crate::reader::News;
 use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use nacre_vbucket::Vbucket;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Documents that one group commit takes; more wait for the next.
@@ -16,6 +17,8 @@ const GROUP_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
     news: Arc<News>,
+    /// vBuckets whose commit failed: what the store holds of them is unknown.
+    failed: BTreeSet<Vbid>,
     /// The vBucket to look at next, so that busy ones do not keep others waiting.
     turn: usize,
 }
@@ -34,7 +37,7 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
 impl Flusher {
     pub fn new(bucket: Arc<Bucket>) -> Flusher {
         let news = bucket.add_reader();
-        Flusher { bucket, news, turn: 0 }
+        Flusher { bucket, news, failed: BTreeSet::new(), turn: 0 }
     }
 
     /// Reads what is new, in pieces that the store likes.
@@ -44,6 +47,9 @@ impl Flusher {
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
             self.turn = vbid.index() + 1;
+            if self.failed.contains(&vbid) {
+                continue;
+            }
             let Some(vbucket) = self.bucket.vbucket(vbid) else { continue };
             let mut position = vbucket.persisted();
             while position < vbucket.high_seqno() && bytes < GROUP_BYTES_MAX {
@@ -88,9 +94,10 @@ impl Flusher {
     }
 
     /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
-    fn poison(&self, commits: &[Commit], error: &nacre_store::Error) {
+    fn poison(&mut self, commits: &[Commit], error: &nacre_store::Error) {
         let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
         vbids.dedup();
+        self.failed.extend(&vbids);
         for vbid in &vbids {
             if let Some(mut vbucket) = self.bucket.vbucket(*vbid) {
                 vbucket.make_read_only();

@@ -10,6 +10,7 @@ use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Rows of the space that keeps what the node knows.
@@ -30,6 +31,8 @@ pub struct Node {
     /// Held through a change, so that changes and their effects happen one after another.
     changing: Mutex<()>,
     users: RwLock<Users>,
+    /// Grows with every change of a user.
+    users_version: AtomicU64,
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     views: Views,
     map_changed: Notify,
@@ -67,6 +70,7 @@ impl Node {
             cluster: RwLock::new(Arc::new(cluster)),
             changing: Mutex::new(()),
             users: RwLock::new(users),
+            users_version: AtomicU64::new(0),
             buckets: RwLock::default(),
             views: Views::default(),
             map_changed: Notify::new(),
@@ -91,6 +95,11 @@ impl Node {
     /// The users.
     pub fn users(&self) -> parking_lot::RwLockReadGuard<'_, Users> {
         self.users.read()
+    }
+
+    /// Grows with every change of a user: rights that were looked up at another version may no longer hold.
+    pub fn users_version(&self) -> u64 {
+        self.users_version.load(Ordering::Acquire)
     }
 
     /// Views and the plugin that runs them.
@@ -224,6 +233,7 @@ impl Node {
     pub fn put_user(&self, user: User) -> Result<(), Error> {
         let mut users = self.users.write();
         users.insert(user);
+        self.users_version.fetch_add(1, Ordering::AcqRel);
         self.store_users(&users)
     }
 
@@ -234,6 +244,7 @@ impl Node {
     pub fn remove_user(&self, name: &str) -> Result<bool, Error> {
         let mut users = self.users.write();
         let existed = users.remove(name).is_some();
+        self.users_version.fetch_add(1, Ordering::AcqRel);
         self.store_users(&users)?;
         Ok(existed)
     }

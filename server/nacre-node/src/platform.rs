@@ -5,6 +5,7 @@ use nacre_cluster::Bucket;
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::Now;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The world as a node sees it. The server gives it real clocks and disks, a simulator whatever its seed says.
 pub trait Platform: Send + Sync {
@@ -55,6 +56,8 @@ pub enum Next {
     Again,
     /// Another step once its signal is woken.
     Wait,
+    /// Another step after a moment, or when its signal is woken: something it needs is busy.
+    Later,
     /// None: the task is dropped.
     Done,
 }
@@ -83,6 +86,12 @@ impl Signal {
     /// Blocks until woken.
     pub fn wait(&self) {
         self.receiver.recv().expect("the signal holds its own sender");
+    }
+
+    /// Blocks until woken, or until `timeout` has passed.
+    pub fn wait_at_most(&self, timeout: Duration) {
+        // Either way the task takes another step.
+        let _ = self.receiver.recv_timeout(timeout);
     }
 
     /// Whether a wake has arrived since the last look.

@@ -34,7 +34,7 @@ opcodes! {
     Increment = 0x05,
     /// Subtract from a counter.
     Decrement = 0x06,
-    /// Close the connection after an answer.
+    /// Close the connection, after an answer.
     Quit = 0x07,
     /// Read; answer only a hit.
     GetQ = 0x09,

@@ -28,7 +28,7 @@ pub fn serve(node: &Arc<Node>, listener: TcpListener, threads: usize) -> std::io
         // The first thread also accepts; connections go round, so that few of them still use every thread.
         let accepting = listener.take().map(|listener| (listener, senders.clone()));
         std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("the machine has room for another event loop");
             tokio::task::LocalSet::new().block_on(&runtime, async {
                 if let Some((listener, senders)) = accepting {
@@ -50,7 +50,7 @@ async fn accept(listener: TcpListener, senders: Vec<mpsc::UnboundedSender<std::n
             Err(error) => {
                 // Out of file descriptors, most likely: others must close before there can be another connection.
                 tracing::warn!("cannot accept a connection: {error}");
-                tokio::task::yield_now().await;
+                tokio::time::sleep(crate::ACCEPT_PAUSE).await;
                 continue;
             }
         };

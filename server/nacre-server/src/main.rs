@@ -22,6 +22,9 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How long a listener waits after it could not accept a connection.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
 /// A memory-first document database whose services are sandboxed plugins.
 #[derive(Parser)]
 #[command(name = "nacre", version, max_term_width = 100)]

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 /// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
-const BLOB_BYTES_MIN: usize = 32 * 1024;
+pub(crate) const BLOB_BYTES_MIN: usize = 32 * 1024;
 /// The version of the layout above.
 const FORMAT: u32 = 1;
 /// Rows that a scan reads at a time.
@@ -111,7 +111,10 @@ impl SledStore {
                 .insert(meta_row("format"), &u64::from(FORMAT).to_be_bytes())
                 .map_err(|error| self.failed("write the format", error))?;
             self.sync(false)?;
-            return self.write_note(0);
+            self.write_note(0)?;
+            // The files are there; so must be their names.
+            sync_directory(&self.path.join("sled"))?;
+            return sync_directory(&self.path);
         };
         if format != u64::from(FORMAT) {
             let found = u32::try_from(format).unwrap_or(u32::MAX);
@@ -469,7 +472,7 @@ pub(crate) fn sync_file(path: &Path) -> Result<(), Error> {
 }
 
 /// Syncs the files of a directory and the directory itself; one that does not exist has nothing to sync.
-fn sync_directory(path: &Path) -> Result<(), Error> {
+pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
     for entry in entries.flatten() {
         sync_file(&entry.path())?;

@@ -1,7 +1,7 @@
 //! Small ordered key spaces: a node's settings, the state of its plugins.
 
 use crate::Error;
-use crate::sled_store::{open_database, sync_file};
+use crate::sled_store::{BLOB_BYTES_MIN, open_database, sync_directory, sync_file};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,14 @@ impl Space for SledSpace {
         }
         self.tree.apply_batch(batch).map_err(failed(&self.path, "write"))?;
         self.database.flush().map_err(failed(&self.path, "flush"))?;
-        if durable { sync_file(&self.path.join("db")) } else { Ok(()) }
+        if !durable {
+            return Ok(());
+        }
+        sync_file(&self.path.join("db"))?;
+        let large = |(_, value): &(_, Option<Vec<u8>>)| {
+            value.as_ref().is_some_and(|value| value.len() >= BLOB_BYTES_MIN)
+        };
+        if writes.iter().any(large) { sync_directory(&self.path.join("blobs")) } else { Ok(()) }
     }
 
     fn clear(&self) -> Result<(), Error> {

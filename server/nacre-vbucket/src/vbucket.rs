@@ -8,7 +8,7 @@ use foldhash::fast::SeedableRandomState;
 use hashbrown::HashTable;
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kind, Meta, Now,
-    Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid,
+    Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid, XATTR_BYTES_MAX,
 };
 use nacre_value::json;
 use nacre_value::xattr::Xattrs;
@@ -167,6 +167,9 @@ impl Vbucket {
 
     /// Deletes every document of a dropped collection, each a mutation of its own. Gives their number.
     pub fn drop_collection(&mut self, collection: CollectionId, now: Now) -> usize {
+        if self.read_only {
+            return 0;
+        }
         let mut keys: Vec<Arc<Document>> = self
             .items
             .iter()
@@ -447,7 +450,7 @@ impl Vbucket {
         now: Now,
     ) -> Result<Arc<Document>, Refusal> {
         let value = [xattrs, body].concat();
-        if value.len() > VALUE_BYTES_MAX {
+        if value.len() > VALUE_BYTES_MAX || xattrs.len() > XATTR_BYTES_MAX {
             return Err(Refusal::TooBig);
         }
         let datatype = datatype_of(xattrs, body);

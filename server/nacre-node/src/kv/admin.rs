@@ -4,8 +4,9 @@ use super::error_map::error_map;
 use super::session::{Answer, Outcome, Session};
 use crate::cluster_map;
 use nacre_auth::sasl::{self, Mechanism};
+use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
-use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid};
+use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
@@ -136,7 +137,14 @@ fn cluster_config(
     if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
         return Ok(Outcome::Status(Status::Success));
     }
-    let endpoints = session.node.endpoints();
+    let map = map(session)?;
+    answer.value(DATATYPE_JSON, map.as_bytes());
+    Ok(Outcome::Answered)
+}
+
+/// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
+pub(super) fn map(session: &Session) -> Result<String, Status> {
+    let (cluster, endpoints) = (session.node.cluster(), session.node.endpoints());
     let map = match &session.selected {
         Some(selected) => {
             let bucket = cluster.bucket(&selected.bucket.name).map_err(|_| Status::KeyNotFound)?;
@@ -144,8 +152,7 @@ fn cluster_config(
         }
         None => cluster_map::global(&cluster, endpoints),
     };
-    answer.value(DATATYPE_JSON, map.to_string().as_bytes());
-    Ok(Outcome::Answered)
+    Ok(map.to_string())
 }
 
 fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {
@@ -243,6 +250,11 @@ fn observe(
         let (key, rest) = rest.split_at(usize::from(u16::from_be_bytes([head[2], head[3]])));
         list = rest;
         let prefixed = if collections { key.to_vec() } else { [&[0], key].concat() };
+        let collection = leb128_decode(&prefixed).ok_or(Status::InvalidArguments)?.0;
+        let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
+        if !session.may(selected, CollectionId(collection), false) {
+            return Err(Status::AccessDenied);
+        }
         let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
         let (state, cas) = match vbucket.find(&prefixed) {
             None => (0x80, 0),
@@ -382,6 +394,13 @@ fn failover_log(
 /// One packet a statistic, then an empty one.
 fn stat(session: &mut Session, group: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
+    let keyspace = Keyspace { bucket: Some(&bucket.name), ..Keyspace::default() };
+    let may = |user: &str| {
+        session.node.users().get(user).is_some_and(|user| user.may(Privilege::ReadStats, keyspace))
+    };
+    if !session.user.as_deref().is_some_and(may) {
+        return Err(Status::AccessDenied);
+    }
     let mut stats: Vec<(String, String)> = Vec::new();
     match group {
         b"" => {

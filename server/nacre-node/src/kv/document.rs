@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
         if !session.may(selected, collection, writes) {
             return Err(Refused::Status(Status::AccessDenied));
         }
-        if writes && bucket.is_over_quota() {
+        if grows(request) && bucket.is_over_quota() {
             return Err(Refused::Status(Status::TemporaryFailure));
         }
         Ok(Call {
@@ -405,6 +405,17 @@ fn is_write(request: &Request<'_>) -> bool {
     !matches!(
         request,
         Request::Get | Request::GetReplica | Request::GetMeta { .. } | Request::Lookup { .. }
+    )
+}
+
+/// Whether the request may need more memory: what frees some is never refused for want of it.
+fn grows(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Store { .. }
+            | Request::Extend { .. }
+            | Request::Counter { .. }
+            | Request::Mutate { .. }
     )
 }
 

@@ -8,7 +8,7 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
     Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, decode, parse,
 };
-use nacre_types::{CollectionId, Now, Seqno, Vbid};
+use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, Vbid};
 use std::sync::Arc;
 
 /// What the connection should do after the input that was handled.
@@ -51,6 +51,8 @@ pub(super) struct Selected {
     pub bucket: Arc<Bucket>,
     reads: bool,
     writes: bool,
+    /// Which state of the users these rights come from.
+    users_version: u64,
 }
 
 /// One connection of the key-value protocol.
@@ -166,13 +168,24 @@ impl Session {
         };
         match outcome {
             Outcome::Answered => Next::More,
+            Outcome::Status(Status::NotMyVbucket) => {
+                let map = admin::map(self).unwrap_or_default();
+                let (status, datatype) = (Status::NotMyVbucket, DATATYPE_JSON);
+                answer.send(Reply { status, datatype, value: map.as_bytes(), ..Reply::default() });
+                Next::More
+            }
             Outcome::Status(status) => {
                 if !is_silent(frame, status) {
                     answer.send(Reply { status, ..Reply::default() });
                 }
                 Next::More
             }
-            Outcome::Close => Next::Close(None),
+            Outcome::Close => {
+                if !is_quiet(frame) {
+                    answer.send(Reply::default());
+                }
+                Next::Close(None)
+            }
             Outcome::Wait { vbid, seqno } => match (&self.selected, frame.opcode()) {
                 (Some(selected), Some(opcode)) => {
                     let bucket = Arc::clone(&selected.bucket);
@@ -228,15 +241,20 @@ impl Session {
         outcome
     }
 
-    /// The bucket of the connection. One that was flushed or dropped meanwhile is looked up again by its name.
+    /// The bucket of the connection. It is looked up again by its name when it was flushed or dropped meanwhile, and
+    /// when users changed, so that a right that was taken away is gone with the next request.
     pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
-        let closed = self.selected.as_ref().ok_or(Status::NoBucket)?.bucket.is_closed();
-        if closed {
-            let name = self
-                .selected
-                .take()
-                .map(|selected| selected.bucket.name.clone())
-                .unwrap_or_default();
+        let selected = self.selected.as_ref().ok_or(Status::NoBucket)?;
+        let users_changed = selected.users_version != self.node.users_version();
+        if users_changed || selected.bucket.is_closed() {
+            let name = selected.bucket.name.clone();
+            self.selected = None;
+            let known =
+                self.user.as_deref().is_some_and(|user| self.node.users().get(user).is_some());
+            if !known {
+                self.user = None;
+                return Err(Status::AuthStale);
+            }
             self.select(&name).map_err(|_| Status::NoBucket)?;
         }
         self.selected.as_ref().ok_or(Status::NoBucket)
@@ -246,19 +264,19 @@ impl Session {
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
         // Clients take "not found" for a bucket that is about to appear, and try again until their time is over.
         let bucket = self.node.bucket(name).ok_or(Status::AccessDenied)?;
+        // Read first: a change in between is noticed by the next request.
+        let users_version = self.node.users_version();
         let users = self.node.users();
         let user =
             self.user.as_deref().and_then(|user| users.get(user)).ok_or(Status::AccessDenied)?;
         let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
         let may = |privilege| user.may(privilege, keyspace);
         let (reads, writes) = (may(Privilege::ReadData), may(Privilege::WriteData));
-        let touches =
-            |role: &nacre_auth::Role| role.keyspace().bucket.is_none_or(|bucket| bucket == name);
-        if !user.roles.iter().any(touches) {
+        if !user.may_open(name) {
             return Err(Status::AccessDenied);
         }
         drop(users);
-        self.selected = Some(Selected { bucket, reads, writes });
+        self.selected = Some(Selected { bucket, reads, writes, users_version });
         Ok(())
     }
 

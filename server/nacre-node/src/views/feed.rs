@@ -18,6 +18,8 @@ const BATCH_DOCUMENTS_FIRST: usize = 16;
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
 /// Bytes of one batch, give or take one portion.
 const BATCH_BYTES_MAX: usize = 4 << 20;
+/// How often a state may be built anew before the deployment is given up.
+const REBUILDS_MAX: u32 = 3;
 /// Documents read from one vBucket at a time.
 const PORTION_DOCUMENTS_MAX: usize = 128;
 
@@ -34,6 +36,8 @@ pub(crate) struct Feed {
     batch_documents: usize,
     /// A batch that the plugin asked to be given again.
     retry: Option<Batch>,
+    /// How often the state was built anew because the plugin could not go on with it.
+    rebuilds: u32,
 }
 
 impl Feed {
@@ -57,6 +61,7 @@ impl Feed {
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
             retry: None,
+            rebuilds: 0,
         }
     }
 
@@ -97,8 +102,15 @@ impl Feed {
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
             self.turn = vbid.index() + 1;
-            if self.streams[vbid.index()].is_none() {
-                self.open(vbid).map_err(Failure::Plugin)?;
+            if self.streams[vbid.index()].is_none()
+                && let Err(error) = self.open(vbid)
+            {
+                self.news.note(vbid);
+                // What was read from other vBuckets is not to be lost.
+                if error.is_retryable() && !batch.progress.is_empty() {
+                    break;
+                }
+                return Err(Failure::Plugin(error));
             }
             let room = self.batch_documents - batch.documents.len();
             let portion =
@@ -137,6 +149,26 @@ impl Feed {
             }
         }
         stream.backfill(limit).map(Some)
+    }
+
+    /// Drops the state and begins again with the first mutation of each vBucket.
+    fn rebuild(&mut self) -> Next {
+        self.rebuilds += 1;
+        if let Err(error) = self.partition.clear() {
+            self.deployment.end(Progress::Failed(error.to_string()));
+            return Next::Done;
+        }
+        self.retry = None;
+        for index in 0..self.streams.len() {
+            let vbid = Vbid(index as u16);
+            if let (Some(stream), Some(mut vbucket)) =
+                (self.streams[index].take(), self.bucket.vbucket(vbid))
+            {
+                stream.close(&mut vbucket);
+            }
+            self.news.note(vbid);
+        }
+        Next::Again
     }
 
     /// Makes the next batch larger or smaller, by the time that the last one took.
@@ -178,6 +210,8 @@ impl Feed {
             None => self.collect()?,
         };
         if batch.progress.is_empty() {
+            // Opening a stream may have shown that a vBucket is up to date.
+            self.deployment.processed.publish();
             return Ok(Next::Wait);
         }
         let begun = self.platform.now();
@@ -187,7 +221,7 @@ impl Feed {
             Ok(report) => self.log(&report),
             Err(error) if error.is_retryable() => {
                 self.retry = Some(batch);
-                return Ok(Next::Again);
+                return Ok(Next::Later);
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
@@ -230,6 +264,11 @@ impl Task for Feed {
         }
         match self.work() {
             Ok(next) => next,
+            Err(Failure::Plugin(error)) if error.is_retryable() => Next::Later,
+            Err(Failure::Plugin(error @ Error::Fatal { .. })) if self.rebuilds < REBUILDS_MAX => {
+                tracing::warn!("{error}: building it anew");
+                self.rebuild()
+            }
             Err(failure) => {
                 let reason = match failure {
                     Failure::Plugin(error) => error.to_string(),

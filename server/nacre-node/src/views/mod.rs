@@ -199,7 +199,7 @@ impl Views {
         self.deployments.read().get(&(bucket.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Brings the deployments of a bucket in line with its design documents.
+    /// Brings the deployments of a bucket in line with its design documents; those that failed get another try.
     pub(crate) fn redeploy(
         &self,
         node: &Arc<Node>,
@@ -218,6 +218,7 @@ impl Views {
         deployments.retain(|(owner, name), deployment| {
             let kept = *owner != config.name
                 || Arc::ptr_eq(&deployment.bucket, bucket)
+                    && deployment.progress() == Progress::Running
                     && wanted.get(name).is_some_and(|(space, _)| *space == deployment.space);
             if !kept {
                 self.leave(deployment);
@@ -344,11 +345,11 @@ fn deploy(
             .map(|partition| (collection, partition))
             .map_err(|error| error.to_string())
     });
-    let (reader, progress) = match &opened {
-        Ok((_, partition)) => (Some(partition.reader()), Progress::Running),
+    let (reader, status, progress) = match &opened {
+        Ok((_, partition)) => (Some(partition.reader()), partition.status(), Progress::Running),
         Err(reason) => {
             tracing::error!("{full_name} cannot be deployed: {reason}");
-            (None, Progress::Failed(reason.clone()))
+            (None, Status::default(), Progress::Failed(reason.clone()))
         }
     };
     let deployment = Arc::new(Deployment {
@@ -358,7 +359,7 @@ fn deploy(
         reader,
         processed: Watermarks::new(usize::from(bucket.vbucket_count())),
         progress: Mutex::new(progress),
-        status: Mutex::default(),
+        status: Mutex::new(status),
         feeding: Mutex::new(opened.is_ok()),
         fed: Condvar::new(),
         node: Arc::downgrade(node),

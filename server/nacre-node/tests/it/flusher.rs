@@ -96,6 +96,8 @@ fn a_bucket_over_its_quota_refuses_writes_and_serves_reads() {
     assert!((230..=256).contains(&written), "{written} MiB fitted");
     assert_eq!(connection.set("more", &megabyte).status, TEMPORARY_FAILURE);
     assert_eq!(connection.get("k0").value.len(), 1 << 20);
+    let delete = crate::world::request(0x04, b"", b"k0", b"");
+    assert_eq!(connection.ask(&delete).status, 0, "what frees memory is never refused");
     node.change(&Change::FlushBucket { name: "b".into() }).unwrap();
     assert_eq!(connection.set("more", &megabyte).status, 0);
 }

@@ -57,7 +57,7 @@ impl World {
                 loop {
                     match task.step() {
                         Next::Again => worked = true,
-                        Next::Wait => break true,
+                        Next::Wait | Next::Later => break true,
                         Next::Done => break false,
                     }
                 }

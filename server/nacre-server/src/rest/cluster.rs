@@ -24,7 +24,7 @@ const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     match path {
         [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
-        ["pools"] => Ok(ok(&pools(&call.node))),
+        ["pools"] => Ok(ok(&pools(call))),
         ["pools", "default"] | ["pools", "nodes"] => {
             call.require(Privilege::ReadCluster, None)?;
             Ok(ok(&pool(&call.node)))
@@ -44,13 +44,13 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
-fn pools(node: &Node) -> Value {
+fn pools(call: &Call) -> Value {
     json!({
-        "isAdminCreds": true,
+        "isAdminCreds": call.require(Privilege::AdministerCluster, None).is_ok(),
         "isEnterprise": true,
         "implementationVersion": COMPATIBLE_VERSION,
-        "uuid": node.cluster().uuid,
-        "pools": [{"name": "default", "uri": "/pools/default", "streamingUri": "/poolsStreaming/default"}],
+        "uuid": call.node.cluster().uuid,
+        "pools": [{"name": "default", "uri": "/pools/default"}],
         "componentsVersion": {"ns_server": COMPATIBLE_VERSION, "nacre": env!("CARGO_PKG_VERSION")},
     })
 }
@@ -105,6 +105,9 @@ fn map_of(node: &Node, name: &str) -> Result<Value, Reply> {
 
 /// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
 pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
+    if !call.node.users().get(&call.user).is_some_and(|user| user.may_open(name)) {
+        return Err(not_found());
+    }
     let first = map_of(&call.node, name)?;
     if kind == "b" {
         return Ok(ok(&first));

@@ -76,7 +76,8 @@ pub fn serve(node: &Arc<Node>, listener: TcpListener, service: Service) -> std::
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                tokio::task::yield_now().await;
+                // Out of file descriptors, most likely: others must close before there can be another connection.
+                tokio::time::sleep(crate::ACCEPT_PAUSE).await;
                 continue;
             };
             let node = Arc::clone(&node);
@@ -110,9 +111,16 @@ async fn admit(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, Repl
     let (head, incoming) = request.into_parts();
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
-    let user = credentials.and_then(|(name, password)| {
-        node.users().verify(&name, &password).map(|user| user.name.clone())
-    });
+    let user = match credentials {
+        // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
+        Some((name, password)) => {
+            let node = Arc::clone(&node);
+            let verify =
+                move || node.users().verify(&name, &password).map(|user| user.name.clone());
+            tokio::task::spawn_blocking(verify).await.unwrap_or_default()
+        }
+        None => None,
+    };
     let Some(user) = user else {
         let mut reply = error_reply(
             StatusCode::UNAUTHORIZED,
@@ -152,7 +160,9 @@ async fn management(call: Call) -> Reply {
             collections::route(call, &path[3..]).await
         }
         (_, ["pools", "default", "buckets", rest @ ..]) => buckets::route(call, rest).await,
-        (_, ["pools", "default", "b" | "bs", _]) => cluster::map(&call, path[2], path[3]),
+        (_, ["pools", "default", "b" | "bs" | "bucketsStreaming", _]) => {
+            cluster::map(&call, path[2], path[3])
+        }
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,

@@ -142,6 +142,7 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         "last_errors": errors,
         "dead_letter_count": status.dead_letter_count,
         "dead_letters": dead_letters,
+        "log": status.log.iter().map(|line| json!({"level": line.level, "message": line.message})).collect::<Vec<_>>(),
         "traps": status.traps,
         "state_bytes": status.state_bytes,
     })))
@@ -150,8 +151,11 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
     let deployment = deployment(&call, bucket, name)?;
     let parameters = body::form(call.query.as_bytes());
+    let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let parameter = |wanted: &str| {
-        parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+        let named =
+            parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        named.or_else(|| posted[wanted].as_str())
     };
     match parameter("stale") {
         None | Some("update_after" | "ok" | "true") => {}

@@ -117,3 +117,50 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
         "{message}"
     );
 }
+
+/// A query that asks for fresh rows while the streams of a node that has just started are being opened. The rows were
+/// up to date already, and once nobody told the query so.
+#[test]
+fn fresh_rows_are_there_at_once_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let mut client = server.client();
+    for n in 0..200 {
+        client.set(format!("k{n}").as_bytes(), b"{\"a\":1}").unwrap();
+    }
+    server.put_design(
+        "d",
+        r#"{"views": {"v": {"map": "function (doc) { emit(doc.a) }", "reduce": "_count"}}}"#,
+    );
+    assert_eq!(server.rows("d", "v", "")[0]["value"], 200);
+    server.stop();
+    for _ in 0..10 {
+        let mut server = Server::start(directory.path());
+        let value = server.wait_for("the views plugin", |server| {
+            let path = "/default/_design/d/_view/v?stale=false&connection_timeout=10000";
+            let answer = server.views("GET", path, "");
+            assert_ne!(answer.status, 504, "{}", answer.text());
+            answer.json().unwrap()["rows"][0]["value"].as_u64()
+        });
+        assert_eq!(value, 200);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    server.client().set(b"k", b"1").unwrap();
+    let user = "/settings/rbac/users/local/ann";
+    let put =
+        |roles: &str| server.rest("PUT", user, &format!("password=secret1&roles={roles}")).unwrap();
+    assert_eq!(put("data_reader[default],data_writer[default]").status, 200);
+    let mut ann = KvClient::connect(server.kv_address(), "ann", "secret1", BUCKET).unwrap();
+    assert!(ann.set(b"k", b"2").unwrap().is_success());
+    assert_eq!(put("data_reader[default]").status, 200);
+    assert_eq!(ann.set(b"k", b"3").unwrap().status, 0x24);
+    assert!(ann.get(b"k").unwrap().is_success());
+    assert_eq!(server.rest("DELETE", user, "").unwrap().status, 200);
+    assert_eq!(ann.get(b"k").unwrap().status, 0x1f, "the user is gone");
+}
