@@ -47,6 +47,11 @@ impl Node {
         buckets: &[&str],
         wrapper: &[&str],
     ) -> Result<Node, String> {
+        // Another node there would answer in this one's place.
+        for port in [port_base.unwrap_or(8091), port_base.map_or(11210, |base| base + 10)] {
+            std::net::TcpListener::bind(("127.0.0.1", port))
+                .map_err(|error| format!("port {port} is needed for a node: {error}"))?;
+        }
         let data_dir = std::env::temp_dir().join(format!(
             "nacre-chore-{}-{}",
             std::process::id(),
