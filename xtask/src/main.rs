@@ -11,6 +11,7 @@ mod command;
 mod demo;
 mod node;
 mod plugins;
+mod readme;
 mod suites;
 mod test;
 mod tools;

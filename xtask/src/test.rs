@@ -3,7 +3,7 @@
 use crate::command::{cargo, run as run_command, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
-use crate::{plugins, tools};
+use crate::{plugins, readme, tools};
 use clap::Args;
 use std::process::Command;
 
@@ -95,6 +95,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         run_command(&mut operations, "do every operation of the official Python SDK")?;
         node.stop()
     })?;
+    step("README", || readme::run(&binary, &python))?;
     step("sdk-py and sdk-js", || {
         let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
         let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
