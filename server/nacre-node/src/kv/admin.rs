@@ -5,6 +5,7 @@ use super::session::{Answer, Outcome, Session};
 use crate::cluster_map;
 use nacre_auth::sasl::{self, Mechanism};
 use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
@@ -55,8 +56,15 @@ pub(super) fn run(
         }
         Request::GetClusterConfig { known } => cluster_config(session, known, answer),
         Request::GetCollectionsManifest => manifest(session, answer),
-        Request::GetCollectionId { path } => collection_id(session, path, answer),
-        Request::GetScopeId { path } => scope_id(session, path, answer),
+        Request::GetCollectionId { path } => {
+            send_id(session, path, |manifest, path| manifest.resolve(path).map(|id| id.0), answer)
+        }
+        Request::GetScopeId { path } => send_id(
+            session,
+            path,
+            |manifest, path| manifest.resolve_scope(path).map(|id| id.0),
+            answer,
+        ),
         Request::ObserveSeqno { vb_uuid } => observe_seqno(session, frame, VbUuid(vb_uuid), answer),
         Request::Observe { list } => observe(session, list, answer),
         Request::SeqnoPersistence { seqno } => seqno_persistence(session, frame, Seqno(seqno)),
@@ -163,14 +171,17 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
     Ok(Outcome::Answered)
 }
 
-/// Answers with the manifest's uid and a number, or with the uid and why there is none.
+/// Answers with the manifest's uid and the number that `resolve` finds for a path, or with the uid and why there is none.
 fn send_id(
-    uid: u64,
-    id: Result<u32, nacre_cluster::Refusal>,
+    session: &mut Session,
+    path: &[u8],
+    resolve: impl Fn(&Manifest, &str) -> Result<u32, Refusal>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    use nacre_cluster::Refusal;
-    let status = match id {
+    let manifest = session.bucket()?.bucket.manifest();
+    let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
+    let uid = manifest.uid;
+    let status = match resolve(&manifest, path) {
         Ok(id) => {
             let extras = [&uid.to_be_bytes()[..], &id.to_be_bytes()].concat();
             answer.send(Reply { extras: &extras, ..Reply::default() });
@@ -188,26 +199,6 @@ fn send_id(
         ..Reply::default()
     });
     Ok(Outcome::Answered)
-}
-
-fn collection_id(
-    session: &mut Session,
-    path: &[u8],
-    answer: &mut Answer<'_>,
-) -> Result<Outcome, Status> {
-    let manifest = session.bucket()?.bucket.manifest();
-    let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
-    send_id(manifest.uid, manifest.resolve(path).map(|id| id.0), answer)
-}
-
-fn scope_id(
-    session: &mut Session,
-    path: &[u8],
-    answer: &mut Answer<'_>,
-) -> Result<Outcome, Status> {
-    let manifest = session.bucket()?.bucket.manifest();
-    let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
-    send_id(manifest.uid, manifest.resolve_scope(path).map(|id| id.0), answer)
 }
 
 fn observe_seqno(

@@ -140,6 +140,8 @@ struct Runtime {
 pub struct Views {
     plugin: RwLock<Option<Runtime>>,
     deployments: RwLock<BTreeMap<(String, String), Arc<Deployment>>>,
+    /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
+    deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
 }
@@ -207,7 +209,7 @@ impl Views {
         config: &nacre_cluster::Bucket,
     ) {
         let Some(runtime) = self.plugin.read().clone() else { return };
-        let mut deployments = self.deployments.write();
+        let _deploying = self.deploying.lock();
         let wanted: BTreeMap<&String, (String, &String)> = config
             .design_documents
             .iter()
@@ -215,7 +217,7 @@ impl Views {
                 (name, (space_of(config, name, document, &runtime.state_version), document))
             })
             .collect();
-        deployments.retain(|(owner, name), deployment| {
+        self.deployments.write().retain(|(owner, name), deployment| {
             let kept = *owner != config.name
                 || Arc::ptr_eq(&deployment.bucket, bucket)
                     && deployment.progress() == Progress::Running
@@ -227,10 +229,13 @@ impl Views {
         });
         for (name, (space, document)) in wanted {
             let key = (config.name.clone(), name.clone());
-            deployments.entry(key).or_insert_with(|| {
+            let deployed = self.deployments.read().contains_key(&key);
+            if !deployed {
                 self.wait_for_space(&space);
-                deploy(node, bucket, config, &runtime.plugin, name, space, document)
-            });
+                let deployment =
+                    deploy(node, bucket, config, &runtime.plugin, name, space, document);
+                self.deployments.write().insert(key, deployment);
+            }
         }
     }
 
