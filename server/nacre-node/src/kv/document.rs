@@ -369,9 +369,6 @@ impl<'a> Call<'a> {
             (false, false) => Condition::Present,
         };
         let create_as_deleted = has(doc_flag::CREATE_AS_DELETED);
-        if create_as_deleted && condition == Condition::Present {
-            return Outcome::Status(Status::InvalidArguments);
-        }
         let specs: Result<Vec<MutationSpec<'_>>, Status> =
             specs.iter().map(mutation_spec).collect();
         let specs = match specs {
