@@ -3,10 +3,10 @@
 import time
 from datetime import timedelta
 
-from couchbase.durability import ClientDurability, PersistToExtended
+from couchbase.durability import ClientDurability, DurabilityLevel, PersistToExtended, ServerDurability
 from couchbase.exceptions import (AmbiguousTimeoutException, CasMismatchException, CouchbaseException,
-                                  DocumentExistsException, DocumentLockedException, DocumentNotFoundException, DocumentNotLockedException,
-                                  UnAmbiguousTimeoutException)
+                                  DocumentExistsException, DocumentLockedException, DocumentNotFoundException,
+                                  DocumentNotLockedException, UnAmbiguousTimeoutException)
 from couchbase.options import (AppendOptions, DecrementOptions, DeltaValue, GetOptions, IncrementOptions,
                                InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
 from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
@@ -245,6 +245,14 @@ def persist_to_waits_for_the_disk(env):
     key, durability = env.key(), ClientDurability(persist_to=PersistToExtended.ACTIVE)
     env.collection.insert(key, 1, InsertOptions(durability=durability))
     env.collection.replace(key, 2, ReplaceOptions(durability=durability))
+    env.collection.remove(key, RemoveOptions(durability=durability))
+
+
+def a_majority_write_is_done(env):
+    key, durability = env.key(), ServerDurability(DurabilityLevel.MAJORITY)
+    env.collection.insert(key, {"v": 1}, InsertOptions(durability=durability))
+    env.collection.replace(key, {"v": 2}, ReplaceOptions(durability=durability))
+    assert env.collection.get(key).content_as[dict] == {"v": 2}
     env.collection.remove(key, RemoveOptions(durability=durability))
 
 

@@ -23,8 +23,9 @@ pub struct Endpoints {
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 11] = [
+const BUCKET_CAPABILITIES: [&str; 12] = [
     "collections",
+    "durableWrite",
     "couchapi",
     "cccp",
     "cbhello",

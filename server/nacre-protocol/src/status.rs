@@ -72,6 +72,8 @@ statuses! {
     UnknownScope = 0x8c, "UNKNOWN_SCOPE", "Unknown scope", ["item-only"];
     /// No such durability level here.
     DurabilityInvalidLevel = 0xa0, "DURABILITY_INVALID_LEVEL", "Invalid durability level", ["invalid-input"];
+    /// Too few nodes for the durability level.
+    DurabilityImpossible = 0xa1, "DURABILITY_IMPOSSIBLE", "Too few nodes for this durability level", ["item-only"];
     /// The path does not exist.
     PathNotFound = 0xc0, "SUBDOC_PATH_ENOENT", "The path does not exist", ["item-only", "subdoc"];
     /// A part of the path has another type.

@@ -17,15 +17,13 @@ const LIMIT: Duration = Duration::from_secs(600);
 const SUITE: &str = "TestStandardSuite";
 
 /// Features that the suite is told not to test, by its own flags.
-const ABSENT: [&str; 12] = [
+const ABSENT: [&str; 10] = [
     "n1ql",
     "cbas",
     "fts",
     "memd",
     "ssl",
     "rangescan",
-    "durability",
-    "transactions",
     "replicas",
     "subdocreplicas",
     "computeunits",
@@ -40,8 +38,6 @@ const FEATURE_REASONS: Reasons = &[
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
     ("ssl", "no TLS yet"),
     ("rangescan", "no range scans yet"),
-    ("durability", "no durable writes yet"),
-    ("transactions", "transactions need durable writes"),
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("computeunits", "only Couchbase's serverless preview counts units"),

@@ -11,7 +11,7 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 15] = [
+const GRANTED: [Feature; 16] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -20,6 +20,7 @@ const GRANTED: [Feature; 15] = [
     Feature::UnorderedExecution,
     Feature::Tracing,
     Feature::AltRequest,
+    Feature::SyncReplication,
     Feature::Collections,
     Feature::PreserveExpiry,
     Feature::CreateAsDeleted,

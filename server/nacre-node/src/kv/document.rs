@@ -1,7 +1,7 @@
 //! Requests on one document: from request to vBucket command, and from its reply to the answer.
 
 use super::session::{Answer, Outcome, Session, is_quiet};
-use super::status;
+use super::{durability, status};
 use crate::bucket::Bucket;
 use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
 use nacre_types::{
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
                 nacre_protocol::FramingError::Malformed => Status::InvalidArguments,
             })
         })?;
-        if infos.durability.is_some() || infos.impersonate.is_some() {
+        if infos.impersonate.is_some() {
             return Err(Refused::Status(Status::NotSupported));
         }
         if frame.datatype & (DATATYPE_SNAPPY | DATATYPE_XATTR) != 0 {
@@ -95,6 +95,11 @@ impl<'a> Call<'a> {
         }
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
+        if let Some((level, _)) = infos.durability {
+            let cluster = session.node.cluster();
+            let replicas = cluster.bucket(&bucket.name).map_or(0, |found| found.settings.replicas);
+            durability::check(level, request, replicas).map_err(Refused::Status)?;
+        }
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)
@@ -369,9 +374,6 @@ impl<'a> Call<'a> {
             (false, false) => Condition::Present,
         };
         let create_as_deleted = has(doc_flag::CREATE_AS_DELETED);
-        if create_as_deleted && condition == Condition::Present {
-            return Outcome::Status(Status::InvalidArguments);
-        }
         let specs: Result<Vec<MutationSpec<'_>>, Status> =
             specs.iter().map(mutation_spec).collect();
         let specs = match specs {

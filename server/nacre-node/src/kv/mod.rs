@@ -2,6 +2,7 @@
 
 mod admin;
 mod document;
+mod durability;
 mod error_map;
 mod session;
 mod status;
