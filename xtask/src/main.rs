@@ -33,8 +33,8 @@ enum Chore {
     Demo(demo::Demo),
     /// Run all tests
     Test(test::Test),
-    /// Build the plugins and compile them for this machine
-    Plugins,
+    /// Build the plugins
+    Plugins(plugins::Options),
     /// Measure, as ratios to a peer in the same run
     Bench(bench::Bench),
     /// Run the SDKs' own test suites against a node and write down the results
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Demo(options) => demo::run(&options),
         Chore::Test(options) => test::run(&options),
-        Chore::Plugins => plugins::build().map(|path| println!("{}", path.display())),
+        Chore::Plugins(options) => plugins::run_chore(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };

@@ -15,7 +15,7 @@ pub const PASSWORD: &str = "password";
 /// How long a node may take to start; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Builds plugins and server; gives the path of the binary.
+/// Builds plugins and server, and has the plugins compiled for this machine; gives the path of the binary.
 ///
 /// # Errors
 /// What is missing or does not compile.
@@ -25,7 +25,19 @@ pub fn build(profile: &str) -> Result<PathBuf, String> {
     build.args(["build", "--quiet", "-p", "nacre-server", "--profile", profile]);
     run(&mut build, "build the server")?;
     let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target_dir()?.join(folder).join("nacre"))
+    let binary = target_dir()?.join(folder).join("nacre");
+    let mut compile = Command::new(&binary);
+    compile.args(["plugin", "compile", "--plugin-cache"]).arg(aot_dir()?).stdout(Stdio::null());
+    run(&mut compile, "compile the plugins for this machine")?;
+    Ok(binary)
+}
+
+/// The cache of compiled plugins that the nodes of all chores share.
+///
+/// # Errors
+/// As for [`tools::dir`].
+pub fn aot_dir() -> Result<PathBuf, String> {
+    Ok(tools::dir()?.join("aot"))
 }
 
 /// A running node with a data directory that is removed with it.
@@ -66,12 +78,7 @@ impl Node {
                 command
             }
         };
-        command
-            .arg("serve")
-            .arg("--data-dir")
-            .arg(&data_dir)
-            .arg("--plugin-cache")
-            .arg(tools::dir()?.join("aot"));
+        command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
         command.args(["--user", USER, "--password", PASSWORD, "--buckets", &buckets.join(",")]);
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);

@@ -5,7 +5,8 @@
 //! into `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. It needs no root and touches nothing else.
 
 use crate::command::{cargo, run, target_dir};
-use crate::tools;
+use crate::{node, tools};
+use clap::Args;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,23 @@ const CC: &str = "CC_wasm32_unknown_unknown";
 const AR: &str = "AR_wasm32_unknown_unknown";
 /// Its clang has the LLVM of the Rust version that the workspace names.
 const ZIG: &str = "ziglang==0.17.0";
+
+/// Options of `cargo xtask plugins`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Also build the server and have it compile them for this machine, into the cache that all chores share
+    #[arg(long)]
+    aot: bool,
+}
+
+/// Builds the plugins and says where they are.
+///
+/// # Errors
+/// As for [`build`].
+pub fn run_chore(options: &Options) -> Result<(), String> {
+    println!("{}", build()?.display());
+    if options.aot { node::build("dev").map(|_| ()) } else { Ok(()) }
+}
 
 /// Builds all plugins into `<target directory>/plugins`; gives the path of `views.wasm`.
 ///

@@ -1,7 +1,7 @@
 //! Runs what the README shows, as a reader would paste it.
 
 use crate::command::workspace;
-use crate::tools;
+use crate::node;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -43,7 +43,7 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
         .args(["-e", "-c", &script])
         .current_dir(&folder)
         .env("PATH", format!("{}:{path}", programs.display()))
-        .env("NACRE_PLUGIN_CACHE", tools::dir()?.join("aot"))
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
         .env("NACRE_LOG", "warn")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

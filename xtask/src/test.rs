@@ -42,7 +42,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         tests
             .args(["test", "--workspace"])
             .env("INSTA_UPDATE", "no")
-            .env("NACRE_PLUGIN_CACHE", tools::dir()?.join("aot"));
+            .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
         run_command(&mut tests, "pass the tests in Rust")
     })?;
     if options.rust_only {

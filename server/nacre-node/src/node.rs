@@ -229,30 +229,34 @@ impl Node {
     /// Adds or replaces a user.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// What the disk reports; the users are as they were then.
     pub fn put_user(&self, user: User) -> Result<(), Error> {
-        let mut users = self.users.write();
-        users.insert(user);
-        self.users_version.fetch_add(1, Ordering::AcqRel);
-        self.store_users(&users)
+        self.change_users(|users| {
+            users.insert(user);
+        })
     }
 
     /// Removes a user; says whether there was one.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// What the disk reports; the users are as they were then.
     pub fn remove_user(&self, name: &str) -> Result<bool, Error> {
-        let mut users = self.users.write();
-        let existed = users.remove(name).is_some();
-        self.users_version.fetch_add(1, Ordering::AcqRel);
-        self.store_users(&users)?;
+        let mut existed = false;
+        self.change_users(|users| existed = users.remove(name).is_some())?;
         Ok(existed)
     }
 
-    fn store_users(&self, users: &Users) -> Result<(), Error> {
+    /// Stores the users as `change` makes them, and then lets them count. Logins go on while the disk is waited for.
+    fn change_users(&self, change: impl FnOnce(&mut Users)) -> Result<(), Error> {
+        let _changing = self.changing.lock();
+        let mut users = self.users.read().clone();
+        change(&mut users);
         let all: Vec<&User> = users.iter().collect();
         let stored = serde_json::to_vec(&all).expect("users are plain data");
-        Ok(self.settings.apply(&[(row::USERS.to_vec(), Some(stored))], true)?)
+        self.settings.apply(&[(row::USERS.to_vec(), Some(stored))], true)?;
+        *self.users.write() = users;
+        self.users_version.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// A salt for a new password.

@@ -41,6 +41,8 @@ enum Command {
     Dev(serve::Dev),
     /// Load documents from a file.
     Import(import::Import),
+    /// Work on plugins.
+    Plugin(plugins::Options),
     /// Measure a server with a load like an application's.
     Bench(bench::Bench),
 }
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options),
         Command::Dev(options) => serve::dev(&options),
         Command::Import(options) => import::import(&options),
+        Command::Plugin(options) => plugins::run(&options),
         Command::Bench(options) => bench::bench(&options),
     };
     match outcome {

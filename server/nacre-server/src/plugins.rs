@@ -1,5 +1,6 @@
 //! The plugins that come with the binary: compiled once for this machine, then loaded from the cache.
 
+use clap::{Args, Subcommand};
 use nacre_node::Node;
 use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,40 @@ const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
 
 /// How often deadlines are checked; the plugin host counts them in these.
 const TICK: Duration = Duration::from_millis(1);
+
+/// Options of `nacre plugin`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Compile the shipped plugins for this machine, so that nodes with this cache need not
+    Compile {
+        /// The folder that `nacre serve` is given by the same name
+        #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+        plugin_cache: PathBuf,
+    },
+}
+
+/// Runs `nacre plugin`.
+///
+/// # Errors
+/// A sentence for the person who ran it.
+pub fn run(options: &Options) -> Result<(), String> {
+    let Action::Compile { plugin_cache } = &options.action;
+    if VIEWS.is_empty() {
+        return Err(
+            "this binary was built without plugins: run `cargo xtask plugins` and build again"
+                .into(),
+        );
+    }
+    load(plugin_cache)
+        .map(|_| println!("compiled into {}", plugin_cache.display()))
+        .map_err(|error| error.to_string())
+}
 
 /// Loads the shipped plugins beside the node, which serves keys meanwhile.
 pub fn start(node: &Arc<Node>, cache_dir: PathBuf) {

@@ -166,6 +166,7 @@ impl Feed {
             {
                 stream.close(&mut vbucket);
             }
+            self.deployment.processed.reset(vbid, Seqno::ZERO);
             self.news.note(vbid);
         }
         Next::Again

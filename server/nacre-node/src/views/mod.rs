@@ -167,12 +167,13 @@ impl Views {
         let state_version =
             description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
         let runtime = Runtime { plugin, state_version };
-        *self.plugin.write() = Some(runtime.clone());
         let cluster = node.cluster();
+        // Before anything can be deployed, so that nothing new is taken for a leftover.
         if let Err(error) = remove_leftovers(node, &cluster, &runtime) {
             tracing::warn!("rows of design documents that are gone could not be removed: {error}");
         }
-        for config in cluster.buckets.values() {
+        *self.plugin.write() = Some(runtime);
+        for config in node.cluster().buckets.values() {
             if let Some(bucket) = node.bucket(&config.name) {
                 self.redeploy(node, &bucket, config);
             }
