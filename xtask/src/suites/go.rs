@@ -45,6 +45,9 @@ const FEATURE_REASONS: Reasons = &[
 
 const REASONS: Reasons = &[
     ("TestGetHttpEps", "wants a query service in the cluster map"),
+    ("TestTelemetryOrphanedResponses", "wants a write that waits for the disk"),
+    ("TestZombieLoggerComponentCancelledOps", "wants a write that waits for the disk"),
+    ("TestLostCleanupProcessRollback", "needs a second node"),
     ("TestObserveSeqNo", "asks a replica, and one node has none"),
     ("TestObserve", "the suite cannot test this on a server with collections"),
     ("TestKvErrorMap", "needs the vendor's mock server"),

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 const CRATE: &str = "couchbase";
 const VERSION: &str = "1.1.0";
-/// Of each test. Those that pass need three seconds at most.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Of each test. Those that pass need three seconds at most, but much longer while a machine is short of disk.
+const LIMIT: Duration = Duration::from_secs(60);
 
 const REASONS: Reasons = &[
     ("query::", "no query service yet"),
