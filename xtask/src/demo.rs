@@ -26,15 +26,22 @@ const FLIGHTS: usize = 20_000;
 /// Rows of movies that `nacre import` loads; the official SDK loads the rest.
 const MOVIES_IMPORTED: usize = 1_600;
 
-/// Runs the demonstration.
+/// Builds a server and runs the demonstration.
 ///
 /// # Errors
 /// What is missing, or which answer was wrong.
 pub fn run(options: &Demo) -> Result<(), String> {
+    show(options, &node::build("dev")?)
+}
+
+/// Runs the demonstration with the server `binary`.
+///
+/// # Errors
+/// As for [`run`].
+pub fn show(options: &Demo, binary: &Path) -> Result<(), String> {
     let data = tools::npm("vega-datasets", "3.2.1")?.join("data");
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
-    let binary = node::build("dev")?;
-    let node = Node::start(&binary, options.port_base, &[BUCKET], &[])?;
+    let node = Node::start(binary, options.port_base, &[BUCKET], &[])?;
 
     for (path, name) in [
         ("scopes", "vega"),
@@ -48,7 +55,7 @@ pub fn run(options: &Demo) -> Result<(), String> {
             return Err(format!("cannot create {name}: {}", answer.text()));
         }
     }
-    load(&node, &binary, &data, &python)?;
+    load(&node, binary, &data, &python)?;
     for design in ["airports", "flights", "movies"] {
         let file = workspace().join("examples/demo-views").join(format!("{design}.json"));
         let document = std::fs::read_to_string(&file)

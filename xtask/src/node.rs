@@ -15,7 +15,7 @@ pub const PASSWORD: &str = "password";
 /// How long a node may take to start; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Builds plugins and server, and has the plugins compiled for this machine; gives the path of the binary.
+/// Builds plugins and server; gives the path of the binary, which has its plugins compiled.
 ///
 /// # Errors
 /// What is missing or does not compile.
@@ -24,6 +24,14 @@ pub fn build(profile: &str) -> Result<PathBuf, String> {
     let mut build = cargo();
     build.args(["build", "--quiet", "-p", "nacre-server", "--profile", profile]);
     run(&mut build, "build the server")?;
+    built(profile)
+}
+
+/// The binary that is there already, with its plugins compiled for this machine.
+///
+/// # Errors
+/// When there is none, or it cannot compile them.
+pub fn built(profile: &str) -> Result<PathBuf, String> {
     let folder = if profile == "dev" { "debug" } else { profile };
     let binary = target_dir()?.join(folder).join("nacre");
     let mut compile = Command::new(&binary);

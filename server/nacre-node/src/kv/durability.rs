@@ -9,6 +9,8 @@ use nacre_protocol::{Request, Status};
 
 /// In memory on a majority of the copies.
 const MAJORITY: u8 = 1;
+/// The same, and on disk at the active one.
+const PERSIST_TO_ACTIVE: u8 = 2;
 /// The highest level there is: on disk on a majority of the copies.
 const PERSIST_TO_MAJORITY: u8 = 3;
 
@@ -26,10 +28,9 @@ pub(super) fn check(level: u8, request: &Request<'_>, replicas: u8) -> Result<()
     let majority = copies / 2 + 1;
     match level {
         _ if !mutates => Err(Status::InvalidArguments),
-        0 => Err(Status::DurabilityInvalidLevel),
         MAJORITY if majority == 1 => Ok(()),
         MAJORITY => Err(Status::DurabilityImpossible),
-        ..=PERSIST_TO_MAJORITY => Err(Status::NotSupported),
+        PERSIST_TO_ACTIVE | PERSIST_TO_MAJORITY => Err(Status::NotSupported),
         _ => Err(Status::DurabilityInvalidLevel),
     }
 }
