@@ -91,7 +91,7 @@ impl Node {
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);
         }
-        command.env("NACRE_LOG", "warn").stdout(Stdio::null()).stdin(Stdio::null());
+        command.env("NACRE_LOG", "error").stdout(Stdio::null()).stdin(Stdio::null());
         let process = command
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Documents of one batch at most. From 64 on, the cost of a call no longer shows.
 const BATCH_DOCUMENTS_MAX: usize = 512;
-/// Documents of the first batch; nobody knows yet how long user code takes over one.
-const BATCH_DOCUMENTS_FIRST: usize = 16;
+/// Documents of the first batch: nobody knows yet how long user code takes over one.
+const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;

@@ -82,8 +82,9 @@ impl Deployment {
         self.fed.notify_all();
     }
 
-    /// Waits until the feed has left the space; it does so after the batch at hand.
-    fn wait_for_feed(&self) {
+    /// Waits until the feed of a deployment that was removed has ended, and its rows are gone: after the batch at hand.
+    /// Not for a thread that others wait for.
+    pub fn wait_for_feed(&self) {
         let mut feeding = self.feeding.lock();
         while *feeding {
             self.fed.wait(&mut feeding);

@@ -98,8 +98,13 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         return Err(missing());
     }
     let id = format!("_design/{name}");
+    let deployment = call.node.views().deployment(bucket, name);
     change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
         .await?;
+    if let Some(deployment) = deployment {
+        // The answer means that nothing of it runs any more and its rows are gone.
+        let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feed()).await;
+    }
     Ok(ok(&json!({"ok": true, "id": id})))
 }
 
