@@ -42,9 +42,13 @@ pub fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// The folder of the workspace.
+/// The folder of the workspace that cargo runs the chore in.
+///
+/// Asked when it runs, since clones that share a target directory share the compiled chore too.
 pub fn workspace() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+    let manifest_dir =
+        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(manifest_dir).parent().map(PathBuf::from).unwrap_or_default()
 }
 
 /// Where cargo builds, however that was configured.
