@@ -75,7 +75,6 @@ impl Bucket {
                 });
             }
             memory_bytes += vbucket.memory_bytes() as i64;
-            persisted.raise(vbid, record.high_seqno);
             let Some(slot) = vbuckets.get_mut(vbid.index()) else {
                 return Err(Error::Inconsistent {
                     vbid,
@@ -83,6 +82,7 @@ impl Bucket {
                 });
             };
             *slot = vbucket;
+            persisted.raise(vbid, record.high_seqno);
         }
         if let Some(store) = &store {
             store.commit(&branches)?;

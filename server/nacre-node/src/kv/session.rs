@@ -135,12 +135,17 @@ impl Session {
                 }
             }
         };
+        self.wake_readers();
+        (consumed, next)
+    }
+
+    /// Wakes the readers of history if something was written. Called before the bucket of the connection may change.
+    fn wake_readers(&mut self) {
         if std::mem::take(&mut self.wrote)
             && let Some(selected) = &self.selected
         {
             selected.bucket.wake_readers();
         }
-        (consumed, next)
     }
 
     /// Answers the request that waited; `reached` is false when the bucket ended before.
@@ -221,6 +226,7 @@ impl Session {
         now: Now,
     ) -> Outcome {
         if !frame.opcode().is_some_and(Opcode::addresses_document) {
+            self.wake_readers();
             return admin::run(self, frame, request, answer);
         }
         if let Err(status) = self.bucket() {
@@ -248,6 +254,7 @@ impl Session {
         let users_changed = selected.users_version != self.node.users_version();
         if users_changed || selected.bucket.is_closed() {
             let name = selected.bucket.name.clone();
+            self.wake_readers();
             self.selected = None;
             let known =
                 self.user.as_deref().is_some_and(|user| self.node.users().get(user).is_some());

@@ -1,7 +1,8 @@
 //! What reaches the store, and what happens when it cannot.
 
 use crate::world::{Connection, World};
-use nacre_cluster::Change;
+use nacre_cluster::{BucketSettings, Change};
+use nacre_node::Bucket;
 use nacre_store::{Fault, Store};
 use nacre_types::{Seqno, Vbid};
 
@@ -121,4 +122,34 @@ fn what_was_acknowledged_before_a_stop_is_stored_and_nothing_is_taken_after_it()
         1,
         "the history goes on"
     );
+}
+
+/// The flusher of the first bucket must hear of the write although the connection has left for another bucket.
+#[test]
+fn a_write_reaches_the_store_although_the_bucket_is_changed_in_the_same_burst() {
+    let world = World::new();
+    let node = world.node();
+    let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
+    node.change(&Change::CreateBucket { name: "c".into(), uuid: "c".into(), settings }).unwrap();
+    let mut connection = Connection::open(&node);
+    world.run_tasks();
+    let write = crate::world::request(0x01, &[0; 8], b"k", b"1");
+    let select = crate::world::request(0x89, b"", b"c", b"");
+    connection.give(&[write, select].concat());
+    world.run_tasks();
+    assert_eq!(node.bucket("b").unwrap().persisted.get(Vbid(0)), Seqno(1));
+}
+
+#[test]
+fn a_store_with_more_vbuckets_than_its_bucket_is_refused() {
+    let world = World::new();
+    let node = world.node();
+    let mut elsewhere = crate::world::request(0x01, &[0; 8], b"k", b"1");
+    elsewhere[7] = 3;
+    Connection::open(&node).ask(&elsewhere);
+    world.run_tasks();
+    let mut config = node.cluster().bucket("b").unwrap().clone();
+    config.settings.vbucket_count = 2;
+    let refused = Bucket::open(&config, &*world, Some(world.store()), true);
+    assert!(refused.err().unwrap().to_string().contains("the bucket has 2 vBuckets"));
 }

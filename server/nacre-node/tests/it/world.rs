@@ -16,7 +16,8 @@ pub struct World {
     chance: AtomicU64,
     spaces: MemorySpaces,
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
-    tasks: Mutex<Vec<Box<dyn Task>>>,
+    /// Each with whether it wants another step without being woken.
+    tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
 }
 
 impl World {
@@ -48,15 +49,19 @@ impl World {
         node
     }
 
-    /// Steps every task until all wait.
+    /// Steps the tasks that are new or were woken, until all wait.
     pub fn run_tasks(&self) {
         loop {
             let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
             let mut worked = false;
-            tasks.retain_mut(|task| {
+            tasks.retain_mut(|(task, ready)| {
+                if !std::mem::take(ready) && !task.signal().take() {
+                    return true;
+                }
+                worked = true;
                 loop {
                     match task.step() {
-                        Next::Again => worked = true,
+                        Next::Again => {}
                         Next::Wait | Next::Later => break true,
                         Next::Done => break false,
                     }
@@ -114,7 +119,7 @@ impl Platform for World {
     }
 
     fn run(&self, task: Box<dyn Task>) {
-        self.tasks.lock().unwrap().push(task);
+        self.tasks.lock().unwrap().push((task, true));
     }
 }
 
