@@ -21,11 +21,13 @@ use crate::{Commit, Error, Scan, Store};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
+use std::fs::{File, TryLockError};
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
 pub(crate) const BLOB_BYTES_MIN: usize = 32 * 1024;
@@ -67,7 +69,7 @@ struct Writer {
 /// Keeps the vBuckets of one bucket in a sled database.
 pub struct SledStore {
     path: PathBuf,
-    database: sled::Db,
+    database: Arc<Database>,
     acknowledged: File,
     /// One writer at a time; scans take it only to begin.
     writer: Mutex<Writer>,
@@ -85,7 +87,7 @@ impl SledStore {
             return Err(damaged("it is missing or empty, but its bucket was created before"));
         }
         std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
-        let database = open_database(&path.join("sled"), cache_bytes)?;
+        let database = Arc::new(open_database(&path.join("sled"), cache_bytes)?);
         let acknowledged = File::options()
             .read(true)
             .write(true)
@@ -307,7 +309,7 @@ impl Store for SledStore {
         let retained = Arc::new(Retained::default());
         writer.pins.entry(vbid).or_default().push(Pin { end, retained: Arc::downgrade(&retained) });
         let rows = Rows {
-            database: self.database.clone(),
+            database: Arc::clone(&self.database),
             path: self.path.clone(),
             vbid,
             next: after.next(),
@@ -345,7 +347,7 @@ fn batch_length(commits: &[Commit]) -> usize {
 
 /// A scan under way: reads some rows at a time, and takes from `retained` what was overwritten meanwhile.
 struct Rows {
-    database: sled::Db,
+    database: Arc<Database>,
     path: PathBuf,
     vbid: Vbid,
     next: Seqno,
@@ -433,8 +435,30 @@ fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     }
 }
 
+/// How long an open waits for the threads of a database that this process has closed: they let go of its file a moment
+/// after the last handle is gone.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// A sled database and the lock that keeps other processes, and other handles of this one, away from it.
+///
+/// sled locks its own file too, but its threads hold that lock a little beyond the last handle. With a lock of ours
+/// around it, "in use" and "about to close" are two things.
+pub(crate) struct Database {
+    tree: sled::Db,
+    _lock: File,
+}
+
+impl Deref for Database {
+    type Target = sled::Db;
+
+    fn deref(&self) -> &sled::Db {
+        &self.tree
+    }
+}
+
 /// Opens sled without trusting it: a damaged file may make it panic, and a snapshot half written keeps it from opening.
-pub(crate) fn open_database(path: &Path, cache_bytes: u64) -> Result<sled::Db, Error> {
+pub(crate) fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
+    let lock = lock_directory(path)?;
     if let Ok(entries) = std::fs::read_dir(path) {
         let unfinished = entries.flatten().map(|entry| entry.path()).filter(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".generating"))
@@ -446,23 +470,44 @@ pub(crate) fn open_database(path: &Path, cache_bytes: u64) -> Result<sled::Db, E
         }
     }
     let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
-    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| config.open()));
-    match opened {
-        Ok(Ok(database)) => Ok(database),
-        Ok(Err(sled::Error::Io(source))) if source.kind() == std::io::ErrorKind::WouldBlock => {
-            Err(Error::InUse { path: path.to_owned() })
-        }
-        Ok(Err(sled::Error::Io(source)))
-            if source.to_string().contains("could not acquire lock") =>
-        {
-            Err(Error::InUse { path: path.to_owned() })
-        }
-        Ok(Err(error)) => Err(from_sled(path, "open", error)),
-        Err(_) => Err(Error::Damaged {
-            path: path.to_owned(),
-            what: "the database cannot be opened".into(),
-        }),
+    let give_up = Instant::now() + CLOSE_WAIT;
+    loop {
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| config.open()));
+        return match opened {
+            Ok(Ok(tree)) => Ok(Database { tree, _lock: lock }),
+            Ok(Err(error)) if !is_locked(&error) => Err(from_sled(path, "open", error)),
+            Ok(Err(_)) if Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Ok(Err(_)) => Err(Error::InUse { path: path.to_owned() }),
+            Err(_) => Err(Error::Damaged {
+                path: path.to_owned(),
+                what: "the database cannot be opened".into(),
+            }),
+        };
     }
+}
+
+/// Locks the file `<path>.lock`, which lies beside the database so that sled does not find a stranger in its directory.
+fn lock_directory(path: &Path) -> Result<File, Error> {
+    let name = path.with_extension("lock");
+    let failed = |source| Error::Io { what: format!("lock {}", name.display()), source };
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let file = File::options().create(true).append(true).open(&name).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+fn is_locked(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(source)
+        if source.kind() == std::io::ErrorKind::WouldBlock
+            || source.to_string().contains("could not acquire lock"))
 }
 
 pub(crate) fn sync_file(path: &Path) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! Small ordered key spaces: a node's settings, the state of its plugins.
 
 use crate::Error;
-use crate::sled_store::{BLOB_BYTES_MIN, open_database, sync_directory, sync_file};
+use crate::sled_store::{BLOB_BYTES_MIN, Database, open_database, sync_directory, sync_file};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub trait Spaces: Send + Sync {
 /// Spaces in one sled database, a tree each.
 pub struct SledSpaces {
     path: PathBuf,
-    database: sled::Db,
+    database: Arc<Database>,
 }
 
 impl SledSpaces {
@@ -67,13 +67,16 @@ impl SledSpaces {
     /// Whatever is wrong with the directory, by name.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<SledSpaces, Error> {
         std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
-        Ok(SledSpaces { path: path.to_owned(), database: open_database(path, cache_bytes)? })
+        Ok(SledSpaces {
+            path: path.to_owned(),
+            database: Arc::new(open_database(path, cache_bytes)?),
+        })
     }
 }
 
 struct SledSpace {
     path: PathBuf,
-    database: sled::Db,
+    database: Arc<Database>,
     tree: sled::Tree,
 }
 
@@ -87,7 +90,11 @@ fn failed(path: &Path, what: &str) -> impl FnOnce(sled::Error) -> Error {
 impl Spaces for SledSpaces {
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
         let tree = self.database.open_tree(name).map_err(failed(&self.path, "open a space of"))?;
-        Ok(Arc::new(SledSpace { path: self.path.clone(), database: self.database.clone(), tree }))
+        Ok(Arc::new(SledSpace {
+            path: self.path.clone(),
+            database: Arc::clone(&self.database),
+            tree,
+        }))
     }
 
     fn names(&self) -> Result<Vec<String>, Error> {

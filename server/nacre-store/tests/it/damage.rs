@@ -41,6 +41,18 @@ fn a_closed_store_opens_with_all_it_was_given() {
     assert!(shown(&store, 1, 200).starts_with("k1@201=new"));
 }
 
+/// The threads of a closed database hold its file a little longer than its handles.
+#[test]
+fn a_store_opens_again_at_once_after_it_was_closed() {
+    let directory = filled();
+    for n in 201..400 {
+        let store = open(directory.path()).unwrap_or_else(|error| panic!("commit {n}: {error}"));
+        store
+            .commit(&[commit((n % 8) as u16, vec![version(n, "key", &"v".repeat(9000))])])
+            .unwrap();
+    }
+}
+
 #[test]
 fn a_store_in_use_is_not_opened_twice() {
     let directory = filled();
