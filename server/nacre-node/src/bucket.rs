@@ -55,38 +55,31 @@ impl Bucket {
             .map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random()))
             .collect();
         let persisted = Watermarks::new(count);
-        let mut memory_bytes = 0;
-        let mut branches = Vec::new();
-        let records = store.as_ref().map_or(Ok(Vec::new()), |store| store.records())?;
-        for (vbid, record) in records {
-            let mut vbucket = Vbucket::new(vbid, record.clone(), platform.random());
-            let stored = store
-                .as_ref()
-                .map_or(Ok(Vec::new()), |store| nacre_store::load(&**store, vbid, &record))?;
-            for document in stored {
-                vbucket.load(document);
-            }
-            if !clean {
-                vbucket.begin_branch(random_uuid());
-                branches.push(Commit {
-                    vbid,
-                    record: crate::flusher::record_of(&vbucket),
-                    documents: Vec::new(),
-                });
-            }
-            memory_bytes += vbucket.memory_bytes() as i64;
-            let Some(slot) = vbuckets.get_mut(vbid.index()) else {
-                return Err(Error::Inconsistent {
-                    vbid,
-                    what: format!("the bucket has {count} vBuckets"),
-                });
-            };
-            *slot = vbucket;
-            persisted.raise(vbid, record.high_seqno);
-        }
         if let Some(store) = &store {
-            store.commit(&branches)?;
+            let records = store.records()?;
+            for (vbid, record) in &records {
+                let Some(slot) = vbuckets.get_mut(vbid.index()) else {
+                    let what = format!("the bucket has {count} vBuckets");
+                    return Err(Error::Inconsistent { vbid: *vbid, what });
+                };
+                *slot = Vbucket::new(*vbid, record.clone(), platform.random());
+                persisted.raise(*vbid, record.high_seqno);
+            }
+            nacre_store::load_all(&**store, &mut |vbid, document| {
+                vbuckets[vbid.index()].load(document);
+            })?;
+            if !clean {
+                let branches = records.iter().map(|(vbid, _)| {
+                    let vbucket = &mut vbuckets[vbid.index()];
+                    vbucket.begin_branch(random_uuid());
+                    let record = crate::flusher::record_of(vbucket);
+                    Commit { vbid: *vbid, record, documents: Vec::new(), erased: Vec::new() }
+                });
+                store.commit(&branches.collect::<Vec<_>>())?;
+            }
         }
+        let memory_bytes =
+            vbuckets.iter().map(|vbucket| vbucket.memory_bytes() as i64).sum::<i64>();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),

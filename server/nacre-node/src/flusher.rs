@@ -29,6 +29,9 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
         state: vbucket.state(),
         failover_log: vbucket.failover_log().clone(),
         high_seqno: vbucket.high_seqno(),
+        purge_seqno: Seqno::ZERO,
+        high_completed_seqno: Seqno::ZERO,
+        high_prepared_seqno: Seqno::ZERO,
         max_cas: vbucket.max_cas(),
         document_count: 0,
     }
@@ -60,7 +63,12 @@ impl Flusher {
                 bytes +=
                     drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
                 let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
-                commits.push(Commit { vbid, record, documents: drained.documents });
+                commits.push(Commit {
+                    vbid,
+                    record,
+                    documents: drained.documents,
+                    erased: Vec::new(),
+                });
             }
             if position < vbucket.high_seqno() {
                 self.news.note(vbid);

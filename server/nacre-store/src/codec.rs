@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
-//! record     crc u32 | state u8 | high seqno u64 | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
+//! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
+//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -88,6 +89,9 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
         VbState::Dead => 4,
     });
     bytes.extend(record.high_seqno.0.to_be_bytes());
+    bytes.extend(record.purge_seqno.0.to_be_bytes());
+    bytes.extend(record.high_completed_seqno.0.to_be_bytes());
+    bytes.extend(record.high_prepared_seqno.0.to_be_bytes());
     bytes.extend(record.max_cas.0.to_be_bytes());
     bytes.extend(record.document_count.to_be_bytes());
     bytes.push(entries.len() as u8);
@@ -107,16 +111,19 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         4 => VbState::Dead,
         _ => return None,
     };
-    let entries = (0..usize::from(*body.get(25)?))
+    let entries = (0..usize::from(*body.get(49)?))
         .map(|index| {
-            Some((VbUuid(u64_at(body, 26 + 16 * index)?), Seqno(u64_at(body, 34 + 16 * index)?)))
+            Some((VbUuid(u64_at(body, 50 + 16 * index)?), Seqno(u64_at(body, 58 + 16 * index)?)))
         })
         .collect::<Option<Vec<_>>>()?;
     Some(VbRecord {
         state,
         high_seqno: Seqno(u64_at(body, 1)?),
-        max_cas: Cas(u64_at(body, 9)?),
-        document_count: u64_at(body, 17)?,
+        purge_seqno: Seqno(u64_at(body, 9)?),
+        high_completed_seqno: Seqno(u64_at(body, 17)?),
+        high_prepared_seqno: Seqno(u64_at(body, 25)?),
+        max_cas: Cas(u64_at(body, 33)?),
+        document_count: u64_at(body, 41)?,
         failover_log: FailoverLog::from_entries(entries)?,
     })
 }
@@ -149,6 +156,9 @@ mod tests {
             state: VbState::Active,
             failover_log,
             high_seqno: Seqno(9),
+            purge_seqno: Seqno(3),
+            high_completed_seqno: Seqno(5),
+            high_prepared_seqno: Seqno(6),
             max_cas: Cas(10),
             document_count: 8,
         };

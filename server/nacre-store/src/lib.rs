@@ -25,4 +25,4 @@ pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
 pub use sled_store::SledStore;
 pub use space::{MemorySpaces, SledSpaces, Space, Spaces};
-pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, load};
+pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, Usage, load_all};

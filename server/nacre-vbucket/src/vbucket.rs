@@ -68,6 +68,9 @@ impl Vbucket {
             state: VbState::Active,
             failover_log: FailoverLog::new(vb_uuid),
             high_seqno: Seqno::ZERO,
+            purge_seqno: Seqno::ZERO,
+            high_completed_seqno: Seqno::ZERO,
+            high_prepared_seqno: Seqno::ZERO,
             max_cas: Cas::ANY,
             document_count: 0,
         };
