@@ -3,7 +3,7 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Cluster};
+use nacre_cluster::{Bucket, BucketKind, Cluster, StorageBackend};
 use serde_json::{Value, json};
 
 /// The ports of this node, and the name that clients reach it by.
@@ -85,13 +85,17 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
         .collect();
     let rows = vec![chain; usize::from(bucket.settings.vbucket_count)];
-    let persistent = bucket.settings.kind == BucketKind::Persistent;
+    let (kind, backend) = match (bucket.settings.kind, bucket.settings.storage_backend) {
+        (BucketKind::Ephemeral, _) => ("ephemeral", "undefined"),
+        (BucketKind::Persistent, StorageBackend::Couchstore) => ("membase", "couchstore"),
+        (BucketKind::Persistent, StorageBackend::Magma) => ("membase", "magma"),
+    };
     let fields = json!({
         "name": name,
         "uuid": uuid,
         "nodeLocator": "vbucket",
-        "bucketType": if persistent { "membase" } else { "ephemeral" },
-        "storageBackend": if persistent { "couchstore" } else { "undefined" },
+        "bucketType": kind,
+        "storageBackend": backend,
         "numVBuckets": bucket.settings.vbucket_count,
         "uri": format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),

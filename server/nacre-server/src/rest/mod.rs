@@ -2,6 +2,7 @@
 //! clients read them.
 
 mod body;
+mod bucket_form;
 mod buckets;
 mod cluster;
 mod collections;
