@@ -82,36 +82,37 @@ async fn connection(node: Arc<Node>, mut stream: TcpStream) -> Result<(), String
     let mut session = Session::new(Arc::clone(&node));
     let mut input = BytesMut::with_capacity(READ_BYTES);
     let mut output = Vec::with_capacity(READ_BYTES);
+    let mut next = Next::More;
     loop {
-        input.reserve(READ_BYTES);
-        match stream.read_buf(&mut input).await {
-            // The peer went away, properly or not.
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(_) => {}
-        }
-        loop {
-            let (consumed, next) = session.receive(&input, &mut output, node.now());
-            input.advance(consumed);
-            if stream.write_all(&output).await.is_err() {
-                return Ok(());
-            }
-            output.clear();
-            output.shrink_to(BUFFER_BYTES_KEPT);
-            match next {
-                Next::More => break,
-                Next::Flush => {}
-                Next::Close(None) => return Ok(()),
-                Next::Close(Some(reason)) => return Err(reason),
-                Next::Wait(wait) => {
-                    let bucket = &wait.bucket;
-                    let reached = bucket
-                        .persisted
-                        .reached(wait.vbid, wait.seqno, || bucket.is_closed())
-                        .await;
-                    session.resume(&wait, reached, &mut output);
+        match next {
+            Next::More => {
+                input.reserve(READ_BYTES);
+                tokio::select! {
+                    read = stream.read_buf(&mut input) => match read {
+                        // The peer went away, properly or not.
+                        Ok(0) | Err(_) => return Ok(()),
+                        Ok(_) => {}
+                    },
+                    () = session.ready(), if session.has_parked() => {
+                        session.resume(&mut output, node.now());
+                    }
                 }
             }
+            Next::Wait => {
+                session.ready().await;
+                session.resume(&mut output, node.now());
+            }
+            Next::Flush => {}
+            Next::Close(reason) => return reason.map_or(Ok(()), Err),
         }
+        let (consumed, then) = session.receive(&input, &mut output, node.now());
+        input.advance(consumed);
+        next = then;
+        if stream.write_all(&output).await.is_err() {
+            return Ok(());
+        }
+        output.clear();
+        output.shrink_to(BUFFER_BYTES_KEPT);
         if input.is_empty() && input.capacity() > BUFFER_BYTES_KEPT {
             input = BytesMut::with_capacity(READ_BYTES);
         }

@@ -1,5 +1,7 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
+mod durability;
 mod flusher;
+mod memory;
 mod session;
 mod world;
