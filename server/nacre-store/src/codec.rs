@@ -11,8 +11,8 @@
 
 use nacre_types::{Cas, Document, FailoverLog, Kind, Meta, Seqno, VbRecord, VbState, VbUuid};
 
-/// Bytes in front of a document's value.
-const DOCUMENT_HEADER_BYTES: usize = 4 + 34;
+/// Bytes of a document's metadata.
+pub(crate) const META_BYTES: usize = 34;
 
 fn checksum(row: &[u8], body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -33,24 +33,52 @@ fn opened<'a>(row: &[u8], bytes: &'a [u8]) -> Option<&'a [u8]> {
     (u32::from_be_bytes(*crc) == checksum(row, body)).then_some(body)
 }
 
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-pub(crate) fn encode_document(row: &[u8], document: &Document) -> Vec<u8> {
-    let Meta { seqno, cas, rev, flags, expiry, datatype, kind } = document.meta;
-    let mut bytes = Vec::with_capacity(DOCUMENT_HEADER_BYTES + document.value().len());
-    bytes.extend([0; 4]);
+/// Appends metadata: [`META_BYTES`].
+pub(crate) fn encode_meta(bytes: &mut Vec<u8>, meta: &Meta) {
+    let Meta { seqno, cas, rev, flags, expiry, datatype, kind } = *meta;
     bytes.extend(seqno.0.to_be_bytes());
     bytes.extend(cas.0.to_be_bytes());
     bytes.extend(rev.to_be_bytes());
     bytes.extend(flags.to_be_bytes());
     bytes.extend(expiry.to_be_bytes());
     bytes.extend([datatype, kind as u8]);
+}
+
+/// The metadata at the front of `bytes`.
+pub(crate) fn decode_meta(bytes: &[u8]) -> Option<Meta> {
+    Some(Meta {
+        seqno: Seqno(u64_at(bytes, 0)?),
+        cas: Cas(u64_at(bytes, 8)?),
+        rev: u64_at(bytes, 16)?,
+        flags: u32_at(bytes, 24)?,
+        expiry: u32_at(bytes, 28)?,
+        datatype: *bytes.get(32)?,
+        kind: match bytes.get(33)? {
+            0 => Kind::Alive,
+            1 => Kind::Deleted,
+            2 => Kind::Expired,
+        3 => Kind::Aborted,
+            _ => return None,
+        },
+    })
+}
+
+pub(crate) fn encode_document(row: &[u8], document: &Document) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + META_BYTES + document.value().len());
+    bytes.extend([0; 4]);
+    encode_meta(&mut bytes, &document.meta);
     bytes.extend_from_slice(document.value());
     sealed(row, bytes)
 }
@@ -62,22 +90,7 @@ pub(crate) fn seqno_of(bytes: &[u8]) -> Option<Seqno> {
 
 pub(crate) fn decode_document(row: &[u8], key: &[u8], bytes: &[u8]) -> Option<Document> {
     let body = opened(row, bytes)?;
-    let meta = Meta {
-        seqno: Seqno(u64_at(body, 0)?),
-        cas: Cas(u64_at(body, 8)?),
-        rev: u64_at(body, 16)?,
-        flags: u32_at(body, 24)?,
-        expiry: u32_at(body, 28)?,
-        datatype: *body.get(32)?,
-        kind: match body.get(33)? {
-            0 => Kind::Alive,
-            1 => Kind::Deleted,
-            2 => Kind::Expired,
-            3 => Kind::Aborted,
-            _ => return None,
-        },
-    };
-    Some(Document::new(meta, key, body.get(34..)?))
+    Some(Document::new(decode_meta(body)?, key, body.get(META_BYTES..)?))
 }
 
 pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {

@@ -1,7 +1,9 @@
 //! One suite for all back ends, and what only files can suffer.
 #![expect(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
 
+mod crash;
 mod damage;
+mod model;
 mod suite;
 
 use nacre_store::{Commit, Store};

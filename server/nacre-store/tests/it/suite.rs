@@ -1,7 +1,10 @@
 //! What every back end must do.
 
 use crate::{commit, erased, shown, tombstone, version};
-use nacre_store::{Commit, Error, Fault, FaultStore, MemoryStore, SledStore, Store, load_all};
+use nacre_store::{
+    Commit, Error, Fault, FaultStore, LogOptions, LogStore, MemoryStore, SimDisk, SledStore, Store,
+    load_all,
+};
 use nacre_types::{CollectionId, DocKey, Seqno, Vbid};
 use std::collections::BTreeMap;
 
@@ -11,6 +14,10 @@ fn each(law: impl Fn(&dyn Store)) {
     law(&FaultStore::new(MemoryStore::default()));
     let directory = tempfile::tempdir().unwrap();
     law(&SledStore::open(directory.path(), true, 1 << 20).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let options = LogOptions { segment_bytes: 32 << 10, seed: 1 };
+    law(&LogStore::open(directory.path(), true, options).unwrap());
+    law(&FaultStore::new(LogStore::open_on(SimDisk::new(), true, options).unwrap()));
 }
 
 #[test]
