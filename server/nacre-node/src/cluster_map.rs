@@ -6,17 +6,26 @@
 use nacre_cluster::{Bucket, BucketKind, Cluster, StorageBackend};
 use serde_json::{Value, json};
 
-/// The ports of this node, and the name that clients reach it by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Host name; `None` lets clients use the one they connected to.
-    pub host: Option<String>,
+/// A port for each service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
     /// Cluster management over HTTP.
     pub mgmt: u16,
     /// Views over HTTP.
     pub views: u16,
     /// Key-value over the binary protocol.
     pub kv: u16,
+}
+
+/// The ports of this node, and the name that clients reach it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Host name; `None` lets clients use the one they connected to.
+    pub host: Option<String>,
+    /// Ports without encryption.
+    pub plain: Ports,
+    /// Ports with TLS, if there are any.
+    pub tls: Option<Ports>,
 }
 
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
@@ -40,7 +49,14 @@ const BUCKET_CAPABILITIES: [&str; 12] = [
 
 impl Endpoints {
     fn services(&self) -> Value {
-        json!({"mgmt": self.mgmt, "capi": self.views, "kv": self.kv})
+        let Ports { mgmt, views, kv } = self.plain;
+        let mut services = json!({"mgmt": mgmt, "capi": views, "kv": kv});
+        if let Some(Ports { mgmt, views, kv }) = self.tls {
+            services["mgmtSSL"] = json!(mgmt);
+            services["capiSSL"] = json!(views);
+            services["kvSSL"] = json!(kv);
+        }
+        services
     }
 
     fn node_ext(&self) -> Value {
@@ -80,7 +96,7 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
 /// The map of a bucket.
 pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> Value {
     let mut map = global(cluster, endpoints);
-    let (name, uuid) = (&bucket.name, &bucket.uuid);
+    let (name, uuid, plain) = (&bucket.name, &bucket.uuid, endpoints.plain);
     let chain: Vec<i64> = std::iter::once(0)
         .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
         .collect();
@@ -106,13 +122,13 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         "vBucketServerMap": {
             "hashAlgorithm": "CRC",
             "numReplicas": bucket.settings.replicas,
-            "serverList": [endpoints.authority(endpoints.kv)],
+            "serverList": [endpoints.authority(plain.kv)],
             "vBucketMap": rows,
         },
         "nodes": [{
-            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.views)),
-            "hostname": endpoints.authority(endpoints.mgmt),
-            "ports": {"direct": endpoints.kv},
+            "couchApiBase": format!("http://{}/{name}", endpoints.authority(plain.views)),
+            "hostname": endpoints.authority(plain.mgmt),
+            "ports": {"direct": plain.kv},
         }],
     });
     if let (Value::Object(map), Value::Object(fields)) = (&mut map, fields) {

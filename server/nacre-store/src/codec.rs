@@ -69,7 +69,7 @@ pub(crate) fn decode_meta(bytes: &[u8]) -> Option<Meta> {
             0 => Kind::Alive,
             1 => Kind::Deleted,
             2 => Kind::Expired,
-        3 => Kind::Aborted,
+            3 => Kind::Aborted,
             _ => return None,
         },
     })

@@ -42,7 +42,7 @@ pub(super) fn run(
     let outcome = match *request {
         Request::Hello { features } => hello(session, features, answer),
         Request::SaslListMechs => {
-            answer.value(0, Mechanism::LIST.as_bytes());
+            answer.value(0, Mechanism::list(session.confidential).as_bytes());
             Ok(Outcome::Answered)
         }
         Request::SaslAuth { mechanism, message } => auth(session, mechanism, message, answer),
@@ -103,6 +103,9 @@ fn auth(
     session.user = None;
     session.selected = None;
     let mechanism = Mechanism::parse(mechanism).ok_or(Status::AuthError)?;
+    if mechanism == Mechanism::Plain && !session.confidential {
+        return Err(Status::AuthError);
+    }
     let nonce: Vec<u8> = (0..3).flat_map(|_| session.node.random().to_be_bytes()).collect();
     let step = sasl::Session::start(mechanism, message, &session.node.users(), &nonce);
     finish(session, step, answer)

@@ -7,4 +7,4 @@ mod error_map;
 mod session;
 mod status;
 
-pub use session::{Next, Session};
+pub use session::{Next, Peer, Session};

@@ -69,9 +69,20 @@ pub(super) struct Selected {
     users_version: u64,
 }
 
+/// Who is at the other end, as far as the connection tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Whether nobody between can read what is sent, so that a password may be sent as it is.
+    pub confidential: bool,
+    /// The user whom the client's certificate names.
+    pub user: Option<String>,
+}
+
 /// One connection of the key-value protocol.
 pub struct Session {
     pub(super) node: Arc<Node>,
+    /// See [`Peer::confidential`].
+    pub(super) confidential: bool,
     pub(super) features: Features,
     pub(super) login: Option<sasl::Session>,
     pub(super) user: Option<String>,
@@ -120,19 +131,26 @@ impl Answer<'_> {
 }
 
 impl Session {
-    /// A connection that has not logged in.
-    pub fn new(node: Arc<Node>) -> Session {
+    /// A connection that has not logged in, unless the peer's certificate names a user.
+    pub fn new(node: Arc<Node>, peer: Peer) -> Session {
+        let user = peer.user.filter(|name| node.users().get(name).is_some());
         Session {
             node,
+            confidential: peer.confidential,
             features: Features::default(),
             login: None,
-            user: None,
+            user,
             selected: None,
             wrote: false,
             parked: Vec::new(),
             waiter: Arc::default(),
             key: Vec::new(),
         }
+    }
+
+    /// The time to hand to [`Session::receive`].
+    pub fn now(&self) -> Now {
+        self.node.now()
     }
 
     /// Handles the whole frames at the start of `input`, appending answers to `out`.

@@ -2,8 +2,8 @@
 
 use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
-use nacre_node::cluster_map::Endpoints;
-use nacre_node::kv::Session;
+use nacre_node::cluster_map::{Endpoints, Ports};
+use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::Now;
@@ -38,7 +38,8 @@ impl World {
 
     /// The same, where `b` has been chosen to be otherwise.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
-        let endpoints = Endpoints { host: None, mgmt: 1, views: 2, kv: 3 };
+        let endpoints =
+            Endpoints { host: None, plain: Ports { mgmt: 1, views: 2, kv: 3 }, tls: None };
         let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();
         if node.bucket("b").is_none() {
             node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))
@@ -162,10 +163,15 @@ fn answers(mut out: &[u8]) -> Vec<Answer> {
     answers
 }
 
+/// A client on the same machine.
+pub fn local() -> Peer {
+    Peer { confidential: true, user: None }
+}
+
 impl Connection {
     pub fn open(node: &Arc<Node>) -> Connection {
         let mut connection =
-            Connection { session: Session::new(Arc::clone(node)), now: node.now() };
+            Connection { session: Session::new(Arc::clone(node), local()), now: node.now() };
         assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
         assert_eq!(connection.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).status, 0);
         assert_eq!(connection.ask(&request(0x89, b"", b"b", b"")).status, 0);

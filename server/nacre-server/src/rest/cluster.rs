@@ -58,15 +58,20 @@ fn pools(call: &Call) -> Value {
 /// This node, as lists of nodes describe it. The C++ core ends the process when a node in a bucket has no services.
 pub(super) fn describe_node(node: &Node) -> Value {
     let endpoints = node.endpoints();
+    let mut ports = json!({"direct": endpoints.plain.kv});
+    if let Some(tls) = endpoints.tls {
+        ports["httpsMgmt"] = json!(tls.mgmt);
+        ports["httpsCAPI"] = json!(tls.views);
+    }
     json!({
-        "hostname": endpoints.authority(endpoints.mgmt),
+        "hostname": endpoints.authority(endpoints.plain.mgmt),
         "status": "healthy",
         "clusterMembership": "active",
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
         "os": std::env::consts::OS,
         "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
-        "ports": {"direct": endpoints.kv},
+        "ports": ports,
         "services": ["kv"],
         "thisNode": true,
         "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
