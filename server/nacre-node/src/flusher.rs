@@ -50,10 +50,16 @@ impl Flusher {
 
     /// Reads what is new, in pieces that the store likes.
     fn collect(&mut self) -> Vec<Commit> {
-        let mut commits = Vec::new();
+        let mut commits: Vec<Commit> = Vec::new();
+        let mut taken = BTreeSet::new();
         let (mut documents, mut bytes) = (0, 0);
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
+            if !taken.insert(vbid) {
+                // All the way round: what was written since must wait until this group is stored.
+                self.news.note(vbid);
+                break;
+            }
             self.turn = vbid.index() + 1;
             if self.failed.contains(&vbid) {
                 continue;

@@ -1,8 +1,8 @@
 //! The real world: clocks, chance, disks and threads.
 
-use nacre_cluster::Bucket;
+use nacre_cluster::{Bucket, StorageBackend};
 use nacre_node::{Next, Platform, Task};
-use nacre_store::{Error, SledSpaces, SledStore, Spaces, Store};
+use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::Now;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,17 @@ impl Platform for SystemPlatform {
     }
 
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
-        Ok(Arc::new(SledStore::open(&self.bucket_dir(bucket), create, STORE_CACHE_BYTES)?))
+        let path = self.bucket_dir(bucket);
+        // A bucket that exists keeps the store it was created with.
+        let sled = match create {
+            true => bucket.settings.storage_backend == StorageBackend::Sled,
+            false => path.join("sled").exists(),
+        };
+        if sled {
+            return Ok(Arc::new(SledStore::open(&path, create, STORE_CACHE_BYTES)?));
+        }
+        let options = LogOptions { seed: self.random(), ..LogOptions::default() };
+        Ok(Arc::new(LogStore::open(&path, create, options)?))
     }
 
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
