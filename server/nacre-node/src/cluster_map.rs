@@ -42,8 +42,12 @@ const BUCKET_CAPABILITIES: [&str; 12] = [
     "touch",
     "xattr",
     "preserveExpiry",
+    "rangeScan",
     "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
     "subdoc.DocumentMacroSupport",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
     "subdoc.ReplaceBodyWithXattr",
 ];
 

@@ -4,7 +4,9 @@ mod admin;
 mod document;
 mod durability;
 mod error_map;
+mod scan;
 mod session;
+mod snappy;
 mod status;
 
 pub use session::{Next, Peer, Session};
