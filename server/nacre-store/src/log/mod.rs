@@ -27,7 +27,7 @@ mod segment;
 mod write;
 
 use crate::disk::{Directory, Disk, DiskFile};
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, Scan, Store, Usage, note};
 use locations::Locations;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::{Mutex, RwLock};
@@ -36,9 +36,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// The name of the note.
-const NOTE: &str = "acknowledged";
 
 /// How a log store is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +81,7 @@ impl LogStore {
     /// # Errors
     /// Whatever is wrong with the directory, by name.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
-        if !create && !path.join(NOTE).exists() {
+        if !create && !path.join(note::NAME).exists() {
             return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
         }
         LogStore::open_on(Arc::new(Directory::open(path)?), create, options)

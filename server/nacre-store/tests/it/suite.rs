@@ -18,6 +18,11 @@ fn each(law: impl Fn(&dyn Store)) {
     let options = LogOptions { segment_bytes: 32 << 10, seed: 1 };
     law(&LogStore::open(directory.path(), true, options).unwrap());
     law(&FaultStore::new(LogStore::open_on(SimDisk::new(), true, options).unwrap()));
+    #[cfg(feature = "fjall")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        law(&nacre_store::FjallStore::open(directory.path(), true, 1 << 20).unwrap());
+    }
 }
 
 #[test]
