@@ -35,7 +35,7 @@ use segment::Segment;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How a log store is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,9 @@ pub struct LogStore {
     writer: Mutex<write::Writer>,
     /// One compaction at a time; commits and reads do not wait for it.
     compactor: Mutex<compact::Compactor>,
+    /// Bytes of the table that was saved last, and of segments that wait to be removed.
+    saved_bytes: AtomicU64,
+    retired_bytes: AtomicU64,
 }
 
 impl LogStore {
@@ -98,9 +101,6 @@ impl LogStore {
     ) -> Result<LogStore, Error> {
         recover::open(disk, create, options)
     }
-
-    /// Bytes of memory that a version takes in the table of locations, at most; the key is not among them.
-    pub const VERSION_MEMORY_BYTES: usize = 48;
 
     fn create_segment(&self, kind: segment::Kind, bytes: u64) -> Result<Arc<Segment>, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,8 @@ impl Store for LogStore {
     fn usage(&self) -> Usage {
         let segments = Arc::clone(&self.locations.read().segments);
         let data: u64 = segments.values().map(|segment| segment.bytes).sum();
-        let (saved, retired) = self.compactor.lock().disk_bytes();
+        let saved = self.saved_bytes.load(Ordering::Relaxed);
+        let retired = self.retired_bytes.load(Ordering::Relaxed);
         Usage { disk_bytes: data + saved + retired, live_bytes: self.live_bytes() + saved }
     }
 

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MISSING: &str = "it is missing or empty, but its bucket was created before";
 
@@ -102,7 +102,9 @@ pub(super) fn open(
         note,
         locations: RwLock::new(locations),
         writer: Mutex::new(Writer::new(end, batch)),
-        compactor: Mutex::new(Compactor::new(saved_bytes, head.batch, head.tail.0)),
+        compactor: Mutex::new(Compactor::new(head.batch, head.tail.0)),
+        saved_bytes: AtomicU64::new(saved_bytes),
+        retired_bytes: AtomicU64::new(0),
         disk,
     })
 }

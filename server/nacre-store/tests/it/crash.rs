@@ -7,6 +7,7 @@
 use crate::model::{Chance, Model, read};
 use nacre_store::{Error, LogOptions, LogStore, Loss, SimDisk, Store, Trouble};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const STEPS: u64 = 90;
 
@@ -120,6 +121,54 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
         }
     }
     points
+}
+
+/// Compaction and the saving of the table go on in a thread of their own, beside commits.
+#[test]
+fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
+    let mut points = 0;
+    for seed in seeds() {
+        let disk = SimDisk::new();
+        let store = Arc::new(open(&disk, true, seed).unwrap());
+        let created = disk.operation_count();
+        let done = Arc::new(AtomicBool::new(false));
+        let compactor = {
+            let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    store.compact(10).unwrap();
+                    std::thread::yield_now();
+                }
+            })
+        };
+        let (mut model, mut chance) = (Model::new(), Chance(seed));
+        for _ in 0..STEPS {
+            let mut commits = model.commits(&mut chance);
+            model.begin(&mut commits, disk.operation_count());
+            store.commit(&commits).unwrap();
+            model.acknowledge(disk.operation_count());
+            model.check_keys(&*store);
+        }
+        done.store(true, Ordering::Relaxed);
+        compactor.join().unwrap();
+        let mut replay = disk.replay();
+        for now in 1..=disk.operation_count() {
+            assert!(replay.step());
+            // How many operations there are is a matter of chance here.
+            if now % (1 + disk.operation_count() / 2000) != 0 {
+                continue;
+            }
+            for loss in [Loss::Everything, Loss::Some(now as u64), Loss::Torn(now as u64)] {
+                points += 1;
+                let place = || format!("seed {seed}, after operation {now}, {loss:?}");
+                let store = open(&replay.cut(loss), now < created, seed)
+                    .unwrap_or_else(|error| panic!("{}: {error}", place()));
+                let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
+                model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
+            }
+        }
+    }
+    println!("{points} power cuts beside a compacting thread: 0 lost, 0 refused");
 }
 
 #[test]
