@@ -101,7 +101,8 @@ impl FjallStore {
         for Commit { vbid, record, documents, erased } in commits {
             let vbid = *vbid;
             let mut document_count = writer.counts.get(&vbid).copied().unwrap_or(0);
-            for (key, seqno) in erased {
+            // A set: a key named twice would count twice.
+            for (key, seqno) in erased.iter().collect::<BTreeSet<_>>() {
                 let replaced = documents.iter().any(|document| document.key() == &key[..]);
                 if !replaced && self.stored_seqno(vbid, key)? == Some(*seqno) {
                     batch.remove(&self.rows, row(BY_SEQNO, vbid, &seqno.0.to_be_bytes()));

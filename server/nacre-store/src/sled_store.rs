@@ -153,7 +153,8 @@ impl SledStore {
             let stored = encode_document(&key_row, document);
             batch.insert(key_row, stored);
         }
-        for (key, seqno) in &commit.erased {
+        // A set: the tree still has what is staged, so that a key named twice would count twice.
+        for (key, seqno) in commit.erased.iter().collect::<BTreeSet<_>>() {
             let key_row = row(BY_KEY, vbid, key);
             let old = self.database.get(&key_row).map_err(|error| self.failed("read", error))?;
             let Some(stored) = old.filter(|stored| seqno_of(stored) == Some(*seqno)) else {

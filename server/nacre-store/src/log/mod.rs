@@ -109,13 +109,13 @@ impl LogStore {
             .map_err(|error| self.failed("create a segment of", error))
     }
 
-    /// Bytes that the next segment should have: an eighth of the data up to `segment_bytes`, so that a small bucket
+    /// Bytes that the next segment should have: a sixteenth of the data up to `segment_bytes`, so that a small bucket
     /// stays small, and 1/256 beyond that, so that a large one does not need thousands of open files.
     fn segment_bytes(&self) -> u64 {
         const SEGMENT_BYTES_END: u64 = 1 << 31;
         let most = u64::from(self.options.segment_bytes);
         let data: u64 = self.locations.read().segments.values().map(|segment| segment.bytes).sum();
-        (data / 8).clamp((most / 64).max(1 << 10), most).max(data / 256).min(SEGMENT_BYTES_END)
+        (data / 16).clamp(most / 16, most).max(data / 256).min(SEGMENT_BYTES_END)
     }
 
     /// Bytes of current versions.

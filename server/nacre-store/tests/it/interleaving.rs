@@ -72,7 +72,7 @@ impl Disk for Intruder {
 
 #[test]
 fn commits_in_the_middle_of_compaction_and_of_saving_are_neither_lost_nor_doubled() {
-    let options = LogOptions { segment_bytes: 4 << 10, seed: 3 };
+    let options = LogOptions { segment_bytes: 64 << 10, seed: 3 };
     for seed in 0..8 {
         let world = Arc::new(World {
             disk: SimDisk::new(),

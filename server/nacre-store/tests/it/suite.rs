@@ -84,7 +84,13 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
         ];
         store.commit(&[commit(3, first)]).unwrap();
         let both = Commit {
-            erased: vec![erased("b", 2), erased("c", 3), erased("d", 4), erased("never", 4)],
+            erased: vec![
+                erased("b", 2),
+                erased("b", 2),
+                erased("c", 3),
+                erased("d", 4),
+                erased("never", 4),
+            ],
             ..commit(3, vec![version(5, "c", "2")])
         };
         store.commit(&[both]).unwrap();
