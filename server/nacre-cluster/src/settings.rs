@@ -39,8 +39,8 @@ impl EvictionPolicy {
     pub fn default_of(kind: BucketKind, backend: StorageBackend) -> EvictionPolicy {
         match (kind, backend) {
             (BucketKind::Ephemeral, _) => EvictionPolicy::None,
-            (BucketKind::Persistent, StorageBackend::Couchstore) => EvictionPolicy::ValueOnly,
             (BucketKind::Persistent, StorageBackend::Magma) => EvictionPolicy::Full,
+            (BucketKind::Persistent, _) => EvictionPolicy::ValueOnly,
         }
     }
 
@@ -74,7 +74,8 @@ pub enum ConflictResolution {
     Custom,
 }
 
-/// The store that the operator asked for. It is kept and given back: every persistent bucket has the same store here.
+/// The store that the operator asked for; fixed at creation. What Couchbase calls its stores is kept and given back, and
+/// means nacre's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageBackend {
     /// Couchbase's B-trees.
@@ -82,6 +83,8 @@ pub enum StorageBackend {
     Couchstore,
     /// Couchbase's log-structured trees.
     Magma,
+    /// Trees of the library sled.
+    Sled,
 }
 
 /// How long superseded versions of documents are kept.

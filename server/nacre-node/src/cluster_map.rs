@@ -105,6 +105,7 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         (BucketKind::Ephemeral, _) => ("ephemeral", "undefined"),
         (BucketKind::Persistent, StorageBackend::Couchstore) => ("membase", "couchstore"),
         (BucketKind::Persistent, StorageBackend::Magma) => ("membase", "magma"),
+        (BucketKind::Persistent, StorageBackend::Sled) => ("membase", "sled"),
     };
     let fields = json!({
         "name": name,

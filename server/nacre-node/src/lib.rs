@@ -13,13 +13,19 @@
 
 mod bucket;
 pub mod cluster_map;
+mod compactor;
 mod error;
+mod events;
+mod fetcher;
 mod flusher;
+mod keeper;
 pub mod kv;
 mod node;
 mod platform;
 mod reader;
+mod ticket;
 pub mod views;
+mod waits;
 mod watermark;
 
 pub use bucket::Bucket;

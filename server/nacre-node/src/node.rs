@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::cluster_map::Endpoints;
 use crate::views::Views;
-use crate::{Error, Platform};
+use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{BucketKind, Change, Cluster};
 use nacre_store::Space;
@@ -162,12 +162,12 @@ impl Node {
         let _changing = self.changing.lock();
         let before = self.cluster();
         let mut after = (*before).clone();
-        let dropped = after.apply(change).map_err(Error::Refused)?;
+        after.apply(change).map_err(Error::Refused)?;
         let after = Arc::new(after);
         let stored = serde_json::to_vec(&*after).expect("the agreed state has text keys only");
         self.settings.apply(&[(row::CLUSTER.to_vec(), Some(stored))], true)?;
         *self.cluster.write() = Arc::clone(&after);
-        self.take_effect(change, &before, &after, &dropped)?;
+        self.take_effect(change, &before, &after)?;
         self.map_changed.notify_waiters();
         Ok(after)
     }
@@ -177,7 +177,6 @@ impl Node {
         change: &Change,
         before: &Cluster,
         after: &Cluster,
-        dropped: &[nacre_types::CollectionId],
     ) -> Result<(), Error> {
         match change {
             // Only the map shows the name.
@@ -199,8 +198,10 @@ impl Node {
                 let config = &after.buckets[bucket];
                 if let Some(serving) = self.bucket(bucket) {
                     serving.configure(&config.settings, &config.manifest);
-                    for collection in dropped {
-                        serving.drop_collection(*collection, self.platform.now());
+                    let events =
+                        events::between(&before.buckets[bucket].manifest, &config.manifest);
+                    if !events.is_empty() {
+                        serving.record_events(&events, self.platform.now());
                     }
                     self.views.redeploy(self, &serving, config);
                 }
@@ -228,7 +229,7 @@ impl Node {
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
         }
-        let bucket = Bucket::open(config, &*self.platform, store, clean)?;
+        let bucket = Bucket::open(config, &self.platform, store, clean)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));

@@ -74,6 +74,10 @@ statuses! {
     DurabilityInvalidLevel = 0xa0, "DURABILITY_INVALID_LEVEL", "Invalid durability level", ["invalid-input"];
     /// Too few nodes for the durability level.
     DurabilityImpossible = 0xa1, "DURABILITY_IMPOSSIBLE", "Too few nodes for this durability level", ["item-only"];
+    /// A durable write to the document is under way.
+    SyncWriteInProgress = 0xa2, "SYNC_WRITE_IN_PROGRESS", "A durable write to the document is under way", ["item-only", "retry-later"];
+    /// The durable write was given up, and may have happened.
+    SyncWriteAmbiguous = 0xa3, "SYNC_WRITE_AMBIGUOUS", "The durable write was given up and may have happened", ["item-only"];
     /// The path does not exist.
     PathNotFound = 0xc0, "SUBDOC_PATH_ENOENT", "The path does not exist", ["item-only", "subdoc"];
     /// A part of the path has another type.

@@ -181,49 +181,57 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     buffers: &Buffers,
 ) -> Result<(), String> {
-    // What was read and not handled: part of a frame, or frames behind a request that waits.
+    // What was read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
+    let mut next = Next::More;
     loop {
-        // A long part of a frame stays where it is, a short one is put before what comes.
-        let held =
-            if rest.len() <= READ_BYTES / 2 { std::mem::take(&mut rest) } else { Vec::new() };
-        let Some(length) = buffers.read(&mut stream, &held).await else { return Ok(()) };
-        let mut output = buffers.take_output();
-        let mut next = {
-            let input = &buffers.input.borrow()[..length];
-            if rest.is_empty() {
-                let (consumed, next) = session.receive(input, &mut output, session.now());
-                rest = held;
-                rest.clear();
-                rest.extend_from_slice(&input[consumed..]);
-                next
-            } else {
-                rest.extend_from_slice(input);
-                receive(&mut session, &mut rest, &mut output)
+        let mut output = Vec::new();
+        match next {
+            Next::Close(reason) => return reason.map_or(Ok(()), Err),
+            Next::Flush => next = receive(&mut session, &mut rest, &mut output),
+            Next::Wait => {
+                session.ready().await;
+                session.resume(&mut output, session.now());
+                next = receive(&mut session, &mut rest, &mut output);
             }
-        };
-        loop {
-            if !output.is_empty()
-                && (stream.write_all(&output).await.is_err() || stream.flush().await.is_err())
-            {
-                return Ok(());
-            }
-            output.clear();
-            match next {
-                Next::More => break,
-                Next::Flush => {}
-                Next::Close(None) => return Ok(()),
-                Next::Close(Some(reason)) => return Err(reason),
-                Next::Wait(wait) => {
-                    let bucket = &wait.bucket;
-                    let reached = bucket
-                        .persisted
-                        .reached(wait.vbid, wait.seqno, || bucket.is_closed())
-                        .await;
-                    session.resume(&wait, reached, &mut output);
+            Next::More => {
+                // A long part of a frame stays where it is, a short one is put before what comes.
+                let held = if rest.len() <= READ_BYTES / 2 {
+                    std::mem::take(&mut rest)
+                } else {
+                    Vec::new()
+                };
+                let length = tokio::select! {
+                    length = buffers.read(&mut stream, &held) => match length {
+                        Some(length) => length,
+                        None => return Ok(()),
+                    },
+                    () = session.ready(), if session.has_parked() => 0,
+                };
+                output = buffers.take_output();
+                if length == 0 {
+                    session.resume(&mut output, session.now());
+                }
+                let input = &buffers.input.borrow()[..length];
+                if rest.is_empty() && length > 0 {
+                    let consumed;
+                    (consumed, next) = session.receive(input, &mut output, session.now());
+                    rest = held;
+                    rest.clear();
+                    rest.extend_from_slice(&input[consumed..]);
+                } else {
+                    if rest.is_empty() {
+                        rest = held;
+                    }
+                    rest.extend_from_slice(input);
+                    next = receive(&mut session, &mut rest, &mut output);
                 }
             }
-            next = receive(&mut session, &mut rest, &mut output);
+        }
+        if !output.is_empty()
+            && (stream.write_all(&output).await.is_err() || stream.flush().await.is_err())
+        {
+            return Ok(());
         }
         buffers.give_back(output);
         if rest.is_empty() && rest.capacity() > 0 {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
-//! record     crc u32 | state u8 | high seqno u64 | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
+//! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
+//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -10,8 +11,8 @@
 
 use nacre_types::{Cas, Document, FailoverLog, Kind, Meta, Seqno, VbRecord, VbState, VbUuid};
 
-/// Bytes in front of a document's value.
-const DOCUMENT_HEADER_BYTES: usize = 4 + 34;
+/// Bytes of a document's metadata.
+pub(crate) const META_BYTES: usize = 34;
 
 fn checksum(row: &[u8], body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -32,24 +33,52 @@ fn opened<'a>(row: &[u8], bytes: &'a [u8]) -> Option<&'a [u8]> {
     (u32::from_be_bytes(*crc) == checksum(row, body)).then_some(body)
 }
 
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-pub(crate) fn encode_document(row: &[u8], document: &Document) -> Vec<u8> {
-    let Meta { seqno, cas, rev, flags, expiry, datatype, kind } = document.meta;
-    let mut bytes = Vec::with_capacity(DOCUMENT_HEADER_BYTES + document.value().len());
-    bytes.extend([0; 4]);
+/// Appends metadata: [`META_BYTES`].
+pub(crate) fn encode_meta(bytes: &mut Vec<u8>, meta: &Meta) {
+    let Meta { seqno, cas, rev, flags, expiry, datatype, kind } = *meta;
     bytes.extend(seqno.0.to_be_bytes());
     bytes.extend(cas.0.to_be_bytes());
     bytes.extend(rev.to_be_bytes());
     bytes.extend(flags.to_be_bytes());
     bytes.extend(expiry.to_be_bytes());
     bytes.extend([datatype, kind as u8]);
+}
+
+/// The metadata at the front of `bytes`.
+pub(crate) fn decode_meta(bytes: &[u8]) -> Option<Meta> {
+    Some(Meta {
+        seqno: Seqno(u64_at(bytes, 0)?),
+        cas: Cas(u64_at(bytes, 8)?),
+        rev: u64_at(bytes, 16)?,
+        flags: u32_at(bytes, 24)?,
+        expiry: u32_at(bytes, 28)?,
+        datatype: *bytes.get(32)?,
+        kind: match bytes.get(33)? {
+            0 => Kind::Alive,
+            1 => Kind::Deleted,
+            2 => Kind::Expired,
+            3 => Kind::Aborted,
+            _ => return None,
+        },
+    })
+}
+
+pub(crate) fn encode_document(row: &[u8], document: &Document) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + META_BYTES + document.value().len());
+    bytes.extend([0; 4]);
+    encode_meta(&mut bytes, &document.meta);
     bytes.extend_from_slice(document.value());
     sealed(row, bytes)
 }
@@ -61,21 +90,7 @@ pub(crate) fn seqno_of(bytes: &[u8]) -> Option<Seqno> {
 
 pub(crate) fn decode_document(row: &[u8], key: &[u8], bytes: &[u8]) -> Option<Document> {
     let body = opened(row, bytes)?;
-    let meta = Meta {
-        seqno: Seqno(u64_at(body, 0)?),
-        cas: Cas(u64_at(body, 8)?),
-        rev: u64_at(body, 16)?,
-        flags: u32_at(body, 24)?,
-        expiry: u32_at(body, 28)?,
-        datatype: *body.get(32)?,
-        kind: match body.get(33)? {
-            0 => Kind::Alive,
-            1 => Kind::Deleted,
-            2 => Kind::Expired,
-            _ => return None,
-        },
-    };
-    Some(Document::new(meta, key, body.get(34..)?))
+    Some(Document::new(decode_meta(body)?, key, body.get(META_BYTES..)?))
 }
 
 pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
@@ -88,6 +103,8 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
         VbState::Dead => 4,
     });
     bytes.extend(record.high_seqno.0.to_be_bytes());
+    bytes.extend(record.purge_seqno.0.to_be_bytes());
+    bytes.extend(record.purged_rev.to_be_bytes());
     bytes.extend(record.max_cas.0.to_be_bytes());
     bytes.extend(record.document_count.to_be_bytes());
     bytes.push(entries.len() as u8);
@@ -107,16 +124,18 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         4 => VbState::Dead,
         _ => return None,
     };
-    let entries = (0..usize::from(*body.get(25)?))
+    let entries = (0..usize::from(*body.get(41)?))
         .map(|index| {
-            Some((VbUuid(u64_at(body, 26 + 16 * index)?), Seqno(u64_at(body, 34 + 16 * index)?)))
+            Some((VbUuid(u64_at(body, 42 + 16 * index)?), Seqno(u64_at(body, 50 + 16 * index)?)))
         })
         .collect::<Option<Vec<_>>>()?;
     Some(VbRecord {
         state,
         high_seqno: Seqno(u64_at(body, 1)?),
-        max_cas: Cas(u64_at(body, 9)?),
-        document_count: u64_at(body, 17)?,
+        purge_seqno: Seqno(u64_at(body, 9)?),
+        purged_rev: u64_at(body, 17)?,
+        max_cas: Cas(u64_at(body, 25)?),
+        document_count: u64_at(body, 33)?,
         failover_log: FailoverLog::from_entries(entries)?,
     })
 }
@@ -149,6 +168,8 @@ mod tests {
             state: VbState::Active,
             failover_log,
             high_seqno: Seqno(9),
+            purge_seqno: Seqno(3),
+            purged_rev: 5,
             max_cas: Cas(10),
             document_count: 8,
         };

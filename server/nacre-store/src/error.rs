@@ -15,6 +15,9 @@ pub enum Error {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// The disk has no space: the operator frees some. Nothing was written, so the same may be tried again.
+    #[error("the disk has no space left")]
+    Full,
     /// Stored data is damaged or missing: the operator restores a backup or re-creates the copy.
     #[error("data directory {path} is damaged: {what}")]
     Damaged {

@@ -1,8 +1,9 @@
 //! A store that fails on purpose.
 
-use crate::{Commit, Error, Scan, Store};
+use crate::{Commit, Error, Scan, Store, Usage};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,12 @@ impl<S: Store> FaultStore<S> {
 
 impl<S: Store> Store for FaultStore<S> {
     fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
-        let refused = |kind: std::io::ErrorKind| Error::io("commit")(std::io::Error::from(kind));
         match *self.fault.lock() {
             None => self.inner.commit(commits),
-            Some(Fault::Full) => Err(refused(std::io::ErrorKind::StorageFull)),
+            Some(Fault::Full) => Err(Error::Full),
             Some(Fault::Torn) => {
                 self.inner.commit(&commits[..commits.len() / 2])?;
-                Err(refused(std::io::ErrorKind::Other))
+                Err(Error::io("commit")(std::io::ErrorKind::Other.into()))
             }
         }
     }
@@ -54,5 +54,17 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
         self.inner.get(vbid, key)
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+        self.inner.visit(each)
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error> {
+        self.inner.compact(fragmentation_percent)
     }
 }

@@ -1,4 +1,4 @@
-//! A durable vBucket: the [`Store`] trait with sled, memory and fault-injecting back ends, and [`Spaces`] for the
+//! A durable vBucket: the [`Store`] trait with sled, log, memory and fault-injecting back ends, and [`Spaces`] for the
 //! smaller things a node keeps (its settings, plugin state).
 //!
 //! # The contract
@@ -13,16 +13,22 @@
 #![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
 
 mod codec;
+mod disk;
 mod error;
 mod fault;
+mod log;
 mod memory;
+mod sim_disk;
 mod sled_store;
 mod space;
 mod store;
 
+pub use disk::{Disk, DiskFile};
 pub use error::Error;
 pub use fault::{Fault, FaultStore};
+pub use log::{LogOptions, LogStore};
 pub use memory::MemoryStore;
+pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;
 pub use space::{MemorySpaces, SledSpaces, Space, Spaces};
-pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, load};
+pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, Usage, load_all};

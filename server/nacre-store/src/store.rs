@@ -2,6 +2,7 @@
 
 use crate::Error;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How many documents a commit should have at most. A commit is atomic, and some back ends pay for a large one in
@@ -17,6 +18,20 @@ pub struct Commit {
     pub record: VbRecord,
     /// The newest version of each key changed, ascending by seqno, all above the vBucket's stored high seqno.
     pub documents: Vec<Arc<Document>>,
+    /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
+    /// a dropped collection. A key whose stored version is another one stays.
+    ///
+    /// Never names the version at the vBucket's high seqno: recovery compares the two.
+    pub erased: Vec<(Box<[u8]>, Seqno)>,
+}
+
+/// What a store takes on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of its files.
+    pub disk_bytes: u64,
+    /// Those of them that hold what is current; the rest could be given back.
+    pub live_bytes: u64,
 }
 
 /// A consistent reading of one vBucket's stored history, ascending by seqno, each key once.
@@ -34,8 +49,9 @@ pub trait Store: Send + Sync {
     /// Makes `commits` durable, in order.
     ///
     /// # Errors
-    /// When the disk refuses; nothing may be assumed about these commits then, and the vBuckets in them must not
-    /// be written to again.
+    /// [`Error::Full`] when there was no space: nothing was written, and the same commits may be passed again. After
+    /// any other error nothing may be assumed about these commits, and the vBuckets in them must not be written to
+    /// again.
     fn commit(&self, commits: &[Commit]) -> Result<(), Error>;
 
     /// The record of every vBucket that was ever committed.
@@ -50,34 +66,71 @@ pub trait Store: Send + Sync {
     /// When the vBucket cannot be read.
     fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error>;
 
-    /// The stored version of a key (collection prefix first), tombstone or not.
+    /// The stored version of a key (collection prefix first), tombstone or not. Cheap, from several threads at once,
+    /// and beside commits.
     ///
     /// # Errors
     /// When it cannot be read.
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error>;
+
+    /// Gives every stored version of every vBucket, each once, in the order that is cheapest to read.
+    ///
+    /// Meant for warmup: beside commits it is not one state.
+    ///
+    /// # Errors
+    /// When something cannot be read; what was given before is intact.
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+        for (vbid, _) in self.records()? {
+            for document in self.scan(vbid, Seqno::ZERO)?.documents {
+                each(vbid, document?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the store takes on disk.
+    fn usage(&self) -> Usage;
+
+    /// Does one bounded step of giving space back, if more than `fragmentation_percent` (0..=100) of a part of the store
+    /// is dead. Returns the bytes given back; 0 when there is nothing to do.
+    ///
+    /// Meant for a thread of its own: neither commits nor reads wait for it.
+    ///
+    /// # Errors
+    /// When the disk refuses or something cannot be read; the step has changed nothing then.
+    fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error>;
 }
 
-/// Reads the whole of `vbid` and checks it against its record: what warmup does before a vBucket serves.
+/// Gives every stored version to `each`, and checks what it gave against the records: what warmup does before a bucket
+/// serves.
 ///
 /// # Errors
 /// [`Error::Inconsistent`] when a document is missing or too many, else what the store reports.
-pub fn load(store: &dyn Store, vbid: Vbid, record: &VbRecord) -> Result<Vec<Arc<Document>>, Error> {
-    let mut documents =
-        Vec::with_capacity(usize::try_from(record.document_count.min(1 << 20)).unwrap_or(0));
-    for document in store.scan(vbid, Seqno::ZERO)?.documents {
-        documents.push(document?);
+pub fn load_all(store: &dyn Store, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+    let records = store.records()?;
+    let mut found: BTreeMap<Vbid, (u64, Seqno)> =
+        records.iter().map(|(vbid, _)| (*vbid, (0, Seqno::ZERO))).collect();
+    let mut stranger = None;
+    store.visit(&mut |vbid, document| match found.get_mut(&vbid) {
+        Some((count, last)) => {
+            *count += 1;
+            *last = document.meta.seqno.max(*last);
+            each(vbid, document);
+        }
+        None => stranger = Some(vbid),
+    })?;
+    let wrong = |vbid, what: String| Err(Error::Inconsistent { vbid, what });
+    if let Some(vbid) = stranger {
+        return wrong(vbid, "it has documents, but no record".into());
     }
-    let last = documents.last().map_or(Seqno::ZERO, |document| document.meta.seqno);
-    let wrong = |what: String| Err(Error::Inconsistent { vbid, what });
-    if documents.len() as u64 != record.document_count {
-        return wrong(format!(
-            "{} documents recorded, {} found",
-            record.document_count,
-            documents.len()
-        ));
+    for (vbid, VbRecord { document_count, high_seqno, .. }) in records {
+        let (count, last) = found[&vbid];
+        if count != document_count {
+            return wrong(vbid, format!("{document_count} documents recorded, {count} found"));
+        }
+        if last != high_seqno {
+            return wrong(vbid, format!("high seqno {high_seqno} recorded, {last} found"));
+        }
     }
-    if last != record.high_seqno {
-        return wrong(format!("high seqno {} recorded, {last} found", record.high_seqno));
-    }
-    Ok(documents)
+    Ok(())
 }

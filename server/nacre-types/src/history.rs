@@ -78,6 +78,11 @@ pub struct VbRecord {
     pub failover_log: FailoverLog,
     /// The last seqno that is stored.
     pub high_seqno: Seqno,
+    /// The greatest seqno of a tombstone that was purged; [`Seqno::ZERO`] when none was. A consumer that stands below it
+    /// may have missed a deletion.
+    pub purge_seqno: Seqno,
+    /// The greatest revision of a tombstone that was purged: keys that come back count on from there.
+    pub purged_rev: u64,
     /// The greatest CAS ever assigned or seen.
     pub max_cas: Cas,
     /// Stored documents, tombstones included; lets recovery notice a missing one.

@@ -112,6 +112,50 @@ pub enum Command<'a> {
     },
 }
 
+impl Command<'_> {
+    /// Whether it only reads, so that a vBucket which takes no writes answers it too.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(self, Command::Get | Command::GetMeta | Command::Lookup { .. })
+    }
+
+    /// Whether it needs the value of a document that exists, beside its metadata.
+    pub(crate) fn needs_value(&self) -> bool {
+        match self {
+            Command::Get
+            | Command::Extend { .. }
+            | Command::Counter { .. }
+            | Command::Touch { .. }
+            | Command::Lock { .. }
+            | Command::Lookup { .. }
+            | Command::Mutate { .. } => true,
+            Command::GetMeta
+            | Command::Store { .. }
+            | Command::Delete { .. }
+            | Command::Unlock { .. } => false,
+        }
+    }
+}
+
+/// How far a write must have come before it counts and others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// In memory on a majority of the copies.
+    Majority = 1,
+    /// The same, and on disk at the active copy.
+    MajorityAndPersistToActive = 2,
+    /// On disk on a majority of the copies.
+    PersistToMajority = 3,
+}
+
+/// What became of a durable write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The seqno of its prepare.
+    pub prepare: Seqno,
+    /// Where it was committed; `None` when it was given up, though it may be found again after a restart.
+    pub commit: Option<Token>,
+}
+
 /// Where a mutation lies in history; clients wait for its persistence and indexing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
@@ -168,6 +212,20 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// The reply to a durable write, once it is known where the write was committed.
+    #[must_use]
+    pub fn committed(mut self, at: Token) -> Reply {
+        if let Reply::Stored { token, .. }
+        | Reply::Counted { token, .. }
+        | Reply::Mutated { token, .. } = &mut self
+        {
+            *token = at;
+        }
+        self
+    }
+}
+
 /// Why a command was not carried out; nothing has changed. All are the client's to act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -190,6 +248,10 @@ pub enum Refusal {
     Invalid,
     /// The vBucket is not active here.
     NotActive,
+    /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
+    NotResident,
+    /// A durable write to the same document is under way.
+    SyncWriteInProgress,
     /// The vBucket no longer takes writes: its store failed, or its bucket ends.
     ReadOnly,
     /// A sub-document request made no sense, or one of its writes failed.

@@ -1,7 +1,7 @@
 //! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
 
 use super::error_map::error_map;
-use super::session::{Answer, Outcome, Session};
+use super::session::{Answer, Outcome, Session, Until};
 use crate::cluster_map;
 use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
@@ -287,7 +287,7 @@ fn seqno_persistence(
     if bucket.persisted.get(vbid) >= seqno {
         return Ok(Outcome::Status(Status::Success));
     }
-    Ok(Outcome::Wait { vbid, seqno })
+    Ok(Outcome::Park(Until::Persisted(bucket.when_persisted(vbid, seqno, &session.waiter))))
 }
 
 fn all_seqnos(

@@ -1,8 +1,9 @@
 //! Requests on one document: from request to vBucket command, and from its reply to the answer.
 
+use super::durability::{self, Durability};
 use super::rights::{self, Need};
-use super::session::{Answer, Outcome, Selected, Session, is_quiet};
-use super::{durability, status};
+use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
+use super::status;
 use crate::bucket::Bucket;
 use nacre_auth::Privilege;
 use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
@@ -14,6 +15,8 @@ use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, 
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Token};
 use std::cell::Cell;
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Document flags of sub-document requests.
 mod doc_flag {
@@ -44,7 +47,28 @@ pub(super) struct Call<'a> {
     /// Collection prefix first.
     key: &'a [u8],
     preserve_expiry: bool,
+    durability: Option<Durability>,
+    /// The reply to a durable write that has ended: there is nothing left but to answer.
+    settled: Cell<Option<vbucket::Reply>>,
+    waiter: &'a Arc<Notify>,
     wrote: Cell<bool>,
+}
+
+/// Why a command has no reply.
+enum Stop {
+    Status(Status),
+    Refused(Refusal),
+    Park(Until),
+}
+
+impl From<Stop> for Outcome {
+    fn from(stop: Stop) -> Outcome {
+        match stop {
+            Stop::Status(status) => Outcome::Status(status),
+            Stop::Refused(refusal) => Outcome::Status(status::of_refusal(&refusal)),
+            Stop::Park(until) => Outcome::Park(until),
+        }
+    }
 }
 
 /// Why a call is not even tried.
@@ -82,6 +106,7 @@ impl<'a> Call<'a> {
         frame: &'a Frame<'a>,
         request: &'a Request<'a>,
         key: &'a [u8],
+        settled: Option<vbucket::Reply>,
     ) -> Result<Call<'a>, Refused> {
         let infos = frame.frame_infos().map_err(|error| {
             Refused::Status(match error {
@@ -97,17 +122,14 @@ impl<'a> Call<'a> {
         }
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
-        if let Some((level, _)) = infos.durability {
-            let cluster = session.node.cluster();
-            let replicas = cluster.bucket(&bucket.name).map_or(0, |found| found.settings.replicas);
-            durability::check(level, request, replicas).map_err(Refused::Status)?;
-        }
+        let durability =
+            durability::of_request(infos.durability, request, bucket).map_err(Refused::Status)?;
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)
             .ok_or_else(|| Refused::UnknownCollection { manifest_uid: bucket.manifest().uid })?;
         check_rights(session, selected, frame, request, collection).map_err(Refused::Status)?;
-        if grows(request) && bucket.is_over_quota() {
+        if grows(request) && bucket.refuses_growth() && settled.is_none() {
             return Err(Refused::Status(Status::TemporaryFailure));
         }
         Ok(Call {
@@ -119,6 +141,9 @@ impl<'a> Call<'a> {
             max_ttl,
             key,
             preserve_expiry: infos.preserve_expiry,
+            durability,
+            settled: Cell::new(settled),
+            waiter: &session.waiter,
             wrote: Cell::new(false),
         })
     }
@@ -171,7 +196,7 @@ impl<'a> Call<'a> {
             Request::Unlock if cas == Cas::ANY => Outcome::Status(Status::InvalidArguments),
             Request::Unlock => match self.apply(&Command::Unlock { cas }, now) {
                 Ok(_) => Outcome::Status(Status::Success),
-                Err(status) => Outcome::Status(status),
+                Err(stop) => stop.into(),
             },
             Request::Lookup { ref specs, doc_flags, single } => {
                 self.lookup(specs, doc_flags, single, answer, now)
@@ -183,25 +208,38 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn apply_command(
-        &self,
-        command: &Command<'_>,
-        now: Now,
-    ) -> Option<Result<vbucket::Reply, Refusal>> {
-        let (reply, wrote) = self.bucket.apply(self.vbid, self.key, command, now)?;
-        self.wrote.set(self.wrote.get() | wrote);
-        Some(reply)
-    }
-
-    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Status> {
-        match self.apply_command(command, now) {
-            None => Err(Status::NotMyVbucket),
-            Some(Ok(reply)) => Ok(reply),
-            // Clients that do not know the newer statuses get the nearest old one.
-            Some(Err(Refusal::NotLocked)) if !self.features.has(Feature::Xerror) => {
-                Err(Status::TemporaryFailure)
+    /// Has the vBucket carry out `command`, unless it was carried out before.
+    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Stop> {
+        if let Some(reply) = self.settled.take() {
+            return Ok(reply);
+        }
+        let (reply, ticket, wrote) = match self.durability {
+            None => {
+                let applied = self.bucket.apply(self.vbid, self.key, command, now);
+                let (reply, wrote) = applied.ok_or(Stop::Status(Status::NotMyVbucket))?;
+                (reply, None, wrote)
             }
-            Some(Err(refusal)) => Err(status::of_refusal(&refusal)),
+            Some(Durability { level, timeout_ns }) => {
+                let terms = (level, now.monotonic_ns.saturating_add(timeout_ns));
+                let bucket = self.bucket;
+                bucket
+                    .prepare(self.vbid, self.key, command, terms, now, self.waiter)
+                    .ok_or(Stop::Status(Status::NotMyVbucket))?
+            }
+        };
+        self.wrote.set(self.wrote.get() | wrote);
+        match (reply, ticket) {
+            (Ok(reply), Some(ticket)) => Err(Stop::Park(Until::Durable(ticket, reply))),
+            (Ok(reply), None) => Ok(reply),
+            (Err(Refusal::NotResident), _) => {
+                let ticket = self.bucket.fetches.push(self.vbid, self.key, self.waiter);
+                Err(Stop::Park(Until::Fetched(ticket)))
+            }
+            // Clients that do not know the newer statuses get the nearest old one.
+            (Err(Refusal::NotLocked), _) if !self.features.has(Feature::Xerror) => {
+                Err(Stop::Status(Status::TemporaryFailure))
+            }
+            (Err(refusal), _) => Err(Stop::Refused(refusal)),
         }
     }
 
@@ -213,7 +251,7 @@ impl<'a> Call<'a> {
         match self.apply(&Command::Get, now) {
             Ok(vbucket::Reply::Found(document, cas)) => self.send_document(&document, cas, answer),
             Ok(_) => Outcome::Status(Status::Internal),
-            Err(status) => Outcome::Status(status),
+            Err(stop) => stop.into(),
         }
     }
 
@@ -234,7 +272,7 @@ impl<'a> Call<'a> {
         let document = match self.apply(&Command::GetMeta, now) {
             Ok(vbucket::Reply::Meta(document)) => document,
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         let deleted = !document.is_alive() || document.is_expired(now.unix_s());
         let mut extras = Vec::with_capacity(21);
@@ -266,7 +304,7 @@ impl<'a> Call<'a> {
                 Outcome::Answered
             }
             Ok(_) => Outcome::Status(Status::Internal),
-            Err(status) => Outcome::Status(status),
+            Err(stop) => stop.into(),
         }
     }
 
@@ -277,7 +315,7 @@ impl<'a> Call<'a> {
                 (cas, token, Some(value.to_be_bytes()))
             }
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         if !is_quiet(self.frame) {
             let value = value.as_ref().map_or(&[][..], |value| &value[..]);
@@ -322,7 +360,7 @@ impl<'a> Call<'a> {
         let (results, cas, deleted) = match self.apply(&command, now) {
             Ok(vbucket::Reply::Looked { results, cas, deleted }) => (results, cas, deleted),
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         if single && let [result] = &results[..] {
             let (status, value) = match result {
@@ -388,16 +426,16 @@ impl<'a> Call<'a> {
             expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
             keep_expiry: self.preserve_expiry,
         };
-        match self.apply_command(&command, now) {
-            None => Outcome::Status(Status::NotMyVbucket),
-            Some(Ok(vbucket::Reply::Mutated { results, cas, token, deleted })) => {
+        match self.apply(&command, now) {
+            Ok(vbucket::Reply::Mutated { results, cas, token, deleted }) => {
                 let status = if deleted { Status::SuccessDeleted } else { Status::Success };
                 let value = mutation_results(&results, single);
                 self.send_written(status, cas, token, &value, answer);
                 Outcome::Answered
             }
-            Some(Ok(_)) => Outcome::Status(Status::Internal),
-            Some(Err(refusal)) => send_mutation_refusal(&refusal, single, answer),
+            Ok(_) => Outcome::Status(Status::Internal),
+            Err(Stop::Refused(refusal)) => send_mutation_refusal(&refusal, single, answer),
+            Err(stop) => stop.into(),
         }
     }
 }

@@ -8,4 +8,4 @@ mod rights;
 mod session;
 mod status;
 
-pub use session::{Next, Peer, Session, Wait};
+pub use session::{Next, Peer, Session};

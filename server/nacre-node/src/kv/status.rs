@@ -16,7 +16,8 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
         Refusal::TooBig => Status::TooBig,
         Refusal::Invalid => Status::InvalidArguments,
         Refusal::NotActive => Status::NotMyVbucket,
-        Refusal::ReadOnly => Status::TemporaryFailure,
+        Refusal::SyncWriteInProgress => Status::SyncWriteInProgress,
+        Refusal::NotResident | Refusal::ReadOnly => Status::TemporaryFailure,
         Refusal::Subdoc { .. } => {
             refusal.subdoc_error().map_or(Status::Internal, |(_, error)| of_value_error(error))
         }

@@ -115,11 +115,14 @@ fn a_wait_for_persistence_ends_when_the_store_has_the_seqno() {
     let mut connection = Connection::open(&node);
     connection.set("k", "1");
     let wait = request(0xb7, &1u64.to_be_bytes(), b"", b"");
-    let (_, _, next) = connection.give(&wait);
-    let Next::Wait(waiting) = next else { panic!("{next:?}") };
-    assert!(waiting.bucket.persisted.get(waiting.vbid) < waiting.seqno);
+    assert_eq!(connection.give(&wait).0, [], "not yet");
+    let ping = request(0x0a, b"", b"", b"");
+    let (answers, consumed, next) = connection.give(&ping);
+    assert!(answers.is_empty() && consumed == 0 && matches!(next, Next::Wait), "{next:?}");
+    assert_eq!(connection.resume(), []);
     world.run_tasks();
-    assert!(waiting.bucket.persisted.get(waiting.vbid) >= waiting.seqno);
+    assert_eq!(connection.resume()[0].status, 0);
+    assert_eq!(connection.ask(&ping).status, 0);
     assert_eq!(connection.ask(&wait).status, 0, "asked again, it is there");
     assert_eq!(
         connection.ask(&request(0xb7, &2u64.to_be_bytes(), b"", b"")).status,

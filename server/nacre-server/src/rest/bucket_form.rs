@@ -31,8 +31,11 @@ const CONFLICT_RESOLUTIONS: Names<ConflictResolution> = &[
     ("lww", ConflictResolution::LastWriteWins),
     ("custom", ConflictResolution::Custom),
 ];
-const STORAGE_BACKENDS: Names<StorageBackend> =
-    &[("couchstore", StorageBackend::Couchstore), ("magma", StorageBackend::Magma)];
+const STORAGE_BACKENDS: Names<StorageBackend> = &[
+    ("couchstore", StorageBackend::Couchstore),
+    ("magma", StorageBackend::Magma),
+    ("sled", StorageBackend::Sled),
+];
 const DURABILITY_LEVELS: Names<u8> =
     &[("none", 0), ("majority", 1), ("majorityAndPersistActive", 2), ("persistToMajority", 3)];
 const FLAGS: Names<bool> = &[("1", true), ("true", true), ("0", false), ("false", false)];

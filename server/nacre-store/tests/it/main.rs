@@ -1,7 +1,9 @@
 //! One suite for all back ends, and what only files can suffer.
 #![expect(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
 
+mod crash;
 mod damage;
+mod model;
 mod suite;
 
 use nacre_store::{Commit, Store};
@@ -35,10 +37,17 @@ pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
         state: VbState::Active,
         failover_log: FailoverLog::new(VbUuid(7)),
         high_seqno,
+        purge_seqno: Seqno::ZERO,
+        purged_rev: 0,
         max_cas: Cas(high_seqno.0 << 16),
         document_count: 0,
     };
-    Commit { vbid: Vbid(vbid), record, documents }
+    Commit { vbid: Vbid(vbid), record, documents, erased: Vec::new() }
+}
+
+/// A key to forget, if its version is still this one.
+pub fn erased(name: &str, seqno: u64) -> (Box<[u8]>, Seqno) {
+    (DocKey::new(CollectionId(8), name.as_bytes()).prefixed().into(), Seqno(seqno))
 }
 
 /// What a store holds of a vBucket after a seqno, as text.

@@ -1,8 +1,12 @@
 //! What every back end must do.
 
-use crate::{commit, shown, tombstone, version};
-use nacre_store::{Error, Fault, FaultStore, MemoryStore, SledStore, Store, load};
+use crate::{commit, erased, shown, tombstone, version};
+use nacre_store::{
+    Commit, Error, Fault, FaultStore, LogOptions, LogStore, MemoryStore, SimDisk, SledStore, Store,
+    load_all,
+};
 use nacre_types::{CollectionId, DocKey, Seqno, Vbid};
+use std::collections::BTreeMap;
 
 /// Runs `law` against each back end.
 fn each(law: impl Fn(&dyn Store)) {
@@ -10,6 +14,10 @@ fn each(law: impl Fn(&dyn Store)) {
     law(&FaultStore::new(MemoryStore::default()));
     let directory = tempfile::tempdir().unwrap();
     law(&SledStore::open(directory.path(), true, 1 << 20).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let options = LogOptions { segment_bytes: 32 << 10, seed: 1 };
+    law(&LogStore::open(directory.path(), true, options).unwrap());
+    law(&FaultStore::new(LogStore::open_on(SimDisk::new(), true, options).unwrap()));
 }
 
 #[test]
@@ -47,7 +55,66 @@ fn records_describe_what_is_stored() {
         let records = store.records().unwrap();
         let [(vbid, record)] = &records[..] else { panic!("{records:?}") };
         assert_eq!((*vbid, record.high_seqno, record.document_count), (Vbid(3), Seqno(5), 2));
-        assert_eq!(load(store, Vbid(3), record).unwrap().len(), 2);
+        let mut loaded = BTreeMap::new();
+        load_all(store, &mut |vbid, document| {
+            loaded.insert((vbid, document.meta.seqno), document);
+        })
+        .unwrap();
+        assert_eq!(
+            loaded.into_values().collect::<Vec<_>>(),
+            [version(2, "b", "1"), version(5, "a", "2")]
+        );
+    });
+}
+
+#[test]
+fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
+    each(|store| {
+        let first = vec![
+            version(1, "a", "1"),
+            tombstone(2, "b"),
+            version(3, "c", "1"),
+            version(4, "d", "1"),
+        ];
+        store.commit(&[commit(3, first)]).unwrap();
+        let both = Commit {
+            erased: vec![erased("b", 2), erased("c", 3), erased("d", 4), erased("never", 4)],
+            ..commit(3, vec![version(5, "c", "2")])
+        };
+        store.commit(&[both]).unwrap();
+        assert_eq!(shown(store, 3, 0), "a@1=1 c@5=2 | to 5");
+        let key = DocKey::new(CollectionId(8), b"b");
+        assert_eq!(store.get(Vbid(3), key.prefixed()).unwrap(), None);
+
+        let alone = Commit {
+            erased: vec![erased("a", 1), erased("c", 3)],
+            ..commit(3, vec![version(5, "c", "2")])
+        };
+        store.commit(&[Commit { documents: Vec::new(), ..alone }]).unwrap();
+        assert_eq!(shown(store, 3, 0), "c@5=2 | to 5");
+        assert_eq!(store.records().unwrap()[0].1.document_count, 1);
+        load_all(store, &mut |_, _| {}).unwrap();
+
+        store.commit(&[commit(3, vec![version(6, "a", "3")])]).unwrap();
+        assert_eq!(shown(store, 3, 0), "c@5=2 a@6=3 | to 6");
+        assert_eq!(store.records().unwrap()[0].1.document_count, 2);
+    });
+}
+
+#[test]
+fn a_scan_still_sees_what_is_erased_meanwhile() {
+    each(|store| {
+        store.commit(&[commit(0, vec![tombstone(1, "a"), version(2, "b", "1")])]).unwrap();
+        let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+        store
+            .commit(&[Commit {
+                erased: vec![erased("a", 1)],
+                ..commit(0, vec![version(3, "c", "1")])
+            }])
+            .unwrap();
+        let seen: Vec<u64> =
+            scan.documents.map(|document| document.unwrap().meta.seqno.0).collect();
+        assert_eq!(seen, [1, 2]);
     });
 }
 
@@ -98,7 +165,7 @@ fn a_failing_disk_is_an_error_and_not_a_loss_of_what_was_there() {
     store.commit(&[commit(0, vec![version(1, "a", "1")])]).unwrap();
     store.inject(Some(Fault::Full));
     let refused = store.commit(&[commit(0, vec![version(2, "a", "2")])]);
-    assert!(matches!(refused, Err(Error::Io { .. })));
+    assert!(matches!(refused, Err(Error::Full)));
     store.inject(Some(Fault::Torn));
     let both = [commit(0, vec![version(2, "b", "2")]), commit(1, vec![version(1, "c", "3")])];
     assert!(store.commit(&both).is_err());

@@ -1,0 +1,206 @@
+//! The few things that a store asks of a directory, so that a simulated one can stand in for it.
+
+use crate::Error;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open file. It stays readable after its name is gone.
+pub trait DiskFile: Send + Sync {
+    /// Reads at most `buffer.len()` bytes; fewer than that may be an accident, 0 is the end of the file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes`. Until the next [`sync`](DiskFile::sync) a power cut may keep any part of them.
+    ///
+    /// # Errors
+    /// When the disk refuses; any part may have been written.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Waits until content and length survive a power cut.
+    ///
+    /// # Errors
+    /// When the disk refuses; what survives is unknown then, and stays so when a later sync succeeds.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn bytes(&self) -> io::Result<u64>;
+}
+
+/// A directory, with files by name.
+pub trait Disk: Send + Sync {
+    /// How messages call it.
+    fn path(&self) -> &Path;
+
+    /// Opens a file that exists.
+    ///
+    /// # Errors
+    /// When it does not, or the disk refuses.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Creates a file of `bytes` zeros with space for them; one of that name that exists is emptied.
+    ///
+    /// # Errors
+    /// When there is no space, or the disk refuses; a file may be there then.
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Gives a file another name, in place of the file that had it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// Waits until what was created, renamed and removed survives a power cut.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// Fills `buffer`, however little each read gives.
+///
+/// # Errors
+/// `UnexpectedEof` when the file ends before.
+pub(crate) fn read_exact(
+    file: &dyn DiskFile,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match file.read_at(buffer, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A directory of the operating system, locked against a second process for as long as it is open.
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Opens `path` and creates it if need be.
+    ///
+    /// # Errors
+    /// [`Error::InUse`], or what the operating system says.
+    pub fn open(path: &Path) -> Result<Directory, Error> {
+        let failed = |what: &str| Error::io(format!("{what} {}", path.display()));
+        if !path.exists() {
+            std::fs::create_dir_all(path).map_err(failed("create"))?;
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent)
+                    .and_then(|parent| parent.sync_all())
+                    .map_err(failed("create"))?;
+            }
+        }
+        let lock = File::options()
+            .create(true)
+            .append(true)
+            .open(path.join(LOCK))
+            .map_err(failed("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(failed("lock")(source)),
+        }
+    }
+}
+
+const LOCK: &str = "lock";
+
+impl Disk for Directory {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(File::options().read(true).write(true).open(self.path.join(name))?))
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(self.path.join(name))?;
+        if bytes > 0 {
+            allocate(&file, bytes)?;
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != LOCK {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Reserves space where the file system can; elsewhere only the length is set, and a later write may find no space.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
+        other => Ok(other?),
+    }
+}
+
+impl DiskFile for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}

@@ -1,0 +1,245 @@
+//! Giving space back, and saving the table of locations, beside commits and reads.
+//!
+//! A step takes the segment that is most dead, copies what is current into a `.copy` segment, syncs that, and lets the
+//! table of locations point there. The segment is *retired*: nothing needs it but the table as it was saved last. It is
+//! removed when the table is saved again, which happens once enough has been retired to be worth it.
+
+use super::locations::{Location, Version};
+use super::read::runs;
+use super::saved::{self, Head};
+use super::segment::{HEADER_BYTES, Kind, Segment, name};
+use super::{LogStore, write};
+use crate::Error;
+use nacre_types::Vbid;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Copies that are collected before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+/// Versions that are relocated under one lock.
+const RELOCATE_COUNT: usize = 512;
+/// A log that is longer than this many times the table is reason enough to save the table: an open reads the log.
+const LOG_PER_TABLE: u64 = 8;
+
+/// What compaction and saving go on from.
+pub(super) struct Compactor {
+    /// The segment that copies go to, and where in it.
+    copies: Option<(Arc<Segment>, u32)>,
+    /// Waiting to be removed.
+    retired: Vec<Arc<Segment>>,
+    /// Bytes of the table that was saved last.
+    saved_bytes: u64,
+    /// The batch and the segment that a replay would begin with.
+    saved_batch: u64,
+    saved_tail: u32,
+}
+
+impl Compactor {
+    pub fn new(saved_bytes: u64, saved_batch: u64, saved_tail: u32) -> Compactor {
+        Compactor { copies: None, retired: Vec::new(), saved_bytes, saved_batch, saved_tail }
+    }
+
+    /// Bytes of the saved table, and of retired segments.
+    pub fn disk_bytes(&self) -> (u64, u64) {
+        (self.saved_bytes, self.retired.iter().map(|segment| segment.bytes).sum())
+    }
+}
+
+impl LogStore {
+    pub(super) fn compact_step(&self, fragmentation_percent: u8) -> Result<u64, Error> {
+        let mut compactor = self.compactor.lock();
+        let given_back = match self.worst_segment(&compactor, fragmentation_percent) {
+            Some(segment) => self.move_out(&mut compactor, &segment)?,
+            None => 0,
+        };
+        let (saved_bytes, retired_bytes) = compactor.disk_bytes();
+        let enough = match given_back {
+            0 => 1,
+            _ => (self.live_bytes() / 16).max(2 * saved_bytes),
+        };
+        let log_bytes = self.log_bytes(compactor.saved_tail);
+        let long = log_bytes > (LOG_PER_TABLE * saved_bytes).max(self.options.segment_bytes.into());
+        if retired_bytes >= enough || long {
+            self.save(&mut compactor)?;
+        }
+        Ok(given_back)
+    }
+
+    /// The segment with the greatest share of dead bytes, if that is more than asked for.
+    fn worst_segment(&self, compactor: &Compactor, percent: u8) -> Option<Arc<Segment>> {
+        // Held to the end: a segment that becomes the head meanwhile would look dead.
+        let writer = self.writer.lock();
+        let head = writer.tail().0;
+        let copies = compactor.copies.as_ref().map_or(0, |(segment, _)| segment.number);
+        let locations = self.locations.read();
+        let share = |segment: &Segment| segment.dead_bytes() * 1000 / segment.bytes.max(1);
+        locations
+            .segments
+            .values()
+            .filter(|segment| segment.number != copies)
+            .filter(|segment| segment.number != head)
+            .filter(|segment| segment.dead_bytes() * 100 > segment.bytes * u64::from(percent))
+            .max_by_key(|segment| share(segment))
+            .cloned()
+    }
+
+    fn log_bytes(&self, tail: u32) -> u64 {
+        let locations = self.locations.read();
+        let later = locations.segments.range(tail + 1..).map(|(_, segment)| segment);
+        later.filter(|segment| segment.kind == Kind::Log).map(|segment| segment.bytes).sum()
+    }
+
+    /// Copies what is current in `segment`, and retires it; gives the bytes that are won.
+    fn move_out(&self, compactor: &mut Compactor, segment: &Arc<Segment>) -> Result<u64, Error> {
+        let mut wanted: Vec<(Vbid, Version)> = {
+            let locations = self.locations.read();
+            let all = locations
+                .vbuckets()
+                .flat_map(|(vbid, versions)| versions.iter().map(move |version| (vbid, version)));
+            all.filter(|(_, version)| version.location.segment == segment.number).collect()
+        };
+        wanted.sort_unstable_by_key(|(_, version)| version.location.offset);
+        let mut copies = Copies { store: self, compactor, pending: Vec::new() };
+        let mut moved: Vec<(Vbid, Version, Location)> = Vec::with_capacity(wanted.len());
+        let mut buffer = Vec::new();
+        for run in runs(&wanted) {
+            let mut versions = run.iter();
+            self.read_run(segment, run, &mut buffer, |vbid, _, stored| {
+                let version = *versions.next().expect("one for each document");
+                moved.push((vbid, version.1, copies.add(stored)?));
+                Ok(())
+            })?;
+        }
+        copies.finish()?;
+        for some in moved.chunks(RELOCATE_COUNT) {
+            let mut locations = self.locations.write();
+            for (vbid, version, to) in some {
+                locations.relocate(*vbid, version.seqno, version.location, *to);
+            }
+        }
+        self.locations.write().remove_segment(segment.number);
+        compactor.retired.push(Arc::clone(segment));
+        let copied: u64 = moved.iter().map(|(.., to)| u64::from(to.bytes)).sum();
+        Ok(segment.bytes.saturating_sub(copied).max(1))
+    }
+
+    /// Saves the table of locations, and removes what only the one before needed.
+    fn save(&self, compactor: &mut Compactor) -> Result<(), Error> {
+        let (head, vbids) = {
+            let writer = self.writer.lock();
+            if writer.stopped {
+                return Err(write::stopped(&*self.disk));
+            }
+            let locations = self.locations.read();
+            let segments = locations
+                .segments
+                .values()
+                .map(|segment| (segment.number, segment.kind, segment.bytes))
+                .collect();
+            let head = Head {
+                salt: self.salt,
+                next_segment: self.next_segment.load(Ordering::Relaxed),
+                tail: writer.tail(),
+                batch: writer.batch,
+                segments,
+            };
+            (head, locations.vbuckets().map(|(vbid, _)| vbid).collect::<Vec<_>>())
+        };
+        let failed = |error| self.failed("save the table of locations in", error);
+        let file = self.disk.create(saved::UNFINISHED, 0).map_err(failed)?;
+        let mut writer = saved::Writer::begin(&*file, &head, vbids.len() as u32).map_err(failed)?;
+        for vbid in vbids {
+            {
+                let locations = self.locations.read();
+                let versions = locations.versions(vbid)?;
+                let record = versions.record.as_ref().expect("a record never goes away");
+                writer.push(vbid, record, versions, locations.batch);
+            }
+            writer.flush(true).map_err(failed)?;
+        }
+        let saved_bytes = writer.finish().map_err(failed)?;
+        self.disk.rename(saved::UNFINISHED, saved::NAME).map_err(failed)?;
+        self.disk.sync_names().map_err(failed)?;
+        compactor.saved_bytes = saved_bytes;
+        compactor.saved_batch = head.batch;
+        compactor.saved_tail = head.tail.0;
+        for segment in std::mem::take(&mut compactor.retired) {
+            // One that cannot be removed now is removed by the next open.
+            let _ = self.disk.remove(&name(segment.number, segment.kind));
+        }
+        Ok(())
+    }
+
+    /// Leaves the directory so that the next open has nothing to replay.
+    pub(super) fn close(&self) {
+        let mut compactor = self.compactor.lock();
+        let (batch, stopped) = {
+            let writer = self.writer.lock();
+            (writer.batch, writer.stopped)
+        };
+        if stopped || (batch == compactor.saved_batch && compactor.retired.is_empty()) {
+            return;
+        }
+        // Without this the next open takes longer, and that is all.
+        let _ = self.save(&mut compactor);
+        let _ = self.note.sync();
+    }
+}
+
+/// Copies on their way.
+struct Copies<'a> {
+    store: &'a LogStore,
+    compactor: &'a mut Compactor,
+    /// Not written yet; they end where the open segment's position is.
+    pending: Vec<u8>,
+}
+
+impl Copies<'_> {
+    /// Adds a document; gives where it will lie.
+    fn add(&mut self, stored: &[u8]) -> Result<Location, Error> {
+        let fits = self.compactor.copies.as_ref().is_some_and(|(segment, position)| {
+            u64::from(*position) + stored.len() as u64 <= segment.bytes
+        });
+        if !fits {
+            self.seal()?;
+            let bytes = self.store.segment_bytes().max((HEADER_BYTES + stored.len()) as u64);
+            let segment = self.store.create_segment(Kind::Copy, bytes)?;
+            self.store.locations.write().add_segment(Arc::clone(&segment));
+            self.compactor.copies = Some((segment, HEADER_BYTES as u32));
+        }
+        let (segment, position) = self.compactor.copies.as_mut().expect("it was just opened");
+        let location =
+            Location { segment: segment.number, offset: *position, bytes: stored.len() as u32 };
+        *position += stored.len() as u32;
+        self.pending.extend_from_slice(stored);
+        if self.pending.len() >= WRITE_BYTES {
+            self.write()?;
+        }
+        Ok(location)
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let Some((segment, position)) = &self.compactor.copies else { return Ok(()) };
+        let start = u64::from(*position) - self.pending.len() as u64;
+        let failed = |error| self.store.failed("copy documents in", error);
+        segment.file.write_at(&self.pending, start).map_err(failed)?;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Writes and syncs what was added.
+    fn finish(&mut self) -> Result<(), Error> {
+        self.write()?;
+        let Some((segment, _)) = &self.compactor.copies else { return Ok(()) };
+        segment.file.sync().map_err(|error| self.store.failed("copy documents in", error))
+    }
+
+    /// Ends the open segment.
+    fn seal(&mut self) -> Result<(), Error> {
+        self.finish()?;
+        if let Some((segment, position)) = self.compactor.copies.take() {
+            segment.end.store(position.into(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! The store on an append-only log of its own: one log for all vBuckets of a bucket, a table of locations in memory.
+//!
+//! ```text
+//! commit ─► batch ─► 00000007.log   one write and one sync, into space that was allocated before
+//!              └───► Locations      where the newest version of each key lies: 40 bytes a document, without keys
+//! get, scan ◄─ read ◄─ segments     one read a document
+//! compact:     00000003.log ─► 00000008.copy, then `locations` is saved, then 00000003.log is removed
+//! open:        `locations`, and the batches after it
+//! ```
+//!
+//! - A batch has length, checksum and number, and is synced before the next is written. So a batch that cannot be read
+//!   was never acknowledged if it is the last, and is damage by name if a later one is there.
+//! - The last batch alone could be lost without a trace. The note `acknowledged` says how many batches were synced; it
+//!   is written after the sync, and not synced itself until the store is closed.
+//! - Segments, once written, do not change until they are removed. A reader holds a handle, so that what it was told to
+//!   read stays readable.
+//! - After a failed sync nobody knows what is on disk. No commit is taken any more, until the store is opened again; the
+//!   open writes the last batch once more, as the operating system may have it in memory only.
+
+mod batch;
+mod compact;
+mod locations;
+mod read;
+mod recover;
+mod saved;
+mod segment;
+mod write;
+
+use crate::disk::{Directory, Disk, DiskFile};
+use crate::{Commit, Error, Scan, Store, Usage};
+use locations::Locations;
+use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use parking_lot::{Mutex, RwLock};
+use segment::Segment;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The name of the note.
+const NOTE: &str = "acknowledged";
+
+/// How a log store is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes of a segment, once there is enough data; the first are smaller. A commit that needs more gets a segment of
+    /// its own size.
+    pub segment_bytes: u32,
+    /// Any number that clients cannot guess; used when the store is created, and kept in it. With it, nobody can choose
+    /// keys of equal hash, or values that pass for a batch.
+    pub seed: u64,
+}
+
+impl LogOptions {
+    /// 64 MiB: large enough that creating one is rare, small enough that compacting one is short.
+    pub const SEGMENT_BYTES: u32 = 64 << 20;
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { segment_bytes: LogOptions::SEGMENT_BYTES, seed: 0 }
+    }
+}
+
+/// Keeps the vBuckets of one bucket in a log.
+pub struct LogStore {
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    salt: u64,
+    /// Number of the next segment.
+    next_segment: AtomicU32,
+    note: Arc<dyn DiskFile>,
+    /// Locked for reading to look something up, for writing while what was synced is entered: never during I/O.
+    locations: RwLock<Locations>,
+    /// One writer at a time.
+    writer: Mutex<write::Writer>,
+    /// One compaction at a time; commits and reads do not wait for it.
+    compactor: Mutex<compact::Compactor>,
+}
+
+impl LogStore {
+    /// Opens the store in the directory `path`, which is created when `create` is set and must exist otherwise.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the directory, by name.
+    pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
+        if !create && !path.join(NOTE).exists() {
+            return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
+        }
+        LogStore::open_on(Arc::new(Directory::open(path)?), create, options)
+    }
+
+    /// Opens the store on a disk, which may be a simulated one.
+    ///
+    /// # Errors
+    /// Whatever is wrong with what is there, by name.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        create: bool,
+        options: LogOptions,
+    ) -> Result<LogStore, Error> {
+        recover::open(disk, create, options)
+    }
+
+    /// Bytes of memory that a version takes in the table of locations, at most; the key is not among them.
+    pub const VERSION_MEMORY_BYTES: usize = 48;
+
+    fn create_segment(&self, kind: segment::Kind, bytes: u64) -> Result<Arc<Segment>, Error> {
+        let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
+        Segment::create(&*self.disk, number, kind, bytes, self.salt)
+            .map(Arc::new)
+            .map_err(|error| self.failed("create a segment of", error))
+    }
+
+    /// Bytes that the next segment should have: an eighth of the data up to `segment_bytes`, so that a small bucket
+    /// stays small, and 1/256 beyond that, so that a large one does not need thousands of open files.
+    fn segment_bytes(&self) -> u64 {
+        const SEGMENT_BYTES_END: u64 = 1 << 31;
+        let most = u64::from(self.options.segment_bytes);
+        let data: u64 = self.locations.read().segments.values().map(|segment| segment.bytes).sum();
+        (data / 8).clamp((most / 64).max(1 << 10), most).max(data / 256).min(SEGMENT_BYTES_END)
+    }
+
+    /// Bytes of current versions.
+    fn live_bytes(&self) -> u64 {
+        let segments = Arc::clone(&self.locations.read().segments);
+        segments.values().map(|segment| segment.live_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        match is_full(&error) {
+            true => Error::Full,
+            false => Error::io(format!("{what} {}", self.disk.path().display()))(error),
+        }
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> Error {
+        Error::Damaged { path: self.disk.path().to_owned(), what: what.into() }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl Store for LogStore {
+    fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
+        self.write(commits)
+    }
+
+    fn records(&self) -> Result<Vec<(Vbid, VbRecord)>, Error> {
+        let locations = self.locations.read();
+        Ok(locations
+            .vbuckets()
+            .filter_map(|(vbid, versions)| Some((vbid, versions.record.clone()?)))
+            .collect())
+    }
+
+    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+        self.read_after(vbid, after)
+    }
+
+    fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
+        self.read_key(vbid, key)
+    }
+
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+        self.read_everything(each)
+    }
+
+    fn usage(&self) -> Usage {
+        let segments = Arc::clone(&self.locations.read().segments);
+        let data: u64 = segments.values().map(|segment| segment.bytes).sum();
+        let (saved, retired) = self.compactor.lock().disk_bytes();
+        Usage { disk_bytes: data + saved + retired, live_bytes: self.live_bytes() + saved }
+    }
+
+    fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error> {
+        self.compact_step(fragmentation_percent)
+    }
+}
+
+impl Drop for LogStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,176 @@
+//! Reading documents: by key, by seqno, and all.
+
+use super::LogStore;
+use super::batch::{decode_document, has_key, key_end, key_hash};
+use super::locations::{Location, Segments, Version};
+use super::segment::Segment;
+use crate::disk::read_exact;
+use crate::{Error, Scan};
+use nacre_types::{Document, Seqno, Vbid};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that are read at a time when much is read, unless one document is larger.
+const READ_BYTES: u32 = 1 << 20;
+/// Dead bytes between two documents that are read along rather than skipped.
+const GAP_BYTES: u32 = 16 << 10;
+
+impl LogStore {
+    pub(super) fn read_key(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
+        for (version, segment) in self.candidates(vbid, key_hash(self.salt, key))? {
+            let document = self.read_version(&segment, vbid, version)?;
+            if document.key() == key {
+                return Ok(Some(document));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The versions that a key of this hash may have, and the segments that they lie in.
+    fn candidates(&self, vbid: Vbid, hash: u32) -> Result<Vec<(Version, Arc<Segment>)>, Error> {
+        let locations = self.locations.read();
+        let with_segment = |version: Version| {
+            Some((version, Arc::clone(locations.segment(version.location.segment)?)))
+        };
+        Ok(locations.versions(vbid)?.candidates(hash).filter_map(with_segment).collect())
+    }
+
+    /// The seqno of the current version of a key, without reading its value.
+    pub(super) fn seqno_of(&self, vbid: Vbid, key: &[u8], hash: u32) -> Result<Seqno, Error> {
+        let mut front = vec![0; key_end(key)];
+        for (version, segment) in self.candidates(vbid, hash)? {
+            let Location { offset, bytes, .. } = version.location;
+            let front = &mut front[..key_end(key).min(bytes as usize)];
+            read_exact(&*segment.file, front, u64::from(offset))
+                .map_err(|error| self.failed("read", error))?;
+            if has_key(front, vbid, version.seqno, key) {
+                return Ok(version.seqno);
+            }
+            // Another key of the same hash, or this one damaged: that must not make it a new key.
+            self.read_version(&segment, vbid, version)?;
+        }
+        Ok(Seqno::ZERO)
+    }
+
+    pub(super) fn read_version(
+        &self,
+        segment: &Segment,
+        vbid: Vbid,
+        version: Version,
+    ) -> Result<Document, Error> {
+        read_version(segment, vbid, version, self.disk.path())
+    }
+
+    pub(super) fn read_after(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+        let locations = self.locations.read();
+        let versions = locations.versions(vbid)?;
+        let end = versions.record.as_ref().map_or(after, |record| record.high_seqno);
+        let wanted: Vec<Version> = versions.after(after).collect();
+        let segments = Arc::clone(&locations.segments);
+        drop(locations);
+        let path = self.disk.path().to_owned();
+        let documents = wanted.into_iter().map(move |version| {
+            let segment = &segments[&version.location.segment];
+            read_version(segment, vbid, version, &path).map(Arc::new)
+        });
+        Ok(Scan { end, documents: Box::new(documents.scan(false, until_error)) })
+    }
+
+    /// Reads segments from front to back, whatever vBucket a document is of.
+    pub(super) fn read_everything(
+        &self,
+        each: &mut dyn FnMut(Vbid, Arc<Document>),
+    ) -> Result<(), Error> {
+        let (mut wanted, segments): (Vec<(Vbid, Version)>, Segments) = {
+            let locations = self.locations.read();
+            let all = locations
+                .vbuckets()
+                .flat_map(|(vbid, versions)| versions.iter().map(move |version| (vbid, version)));
+            (all.collect(), Arc::clone(&locations.segments))
+        };
+        wanted.sort_unstable_by_key(|(_, version)| {
+            (version.location.segment, version.location.offset)
+        });
+        let mut buffer = Vec::new();
+        for run in runs(&wanted) {
+            let segment = &segments[&run[0].1.location.segment];
+            self.read_run(segment, run, &mut buffer, |vbid, document, _| {
+                each(vbid, Arc::new(document));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Reads neighbouring documents of a segment at once. Gives each with the bytes that it is stored as.
+    pub(super) fn read_run(
+        &self,
+        segment: &Segment,
+        run: &[(Vbid, Version)],
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(Vbid, Document, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (Some((_, first)), Some((_, last))) = (run.first(), run.last()) else { return Ok(()) };
+        let start = first.location.offset;
+        buffer.resize((last.location.offset - start + last.location.bytes) as usize, 0);
+        read_exact(&*segment.file, buffer, u64::from(start))
+            .map_err(|error| self.failed("read", error))?;
+        for (vbid, version) in run {
+            let Location { offset, bytes, .. } = version.location;
+            let stored = &buffer[(offset - start) as usize..][..bytes as usize];
+            let document = decode_document(stored, *vbid, version.seqno)
+                .ok_or_else(|| damaged(*vbid, *version))?;
+            each(*vbid, document, stored)?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts versions, ordered by where they lie, into pieces that are best read at once.
+pub(super) fn runs(ordered: &[(Vbid, Version)]) -> impl Iterator<Item = &[(Vbid, Version)]> {
+    let mut rest = ordered;
+    std::iter::from_fn(move || {
+        let first = rest.first()?.1.location;
+        let together = rest.windows(2).take_while(|pair| {
+            let (one, next) = (pair[0].1.location, pair[1].1.location);
+            next.segment == one.segment
+                && next.offset - (one.offset + one.bytes) <= GAP_BYTES
+                && next.offset + next.bytes - first.offset <= READ_BYTES
+        });
+        let (run, after) = rest.split_at(1 + together.count());
+        rest = after;
+        Some(run)
+    })
+}
+
+fn read_version(
+    segment: &Segment,
+    vbid: Vbid,
+    version: Version,
+    path: &Path,
+) -> Result<Document, Error> {
+    let Location { offset, bytes, .. } = version.location;
+    let mut stored = vec![0; bytes as usize];
+    read_exact(&*segment.file, &mut stored, u64::from(offset))
+        .map_err(Error::io(format!("read {}", path.display())))?;
+    decode_document(&stored, vbid, version.seqno).ok_or_else(|| damaged(vbid, version))
+}
+
+fn damaged(vbid: Vbid, version: Version) -> Error {
+    let Location { segment, offset, .. } = version.location;
+    let what = format!(
+        "the document at seqno {} is damaged (segment {segment}, offset {offset})",
+        version.seqno
+    );
+    Error::Inconsistent { vbid, what }
+}
+
+/// Lets the first error through and nothing after it.
+fn until_error(
+    failed: &mut bool,
+    item: Result<Arc<Document>, Error>,
+) -> Option<Result<Arc<Document>, Error>> {
+    let ended = *failed;
+    *failed = item.is_err();
+    (!ended).then_some(item)
+}

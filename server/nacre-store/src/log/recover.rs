@@ -1,0 +1,329 @@
+//! Opening: the table of locations as it was saved, and the batches after it.
+
+use super::batch::{BATCH_HEADER_BYTES, BatchHeader, decode_body, later_batch};
+use super::compact::Compactor;
+use super::locations::{Change, Locations};
+use super::saved::{self, Head, Reader};
+use super::segment::{FORMAT, Fault, HEADER_BYTES, Kind, Segment, name, parse_name};
+use super::write::{Writer, encode_note};
+use super::{LogOptions, LogStore, NOTE};
+use crate::Error;
+use crate::disk::{Disk, DiskFile, read_exact};
+use nacre_types::Vbid;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+pub(super) const MISSING: &str = "it is missing or empty, but its bucket was created before";
+
+/// Bytes that are searched for batches at a time.
+const SEARCH_BYTES: usize = 1 << 20;
+
+pub(super) fn open(
+    disk: Arc<dyn Disk>,
+    create: bool,
+    options: LogOptions,
+) -> Result<LogStore, Error> {
+    let opening = Opening { disk: &*disk };
+    let mut names = opening.io("list", disk.names())?;
+    names.sort_unstable();
+    if !names.iter().any(|name| name == saved::NAME) {
+        opening.create(&names, create, options.seed)?;
+        names = opening.io("list", disk.names())?;
+    }
+    let (note, acknowledged) = opening.note()?;
+    let file = opening.io("open", disk.open(saved::NAME))?;
+    let saved_bytes = opening.io("read", file.bytes())?;
+    let (head, mut reader) = opening.check(saved::NAME, Reader::open(&*file))?;
+    let segments: Vec<(u32, Kind)> = names.iter().filter_map(|name| parse_name(name)).collect();
+
+    let mut replay = Replay {
+        opening: &opening,
+        salt: head.salt,
+        locations: Locations::new(),
+        reflected: BTreeMap::new(),
+        batch: head.batch,
+        last: None,
+    };
+    for (number, kind, bytes) in &head.segments {
+        let name = name(*number, *kind);
+        let segment = Segment::open(&*disk, *number, *kind, head.salt);
+        let segment = opening.check(&name, segment)?;
+        if segment.bytes < *bytes {
+            return Err(opening.damaged(format!("{name} is cut")));
+        }
+        replay.locations.add_segment(Arc::new(segment));
+    }
+    // Commits went on while the table was saved: what it says may lie in later segments.
+    let (tail, unreadable) = opening.tail(&head, &segments)?;
+    for segment in &tail {
+        replay.locations.add_segment(Arc::clone(segment));
+    }
+    while let Some(vbucket) = opening.check(saved::NAME, reader.next())? {
+        replay.reflected.insert(vbucket.vbid, vbucket.batch);
+        let (vbid, record) = (vbucket.vbid, vbucket.record.clone());
+        let restored = replay.locations.restore(vbid, record, vbucket.versions());
+        restored.map_err(|what| opening.damaged(format!("{}: {what}", saved::NAME)))?;
+    }
+    let end = replay.run(&head, &tail)?;
+    for (name, file) in &unreadable {
+        // Batches are only written to a segment whose header is on disk.
+        if let Some(batch) =
+            opening.search(&**file, HEADER_BYTES as u64, head.salt, replay.batch)?
+        {
+            return Err(opening.damaged(format!("{name} has a damaged header, and batch {batch}")));
+        }
+    }
+    if replay.batch < acknowledged {
+        return Err(opening.damaged(format!(
+            "{acknowledged} batches were acknowledged, but the log ends after {}",
+            replay.batch
+        )));
+    }
+    replay.check_counts()?;
+    replay.write_last_again()?;
+    let Replay { mut locations, batch, .. } = replay;
+    locations.batch = batch;
+
+    let current = |number: u32| locations.segments.contains_key(&number);
+    for (number, kind) in segments.iter().filter(|(number, _)| !current(*number)) {
+        // One that cannot be removed is only in the way of the disk's space.
+        let _ = disk.remove(&name(*number, *kind));
+    }
+    let _ = disk.remove(saved::UNFINISHED);
+    let beyond = segments.iter().map(|(number, _)| number + 1).max().unwrap_or(1);
+    Ok(LogStore {
+        options,
+        salt: head.salt,
+        next_segment: AtomicU32::new(head.next_segment.max(beyond)),
+        note,
+        locations: RwLock::new(locations),
+        writer: Mutex::new(Writer::new(end, batch)),
+        compactor: Mutex::new(Compactor::new(saved_bytes, head.batch, head.tail.0)),
+        disk,
+    })
+}
+
+/// Says by name what is wrong.
+struct Opening<'a> {
+    disk: &'a dyn Disk,
+}
+
+impl Opening<'_> {
+    fn io<T>(&self, what: &str, result: io::Result<T>) -> Result<T, Error> {
+        result.map_err(Error::io(format!("{what} {}", self.disk.path().display())))
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> Error {
+        Error::Damaged { path: self.disk.path().to_owned(), what: what.into() }
+    }
+
+    fn check<T>(&self, name: &str, result: Result<T, Fault>) -> Result<T, Error> {
+        let path = self.disk.path();
+        result.map_err(|fault| match fault {
+            Fault::Io(error) => Error::io(format!("read {}", path.join(name).display()))(error),
+            Fault::Format(found) => {
+                Error::Format { path: path.to_owned(), found, expected: FORMAT }
+            }
+            Fault::Damaged(what) => self.damaged(format!("{name} {what}")),
+        })
+    }
+
+    /// Creates an empty store. The note comes first: once there is a table, both are there.
+    fn create(&self, names: &[String], create: bool, salt: u64) -> Result<(), Error> {
+        if !create {
+            return Err(self.damaged(MISSING));
+        }
+        if let Some(name) = names.iter().find(|name| parse_name(name).is_some()) {
+            return Err(self.damaged(format!("{name} is there, but {} is missing", saved::NAME)));
+        }
+        if names.iter().any(|name| name == NOTE) {
+            let (_, acknowledged) = self.note()?;
+            if acknowledged > 0 {
+                let what = format!("{acknowledged} batches were acknowledged, none is there");
+                return Err(self.damaged(what));
+            }
+        }
+        let write = || {
+            let file = self.disk.create(saved::UNFINISHED, 0)?;
+            file.write_at(&encode_note(0), 0)?;
+            file.sync()?;
+            self.disk.rename(saved::UNFINISHED, NOTE)?;
+            self.disk.sync_names()?;
+            let head = Head { salt, next_segment: 1, tail: (0, 0), batch: 0, segments: Vec::new() };
+            let file = self.disk.create(saved::UNFINISHED, 0)?;
+            saved::Writer::begin(&*file, &head, 0)?.finish()?;
+            self.disk.rename(saved::UNFINISHED, saved::NAME)?;
+            self.disk.sync_names()
+        };
+        write().map_err(|error| match super::is_full(&error) {
+            true => Error::Full,
+            false => Error::io(format!("create {}", self.disk.path().display()))(error),
+        })
+    }
+
+    /// Opens the note; gives the number of batches that it says were synced.
+    fn note(&self) -> Result<(Arc<dyn DiskFile>, u64), Error> {
+        let note = self.check(NOTE, self.disk.open(NOTE).map_err(Fault::from))?;
+        let mut found = [0; 12];
+        self.check(NOTE, read_exact(&*note, &mut found, 0).map_err(Fault::from))?;
+        let number = u64::from_be_bytes(found[..8].try_into().expect("eight bytes"));
+        if found != encode_note(number) {
+            return Err(self.damaged(format!("{NOTE} does not match its checksum")));
+        }
+        Ok((note, number))
+    }
+
+    /// The segments that replay goes through, and the files that may have been about to become segments.
+    #[expect(clippy::type_complexity, reason = "two lists that are found in one pass")]
+    fn tail(
+        &self,
+        head: &Head,
+        segments: &[(u32, Kind)],
+    ) -> Result<(Vec<Arc<Segment>>, Vec<(String, Arc<dyn DiskFile>)>), Error> {
+        let (mut tail, mut unreadable) = (Vec::new(), Vec::new());
+        let later =
+            segments.iter().filter(|(number, kind)| *kind == Kind::Log && *number > head.tail.0);
+        for (number, kind) in later {
+            let name = name(*number, *kind);
+            match Segment::open(self.disk, *number, *kind, head.salt) {
+                Ok(segment) => tail.push(Arc::new(segment)),
+                Err(Fault::Damaged(_)) => {
+                    let file = self.check(&name, self.disk.open(&name).map_err(Fault::from))?;
+                    unreadable.push((name, file));
+                }
+                Err(other) => return self.check(&name, Err(other)),
+            }
+        }
+        tail.sort_unstable_by_key(|segment| segment.number);
+        Ok((tail, unreadable))
+    }
+
+    /// The number of a batch above `number` that begins at `start` of a file or later.
+    fn search(
+        &self,
+        file: &dyn DiskFile,
+        start: u64,
+        salt: u64,
+        number: u64,
+    ) -> Result<Option<u64>, Error> {
+        let end = self.io("read", file.bytes())?;
+        let mut position = start;
+        let mut buffer = Vec::new();
+        while position + (BATCH_HEADER_BYTES as u64) <= end {
+            let bytes = (end - position).min(SEARCH_BYTES as u64);
+            buffer.resize(bytes as usize, 0);
+            self.io("read", read_exact(file, &mut buffer, position))?;
+            if let Some(found) = later_batch(&buffer, salt, number) {
+                return Ok(Some(found));
+            }
+            // A header may lie across the border.
+            position += bytes.max(BATCH_HEADER_BYTES as u64) - (BATCH_HEADER_BYTES as u64 - 1);
+        }
+        Ok(None)
+    }
+}
+
+/// What has been read so far.
+struct Replay<'a> {
+    opening: &'a Opening<'a>,
+    salt: u64,
+    locations: Locations,
+    /// The batch that the saved table reflects, for each vBucket in it.
+    reflected: BTreeMap<Vbid, u64>,
+    batch: u64,
+    /// The last batch: its segment, offset and bytes.
+    last: Option<(Arc<Segment>, u64, usize)>,
+}
+
+impl Replay<'_> {
+    /// Reads all batches after those that the table reflects; gives where the next one goes.
+    fn run(
+        &mut self,
+        head: &Head,
+        tail: &[Arc<Segment>],
+    ) -> Result<Option<(Arc<Segment>, u32)>, Error> {
+        let first = self.locations.segment(head.tail.0).cloned();
+        if first.is_none() && head.tail.0 != 0 {
+            let what = format!("{}: the segment that replay begins in is missing", saved::NAME);
+            return Err(self.opening.damaged(what));
+        }
+        let first = first.map(|segment| (segment, u64::from(head.tail.1)));
+        let later = tail.iter().map(|segment| (Arc::clone(segment), HEADER_BYTES as u64));
+        let mut end = None;
+        for (segment, mut position) in first.into_iter().chain(later) {
+            while let Some(bytes) = self.batch_at(&segment, position)? {
+                self.last = Some((Arc::clone(&segment), position, bytes));
+                position += bytes as u64;
+            }
+            let file = &*segment.file;
+            if let Some(found) = self.opening.search(file, position, self.salt, self.batch + 1)? {
+                return Err(self.opening.damaged(format!(
+                    "batch {} cannot be read, but batch {found} is there",
+                    self.batch + 1
+                )));
+            }
+            end = Some((segment, position as u32));
+        }
+        Ok(end)
+    }
+
+    /// Applies the next batch if it lies here, and gives its length.
+    fn batch_at(&mut self, segment: &Segment, position: u64) -> Result<Option<usize>, Error> {
+        if position + BATCH_HEADER_BYTES as u64 > segment.bytes {
+            return Ok(None);
+        }
+        let mut front = [0; BATCH_HEADER_BYTES];
+        self.opening.io("read", read_exact(&*segment.file, &mut front, position))?;
+        let Some(header) = BatchHeader::decode(&front, self.salt) else { return Ok(None) };
+        let start = position + BATCH_HEADER_BYTES as u64;
+        let expected = header.number == self.batch + 1 && header.segment == segment.number;
+        if !expected || start + u64::from(header.body_bytes) > segment.bytes {
+            return Ok(None);
+        }
+        let mut body = vec![0; header.body_bytes as usize];
+        self.opening.io("read", read_exact(&*segment.file, &mut body, start))?;
+        let Some(commits) = decode_body(&header, &body, start as u32, self.salt) else {
+            return Ok(None);
+        };
+        for commit in commits {
+            if self.reflected.get(&commit.vbid).is_some_and(|batch| *batch >= header.number) {
+                continue;
+            }
+            let (vbid, record) = (commit.vbid, commit.record);
+            let change = Change { vbid, record, versions: commit.versions, erased: commit.erased };
+            self.locations
+                .apply(change)
+                .map_err(|what| self.opening.damaged(format!("batch {}: {what}", header.number)))?;
+        }
+        self.batch = header.number;
+        Ok(Some(BATCH_HEADER_BYTES + body.len()))
+    }
+
+    fn check_counts(&self) -> Result<(), Error> {
+        for (vbid, versions) in self.locations.vbuckets() {
+            let recorded = versions.record.as_ref().map_or(0, |record| record.document_count);
+            let found = versions.count() as u64;
+            if recorded != found {
+                let what = format!("{recorded} documents recorded, {found} found");
+                return Err(Error::Inconsistent { vbid, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The process before may have ended because this batch could not be synced; then the operating system shows it, and
+    /// does not know that it is not on disk.
+    fn write_last_again(&self) -> Result<(), Error> {
+        let Some((segment, position, bytes)) = &self.last else { return Ok(()) };
+        let mut batch = vec![0; *bytes];
+        let mut again = || {
+            read_exact(&*segment.file, &mut batch, *position)?;
+            segment.file.write_at(&batch, *position)?;
+            segment.file.sync()
+        };
+        self.opening.io("write the last batch again in", again())
+    }
+}

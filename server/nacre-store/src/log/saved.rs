@@ -1,0 +1,246 @@
+//! The file `locations`: the table of locations as it was at some batch, so that an open reads no values but those that
+//! came later. Big-endian.
+//!
+//! ```text
+//! header     "nacreloc" | format u32 | salt u64 | next segment u32 | tail segment u32 | tail offset u32
+//!            | tail batch u64 | segments u32 | vbuckets u32 | crc u32
+//! segments   (number u32, kind u8, bytes u64)* | crc u32
+//! vbucket    vb u16 | record bytes u16 | versions u32 | batch u64 | crc u32
+//!            | record | (seqno u64, segment u32, offset u32, bytes u32, hash u32)* | crc u32
+//! ```
+//!
+//! Replay begins with the batch after `tail batch`, at `tail offset` of `tail segment` (0: with the first batch of the
+//! store). Commits go on while the table is saved, so each vBucket says which batch it reflects.
+
+use super::batch::{decode_saved_record, encode_saved_record};
+use super::locations::{Location, Version, Versions};
+use super::segment::{FORMAT, Fault, Kind};
+use crate::codec::{u16_at, u32_at, u64_at};
+use crate::disk::{DiskFile, read_exact};
+use nacre_types::{Seqno, VbRecord, Vbid};
+use std::io;
+
+/// The name of the file.
+pub(super) const NAME: &str = "locations";
+/// The name that it is written under, until it is whole.
+pub(super) const UNFINISHED: &str = "locations.unfinished";
+
+const MAGIC: &[u8; 8] = b"nacreloc";
+const HEADER_BYTES: usize = 52;
+const SEGMENT_BYTES: usize = 13;
+const VBUCKET_HEADER_BYTES: usize = 20;
+const VERSION_BYTES: usize = 24;
+/// Bytes that are read and written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What the file says beside the vBuckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub salt: u64,
+    /// The number that the next segment gets, at least.
+    pub next_segment: u32,
+    /// Where replay begins: segment and offset; segment 0 before the first.
+    pub tail: (u32, u32),
+    /// The last batch before it.
+    pub batch: u64,
+    /// Segments that versions may lie in, with their length.
+    pub segments: Vec<(u32, Kind, u64)>,
+}
+
+/// Writes the file from front to back.
+pub(super) struct Writer<'a> {
+    file: &'a dyn DiskFile,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins with `head`, before `vbuckets` vBuckets.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn begin(file: &'a dyn DiskFile, head: &Head, vbuckets: u32) -> io::Result<Writer<'a>> {
+        let mut writer = Writer { file, buffer: Vec::new(), written: 0 };
+        let bytes = &mut writer.buffer;
+        bytes.extend(MAGIC);
+        bytes.extend(FORMAT.to_be_bytes());
+        bytes.extend(head.salt.to_be_bytes());
+        bytes.extend(head.next_segment.to_be_bytes());
+        bytes.extend(head.tail.0.to_be_bytes());
+        bytes.extend(head.tail.1.to_be_bytes());
+        bytes.extend(head.batch.to_be_bytes());
+        bytes.extend((head.segments.len() as u32).to_be_bytes());
+        bytes.extend(vbuckets.to_be_bytes());
+        seal(bytes, 0);
+        let start = bytes.len();
+        for (number, kind, length) in &head.segments {
+            bytes.extend(number.to_be_bytes());
+            bytes.push((*kind == Kind::Copy) as u8);
+            bytes.extend(length.to_be_bytes());
+        }
+        seal(bytes, start);
+        writer.flush(false)?;
+        Ok(writer)
+    }
+
+    /// Adds a vBucket that reflects everything up to `batch`. Nothing is written yet: the caller holds a lock.
+    pub fn push(&mut self, vbid: Vbid, record: &VbRecord, versions: &Versions, batch: u64) {
+        let bytes = &mut self.buffer;
+        let record = encode_saved_record(record);
+        bytes.reserve(VBUCKET_HEADER_BYTES + 64 + VERSION_BYTES * versions.count());
+        let start = bytes.len();
+        bytes.extend(vbid.0.to_be_bytes());
+        bytes.extend((record.len() as u16).to_be_bytes());
+        bytes.extend((versions.count() as u32).to_be_bytes());
+        bytes.extend(batch.to_be_bytes());
+        seal(bytes, start);
+        let start = bytes.len();
+        bytes.extend(record);
+        for Version { seqno, location, hash } in versions.iter() {
+            bytes.extend(seqno.0.to_be_bytes());
+            bytes.extend(location.segment.to_be_bytes());
+            bytes.extend(location.offset.to_be_bytes());
+            bytes.extend(location.bytes.to_be_bytes());
+            bytes.extend(hash.to_be_bytes());
+        }
+        seal(bytes, start);
+    }
+
+    /// Writes what was added, if it is `enough` to be worth it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn flush(&mut self, only_if_enough: bool) -> io::Result<()> {
+        if !only_if_enough || self.buffer.len() >= CHUNK_BYTES {
+            self.file.write_at(&self.buffer, self.written)?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the rest and syncs; gives the length of the file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.flush(false)?;
+        self.file.sync()?;
+        Ok(self.written)
+    }
+}
+
+fn seal(bytes: &mut Vec<u8>, start: usize) {
+    let crc = crc32fast::hash(&bytes[start..]);
+    bytes.extend(crc.to_be_bytes());
+}
+
+fn opened(bytes: &[u8]) -> Option<&[u8]> {
+    let (body, crc) = bytes.split_last_chunk::<4>()?;
+    (u32::from_be_bytes(*crc) == crc32fast::hash(body)).then_some(body)
+}
+
+/// A vBucket as it was saved.
+pub(super) struct SavedVbucket {
+    pub vbid: Vbid,
+    pub record: VbRecord,
+    /// The last batch that it reflects.
+    pub batch: u64,
+    rows: Vec<u8>,
+}
+
+impl SavedVbucket {
+    /// Its versions, ascending by seqno if the file is what it should be.
+    pub fn versions(&self) -> impl Iterator<Item = Version> {
+        self.rows.chunks_exact(VERSION_BYTES).filter_map(|row| {
+            let location = Location {
+                segment: u32_at(row, 8)?,
+                offset: u32_at(row, 12)?,
+                bytes: u32_at(row, 16)?,
+            };
+            Some(Version { seqno: Seqno(u64_at(row, 0)?), location, hash: u32_at(row, 20)? })
+        })
+    }
+}
+
+/// Reads the file from front to back.
+pub(super) struct Reader<'a> {
+    file: &'a dyn DiskFile,
+    position: u64,
+    end: u64,
+    vbuckets_left: u32,
+}
+
+const DAMAGED: Fault = Fault::Damaged("does not match its checksum");
+
+impl<'a> Reader<'a> {
+    /// Reads what stands in front of the vBuckets.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn open(file: &'a dyn DiskFile) -> Result<(Head, Reader<'a>), Fault> {
+        let end = file.bytes()?;
+        let mut reader = Reader { file, position: 0, end, vbuckets_left: 0 };
+        let header = reader.take(HEADER_BYTES)?;
+        if &header[..8] == MAGIC && u32_at(&header, 8) != Some(FORMAT) {
+            return Err(Fault::Format(u32_at(&header, 8).unwrap_or(0)));
+        }
+        let header = opened(&header).filter(|header| &header[..8] == MAGIC).ok_or(DAMAGED)?;
+        let number = |offset| u32_at(header, offset).unwrap_or(0);
+        let count = number(40) as usize;
+        let segments = reader.take(count * SEGMENT_BYTES + 4)?;
+        let segments = opened(&segments).ok_or(DAMAGED)?;
+        let segment = |row: &[u8]| {
+            let kind = if row[4] == 1 { Kind::Copy } else { Kind::Log };
+            Some((u32_at(row, 0)?, kind, u64_at(row, 5)?))
+        };
+        let head = Head {
+            salt: u64_at(header, 12).unwrap_or(0),
+            next_segment: number(20),
+            tail: (number(24), number(28)),
+            batch: u64_at(header, 32).unwrap_or(0),
+            segments: segments.chunks_exact(SEGMENT_BYTES).filter_map(segment).collect(),
+        };
+        reader.vbuckets_left = number(44);
+        Ok((head, reader))
+    }
+
+    /// The next vBucket; `None` after the last.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn next(&mut self) -> Result<Option<SavedVbucket>, Fault> {
+        if self.vbuckets_left == 0 {
+            return match self.position == self.end {
+                true => Ok(None),
+                false => Err(Fault::Damaged("is longer than it should be")),
+            };
+        }
+        self.vbuckets_left -= 1;
+        let header = self.take(VBUCKET_HEADER_BYTES)?;
+        let header = opened(&header).ok_or(DAMAGED)?;
+        let record_bytes = usize::from(u16_at(header, 2).unwrap_or(0));
+        let version_bytes = u32_at(header, 4).unwrap_or(0) as usize * VERSION_BYTES;
+        let mut rows = self.take(record_bytes + version_bytes + 4)?;
+        let body = opened(&rows).ok_or(DAMAGED)?;
+        let record = decode_saved_record(&body[..record_bytes]).ok_or(DAMAGED)?;
+        rows.truncate(record_bytes + version_bytes);
+        rows.drain(..record_bytes);
+        Ok(Some(SavedVbucket {
+            vbid: Vbid(u16_at(header, 0).unwrap_or(0)),
+            record,
+            batch: u64_at(header, 8).unwrap_or(0),
+            rows,
+        }))
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<Vec<u8>, Fault> {
+        if bytes as u64 > self.end - self.position {
+            return Err(Fault::Damaged("is cut"));
+        }
+        let mut taken = vec![0; bytes];
+        read_exact(self.file, &mut taken, self.position)?;
+        self.position += bytes as u64;
+        Ok(taken)
+    }
+}

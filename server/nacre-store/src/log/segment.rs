@@ -1,0 +1,152 @@
+//! Segments: files of fixed size, allocated when they are created, that hold batches or copies of documents.
+//!
+//! ```text
+//! segment    "nacreseg" | format u32 | segment u32 | salt u64 | crc u32 | …
+//! ```
+//!
+//! A `.log` segment goes on with batches in the order of their numbers, a `.copy` segment with the documents that
+//! compaction has moved there. Numbers of segments are never used twice in the life of a store.
+
+use crate::codec::{u32_at, u64_at};
+use crate::disk::{Disk, DiskFile, read_exact};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Version of the layout of all files of a log store.
+pub(super) const FORMAT: u32 = 1;
+/// Bytes in front of the first batch or copy.
+pub(super) const HEADER_BYTES: usize = 28;
+const MAGIC: &[u8; 8] = b"nacreseg";
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Batches, as they were committed.
+    Log,
+    /// Documents that compaction has moved.
+    Copy,
+}
+
+/// An open segment.
+pub(super) struct Segment {
+    pub number: u32,
+    pub kind: Kind,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// How far it is used; what lies behind that is no reason to compact it.
+    pub end: AtomicU64,
+    /// Bytes of the versions in it that are current.
+    pub live_bytes: AtomicU64,
+    pub file: Arc<dyn DiskFile>,
+}
+
+/// The name of a segment's file.
+pub(super) fn name(number: u32, kind: Kind) -> String {
+    let suffix = match kind {
+        Kind::Log => "log",
+        Kind::Copy => "copy",
+    };
+    format!("{number:08}.{suffix}")
+}
+
+/// The segment that a file's name stands for.
+pub(super) fn parse_name(name: &str) -> Option<(u32, Kind)> {
+    let (number, suffix) = name.split_once('.')?;
+    let kind = match suffix {
+        "log" => Kind::Log,
+        "copy" => Kind::Copy,
+        _ => return None,
+    };
+    Some((number.parse().ok()?, kind))
+}
+
+fn header(number: u32, salt: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend(MAGIC);
+    bytes.extend(FORMAT.to_be_bytes());
+    bytes.extend(number.to_be_bytes());
+    bytes.extend(salt.to_be_bytes());
+    bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+    bytes
+}
+
+/// Why a segment cannot be opened.
+pub(super) enum Fault {
+    Io(io::Error),
+    /// Of another format.
+    Format(u32),
+    /// Not what it should be.
+    Damaged(&'static str),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::NotFound => Fault::Damaged("is missing"),
+            io::ErrorKind::UnexpectedEof => Fault::Damaged("is cut"),
+            _ => Fault::Io(error),
+        }
+    }
+}
+
+impl Segment {
+    fn new(number: u32, kind: Kind, bytes: u64, file: Arc<dyn DiskFile>) -> Segment {
+        let (end, live_bytes) = (AtomicU64::new(bytes), AtomicU64::new(0));
+        Segment { number, kind, bytes, end, live_bytes, file }
+    }
+
+    /// Bytes that compaction would give back.
+    pub fn dead_bytes(&self) -> u64 {
+        let live = self.live_bytes.load(Ordering::Relaxed) + HEADER_BYTES as u64;
+        self.end.load(Ordering::Relaxed).saturating_sub(live)
+    }
+
+    /// Creates a segment that survives a power cut, empty.
+    ///
+    /// # Errors
+    /// When the disk refuses; no file is left behind then, if that can be helped.
+    pub fn create(
+        disk: &dyn Disk,
+        number: u32,
+        kind: Kind,
+        bytes: u64,
+        salt: u64,
+    ) -> io::Result<Segment> {
+        let name = name(number, kind);
+        let create = || {
+            let file = disk.create(&name, bytes)?;
+            file.write_at(&header(number, salt), 0)?;
+            file.sync()?;
+            disk.sync_names()?;
+            Ok(Segment::new(number, kind, bytes, file))
+        };
+        create().inspect_err(|_| {
+            let _ = disk.remove(&name);
+        })
+    }
+
+    /// Opens a segment that exists.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(disk: &dyn Disk, number: u32, kind: Kind, salt: u64) -> Result<Segment, Fault> {
+        let file = disk.open(&name(number, kind))?;
+        let mut found = [0; HEADER_BYTES];
+        read_exact(&*file, &mut found, 0)?;
+        if found != header(number, salt)[..] {
+            let format = u32_at(&found, 8).unwrap_or(0);
+            let intact = u32_at(&found, 24) == Some(crc32fast::hash(&found[..24]));
+            return Err(match (intact, format == FORMAT) {
+                (true, false) => Fault::Format(format),
+                (true, true) if u64_at(&found, 16) != Some(salt) => {
+                    Fault::Damaged("belongs to another store")
+                }
+                (true, true) => Fault::Damaged("has another's name"),
+                (false, _) => Fault::Damaged("has a damaged header"),
+            });
+        }
+        let bytes = file.bytes()?;
+        Ok(Segment::new(number, kind, bytes, file))
+    }
+}

@@ -1,0 +1,310 @@
+//! The power fails at every moment of a mixed workload, with several outcomes for what was not synced. Every time the
+//! store must open, with a prefix of each vBucket's commits and all that were acknowledged.
+//!
+//! A few thousand points of it run with every test run. `NACRE_CRASH_SEEDS` says how many workloads to go through;
+//! `cargo xtask bench crashes` runs more than 100,000 points and prints the counts.
+
+use crate::model::{Chance, Model, read};
+use nacre_store::{Error, LogOptions, LogStore, Loss, SimDisk, Store, Trouble};
+use std::sync::Arc;
+
+const STEPS: u64 = 90;
+
+/// How many workloads: one unless more were asked for.
+fn seeds() -> std::ops::Range<u64> {
+    let asked = std::env::var("NACRE_CRASH_SEEDS").ok();
+    0..asked.map_or(1, |asked| asked.parse().expect("NACRE_CRASH_SEEDS is a number"))
+}
+
+fn options(seed: u64) -> LogOptions {
+    LogOptions { segment_bytes: [4, 8, 16][seed as usize % 3] << 10, seed }
+}
+
+fn open(disk: &Arc<SimDisk>, create: bool, seed: u64) -> Result<LogStore, Error> {
+    LogStore::open_on(Arc::clone(disk) as Arc<_>, create, options(seed))
+}
+
+/// A disk that went through commits, compaction and restarts, and what was given to it. `created` is when the store
+/// was there.
+struct Run {
+    disk: Arc<SimDisk>,
+    model: Model,
+    created: usize,
+}
+
+fn run(seed: u64, steps: u64) -> Run {
+    let disk = SimDisk::new();
+    let mut model = Model::new();
+    let mut chance = Chance(seed);
+    let mut store = open(&disk, true, seed).unwrap();
+    let created = disk.operation_count();
+    for _ in 0..steps {
+        match chance.below(12) {
+            0..9 => {
+                let mut commits = model.commits(&mut chance);
+                model.begin(&mut commits, disk.operation_count());
+                store.commit(&commits).unwrap();
+                model.acknowledge(disk.operation_count());
+            }
+            9 | 10 => {
+                store.compact([0, 10, 30, 50][chance.below(4) as usize]).unwrap();
+            }
+            _ => {
+                drop(store);
+                store = open(&disk, false, seed).unwrap();
+                model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+            }
+        }
+        model.check_keys(&store);
+    }
+    drop(store);
+    Run { disk, model, created }
+}
+
+#[test]
+fn whenever_the_power_fails_acknowledged_commits_are_there_and_the_store_opens() {
+    let (mut points, mut again) = (0, 0);
+    for seed in seeds() {
+        let Run { disk, model, created } = run(seed, STEPS);
+        let mut replay = disk.replay();
+        for now in 1..=disk.operation_count() {
+            assert!(replay.step());
+            let number = seed << 32 | now as u64;
+            let losses = [
+                Loss::Everything,
+                Loss::Nothing,
+                Loss::Some(number),
+                Loss::Some(!number),
+                Loss::Torn(number),
+                Loss::Torn(!number),
+            ];
+            for loss in losses {
+                points += 1;
+                let place = || format!("seed {seed}, after operation {now}, {loss:?}");
+                let found = replay.cut(loss);
+                let store = open(&found, now < created, seed)
+                    .unwrap_or_else(|error| panic!("{}: {error}", place()));
+                let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
+                model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
+                if points % 16 == 0 {
+                    again += fail_again(&found, store, number, &place());
+                }
+            }
+        }
+    }
+    println!(
+        "{points} power cuts of a running log store, {again} while it recovered: 0 lost, 0 refused"
+    );
+}
+
+/// The power fails a second time, while the store recovers from the first and takes its next commit.
+fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> usize {
+    let mut model = Model::of(&store);
+    let mut commits = model.commits(&mut Chance(seed));
+    model.begin(&mut commits, disk.operation_count());
+    store.commit(&commits).unwrap();
+    model.acknowledge(disk.operation_count());
+    drop(store);
+    let mut points = 0;
+    let mut replay = disk.replay();
+    for now in 1..=disk.operation_count() {
+        assert!(replay.step());
+        for loss in [Loss::Everything, Loss::Some(seed), Loss::Torn(seed)] {
+            points += 1;
+            let place = || format!("{place}; and again after operation {now}, {loss:?}");
+            let store = open(&replay.cut(loss), false, seed)
+                .or_else(|_| open(&replay.cut(loss), true, seed))
+                .unwrap_or_else(|error| panic!("{}: {error}", place()));
+            let states = read(&store).unwrap_or_else(|error| panic!("{}: {error}", place()));
+            model.judge(&states, now).unwrap_or_else(|what| panic!("{}: {what}", place()));
+        }
+    }
+    points
+}
+
+#[test]
+fn every_flipped_bit_is_noticed_or_means_nothing() {
+    let (mut flips, mut noticed) = (0, 0);
+    for seed in seeds() {
+        let Run { disk, .. } = run(seed, STEPS);
+        let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();
+        let mut chance = Chance(seed);
+        for (name, bytes) in disk.files() {
+            for _ in 0..bytes / 24 {
+                let bit = chance.below(bytes as u64 * 8) as usize;
+                flips += 1;
+                let damaged = disk.copy();
+                damaged.flip(&name, bit);
+                let place = format!("seed {seed}, bit {bit} of {name}");
+                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                    Ok(states) => assert_eq!(states, expected, "{place}"),
+                    Err(error) => {
+                        assert_named(&error, &place);
+                        noticed += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{flips} flipped bits: {noticed} noticed, the rest lay where nothing is stored");
+    assert!(noticed * 20 > flips, "{noticed} of {flips}");
+}
+
+/// As above, but the process was killed: there is a log to replay, and the note is what the system remembers of it.
+#[test]
+fn every_flipped_bit_in_a_log_that_must_be_replayed_is_noticed_or_means_nothing() {
+    let mut noticed = 0;
+    for seed in seeds() {
+        let disk = SimDisk::new();
+        let store = open(&disk, true, seed).unwrap();
+        let (mut model, mut chance) = (Model::new(), Chance(seed));
+        for _ in 0..6 {
+            let mut commits = model.commits(&mut chance);
+            model.begin(&mut commits, 0);
+            store.commit(&commits).unwrap();
+        }
+        let killed = disk.copy();
+        let expected = read(&store).unwrap();
+        for (name, bytes) in killed.files() {
+            for bit in (0..bytes * 8).step_by(13) {
+                let damaged = killed.copy();
+                damaged.flip(&name, bit);
+                let place = format!("seed {seed}, bit {bit} of {name}");
+                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                    Ok(states) => assert_eq!(states, expected, "{place}"),
+                    Err(error) => {
+                        assert_named(&error, &place);
+                        noticed += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{noticed} flipped bits noticed while a log was replayed");
+    assert!(noticed > 100);
+}
+
+#[test]
+fn every_file_that_was_cut_or_removed_is_noticed_or_means_nothing() {
+    for seed in seeds() {
+        let Run { disk, .. } = run(seed, STEPS);
+        let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();
+        let mut chance = Chance(seed);
+        for (name, bytes) in disk.files() {
+            for cut in 0..20 {
+                let damaged = disk.copy();
+                match cut {
+                    0 => nacre_store::Disk::remove(&*damaged, &name).unwrap(),
+                    _ => damaged.truncate(&name, chance.below(bytes as u64) as usize),
+                }
+                let place = format!("seed {seed}, cut {cut} of {name}");
+                match open(&damaged, false, seed).and_then(|store| read(&store)) {
+                    Ok(states) => assert_eq!(states, expected, "{place}"),
+                    Err(error) => assert_named(&error, &place),
+                }
+            }
+        }
+    }
+}
+
+fn assert_named(error: &Error, place: &str) {
+    let named =
+        matches!(error, Error::Damaged { .. } | Error::Format { .. } | Error::Inconsistent { .. });
+    assert!(named, "{place}: {error}");
+}
+
+/// Wherever there is no space, nothing has changed, and the same commits succeed when there is.
+#[test]
+fn a_full_disk_changes_nothing_and_the_same_commits_go_through_later() {
+    let mut refused = 0;
+    for seed in seeds() {
+        for chance_of_trouble in 0..150 {
+            let disk = SimDisk::new();
+            let store = open(&disk, true, seed).unwrap();
+            let (mut model, mut chance) = (Model::new(), Chance(seed));
+            disk.trouble(chance_of_trouble, Trouble::Full);
+            for step in 0..40 {
+                if step % 5 == 4 {
+                    if let Err(error) = store.compact(10) {
+                        assert!(matches!(error, Error::Full), "{error}");
+                        refused += 1;
+                    }
+                    continue;
+                }
+                let before = read(&store).unwrap();
+                let mut commits = model.commits(&mut chance);
+                model.begin(&mut commits, disk.operation_count());
+                match store.commit(&commits) {
+                    Ok(()) => {}
+                    // The note needs no space of its own, but a simulated disk may refuse it.
+                    Err(Error::Io { what, .. }) => {
+                        assert!(what.contains("acknowledged"), "{what}");
+                        break;
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, Error::Full), "{error}");
+                        assert_eq!(read(&store).unwrap(), before);
+                        let found = open(&disk.cut(Loss::Nothing), false, seed).unwrap();
+                        assert_eq!(read(&found).unwrap(), before, "nothing of it was written");
+                        store.commit(&commits).unwrap();
+                        refused += 1;
+                    }
+                }
+                model.acknowledge(disk.operation_count());
+            }
+            let found = disk.cut(Loss::Everything);
+            let store = open(&found, false, seed).unwrap();
+            model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+        }
+    }
+    println!("{refused} refusals for want of space");
+    assert!(refused > 20);
+}
+
+/// After a sync that failed, no commit is taken; another process finds what the operating system shows, goes on, and a
+/// power cut after that loses nothing.
+#[test]
+fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
+    let mut stopped = 0;
+    for seed in seeds() {
+        for chance_of_trouble in 0..100 {
+            let disk = SimDisk::new();
+            let mut store = open(&disk, true, seed).unwrap();
+            let (mut model, mut chance) = (Model::new(), Chance(seed));
+            disk.trouble(chance_of_trouble, Trouble::Sync);
+            for step in 0..30 {
+                if step % 5 == 4 {
+                    let _ = store.compact(10);
+                    continue;
+                }
+                let mut commits = model.commits(&mut chance);
+                model.begin(&mut commits, disk.operation_count());
+                if store.commit(&commits).is_err() {
+                    let refused = store.commit(&commits).unwrap_err();
+                    assert!(refused.to_string().contains("an earlier write failed"), "{refused}");
+                    read(&store).expect("reads go on");
+                    drop(store);
+                    store = open(&disk, false, seed).unwrap();
+                    model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+                    model = Model::of(&store);
+                    stopped += 1;
+                }
+                model.acknowledge(disk.operation_count());
+            }
+            let found = disk.cut(Loss::Everything);
+            let store = open(&found, false, seed).unwrap();
+            model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+        }
+    }
+    println!("{stopped} syncs failed");
+    assert!(stopped > 20);
+}
+
+#[test]
+fn reads_that_give_less_than_was_asked_for_are_tried_on() {
+    let Run { disk, model, .. } = run(5, 40);
+    disk.read_at_most(7);
+    let store = open(&disk, false, 5).unwrap();
+    model.judge(&read(&store).unwrap(), disk.operation_count()).unwrap();
+    model.check_keys(&store);
+}

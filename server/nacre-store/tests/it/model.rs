@@ -1,0 +1,220 @@
+//! What a store must hold: a workload by chance, and every state that each vBucket went through.
+
+use crate::{commit, erased, tombstone, version};
+use nacre_store::{Commit, Error, Store, load_all};
+use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+pub const VBUCKETS: u16 = 4;
+const KEYS: u64 = 14;
+
+/// The same seed, the same choices.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Documents by key.
+type Contents = BTreeMap<Vec<u8>, Arc<Document>>;
+
+/// A state in a few bytes.
+fn fingerprint(record: &VbRecord, contents: &Contents) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // The purge seqno tells commits apart that change no document.
+    (record.high_seqno.0, record.purge_seqno.0, record.max_cas.0).hash(&mut hasher);
+    assert_eq!(record.document_count, contents.len() as u64);
+    for (key, document) in contents {
+        let meta = document.meta;
+        (key, meta.seqno.0, meta.cas.0, meta.kind as u8, document.value()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Reads all of a store, as a start does; a state for each vBucket, 0 for one without a record.
+pub fn read(store: &dyn Store) -> Result<Vec<u64>, Error> {
+    let mut contents = vec![Contents::new(); VBUCKETS.into()];
+    let mut twice = None;
+    load_all(store, &mut |vbid, document| {
+        let key = document.key().to_vec();
+        if contents[vbid.index()].insert(key, document).is_some() {
+            twice = Some(vbid);
+        }
+    })?;
+    assert_eq!(twice, None, "a key was given twice");
+    let mut states = vec![0; VBUCKETS.into()];
+    for (vbid, record) in store.records()? {
+        states[vbid.index()] = fingerprint(&record, &contents[vbid.index()]);
+    }
+    Ok(states)
+}
+
+#[derive(Default)]
+struct Vbucket {
+    contents: Contents,
+    high: u64,
+    /// Each state with when its commit began and when it was acknowledged.
+    states: Vec<(u64, usize, usize)>,
+}
+
+/// What was given to a store.
+pub struct Model {
+    vbuckets: Vec<Vbucket>,
+    commits: u64,
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model { vbuckets: (0..VBUCKETS).map(|_| Vbucket::default()).collect(), commits: 0 }
+    }
+
+    /// The next commits. Nothing is taken over before [`Model::begin`].
+    pub fn commits(&mut self, chance: &mut Chance) -> Vec<Commit> {
+        let mut highs: Vec<u64> = self.vbuckets.iter().map(|vbucket| vbucket.high).collect();
+        (0..1 + chance.below(4))
+            .map(|_| {
+                let vbid = chance.below(VBUCKETS.into()) as u16;
+                let high = &mut highs[usize::from(vbid)];
+                let mut documents: Vec<Arc<Document>> = Vec::new();
+                for _ in 0..chance.below(6) {
+                    let name = format!("key{}", chance.below(KEYS));
+                    *high += 1 + chance.below(2);
+                    if documents.iter().any(|document| document.name() == name.as_bytes()) {
+                        continue;
+                    }
+                    documents.push(match chance.below(5) {
+                        0 => tombstone(*high, &name),
+                        1 => version(*high, &name, &"long ".repeat(chance.below(400) as usize)),
+                        _ => version(
+                            *high,
+                            &name,
+                            &format!("{high} {}", "x".repeat(chance.below(90) as usize)),
+                        ),
+                    });
+                }
+                *high = documents
+                    .last()
+                    .map_or(self.vbuckets[usize::from(vbid)].high.max(*high), |document| {
+                        document.meta.seqno.0
+                    });
+                self.commits += 1;
+                let contents = &self.vbuckets[usize::from(vbid)].contents;
+                let mut forgotten = Vec::new();
+                for _ in 0..chance.below(3) {
+                    let name = format!("key{}", chance.below(KEYS));
+                    let (key, _) = erased(&name, 0);
+                    let current =
+                        contents.get(&key[..]).map_or(0, |document| document.meta.seqno.0);
+                    let stale = chance.below(4) == 0;
+                    forgotten.push(erased(&name, current + u64::from(stale)));
+                }
+                let mut next = match documents.is_empty() {
+                    true => commit(vbid, vec![version(*high, "only for its record", "")]),
+                    false => commit(vbid, documents.clone()),
+                };
+                next.documents = documents;
+                next.record.purge_seqno = Seqno(self.commits);
+                next.erased = forgotten;
+                next
+            })
+            .collect()
+    }
+
+    /// Notes what a store is about to be given, at a time of its disk. Erased keys at the high seqno are taken out of the
+    /// commits, as no vBucket asks for that.
+    pub fn begin(&mut self, commits: &mut [Commit], now: usize) {
+        for commit in commits {
+            let vbucket = &mut self.vbuckets[commit.vbid.index()];
+            let next =
+                commit.documents.last().map_or(vbucket.high, |document| document.meta.seqno.0);
+            commit.erased.retain(|(_, seqno)| seqno.0 != next);
+            for (key, seqno) in &commit.erased {
+                if vbucket
+                    .contents
+                    .get(&key[..])
+                    .is_some_and(|document| document.meta.seqno == *seqno)
+                {
+                    vbucket.contents.remove(&key[..]);
+                }
+            }
+            for document in &commit.documents {
+                vbucket.contents.insert(document.key().to_vec(), Arc::clone(document));
+            }
+            vbucket.high = next;
+            commit.record.high_seqno = Seqno(next);
+            let record =
+                VbRecord { document_count: vbucket.contents.len() as u64, ..commit.record.clone() };
+            vbucket.states.push((fingerprint(&record, &vbucket.contents), now, usize::MAX));
+        }
+    }
+
+    /// Notes that all was acknowledged.
+    pub fn acknowledge(&mut self, now: usize) {
+        for vbucket in &mut self.vbuckets {
+            for (.., acknowledged) in vbucket.states.iter_mut().rev() {
+                if *acknowledged != usize::MAX {
+                    break;
+                }
+                *acknowledged = now;
+            }
+        }
+    }
+
+    /// Judges what a store holds at a time of its disk: of each vBucket a prefix of its commits, with everything that was
+    /// acknowledged and nothing that had not begun.
+    pub fn judge(&self, found: &[u64], now: usize) -> Result<(), String> {
+        for ((vbid, vbucket), state) in (0..).map(Vbid).zip(&self.vbuckets).zip(found) {
+            let acknowledged =
+                vbucket.states.iter().filter(|(.., acknowledged)| *acknowledged <= now).count();
+            let begun = vbucket.states.iter().filter(|(_, began, _)| *began <= now).count();
+            let allowed = |count: usize| match count {
+                0 => 0,
+                _ => vbucket.states[count - 1].0,
+            };
+            if !(acknowledged..=begun).any(|count| allowed(count) == *state) {
+                let at = (0..=vbucket.states.len()).find(|count| allowed(*count) == *state);
+                return Err(format!(
+                    "{vbid} has {at:?} commits, {acknowledged} were acknowledged and {begun} begun"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A model of a store that holds something already, all of it acknowledged.
+    pub fn of(store: &dyn Store) -> Model {
+        let mut model = Model::new();
+        let found = read(store).unwrap();
+        for (vbid, record) in store.records().unwrap() {
+            let vbucket = &mut model.vbuckets[vbid.index()];
+            for document in store.scan(vbid, Seqno::ZERO).unwrap().documents {
+                let document = document.unwrap();
+                vbucket.contents.insert(document.key().to_vec(), document);
+            }
+            vbucket.high = record.high_seqno.0;
+            vbucket.states.push((found[vbid.index()], 0, 0));
+            model.commits = model.commits.max(record.purge_seqno.0);
+        }
+        model
+    }
+
+    /// Compares what a store gives by key with what it must.
+    pub fn check_keys(&self, store: &dyn Store) {
+        for (vbid, vbucket) in (0..).map(Vbid).zip(&self.vbuckets) {
+            for name in 0..KEYS {
+                let (key, _) = erased(&format!("key{name}"), 0);
+                let found = store.get(vbid, &key).unwrap();
+                assert_eq!(
+                    found.as_ref(),
+                    vbucket.contents.get(&key[..]).map(|document| &**document)
+                );
+            }
+        }
+    }
+}
