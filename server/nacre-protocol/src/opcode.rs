@@ -8,6 +8,9 @@ macro_rules! opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $code,)* }
 
         impl Opcode {
+            /// Every opcode.
+            pub const ALL: &[Opcode] = &[$(Opcode::$name,)*];
+
             /// The opcode with this byte, or `None`.
             pub fn from_byte(byte: u8) -> Option<Opcode> {
                 match byte {

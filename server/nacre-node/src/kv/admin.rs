@@ -5,8 +5,8 @@ use super::error_map::error_map;
 use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
 use crate::cluster_map;
+use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
-use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb128_decode};
@@ -257,7 +257,7 @@ fn observe(
         let prefixed = if collections { key.to_vec() } else { [&[0], key].concat() };
         let collection = leb128_decode(&prefixed).ok_or(Status::InvalidArguments)?.0;
         let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
-        if !session.may(selected, CollectionId(collection), false) {
+        if !session.may(selected, CollectionId(collection), &[Privilege::ReadData]) {
             return Err(Status::AccessDenied);
         }
         let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
@@ -339,7 +339,7 @@ fn random_key(
     if bucket.manifest().collection_by_id(collection).is_none() {
         return Err(Status::UnknownCollection);
     }
-    if !session.may(selected, collection, false) {
+    if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
     let now = session.node.now().unix_s();
@@ -384,7 +384,7 @@ fn keys(
     let from = if collections { from.to_vec() } else { [&[0], from].concat() };
     let collection = CollectionId(leb128_decode(&from).ok_or(Status::InvalidArguments)?.0);
     let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
-    if !session.may(selected, collection, false) {
+    if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
     let now = session.node.now().unix_s();
@@ -430,13 +430,6 @@ fn failover_log(
 /// One packet a statistic, then an empty one.
 fn stat(session: &mut Session, group: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let keyspace = Keyspace { bucket: Some(&bucket.name), ..Keyspace::default() };
-    let may = |user: &str| {
-        session.node.users().get(user).is_some_and(|user| user.may(Privilege::ReadStats, keyspace))
-    };
-    if !session.user.as_deref().is_some_and(may) {
-        return Err(Status::AccessDenied);
-    }
     let mut stats: Vec<(String, String)> = Vec::new();
     match group {
         b"" => {

@@ -1,10 +1,12 @@
 //! Requests on one document: from request to vBucket command, and from its reply to the answer.
 
 use super::durability::{self, Durability};
-use super::session::{Answer, Outcome, Session, Until, is_quiet};
+use super::rights::{self, Need};
+use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
 use super::snappy;
 use super::status;
 use crate::bucket::Bucket;
+use nacre_auth::Privilege;
 use nacre_protocol::{
     Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, version_option,
 };
@@ -134,10 +136,7 @@ impl<'a> Call<'a> {
         let max_ttl = bucket
             .max_ttl(collection)
             .ok_or_else(|| Refused::UnknownCollection { manifest_uid: bucket.manifest().uid })?;
-        let writes = is_write(request);
-        if !session.may(selected, collection, writes) {
-            return Err(Refused::Status(Status::AccessDenied));
-        }
+        check_rights(session, selected, frame, request, collection).map_err(Refused::Status)?;
         if grows(request) && bucket.refuses_growth() && settled.is_none() {
             return Err(Refused::Status(Status::TemporaryFailure));
         }
@@ -528,11 +527,28 @@ pub(super) fn send_document(
     answer.send(reply);
 }
 
-fn is_write(request: &Request<'_>) -> bool {
-    !matches!(
-        request,
-        Request::Get | Request::GetReplica | Request::GetMeta { .. } | Request::Lookup { .. }
-    )
+/// Whether the user may send this request for a document of `collection`.
+fn check_rights(
+    session: &Session,
+    selected: &Selected,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    collection: CollectionId,
+) -> Result<(), Status> {
+    let Some(Need::OnCollection(privileges)) = frame.opcode().map(rights::need) else {
+        return Err(Status::AccessDenied);
+    };
+    if !session.may(selected, collection, privileges) {
+        return Err(Status::AccessDenied);
+    }
+    let (Request::Lookup { specs, .. } | Request::Mutate { specs, .. }) = request else {
+        return Ok(());
+    };
+    let system = rights::touches_system_attribute(specs, path_flag::XATTR);
+    if system && !session.may(selected, collection, &[Privilege::SystemAttributes]) {
+        return Err(Status::AccessDenied);
+    }
+    Ok(())
 }
 
 /// Whether the request may need more memory: what frees some is never refused for want of it.

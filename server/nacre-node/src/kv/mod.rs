@@ -4,6 +4,7 @@ mod admin;
 mod document;
 mod durability;
 mod error_map;
+mod rights;
 mod scan;
 mod session;
 mod snappy;

@@ -5,6 +5,7 @@ use crate::range_scan::{Page, Refused, ScanId, ScanOptions};
 use crate::ticket::Ticket;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use nacre_auth::Privilege;
 use nacre_protocol::{Frame, Reply, Status};
 use nacre_types::{
     CollectionId, DATATYPE_XATTR, DocKey, Document, Seqno, VbUuid, Vbid, leb128_encode,
@@ -44,7 +45,7 @@ pub(super) fn create(
         return Err(Status::UnknownCollection);
     }
     let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
-    if !session.may(selected, options.collection, false) {
+    if !session.may(selected, options.collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
     let mut id = [0; 16];

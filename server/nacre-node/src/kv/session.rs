@@ -1,5 +1,6 @@
 //! The state of one connection, and the way of a frame through it.
 
+use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, document, snappy};
 use crate::bucket::Bucket;
@@ -90,6 +91,8 @@ pub struct Session {
     pub(super) features: Features,
     pub(super) login: Option<sasl::Session>,
     pub(super) user: Option<String>,
+    /// At which state of the users it was last seen that the user is known; 0 for never.
+    users_version: u64,
     pub(super) selected: Option<Selected>,
     /// Something was written since the readers of history were last woken.
     wrote: bool,
@@ -144,6 +147,7 @@ impl Session {
             features: Features::default(),
             login: None,
             user,
+            users_version: 0,
             selected: None,
             wrote: false,
             parked: Vec::new(),
@@ -324,18 +328,40 @@ impl Session {
     /// Validates the request and checks that the connection has come far enough for it.
     fn admit<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, Status> {
         let request = parse(frame, self.features.has(Feature::Collections))?;
-        let before_login = matches!(
-            request,
-            Request::Hello { .. }
-                | Request::SaslListMechs
-                | Request::SaslAuth { .. }
-                | Request::SaslStep { .. }
-                | Request::GetErrorMap { .. }
-                | Request::Version
-                | Request::Noop
-                | Request::Quit
-        );
-        if self.user.is_none() && !before_login { Err(Status::AccessDenied) } else { Ok(request) }
+        match frame.opcode().map_or(Need::Login, rights::need) {
+            Need::Nothing => {}
+            Need::Login => self.check_user()?,
+            Need::Bucket | Need::OnCollection(_) => {
+                self.check_user()?;
+                self.bucket()?;
+            }
+            Need::OnBucket(privilege) => {
+                self.check_user()?;
+                self.bucket()?;
+                if !self.may_in_bucket(privilege) {
+                    return Err(Status::AccessDenied);
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    /// Whether somebody has logged in who is still known.
+    fn check_user(&mut self) -> Result<(), Status> {
+        let user = self.user.as_deref().ok_or(Status::AccessDenied)?;
+        // Read first: a change in between is noticed by the next request.
+        let users_version = self.node.users_version();
+        if self.users_version == users_version {
+            return Ok(());
+        }
+        if self.node.users().get(user).is_none() {
+            self.wake_readers();
+            self.user = None;
+            self.selected = None;
+            return Err(Status::AuthStale);
+        }
+        self.users_version = users_version;
+        Ok(())
     }
 
     fn dispatch(
@@ -375,9 +401,6 @@ impl Session {
         answer: &mut Answer<'_>,
         now: Now,
     ) -> Outcome {
-        if let Err(status) = self.bucket() {
-            return Outcome::Status(status);
-        }
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         if !self.features.has(Feature::Collections) {
@@ -402,12 +425,6 @@ impl Session {
             let name = selected.bucket.name.clone();
             self.wake_readers();
             self.selected = None;
-            let known =
-                self.user.as_deref().is_some_and(|user| self.node.users().get(user).is_some());
-            if !known {
-                self.user = None;
-                return Err(Status::AuthStale);
-            }
             self.select(&name).map_err(|_| Status::NoBucket)?;
         }
         self.selected.as_ref().ok_or(Status::NoBucket)
@@ -433,11 +450,27 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the user may read (or write) the documents of a collection of the selected bucket.
-    pub(super) fn may(&self, selected: &Selected, collection: CollectionId, write: bool) -> bool {
-        if if write { selected.writes } else { selected.reads } {
-            return true;
-        }
+    /// Whether the user has all of `privileges` on a collection of the selected bucket.
+    pub(super) fn may(
+        &self,
+        selected: &Selected,
+        collection: CollectionId,
+        privileges: &[Privilege],
+    ) -> bool {
+        let everywhere = |privilege: &Privilege| match privilege {
+            Privilege::ReadData => selected.reads,
+            Privilege::WriteData => selected.writes,
+            _ => false,
+        };
+        privileges.iter().all(everywhere) || self.may_here(selected, collection, privileges)
+    }
+
+    fn may_here(
+        &self,
+        selected: &Selected,
+        collection: CollectionId,
+        privileges: &[Privilege],
+    ) -> bool {
         let manifest = selected.bucket.manifest();
         let holds =
             |scope: &&nacre_cluster::Scope| scope.collections.iter().any(|c| c.id == collection.0);
@@ -450,12 +483,20 @@ impl Session {
             scope: Some(&scope.name),
             collection: Some(&found.name),
         };
-        let privilege = if write { Privilege::WriteData } else { Privilege::ReadData };
+        self.has(privileges, keyspace)
+    }
+
+    /// Whether the user has `privilege` on all of the selected bucket.
+    fn may_in_bucket(&self, privilege: Privilege) -> bool {
+        let Some(selected) = &self.selected else { return false };
+        let keyspace = Keyspace { bucket: Some(&selected.bucket.name), ..Keyspace::default() };
+        self.has(&[privilege], keyspace)
+    }
+
+    fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.node.users();
-        self.user
-            .as_deref()
-            .and_then(|user| users.get(user))
-            .is_some_and(|user| user.may(privilege, keyspace))
+        let user = self.user.as_deref().and_then(|user| users.get(user));
+        user.is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))
     }
 }
 

@@ -3,5 +3,6 @@
 mod durability;
 mod flusher;
 mod memory;
+mod rights;
 mod session;
 mod world;

@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{Reply, not_found, ok, reply};
 use super::buckets::change;
+use super::users;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
@@ -33,11 +34,8 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&cluster_map::global(&call.node.cluster(), call.node.endpoints())))
         }
         ["whoami"] => {
-            let users = call.node.users();
-            let user = users.get(&call.user).ok_or_else(not_found)?;
-            let roles: Vec<Value> =
-                user.roles.iter().map(|role| json!({"role": role.kind.name()})).collect();
-            Ok(ok(&json!({"id": user.name, "domain": "local", "roles": roles})))
+            let known = call.node.users();
+            Ok(ok(&users::describe(known.get(&call.user).ok_or_else(not_found)?)))
         }
         ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),
         _ => Err(not_found()),

@@ -220,6 +220,7 @@ async fn management(call: Call) -> Reply {
             cluster::map(&call, path[2], path[3])
         }
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
+        ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,
         (
