@@ -46,6 +46,8 @@ enum Suite {
     Gocb,
     /// Every operation of the Python SDK
     Python,
+    /// The same over TLS
+    PythonTls,
     /// The cases of this project
     Ours,
 }
@@ -73,7 +75,8 @@ pub fn run(options: &Conformance) -> Result<(), String> {
             Suite::Rust => Box::new(rust::prepare()?),
             Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
             Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
-            Suite::Python => Box::new(python::prepare()?),
+            Suite::Python => Box::new(python::prepare(false)?),
+            Suite::PythonTls => Box::new(python::prepare(true)?),
             Suite::Ours => Box::new(ours::Cases),
         });
     }
