@@ -10,8 +10,8 @@ use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 /// Rows of the space that keeps what the node knows.
@@ -39,7 +39,11 @@ pub struct Node {
     users_version: AtomicU64,
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     views: Views,
+    /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
+    map_rev: AtomicU64,
     map_changed: Notify,
+    /// The connections that are told of a new map, as long as they live.
+    map_watchers: Mutex<Vec<Weak<Notify>>>,
 }
 
 impl Node {
@@ -67,6 +71,7 @@ impl Node {
         let clean = rows.contains_key(row::CLEAN);
         settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
 
+        let map_rev = AtomicU64::new(cluster.rev);
         let node = Arc::new(Node {
             platform,
             endpoints,
@@ -78,7 +83,9 @@ impl Node {
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
             views: Views::default(),
+            map_rev,
             map_changed: Notify::new(),
+            map_watchers: Mutex::default(),
         });
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
@@ -134,9 +141,21 @@ impl Node {
         self.buckets.read().get(name).cloned()
     }
 
+    /// The revision of the cluster map.
+    pub(crate) fn map_rev(&self) -> i64 {
+        self.map_rev.load(Ordering::Acquire) as i64
+    }
+
     /// Waits for the next change of the cluster map.
     pub fn map_changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.map_changed.notified()
+    }
+
+    /// Notifies `watcher` of each change of the cluster map, until it is dropped.
+    pub(crate) fn watch_map(&self, watcher: &Arc<Notify>) {
+        let mut watchers = self.map_watchers.lock();
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(Arc::downgrade(watcher));
     }
 
     /// Both clocks.
@@ -168,7 +187,11 @@ impl Node {
         self.settings.apply(&[(row::CLUSTER.to_vec(), Some(stored))], true)?;
         *self.cluster.write() = Arc::clone(&after);
         self.take_effect(change, &before, &after)?;
+        self.map_rev.store(after.rev, Ordering::Release);
         self.map_changed.notify_waiters();
+        self.map_watchers
+            .lock()
+            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.notify_one()).is_some());
         Ok(after)
     }
 

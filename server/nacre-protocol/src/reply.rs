@@ -1,6 +1,7 @@
 //! Answers, appended to an output buffer.
 
 use crate::{HEADER_BYTES, Magic, Status};
+use nacre_types::DATATYPE_JSON;
 
 /// One answer. Fields that are empty cost nothing on the wire.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,36 @@ pub struct Reply<'a> {
     pub value: &'a [u8],
     /// Microseconds spent in the server, for clients that trace; makes the frame flexible.
     pub duration: Option<u64>,
+}
+
+/// Tells a client of a new cluster map; it does not answer.
+#[derive(Clone, Copy, Debug)]
+pub struct MapPush<'a> {
+    /// The bucket of the connection, or nothing.
+    pub bucket: &'a [u8],
+    /// The map's epoch and revision.
+    pub version: (i64, i64),
+    /// The map, or nothing for clients that will ask for it.
+    pub map: &'a [u8],
+}
+
+impl MapPush<'_> {
+    /// The opcode of the server's request.
+    const OPCODE: u8 = 0x01;
+
+    /// Appends the frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let body = 16 + self.bucket.len() + self.map.len();
+        out.extend([Magic::ServerRequest as u8, Self::OPCODE]);
+        out.extend((self.bucket.len() as u16).to_be_bytes());
+        out.extend([16, if self.map.is_empty() { 0 } else { DATATYPE_JSON }, 0, 0]);
+        out.extend((body as u32).to_be_bytes());
+        out.extend([0; 12]);
+        out.extend(self.version.0.to_be_bytes());
+        out.extend(self.version.1.to_be_bytes());
+        out.extend_from_slice(self.bucket);
+        out.extend_from_slice(self.map);
+    }
 }
 
 /// Encodes a duration as clients decode it: `micros = code^1.74 / 2`, so that 16 bits reach two minutes.

@@ -211,7 +211,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         Some(length) => length,
                         None => return Ok(()),
                     },
-                    () = session.ready(), if session.has_parked() => 0,
+                    () = session.ready(), if session.may_speak_first() => 0,
                     () = &mut login_deadline, if !session.is_logged_in() => {
                         return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                     }

@@ -4,6 +4,7 @@ use super::document::send_document;
 use super::error_map::error_map;
 use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
+use super::stats;
 use crate::cluster_map;
 use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
@@ -13,13 +14,15 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 18] = [
+const GRANTED: [Feature; 21] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
     Feature::SelectBucket,
     Feature::Snappy,
     Feature::Json,
+    Feature::Duplex,
+    Feature::ClustermapPush,
     Feature::UnorderedExecution,
     Feature::Tracing,
     Feature::AltRequest,
@@ -32,6 +35,7 @@ const GRANTED: [Feature; 18] = [
     Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
     Feature::DedupeNotMyVbucket,
+    Feature::ClustermapPushBrief,
 ];
 
 /// The name that deselects the bucket of a connection.
@@ -82,7 +86,7 @@ pub(super) fn run(
             scan::read_on(session, uuid, items, milliseconds, bytes)
         }
         Request::RangeScanCancel { uuid } => scan::cancel(session, uuid),
-        Request::Stat { group } => stat(session, group, answer),
+        Request::Stat { group } => stats::answer(session, group, answer),
         Request::Noop => Ok(Outcome::Status(Status::Success)),
         Request::Version => {
             answer.value(0, env!("CARGO_PKG_VERSION").as_bytes());
@@ -97,6 +101,7 @@ pub(super) fn run(
 fn hello(session: &mut Session, asked: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let agreed = Features::negotiate(asked, Features::of(&GRANTED));
     session.features = Features::of(&agreed);
+    session.watch_map();
     let value: Vec<u8> =
         agreed.iter().flat_map(|feature| (*feature as u16).to_be_bytes()).collect();
     answer.value(0, &value);
@@ -424,37 +429,5 @@ fn failover_log(
     }
     drop(vbucket);
     answer.value(0, &value);
-    Ok(Outcome::Answered)
-}
-
-/// One packet a statistic, then an empty one.
-fn stat(session: &mut Session, group: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
-    let bucket = Arc::clone(&session.bucket()?.bucket);
-    let mut stats: Vec<(String, String)> = Vec::new();
-    match group {
-        b"" => {
-            let (documents, memory_bytes) = bucket.usage();
-            stats.push(("version".into(), env!("CARGO_PKG_VERSION").into()));
-            stats.push(("curr_items".into(), documents.to_string()));
-            stats.push(("mem_used".into(), memory_bytes.to_string()));
-            stats.push(("ep_max_size".into(), bucket.quota_bytes().to_string()));
-        }
-        b"vbucket-seqno" | b"vbucket-details" | b"failovers" => {
-            for index in 0..bucket.vbucket_count() {
-                let Some(vbucket) = bucket.vbucket(Vbid(index)) else { continue };
-                let mut push =
-                    |name: &str, value: String| stats.push((format!("vb_{index}:{name}"), value));
-                push("uuid", vbucket.failover_log().current().0.to_string());
-                push("high_seqno", vbucket.high_seqno().to_string());
-                push("last_persisted_seqno", vbucket.persisted().to_string());
-                push("num_items", vbucket.alive_count().to_string());
-            }
-        }
-        _ => return Err(Status::KeyNotFound),
-    }
-    for (key, value) in &stats {
-        answer.send(Reply { key: key.as_bytes(), value: value.as_bytes(), ..Reply::default() });
-    }
-    answer.send(Reply::default());
     Ok(Outcome::Answered)
 }

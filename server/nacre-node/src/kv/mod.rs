@@ -8,6 +8,7 @@ mod rights;
 mod scan;
 mod session;
 mod snappy;
+mod stats;
 mod status;
 
 pub use session::{Next, Peer, Session};

@@ -4,13 +4,14 @@ use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, document, snappy};
 use crate::bucket::Bucket;
+use crate::cluster_map;
 use crate::node::Node;
 use crate::ticket::Ticket;
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
-    Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, announced_body_bytes, decode,
-    parse,
+    Feature, Features, Frame, Magic, MapPush, Opcode, Reply, Request, Status, announced_body_bytes,
+    decode, parse,
 };
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
@@ -101,6 +102,8 @@ pub struct Session {
     /// Something was written since the readers of history were last woken.
     wrote: bool,
     parked: Vec<Parked>,
+    /// The version of the cluster map that the client was told of last, if it wants to be.
+    map_sent: Option<(i64, i64)>,
     /// Notified whenever something that a parked request waits for is over.
     pub(super) waiter: Arc<Notify>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
@@ -155,6 +158,7 @@ impl Session {
             selected: None,
             wrote: false,
             parked: Vec::new(),
+            map_sent: None,
             waiter: Arc::default(),
             key: Vec::new(),
         }
@@ -209,19 +213,47 @@ impl Session {
         }
     }
 
-    /// Whether requests are under way that will be answered later.
-    pub fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// Whether there may be something to send although the client sends nothing: requests are under way, or it wants to
+    /// be told of a new cluster map.
+    pub fn may_speak_first(&self) -> bool {
+        !self.parked.is_empty() || self.map_sent.is_some()
     }
 
-    /// Returns once a request that is under way can be answered by [`Session::resume`].
+    /// Returns once there is something to send for [`Session::resume`].
     pub async fn ready(&self) {
-        while !self.parked.iter().any(|parked| parked.until.is_over()) {
+        while !self.parked.iter().any(|parked| parked.until.is_over()) && !self.map_is_news() {
             self.waiter.notified().await;
         }
     }
 
-    /// Answers the requests for which the wait is over.
+    fn map_is_news(&self) -> bool {
+        self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.node.map_rev())
+    }
+
+    /// Has the session tell its client of new cluster maps from now on, if they have agreed on that.
+    pub(super) fn watch_map(&mut self) {
+        let pushes = [Feature::ClustermapPush, Feature::ClustermapPushBrief];
+        let wanted = self.features.has(Feature::Duplex)
+            && pushes.iter().any(|feature| self.features.has(*feature));
+        if wanted && self.map_sent.is_none() {
+            self.node.watch_map(&self.waiter);
+        }
+        self.map_sent = wanted.then(|| cluster_map::version(&self.node.cluster()));
+    }
+
+    fn push_map(&mut self, out: &mut Vec<u8>) {
+        if !self.map_is_news() {
+            return;
+        }
+        let version = cluster_map::version(&self.node.cluster());
+        self.map_sent = Some(version);
+        let brief = self.features.has(Feature::ClustermapPushBrief);
+        let map = if brief { String::new() } else { admin::map(self).unwrap_or_default() };
+        let bucket = self.selected.as_ref().map_or(&b""[..], |s| s.bucket.name.as_bytes());
+        MapPush { bucket, version, map: map.as_bytes() }.encode(out);
+    }
+
+    /// Sends what there is to send: answers to requests for which the wait is over, and a new cluster map.
     pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) {
         let is_over = |parked: &mut Parked| parked.until.is_over();
         let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
@@ -255,6 +287,7 @@ impl Session {
             self.conclude(&frame, &bytes, outcome, out, received);
         }
         self.wake_readers();
+        self.push_map(out);
     }
 
     /// Whether `frame` must not be handled before the requests that are under way.
