@@ -5,4 +5,5 @@ mod flusher;
 mod memory;
 mod rights;
 mod session;
+mod versions;
 mod world;
