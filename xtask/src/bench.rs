@@ -1,10 +1,12 @@
 //! `cargo xtask bench`: ratios to a peer, both measured in one run, in turn.
 
+mod store;
+
 use crate::command::{cargo, output, run as run_command};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::plugins;
 use clap::{Args, Subcommand};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,21 @@ enum What {
     },
     /// Documents indexed per second, in the sandbox against natively
     Views,
+    /// The stores under the same work: load, reads, synced commits, overwriting, reopening
+    Store {
+        /// How many documents
+        #[arg(long, default_value_t = 1_000_000)]
+        documents: u64,
+        /// Write the figures to this file too
+        #[arg(long)]
+        csv: Option<PathBuf>,
+    },
+    /// Cut the power at every moment of many workloads, turn bits, fill the disk; count what is lost
+    Crashes {
+        /// How many workloads; 16 are more than 100,000 points
+        #[arg(long, default_value_t = 16)]
+        seeds: u64,
+    },
     /// Latency of reads beside a view whose map function never ends, against the same without it
     Isolation {
         /// Pairs of measurements; the median ratio is shown
@@ -48,9 +65,11 @@ const BUCKET: &str = "bench";
 /// # Errors
 /// What is missing.
 pub fn run(options: &Bench) -> Result<(), String> {
-    match options.what {
-        What::Isolation { rounds, seconds } => isolation(rounds.max(1), seconds),
-        What::Kv { rounds, seconds } => kv(rounds.max(1), seconds),
+    match &options.what {
+        What::Isolation { rounds, seconds } => isolation((*rounds).max(1), *seconds),
+        What::Kv { rounds, seconds } => kv((*rounds).max(1), *seconds),
+        What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
+        What::Crashes { seeds } => store::crashes((*seeds).max(1)),
         What::Views => {
             plugins::build()?;
             let mut bench = cargo();

@@ -1,18 +1,22 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
 use crate::compactor::Compactor;
-use crate::fetcher::{FETCHERS, FetchQueue, Fetcher};
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
+use crate::range_scan::Scans;
 use crate::reader::News;
 use crate::ticket::Ticket;
 use crate::waits::Waits;
+use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{Platform, Signal, Watermarks};
-use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy, Manifest};
+use nacre_cluster::{
+    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy, Manifest,
+};
 use nacre_store::{Commit, Error, Scan, Store};
 use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
 use nacre_vbucket::{
-    CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Token, Vbucket,
+    CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
+    Vbucket,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
@@ -46,10 +50,13 @@ pub struct Bucket {
     max_ttl: AtomicU64,
     durability_min_level: AtomicU8,
     replicas: AtomicU8,
+    compresses: AtomicBool,
+    resolution: Resolution,
     discards_documents: AtomicBool,
     memory_bytes: AtomicI64,
     waits: Waits,
-    pub(crate) fetches: FetchQueue,
+    pub(crate) jobs: Jobs,
+    pub(crate) scans: Scans,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
@@ -139,10 +146,16 @@ impl Bucket {
             max_ttl: AtomicU64::new(0),
             durability_min_level: AtomicU8::new(0),
             replicas: AtomicU8::new(0),
+            compresses: AtomicBool::new(false),
+            resolution: match config.settings.conflict_resolution {
+                ConflictResolution::LastWriteWins => Resolution::LastWriteWins,
+                ConflictResolution::Seqno | ConflictResolution::Custom => Resolution::Seqno,
+            },
             discards_documents: AtomicBool::new(false),
             memory_bytes: AtomicI64::new(memory_bytes),
             waits: Waits::default(),
-            fetches: FetchQueue::default(),
+            jobs: Jobs::default(),
+            scans: Scans::default(),
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
@@ -154,10 +167,10 @@ impl Bucket {
         bucket.configure(&config.settings, &config.manifest);
         platform.run(Box::new(Flusher::new(Arc::clone(&bucket), Arc::clone(platform))));
         platform.run(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(platform))));
+        for _ in 0..WORKERS {
+            platform.run(Box::new(Worker::new(Arc::clone(&bucket))));
+        }
         if let Some(store) = bucket.store.clone() {
-            for _ in 0..FETCHERS {
-                platform.run(Box::new(Fetcher::new(Arc::clone(&bucket))));
-            }
             platform.run(Box::new(Compactor::new(Arc::clone(&bucket), store)));
         }
         Ok(bucket)
@@ -169,6 +182,8 @@ impl Bucket {
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
         self.replicas.store(settings.replicas, Ordering::Relaxed);
+        let compresses = settings.compression_mode == CompressionMode::Active;
+        self.compresses.store(compresses, Ordering::Relaxed);
         let discards = settings.kind == BucketKind::Ephemeral
             && settings.eviction_policy == EvictionPolicy::NotRecentlyUsed;
         self.discards_documents.store(discards, Ordering::Relaxed);
@@ -241,6 +256,16 @@ impl Bucket {
     /// Notes whether the disk has no space, so that writes are refused for the time being.
     pub(crate) fn set_disk_full(&self, full: bool) {
         self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether values are compressed for clients that can read them.
+    pub fn compresses(&self) -> bool {
+        self.compresses.load(Ordering::Relaxed)
+    }
+
+    /// Which of two versions of a document stays.
+    pub fn resolution(&self) -> Resolution {
+        self.resolution
     }
 
     /// Memory per node, in bytes.
@@ -391,6 +416,31 @@ impl Bucket {
         if self.is_closed() {
             self.waits.end();
         }
+        ticket
+    }
+
+    /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
+    /// cannot be read.
+    pub(crate) fn fetch_later(
+        &self,
+        vbid: Vbid,
+        key: &[u8],
+        waiter: &Arc<Notify>,
+    ) -> Arc<Ticket<bool>> {
+        let ticket = Ticket::new(waiter);
+        let (key, done) = (Box::<[u8]>::from(key), Arc::clone(&ticket));
+        self.jobs.push(move |bucket| {
+            let fetched = bucket.fetch(vbid, &key);
+            if let Err(error) = &fetched
+                && !bucket.is_discarded()
+            {
+                tracing::error!(
+                    "bucket {}: cannot read a document of {vbid}: {error}",
+                    bucket.name
+                );
+            }
+            done.settle(fetched.is_ok());
+        });
         ticket
     }
 
@@ -555,7 +605,7 @@ impl Bucket {
         self.closed.store(true, Ordering::Release);
         self.wake_readers();
         self.waits.end();
-        self.fetches.close();
+        self.jobs.close();
         self.keeper.wake();
         self.compactor.wake();
         self.persisted.publish();

@@ -32,7 +32,7 @@ pub struct Endpoints {
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 12] = [
+const BUCKET_CAPABILITIES: [&str; 16] = [
     "collections",
     "durableWrite",
     "couchapi",
@@ -42,8 +42,12 @@ const BUCKET_CAPABILITIES: [&str; 12] = [
     "touch",
     "xattr",
     "preserveExpiry",
+    "rangeScan",
     "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
     "subdoc.DocumentMacroSupport",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
     "subdoc.ReplaceBodyWithXattr",
 ];
 

@@ -16,8 +16,12 @@ mod codec;
 mod disk;
 mod error;
 mod fault;
+#[cfg(feature = "fjall")]
+mod fjall_store;
 mod log;
 mod memory;
+mod note;
+mod rows;
 mod sim_disk;
 mod sled_store;
 mod space;
@@ -26,6 +30,8 @@ mod store;
 pub use disk::{Disk, DiskFile};
 pub use error::Error;
 pub use fault::{Fault, FaultStore};
+#[cfg(feature = "fjall")]
+pub use fjall_store::FjallStore;
 pub use log::{LogOptions, LogStore};
 pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};

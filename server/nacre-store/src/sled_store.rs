@@ -1,12 +1,4 @@
-//! The store on sled 0.34: one tree for all vBuckets of a bucket, one atomic batch a commit.
-//!
-//! ```text
-//! 00 "format"           → 2
-//! 00 "commits"          → number of the last commit, u64
-//! 01 vb:u16 key         → the newest version of the key
-//! 02 vb:u16 seqno:u64   → key: the history in order
-//! 03 vb:u16             → the vBucket's record
-//! ```
+//! The store on sled 0.34: one tree for all vBuckets of a bucket, one atomic batch a commit. The rows are those of `rows.rs`.
 //!
 //! Three things that sled leaves to its user:
 //! - `flush` writes but does not sync on Linux, so the database file (and the files of large values) are synced here;
@@ -16,6 +8,8 @@
 //!   how many commits were synced, and a database with fewer is refused.
 
 use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
+use crate::note::{self, Note};
+use crate::rows::{BY_KEY, BY_SEQNO, FORMAT, RECORD, meta_row, row, shown, vbid_of};
 use crate::store::COMMIT_DOCUMENTS_MAX;
 use crate::{Commit, Error, Scan, Store, Usage};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
@@ -23,7 +17,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{File, TryLockError};
 use std::ops::Deref;
-use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -31,24 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
 pub(crate) const BLOB_BYTES_MIN: usize = 32 * 1024;
-/// The version of the layout above.
-const FORMAT: u32 = 2;
 /// Rows that a scan reads at a time.
 const SCAN_ROWS: usize = 256;
-
-const META: u8 = 0;
-const BY_KEY: u8 = 1;
-const BY_SEQNO: u8 = 2;
-const RECORD: u8 = 3;
-
-fn row(kind: u8, vbid: Vbid, rest: &[u8]) -> Vec<u8> {
-    let [high, low] = vbid.0.to_be_bytes();
-    [&[kind, high, low], rest].concat()
-}
-
-fn meta_row(name: &str) -> Vec<u8> {
-    [&[META], name.as_bytes()].concat()
-}
 
 /// What scans under way must still see: versions that were overwritten since they began.
 #[derive(Default)]
@@ -70,7 +47,7 @@ struct Writer {
 pub struct SledStore {
     path: PathBuf,
     database: Arc<Database>,
-    acknowledged: File,
+    note: Note,
     /// One writer at a time; scans take it only to begin.
     writer: Mutex<Writer>,
 }
@@ -82,21 +59,13 @@ impl SledStore {
     /// Whatever is wrong with the directory, by name.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<SledStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
-        let note = path.join("acknowledged");
-        if !create && !note.exists() {
+        if !create && !path.join(note::NAME).exists() {
             return Err(damaged("it is missing or empty, but its bucket was created before"));
         }
         std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
         let database = Arc::new(open_database(&path.join("sled"), cache_bytes)?);
-        let acknowledged = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&note)
-            .map_err(Error::io(format!("open {}", note.display())))?;
-        let store =
-            SledStore { path: path.to_owned(), database, acknowledged, writer: Mutex::default() };
+        let note = Note::open(path)?;
+        let store = SledStore { path: path.to_owned(), database, note, writer: Mutex::default() };
         store.check()?;
         Ok(store)
     }
@@ -104,7 +73,7 @@ impl SledStore {
     /// Compares what is there with what was acknowledged, and reads the counts that commits go on from.
     fn check(&self) -> Result<(), Error> {
         let damaged = |what: String| Err(Error::Damaged { path: self.path.clone(), what });
-        let acknowledged = self.read_note()?;
+        let acknowledged = self.note.read()?;
         let Some(format) = self.number(&meta_row("format"))? else {
             if acknowledged > 0 || !self.database.is_empty() {
                 return damaged(format!("{acknowledged} commits were acknowledged, none is there"));
@@ -113,7 +82,7 @@ impl SledStore {
                 .insert(meta_row("format"), &u64::from(FORMAT).to_be_bytes())
                 .map_err(|error| self.failed("write the format", error))?;
             self.sync(false)?;
-            self.write_note(0)?;
+            self.note.write(0)?;
             // The files are there; so must be their names.
             sync_directory(&self.path.join("sled"))?;
             return sync_directory(&self.path);
@@ -145,31 +114,6 @@ impl SledStore {
             what: format!("row {:?} is not a number", String::from_utf8_lossy(&row[1..])),
         })?;
         Ok(Some(u64::from_be_bytes(bytes)))
-    }
-
-    /// The note holds the number of acknowledged commits and its checksum; an empty one says none.
-    fn read_note(&self) -> Result<u64, Error> {
-        let mut bytes = [0; 12];
-        let path = self.path.join("acknowledged");
-        let length = self
-            .acknowledged
-            .read_at(&mut bytes, 0)
-            .map_err(Error::io(format!("read {}", path.display())))?;
-        let (number, crc) = bytes.split_at(8);
-        match length {
-            0 => Ok(0),
-            12 if crc32fast::hash(number).to_be_bytes() == crc => {
-                Ok(u64::from_be_bytes(number.try_into().expect("eight bytes")))
-            }
-            _ => Err(Error::Damaged { path, what: "its checksum is wrong".into() }),
-        }
-    }
-
-    /// Written after the commit is synced, and not synced itself: it may lag, and then claims less than is there.
-    fn write_note(&self, commits: u64) -> Result<(), Error> {
-        let number = commits.to_be_bytes();
-        let bytes = [&number[..], &crc32fast::hash(&number).to_be_bytes()].concat();
-        self.acknowledged.write_all_at(&bytes, 0).map_err(Error::io("note the commit"))
     }
 
     /// Writes some commits, no two of the same vBucket, as one atomic batch.
@@ -209,7 +153,8 @@ impl SledStore {
             let stored = encode_document(&key_row, document);
             batch.insert(key_row, stored);
         }
-        for (key, seqno) in &commit.erased {
+        // A set: the tree still has what is staged, so that a key named twice would count twice.
+        for (key, seqno) in commit.erased.iter().collect::<BTreeSet<_>>() {
             let key_row = row(BY_KEY, vbid, key);
             let old = self.database.get(&key_row).map_err(|error| self.failed("read", error))?;
             let Some(stored) = old.filter(|stored| seqno_of(stored) == Some(*seqno)) else {
@@ -282,7 +227,7 @@ impl Store for SledStore {
             .flat_map(|commit| &commit.documents)
             .any(|document| document.value().len() >= BLOB_BYTES_MIN);
         self.sync(blobs)?;
-        self.write_note(writer.commits)
+        self.note.write(writer.commits)
     }
 
     fn records(&self) -> Result<Vec<(Vbid, VbRecord)>, Error> {
@@ -292,8 +237,7 @@ impl Store for SledStore {
                 let (row, value) = entry.map_err(|error| self.failed("read the records", error))?;
                 let damaged = |what: String| Error::Damaged { path: self.path.clone(), what };
                 let vbid =
-                    row.get(1..3).map(|bytes| Vbid(u16::from_be_bytes([bytes[0], bytes[1]])));
-                let vbid = vbid.ok_or_else(|| damaged("a record has no vBucket".into()))?;
+                    vbid_of(&row).ok_or_else(|| damaged("a record has no vBucket".into()))?;
                 let record = decode_record(&row, &value);
                 Ok((
                     vbid,
@@ -448,10 +392,6 @@ impl Iterator for Rows {
             }
         }
     }
-}
-
-fn shown(key: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(key.get(1..).unwrap_or(key)))
 }
 
 fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {

@@ -1,6 +1,7 @@
 //! What a vBucket can be asked, and what it answers.
 
-use nacre_types::{Cas, Document, Seqno, VbUuid};
+use crate::conflict::Resolution;
+use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
 use nacre_value::multi;
 use std::sync::Arc;
 
@@ -45,6 +46,22 @@ pub enum Command<'a> {
         keep_expiry: bool,
         /// The new body; extended attributes of the document are kept.
         body: &'a [u8],
+    },
+    /// Take over a version from elsewhere, with its metadata: CAS, revision, flags, expiry, datatype and kind count, the
+    /// seqno does not.
+    StoreVersion {
+        /// The version.
+        version: Meta,
+        /// Its attributes, if the datatype says so, and its body.
+        value: &'a [u8],
+        /// The document must not exist.
+        add: bool,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+        /// How to decide which version stays; `None`: the new one.
+        resolution: Option<Resolution>,
+        /// Give it a CAS of this vBucket.
+        regenerate_cas: bool,
     },
     /// Put bytes at one end of a document.
     Extend {
@@ -103,6 +120,8 @@ pub enum Command<'a> {
         access_deleted: bool,
         /// A document that is created begins as a tombstone.
         create_as_deleted: bool,
+        /// There must be a tombstone, which becomes a document with the tombstone's attributes.
+        revive: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
         /// New expiry; `None` keeps the old one.
@@ -130,6 +149,7 @@ impl Command<'_> {
             | Command::Mutate { .. } => true,
             Command::GetMeta
             | Command::Store { .. }
+            | Command::StoreVersion { .. }
             | Command::Delete { .. }
             | Command::Unlock { .. } => false,
         }
@@ -246,6 +266,10 @@ pub enum Refusal {
     TooBig,
     /// The command contradicts itself.
     Invalid,
+    /// The CAS of a version from elsewhere is none, or lies too far in the future.
+    CasInvalid,
+    /// The document to revive is none that was deleted.
+    NotDeleted,
     /// The vBucket is not active here.
     NotActive,
     /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.

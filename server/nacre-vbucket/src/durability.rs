@@ -152,7 +152,7 @@ impl Vbucket {
     fn commit_prepare(&mut self, seqno: Seqno) -> Option<Completion> {
         let Prepare { document, .. } = self.prepares.remove(seqno)?;
         let meta = Meta { seqno: self.high_seqno().next(), ..document.meta };
-        let committed = self.publish(Document::new(meta, document.name(), document.value()));
+        let committed = self.publish(Document::new(meta, document.name(), document.value()), true);
         self.graveyard.erase_later(document.key(), seqno, committed.meta.seqno);
         Some(Completion { prepare: seqno, commit: Some(self.token(&committed)) })
     }

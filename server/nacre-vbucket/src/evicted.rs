@@ -68,6 +68,11 @@ impl EvictedKeys {
         }
     }
 
+    /// Whether none was ever added.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
     /// False for a key that was never added.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         if self.filters.is_empty() {

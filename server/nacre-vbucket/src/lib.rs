@@ -22,6 +22,7 @@
 
 mod checkpoint;
 mod command;
+mod conflict;
 mod durability;
 mod evicted;
 mod graveyard;
@@ -33,5 +34,6 @@ mod vbucket;
 
 pub use checkpoint::{Checkpoint, CursorId, Drained};
 pub use command::{Command, Completion, Condition, Extend, Level, Refusal, Reply, Token};
+pub use conflict::Resolution;
 pub use table::{CollectionCounts, Eviction};
 pub use vbucket::Vbucket;

@@ -16,6 +16,11 @@ impl Vbucket {
         }
     }
 
+    /// Whether there are keys that only the store has.
+    pub fn has_evicted_keys(&self) -> bool {
+        self.table.has_evicted_keys()
+    }
+
     /// Counts the passes that took keys out of memory; see [`Vbucket::restore`].
     pub fn eviction_epoch(&self) -> u64 {
         self.table.epoch()

@@ -81,6 +81,11 @@ impl Table {
         self.evicted.may_contain(key)
     }
 
+    /// Whether any key was evicted whole.
+    pub fn has_evicted_keys(&self) -> bool {
+        !self.evicted.is_empty()
+    }
+
     /// All versions and stubs, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Document>> {
         self.items.iter().filter(|item| !is_absence(item))
@@ -98,23 +103,37 @@ impl Table {
         }
     }
 
-    /// Puts a new version in; it counts on from the revision of the one it replaces.
-    pub fn replace(&mut self, mut document: Document) -> Arc<Document> {
-        if let Some(old) = self.entry(document.key()) {
-            document.meta.rev = old.meta.rev + 1;
-            document.set_hits(old.hits().max(Document::HITS_NEW));
+    /// Puts a new version in. Unless its revision is to be kept, it counts on from that of the version it replaces.
+    pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Arc<Document> {
+        let hash = self.hasher.hash_one(document.key());
+        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        let (document, old) =
+            match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
+                Entry::Occupied(mut entry) => {
+                    if !keep_rev {
+                        document.meta.rev = entry.get().meta.rev + 1;
+                    }
+                    document.set_hits(entry.get().hits().max(Document::HITS_NEW));
+                    let document = Arc::new(document);
+                    let old = std::mem::replace(entry.get_mut(), Arc::clone(&document));
+                    (document, Some(old))
+                }
+                Entry::Vacant(entry) => {
+                    let document = Arc::new(document);
+                    entry.insert(Arc::clone(&document));
+                    (document, None)
+                }
+            };
+        self.weigh(&document, true);
+        if let Some(old) = old {
+            self.weigh(&old, false);
         }
-        let document = Arc::new(document);
-        self.insert(Arc::clone(&document));
         document
     }
 
     /// Puts a version in as it is.
     pub fn insert(&mut self, document: Arc<Document>) {
         self.weigh(&document, true);
-        if document.is_alive() && document.meta.expiry != 0 {
-            self.next_expiry = self.next_expiry.min(document.meta.expiry);
-        }
         let hash = self.hasher.hash_one(document.key());
         let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
         let old = match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
@@ -144,6 +163,9 @@ impl Table {
         let counts = counts_of(&mut self.counts, document.collection());
         let alive = u64::from(document.is_alive());
         if add {
+            if document.is_alive() && document.meta.expiry != 0 {
+                self.next_expiry = self.next_expiry.min(document.meta.expiry);
+            }
             self.memory_bytes += bytes;
             self.stubs += stub;
             counts.documents += alive;

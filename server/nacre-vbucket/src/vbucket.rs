@@ -33,12 +33,14 @@ pub struct Vbucket {
 }
 
 /// What a write does to one key, once its conditions were checked.
-struct Write<'a> {
-    value: &'a [u8],
-    flags: u32,
-    expiry: u32,
-    datatype: u8,
-    kind: Kind,
+pub(crate) struct Write<'a> {
+    pub value: &'a [u8],
+    pub flags: u32,
+    pub expiry: u32,
+    pub datatype: u8,
+    pub kind: Kind,
+    /// Of a version from elsewhere: its CAS, if that is kept, and its revision.
+    pub origin: Option<(Option<Cas>, u64)>,
 }
 
 impl Vbucket {
@@ -242,6 +244,7 @@ impl Vbucket {
             Command::Store { condition, cas, flags, expiry, keep_expiry, body } => {
                 self.store(key, condition, cas, flags, (expiry, keep_expiry), body, now)
             }
+            Command::StoreVersion { .. } => self.store_version(key, command, now),
             Command::Extend { end, cas, bytes } => self.extend(key, end, cas, bytes, now),
             Command::Delete { cas } => self.delete(key, cas, now),
             Command::Counter { decrement, delta, initial, cas } => {
@@ -289,7 +292,11 @@ impl Vbucket {
             joined = [xattrs, body].concat();
             &joined
         };
-        self.write(key, Write { value, flags, expiry, datatype, kind: Kind::Alive }, now)
+        self.write(
+            key,
+            Write { value, flags, expiry, datatype, kind: Kind::Alive, origin: None },
+            now,
+        )
     }
 
     fn extend(
@@ -309,7 +316,11 @@ impl Vbucket {
         };
         let datatype = datatype_of(xattrs, &value[xattrs.len()..]);
         let Meta { flags, expiry, .. } = current.meta;
-        self.write(key, Write { value: &value, flags, expiry, datatype, kind: Kind::Alive }, now)
+        self.write(
+            key,
+            Write { value: &value, flags, expiry, datatype, kind: Kind::Alive, origin: None },
+            now,
+        )
     }
 
     fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
@@ -343,7 +354,8 @@ impl Vbucket {
         let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
         let stored = [xattrs, value.to_string().as_bytes()].concat();
         let datatype = datatype_of(xattrs, &stored[xattrs.len()..]);
-        let write = Write { value: &stored, flags, expiry, datatype, kind: Kind::Alive };
+        let write =
+            Write { value: &stored, flags, expiry, datatype, kind: Kind::Alive, origin: None };
         match self.write(key, write, now)? {
             Reply::Stored { cas, token } => Ok(Reply::Counted { value, cas, token }),
             other => Ok(other),
@@ -362,7 +374,14 @@ impl Vbucket {
         let Meta { flags, datatype, .. } = current.meta;
         self.write(
             key,
-            Write { value: current.value(), flags, expiry, datatype, kind: Kind::Alive },
+            Write {
+                value: current.value(),
+                flags,
+                expiry,
+                datatype,
+                kind: Kind::Alive,
+                origin: None,
+            },
             now,
         )?;
         // Found, not Stored: the answer to a touch carries the document or nothing, never a token of its own.
@@ -453,7 +472,12 @@ impl Vbucket {
     }
 
     /// Writes a version whose conditions hold.
-    fn write(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn write(
+        &mut self,
+        key: &[u8],
+        write: Write<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         if write.value.len() > VALUE_BYTES_MAX {
             return Err(Refusal::TooBig);
         }
@@ -476,7 +500,11 @@ impl Vbucket {
         }
         let datatype = datatype_of(xattrs, body);
         let Meta { flags, expiry, kind, .. } = meta;
-        Ok(self.commit(key, Write { value: &value, flags, expiry, datatype, kind }, now))
+        Ok(self.commit(
+            key,
+            Write { value: &value, flags, expiry, datatype, kind, origin: None },
+            now,
+        ))
     }
 
     /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
@@ -484,27 +512,32 @@ impl Vbucket {
         let kept = system_attributes(current.xattrs());
         let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
         let expiry = now.unix_s();
-        self.commit(current.key(), Write { value: &kept, flags: 0, expiry, datatype, kind }, now)
+        self.commit(
+            current.key(),
+            Write { value: &kept, flags: 0, expiry, datatype, kind, origin: None },
+            now,
+        )
     }
 
     /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint. A durable
     /// write only enters history here, as a prepare.
     fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Arc<Document> {
-        let (cas, seqno) = self.upcoming(now);
-        let Write { value, flags, expiry, datatype, kind } = write;
-        let rev = self.graveyard.purged_rev() + 1;
+        let (next_cas, seqno) = self.upcoming(now);
+        let Write { value, flags, expiry, datatype, kind, origin } = write;
+        let cas = origin.and_then(|(cas, _)| cas).unwrap_or(next_cas);
+        let rev = origin.map_or(self.graveyard.purged_rev() + 1, |(_, rev)| rev);
         let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
-        self.max_cas = cas;
+        self.max_cas = self.max_cas.max(cas);
         self.locks.release(key);
         if let Some(staging) = self.staging {
             return self.stage(key, Document::new(meta, &prepared_key(key), value), staging);
         }
-        self.publish(Document::new(meta, key, value))
+        self.publish(Document::new(meta, key, value), origin.is_some())
     }
 
     /// Puts the next version of history where clients and cursors find it.
-    pub(crate) fn publish(&mut self, document: Document) -> Arc<Document> {
-        let document = self.table.replace(document);
+    pub(crate) fn publish(&mut self, document: Document, keep_rev: bool) -> Arc<Document> {
+        let document = self.table.replace(document, keep_rev);
         self.checkpoint.push(Arc::clone(&document));
         document
     }
@@ -516,7 +549,8 @@ impl Vbucket {
         if !self.read_only {
             let key = DocKey::new(CollectionId::SYSTEM, name);
             let kind = if ended { Kind::Deleted } else { Kind::Alive };
-            let write = Write { value, flags: 0, expiry: 0, datatype: DATATYPE_JSON, kind };
+            let write =
+                Write { value, flags: 0, expiry: 0, datatype: DATATYPE_JSON, kind, origin: None };
             self.commit(key.prefixed(), write, now);
         }
     }

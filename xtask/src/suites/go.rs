@@ -139,7 +139,6 @@ const SDK_FEATURE_REASONS: Reasons = &[
 ];
 
 const SDK_REASONS: Reasons = &[
-    ("TestRangeScan", "no range scans yet"),
     ("TestCollectionHistoryRetentionTest", "superseded versions of documents are not kept yet"),
     ("TestViewQuery", "answers of views have no debugging information"),
     (
@@ -180,13 +179,12 @@ fn core_arguments() -> Vec<String> {
 }
 
 /// Features that the core's suite is told not to test, by its own flags.
-const ABSENT: [&str; 10] = [
+const ABSENT: [&str; 9] = [
     "n1ql",
     "cbas",
     "fts",
     "memd",
     "ssl",
-    "rangescan",
     "replicas",
     "subdocreplicas",
     "computeunits",
@@ -199,7 +197,6 @@ const CORE_FEATURE_REASONS: Reasons = &[
     ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
     ("ssl", "the suite is not given a certificate"),
-    ("rangescan", "no range scans yet"),
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("computeunits", "only Couchbase's serverless preview counts units"),
@@ -207,8 +204,6 @@ const CORE_FEATURE_REASONS: Reasons = &[
 
 const CORE_REASONS: Reasons = &[
     ("TestGetHttpEps", "wants a query service in the cluster map"),
-    ("TestTelemetryOrphanedResponses", "wants a write that waits for the disk"),
-    ("TestZombieLoggerComponentCancelledOps", "wants a write that waits for the disk"),
     ("TestLostCleanupProcessRollback", "needs a second node"),
     ("TestObserveSeqNo", "asks a replica, and one node has none"),
     ("TestObserve", "the suite cannot test this on a server with collections"),

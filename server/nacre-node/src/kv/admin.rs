@@ -1,6 +1,8 @@
 //! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
 
+use super::document::send_document;
 use super::error_map::error_map;
+use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
 use crate::cluster_map;
 use nacre_auth::Privilege;
@@ -11,11 +13,12 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 16] = [
+const GRANTED: [Feature; 18] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
     Feature::SelectBucket,
+    Feature::Snappy,
     Feature::Json,
     Feature::UnorderedExecution,
     Feature::Tracing,
@@ -26,6 +29,7 @@ const GRANTED: [Feature; 16] = [
     Feature::CreateAsDeleted,
     Feature::DocumentMacros,
     Feature::ReplaceBodyWithXattr,
+    Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
     Feature::DedupeNotMyVbucket,
 ];
@@ -72,6 +76,12 @@ pub(super) fn run(
         Request::GetAllVbSeqnos { state } => all_seqnos(session, state, answer),
         Request::GetFailoverLog => failover_log(session, frame, answer),
         Request::GetRandomKey { collection } => random_key(session, collection, answer),
+        Request::GetKeys { count, from } => keys(session, frame, count, from, answer),
+        Request::RangeScanCreate { options } => scan::create(session, frame, options),
+        Request::RangeScanContinue { uuid, items, milliseconds, bytes } => {
+            scan::read_on(session, uuid, items, milliseconds, bytes)
+        }
+        Request::RangeScanCancel { uuid } => scan::cancel(session, uuid),
         Request::Stat { group } => stat(session, group, answer),
         Request::Noop => Ok(Outcome::Status(Status::Success)),
         Request::Version => {
@@ -341,6 +351,7 @@ fn random_key(
             vbucket.documents().filter(|document| {
                 document.collection() == collection
                     && document.is_alive()
+                    && document.is_resident()
                     && !document.is_expired(now)
             })
         };
@@ -352,21 +363,51 @@ fn random_key(
         drop(vbucket);
         let Some(document) = document else { continue };
         let features = session.features;
-        answer.send(Reply {
-            cas: document.meta.cas.0,
-            datatype: if features.has(Feature::Json) {
-                document.meta.datatype & DATATYPE_JSON
-            } else {
-                0
-            },
-            extras: &document.meta.flags.to_be_bytes(),
-            key: if features.has(Feature::Collections) { document.key() } else { document.name() },
-            value: document.body(),
-            ..Reply::default()
-        });
+        let prefixed = features.has(Feature::Collections);
+        let key = if prefixed { document.key() } else { document.name() };
+        send_document(&bucket, features, &document, document.meta.cas, key, answer);
         return Ok(Outcome::Answered);
     }
     Err(Status::KeyNotFound)
+}
+
+/// Keys of a vBucket from one on, in order, each behind its length.
+fn keys(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    count: u32,
+    from: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let collections = session.features.has(Feature::Collections);
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let from = if collections { from.to_vec() } else { [&[0], from].concat() };
+    let collection = CollectionId(leb128_decode(&from).ok_or(Status::InvalidArguments)?.0);
+    let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
+    if !session.may(selected, collection, &[Privilege::ReadData]) {
+        return Err(Status::AccessDenied);
+    }
+    let now = session.node.now().unix_s();
+    let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
+    let mut found: Vec<_> = vbucket
+        .documents()
+        .filter(|document| document.collection() == collection && document.key() >= &from[..])
+        .filter(|document| document.is_alive() && !document.is_expired(now))
+        .cloned()
+        .collect();
+    drop(vbucket);
+    if found.is_empty() {
+        return Err(Status::KeyNotFound);
+    }
+    found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+    let mut value = Vec::new();
+    for document in found.iter().take(count as usize) {
+        let key = if collections { document.key() } else { document.name() };
+        value.extend((key.len() as u16).to_be_bytes());
+        value.extend_from_slice(key);
+    }
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
 }
 
 fn failover_log(

@@ -3,17 +3,22 @@
 use super::durability::{self, Durability};
 use super::rights::{self, Need};
 use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
+use super::snappy;
 use super::status;
 use crate::bucket::Bucket;
 use nacre_auth::Privilege;
-use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
-use nacre_types::{
-    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Now, Vbid,
-    leb128_decode,
+use nacre_protocol::{
+    Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, version_option,
 };
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta, Now,
+    Seqno, Vbid, leb128_decode,
+};
+use nacre_value::json;
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
-use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Token};
+use nacre_value::xattr::{self, Xattrs};
+use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token};
 use std::cell::Cell;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -24,7 +29,9 @@ mod doc_flag {
     pub const ADD: u8 = 0x02;
     pub const ACCESS_DELETED: u8 = 0x04;
     pub const CREATE_AS_DELETED: u8 = 0x08;
-    pub const KNOWN: u8 = UPSERT | ADD | ACCESS_DELETED | CREATE_AS_DELETED;
+    pub const REVIVE: u8 = 0x10;
+    pub const REPLICA_READ: u8 = 0x20;
+    pub const OF_MUTATIONS: u8 = UPSERT | ADD | ACCESS_DELETED | CREATE_AS_DELETED | REVIVE;
 }
 
 /// Path flags of sub-document operations.
@@ -117,7 +124,8 @@ impl<'a> Call<'a> {
         if infos.impersonate.is_some() {
             return Err(Refused::Status(Status::NotSupported));
         }
-        if frame.datatype & (DATATYPE_SNAPPY | DATATYPE_XATTR) != 0 {
+        let takes_xattrs = matches!(request, Request::StoreVersion { .. });
+        if frame.datatype & DATATYPE_XATTR != 0 && !takes_xattrs {
             return Err(Refused::Status(Status::InvalidArguments));
         }
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
@@ -174,6 +182,7 @@ impl<'a> Call<'a> {
                     now,
                 )
             }
+            Request::StoreVersion { .. } => self.store_version(answer, now),
             Request::Extend { opcode, value } => {
                 let end = if opcode == Opcode::Append { Extend::Append } else { Extend::Prepend };
                 self.write(&Command::Extend { end, cas, bytes: value }, answer, now)
@@ -232,7 +241,7 @@ impl<'a> Call<'a> {
             (Ok(reply), Some(ticket)) => Err(Stop::Park(Until::Durable(ticket, reply))),
             (Ok(reply), None) => Ok(reply),
             (Err(Refusal::NotResident), _) => {
-                let ticket = self.bucket.fetches.push(self.vbid, self.key, self.waiter);
+                let ticket = self.bucket.fetch_later(self.vbid, self.key, self.waiter);
                 Err(Stop::Park(Until::Fetched(ticket)))
             }
             // Clients that do not know the newer statuses get the nearest old one.
@@ -243,8 +252,58 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn datatype(&self, document: &Document) -> u8 {
-        if self.features.has(Feature::Json) { document.meta.datatype & DATATYPE_JSON } else { 0 }
+    fn store_version(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        let Request::StoreVersion { opcode, flags, expiry, rev, cas, options, value } =
+            *self.request
+        else {
+            return Outcome::Status(Status::Internal);
+        };
+        let has = |option: u32| options & option != 0;
+        let skips = has(version_option::SKIP_CONFLICT_RESOLUTION);
+        let by_time = self.bucket.resolution() == Resolution::LastWriteWins;
+        let deletes = opcode == Opcode::DeleteWithMeta;
+        if (by_time && !has(version_option::FORCE_ACCEPT))
+            || (has(version_option::REGENERATE_CAS) && !skips)
+            || (has(version_option::IS_EXPIRATION) && !deletes)
+        {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let xattr = self.frame.datatype & DATATYPE_XATTR;
+        let Some((attributes, body)) =
+            (if xattr == 0 { Some((&[][..], value)) } else { xattr::split(value) })
+        else {
+            return Outcome::Status(Status::XattrInvalid);
+        };
+        if Xattrs::parse(attributes).is_err() {
+            return Outcome::Status(Status::XattrInvalid);
+        }
+        if deletes && !body.is_empty() {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
+        let kind = match (deletes, has(version_option::IS_EXPIRATION)) {
+            (false, _) => Kind::Alive,
+            (true, false) => Kind::Deleted,
+            (true, true) => Kind::Expired,
+        };
+        let version = Meta {
+            seqno: Seqno::ZERO,
+            cas: Cas(cas),
+            rev,
+            flags,
+            expiry,
+            datatype: xattr | if deletes { 0 } else { json },
+            kind,
+        };
+        let command = Command::StoreVersion {
+            version,
+            value,
+            add: opcode == Opcode::AddWithMeta,
+            cas: Cas(self.frame.cas),
+            resolution: (!skips).then(|| self.bucket.resolution()),
+            regenerate_cas: has(version_option::REGENERATE_CAS),
+        };
+        self.write(&command, answer, now)
     }
 
     fn get(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
@@ -257,14 +316,8 @@ impl<'a> Call<'a> {
 
     fn send_document(&self, document: &Document, cas: Cas, answer: &mut Answer<'_>) -> Outcome {
         let echoes = matches!(self.frame.opcode(), Some(Opcode::GetK | Opcode::GetKQ));
-        answer.send(Reply {
-            cas: cas.0,
-            datatype: self.datatype(document),
-            extras: &document.meta.flags.to_be_bytes(),
-            key: if echoes { self.frame.key } else { &[] },
-            value: document.body(),
-            ..Reply::default()
-        });
+        let key = if echoes { self.frame.key } else { &[] };
+        send_document(self.bucket, self.features, document, cas, key, answer);
         Outcome::Answered
     }
 
@@ -347,8 +400,11 @@ impl<'a> Call<'a> {
         answer: &mut Answer<'_>,
         now: Now,
     ) -> Outcome {
-        if doc_flags & !doc_flag::ACCESS_DELETED != 0 {
+        if doc_flags & !(doc_flag::ACCESS_DELETED | doc_flag::REPLICA_READ) != 0 {
             return Outcome::Status(Status::InvalidArguments);
+        }
+        if doc_flags & doc_flag::REPLICA_READ != 0 {
+            return Outcome::Status(Status::NotMyVbucket);
         }
         let specs: Result<Vec<LookupSpec<'_>>, Status> = specs.iter().map(lookup_spec).collect();
         let specs = match specs {
@@ -402,7 +458,7 @@ impl<'a> Call<'a> {
     ) -> Outcome {
         let has = |flag: u8| doc_flags & flag != 0;
         let condition = match (has(doc_flag::UPSERT), has(doc_flag::ADD)) {
-            _ if doc_flags & !doc_flag::KNOWN != 0 => {
+            _ if doc_flags & !doc_flag::OF_MUTATIONS != 0 => {
                 return Outcome::Status(Status::InvalidArguments);
             }
             (true, true) => return Outcome::Status(Status::InvalidArguments),
@@ -422,6 +478,7 @@ impl<'a> Call<'a> {
             condition,
             access_deleted: has(doc_flag::ACCESS_DELETED),
             create_as_deleted,
+            revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
             expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
             keep_expiry: self.preserve_expiry,
@@ -464,11 +521,42 @@ fn check_rights(
     Ok(())
 }
 
+/// Answers with a document, compressed where bucket and client want that.
+pub(super) fn send_document(
+    bucket: &Bucket,
+    features: Features,
+    document: &Document,
+    cas: Cas,
+    key: &[u8],
+    answer: &mut Answer<'_>,
+) {
+    let json = if features.has(Feature::Json) { DATATYPE_JSON } else { 0 };
+    let mut reply = Reply {
+        cas: cas.0,
+        datatype: document.meta.datatype & json,
+        extras: &document.meta.flags.to_be_bytes(),
+        key,
+        value: document.body(),
+        ..Reply::default()
+    };
+    let deflated;
+    if features.has(Feature::Snappy)
+        && bucket.compresses()
+        && let Some(smaller) = snappy::deflate(document.body())
+    {
+        deflated = smaller;
+        reply.datatype |= DATATYPE_SNAPPY;
+        reply.value = &deflated;
+    }
+    answer.send(reply);
+}
+
 /// Whether the request may need more memory: what frees some is never refused for want of it.
 fn grows(request: &Request<'_>) -> bool {
     matches!(
         request,
         Request::Store { .. }
+            | Request::StoreVersion { .. }
             | Request::Extend { .. }
             | Request::Counter { .. }
             | Request::Mutate { .. }

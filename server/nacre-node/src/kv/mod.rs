@@ -5,7 +5,9 @@ mod document;
 mod durability;
 mod error_map;
 mod rights;
+mod scan;
 mod session;
+mod snappy;
 mod status;
 
 pub use session::{Next, Peer, Session};

@@ -36,10 +36,13 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | ObserveSeqno
         | SeqnoPersistence
         | GetAllVbSeqnos
-        | GetFailoverLog => Need::Bucket,
+        | GetFailoverLog
+        | RangeScanContinue
+        | RangeScanCancel => Need::Bucket,
         Stat => Need::OnBucket(Privilege::ReadStats),
-        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetRandomKey | Observe | SubdocGet
-        | SubdocExists | SubdocGetCount | SubdocMultiLookup => READ,
+        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | GetKeys
+        | RangeScanCreate | Observe | SubdocGet | SubdocExists | SubdocGetCount
+        | SubdocMultiLookup => READ,
         Set
         | SetQ
         | Add
@@ -64,6 +67,8 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SubdocArrayAddUnique
         | SubdocMultiMutation
         | SubdocReplaceBodyWithXattr => WRITE,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
+        | DeleteWithMetaQ => Need::OnCollection(&[Privilege::WriteWithMeta]),
         Increment | IncrementQ | Decrement | DecrementQ | GetAndTouch | GetAndTouchQ
         | GetLocked | SubdocCounter => READ_AND_WRITE,
     }

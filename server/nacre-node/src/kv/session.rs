@@ -1,7 +1,8 @@
 //! The state of one connection, and the way of a frame through it.
 
 use super::rights::{self, Need};
-use super::{admin, document};
+use super::scan::{self, Scanned};
+use super::{admin, document, snappy};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::ticket::Ticket;
@@ -11,7 +12,7 @@ use nacre_protocol::{
     Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, announced_body_bytes, decode,
     parse,
 };
-use nacre_types::{CollectionId, DATATYPE_JSON, Now};
+use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -52,6 +53,8 @@ pub(super) enum Until {
     Persisted(Arc<Ticket<bool>>),
     /// The document being in memory; then it is carried out again.
     Fetched(Arc<Ticket<bool>>),
+    /// A scan that goes on elsewhere.
+    Scanned(Arc<Ticket<Scanned>>),
     /// The end of a durable write, whose reply this is.
     Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply),
 }
@@ -60,6 +63,7 @@ impl Until {
     fn is_over(&self) -> bool {
         match self {
             Until::Persisted(ticket) | Until::Fetched(ticket) => ticket.outcome().is_some(),
+            Until::Scanned(ticket) => ticket.outcome().is_some(),
             Until::Durable(ticket, _) => ticket.outcome().is_some(),
         }
     }
@@ -236,6 +240,10 @@ impl Session {
                     self.handle(&frame, &bytes, out, now);
                     continue;
                 }
+                Until::Scanned(ticket) => match ticket.outcome() {
+                    Some(scanned) => scan::answer(scanned, &mut self.answer(&frame, out, received)),
+                    None => Outcome::Status(Status::Internal),
+                },
                 Until::Durable(ticket, reply) => match ticket.outcome() {
                     Some(Some(token)) => {
                         let mut answer = self.answer(&frame, out, received);
@@ -259,7 +267,7 @@ impl Session {
         }
         let overtakes = self.features.has(Feature::UnorderedExecution)
             && self.parked.len() < PARKED_MAX
-            && frame.opcode().is_some_and(Opcode::addresses_document)
+            && frame.opcode().is_some_and(Opcode::may_be_reordered)
             && frame.frame_infos().is_ok_and(|infos| !infos.barrier);
         !overtakes
     }
@@ -279,10 +287,18 @@ impl Session {
             Magic::ServerResponse => return Next::More,
             other => return Next::Close(Some(format!("a client does not send {other:?} frames"))),
         }
-        let mut answer = self.answer(frame, out, now);
-        let outcome = match self.admit(frame) {
-            Ok(request) => self.dispatch(frame, &request, &mut answer, now),
-            Err(status) => Outcome::Status(status),
+        let compressed = frame.datatype & DATATYPE_SNAPPY != 0;
+        let outcome = match snappy::plain(frame.value, compressed) {
+            Some(value) if !compressed || self.features.has(Feature::Snappy) => {
+                let datatype = frame.datatype & !DATATYPE_SNAPPY;
+                let frame = Frame { value: &value, datatype, ..*frame };
+                let mut answer = self.answer(&frame, out, now);
+                match self.admit(&frame) {
+                    Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
+                    Err(status) => Outcome::Status(status),
+                }
+            }
+            _ => Outcome::Status(Status::InvalidArguments),
         };
         self.conclude(frame, bytes, outcome, out, now)
     }

@@ -15,6 +15,8 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
         Refusal::NotANumber => Status::DeltaBadValue,
         Refusal::TooBig => Status::TooBig,
         Refusal::Invalid => Status::InvalidArguments,
+        Refusal::CasInvalid => Status::CasInvalid,
+        Refusal::NotDeleted => Status::CanOnlyReviveDeleted,
         Refusal::NotActive => Status::NotMyVbucket,
         Refusal::SyncWriteInProgress => Status::SyncWriteInProgress,
         Refusal::NotResident | Refusal::ReadOnly => Status::TemporaryFailure,

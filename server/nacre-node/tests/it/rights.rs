@@ -23,6 +23,8 @@ enum Does {
     Write,
     /// Writes and answers with what was there.
     Exchange,
+    /// Writes what another cluster has written.
+    Adopt,
 }
 
 fn does(opcode: Opcode) -> Does {
@@ -33,11 +35,17 @@ fn does(opcode: Opcode) -> Does {
         SelectBucket | GetClusterConfig => Does::Ask,
         GetCollectionsManifest | GetCollectionId | GetScopeId => Does::Open,
         ObserveSeqno | SeqnoPersistence | GetAllVbSeqnos | GetFailoverLog => Does::Open,
+        RangeScanContinue | RangeScanCancel => Does::Open,
         Stat => Does::Count,
-        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetRandomKey | Observe => Does::Read,
+        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | Observe => {
+            Does::Read
+        }
+        GetKeys | RangeScanCreate => Does::Read,
         SubdocGet | SubdocExists | SubdocGetCount | SubdocMultiLookup => Does::Read,
         Increment | IncrementQ | Decrement | DecrementQ | SubdocCounter => Does::Exchange,
         GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ => Does::Adopt,
+        DeleteWithMeta | DeleteWithMetaQ => Does::Adopt,
         _ => Does::Write,
     }
 }
@@ -46,6 +54,19 @@ fn does(opcode: Opcode) -> Does {
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select";
 const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
+const ADOPTERS: &str = "admin backup_admin data_backup replication_target";
+
+/// Flags, expiry, revision and CAS of another cluster's version of a document.
+const META: [u8; 24] = {
+    let mut meta = [0; 24];
+    (meta[15], meta[23]) = (1, 1);
+    meta
+};
+
+/// A scan of all keys of a collection.
+fn scan_of(cid: u8) -> String {
+    format!(r#"{{"collection":"{cid:x}","key_only":true,"range":{{"start":"","end":"/w=="}}}}"#)
+}
 
 /// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
 fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
@@ -55,6 +76,12 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
         Set | Add | Replace => (&[0; 8], &key, b"1"),
         Append | Prepend => (b"", &key, b"1"),
         Increment | Decrement => (&[0; 20], &key, b""),
+        SetWithMeta | AddWithMeta => (&META, &key, b"1"),
+        DeleteWithMeta => (&META, &key, b""),
+        GetKeys => (&[0, 0, 0, 9], &key, b""),
+        RangeScanCreate => return request(0xda, b"", b"", scan_of(cid).as_bytes()),
+        RangeScanContinue => (&[0; 28], b"", b""),
+        RangeScanCancel => (&[0; 16], b"", b""),
         Touch | GetAndTouch | GetLocked => (&[0; 4], &key, b""),
         SubdocGet | SubdocExists | SubdocGetCount | SubdocDelete => (&[0, 1, 0], &key, b"a"),
         SubdocDictAdd | SubdocDictUpsert | SubdocReplace | SubdocArrayPushLast
@@ -165,6 +192,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                     Does::Read => read,
                     Does::Write => write,
                     Does::Exchange => read && write,
+                    Does::Adopt => is_in(ADOPTERS) && covers_here,
                 };
                 let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
                 assert_eq!(!refused, allowed, "{opcode:?} for {role}");
@@ -230,7 +258,7 @@ fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
 #[test]
 fn the_names_in_the_table_are_roles() {
     let known: BTreeSet<&str> = RoleKind::ALL.iter().map(|kind| kind.name()).collect();
-    for name in [READERS, WRITERS, COUNTERS].iter().flat_map(|list| list.split(' ')) {
+    for name in [READERS, WRITERS, COUNTERS, ADOPTERS].iter().flat_map(|list| list.split(' ')) {
         assert!(known.contains(name), "{name}");
     }
 }

@@ -27,21 +27,15 @@ pub(super) struct Compactor {
     copies: Option<(Arc<Segment>, u32)>,
     /// Waiting to be removed.
     retired: Vec<Arc<Segment>>,
-    /// Bytes of the table that was saved last.
-    saved_bytes: u64,
     /// The batch and the segment that a replay would begin with.
     saved_batch: u64,
     saved_tail: u32,
 }
 
 impl Compactor {
-    pub fn new(saved_bytes: u64, saved_batch: u64, saved_tail: u32) -> Compactor {
-        Compactor { copies: None, retired: Vec::new(), saved_bytes, saved_batch, saved_tail }
-    }
-
-    /// Bytes of the saved table, and of retired segments.
-    pub fn disk_bytes(&self) -> (u64, u64) {
-        (self.saved_bytes, self.retired.iter().map(|segment| segment.bytes).sum())
+    /// Goes on from a table that was saved at `batch`, when the log ended in segment `tail`.
+    pub fn new(batch: u64, tail: u32) -> Compactor {
+        Compactor { copies: None, retired: Vec::new(), saved_batch: batch, saved_tail: tail }
     }
 }
 
@@ -52,7 +46,8 @@ impl LogStore {
             Some(segment) => self.move_out(&mut compactor, &segment)?,
             None => 0,
         };
-        let (saved_bytes, retired_bytes) = compactor.disk_bytes();
+        let saved_bytes = self.saved_bytes.load(Ordering::Relaxed);
+        let retired_bytes = self.retired_bytes.load(Ordering::Relaxed);
         let enough = match given_back {
             0 => 1,
             _ => (self.live_bytes() / 16).max(2 * saved_bytes),
@@ -83,6 +78,11 @@ impl LogStore {
             .cloned()
     }
 
+    fn vbids(&self) -> Vec<Vbid> {
+        self.locations.read().vbuckets().map(|(vbid, _)| vbid).collect()
+    }
+
+    /// Bytes of the segments that a replay would go through beside the first.
     fn log_bytes(&self, tail: u32) -> u64 {
         let locations = self.locations.read();
         let later = locations.segments.range(tail + 1..).map(|(_, segment)| segment);
@@ -91,13 +91,14 @@ impl LogStore {
 
     /// Copies what is current in `segment`, and retires it; gives the bytes that are won.
     fn move_out(&self, compactor: &mut Compactor, segment: &Arc<Segment>) -> Result<u64, Error> {
-        let mut wanted: Vec<(Vbid, Version)> = {
+        let mut wanted: Vec<(Vbid, Version)> = Vec::new();
+        // One vBucket at a time, so that commits need not wait for all of them.
+        for vbid in self.vbids() {
             let locations = self.locations.read();
-            let all = locations
-                .vbuckets()
-                .flat_map(|(vbid, versions)| versions.iter().map(move |version| (vbid, version)));
-            all.filter(|(_, version)| version.location.segment == segment.number).collect()
-        };
+            let versions = locations.versions(vbid)?.iter();
+            let here = versions.filter(|version| version.location.segment == segment.number);
+            wanted.extend(here.map(|version| (vbid, version)));
+        }
         wanted.sort_unstable_by_key(|(_, version)| version.location.offset);
         let mut copies = Copies { store: self, compactor, pending: Vec::new() };
         let mut moved: Vec<(Vbid, Version, Location)> = Vec::with_capacity(wanted.len());
@@ -119,13 +120,14 @@ impl LogStore {
         }
         self.locations.write().remove_segment(segment.number);
         compactor.retired.push(Arc::clone(segment));
+        self.retired_bytes.fetch_add(segment.bytes, Ordering::Relaxed);
         let copied: u64 = moved.iter().map(|(.., to)| u64::from(to.bytes)).sum();
         Ok(segment.bytes.saturating_sub(copied).max(1))
     }
 
     /// Saves the table of locations, and removes what only the one before needed.
     fn save(&self, compactor: &mut Compactor) -> Result<(), Error> {
-        let (head, vbids) = {
+        let head = {
             let writer = self.writer.lock();
             if writer.stopped {
                 return Err(write::stopped(&*self.disk));
@@ -136,15 +138,15 @@ impl LogStore {
                 .values()
                 .map(|segment| (segment.number, segment.kind, segment.bytes))
                 .collect();
-            let head = Head {
+            Head {
                 salt: self.salt,
                 next_segment: self.next_segment.load(Ordering::Relaxed),
                 tail: writer.tail(),
                 batch: writer.batch,
                 segments,
-            };
-            (head, locations.vbuckets().map(|(vbid, _)| vbid).collect::<Vec<_>>())
+            }
         };
+        let vbids = self.vbids();
         let failed = |error| self.failed("save the table of locations in", error);
         let file = self.disk.create(saved::UNFINISHED, 0).map_err(failed)?;
         let mut writer = saved::Writer::begin(&*file, &head, vbids.len() as u32).map_err(failed)?;
@@ -160,12 +162,13 @@ impl LogStore {
         let saved_bytes = writer.finish().map_err(failed)?;
         self.disk.rename(saved::UNFINISHED, saved::NAME).map_err(failed)?;
         self.disk.sync_names().map_err(failed)?;
-        compactor.saved_bytes = saved_bytes;
+        self.saved_bytes.store(saved_bytes, Ordering::Relaxed);
         compactor.saved_batch = head.batch;
         compactor.saved_tail = head.tail.0;
         for segment in std::mem::take(&mut compactor.retired) {
             // One that cannot be removed now is removed by the next open.
             let _ = self.disk.remove(&name(segment.number, segment.kind));
+            self.retired_bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ mod segment;
 mod write;
 
 use crate::disk::{Directory, Disk, DiskFile};
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, Scan, Store, Usage, note};
 use locations::Locations;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::{Mutex, RwLock};
@@ -35,10 +35,7 @@ use segment::Segment;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// The name of the note.
-const NOTE: &str = "acknowledged";
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How a log store is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +73,9 @@ pub struct LogStore {
     writer: Mutex<write::Writer>,
     /// One compaction at a time; commits and reads do not wait for it.
     compactor: Mutex<compact::Compactor>,
+    /// Bytes of the table that was saved last, and of segments that wait to be removed.
+    saved_bytes: AtomicU64,
+    retired_bytes: AtomicU64,
 }
 
 impl LogStore {
@@ -84,7 +84,7 @@ impl LogStore {
     /// # Errors
     /// Whatever is wrong with the directory, by name.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
-        if !create && !path.join(NOTE).exists() {
+        if !create && !path.join(note::NAME).exists() {
             return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
         }
         LogStore::open_on(Arc::new(Directory::open(path)?), create, options)
@@ -102,9 +102,6 @@ impl LogStore {
         recover::open(disk, create, options)
     }
 
-    /// Bytes of memory that a version takes in the table of locations, at most; the key is not among them.
-    pub const VERSION_MEMORY_BYTES: usize = 48;
-
     fn create_segment(&self, kind: segment::Kind, bytes: u64) -> Result<Arc<Segment>, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
         Segment::create(&*self.disk, number, kind, bytes, self.salt)
@@ -112,13 +109,13 @@ impl LogStore {
             .map_err(|error| self.failed("create a segment of", error))
     }
 
-    /// Bytes that the next segment should have: an eighth of the data up to `segment_bytes`, so that a small bucket
+    /// Bytes that the next segment should have: a sixteenth of the data up to `segment_bytes`, so that a small bucket
     /// stays small, and 1/256 beyond that, so that a large one does not need thousands of open files.
     fn segment_bytes(&self) -> u64 {
         const SEGMENT_BYTES_END: u64 = 1 << 31;
         let most = u64::from(self.options.segment_bytes);
         let data: u64 = self.locations.read().segments.values().map(|segment| segment.bytes).sum();
-        (data / 8).clamp((most / 64).max(1 << 10), most).max(data / 256).min(SEGMENT_BYTES_END)
+        (data / 16).clamp(most / 16, most).max(data / 256).min(SEGMENT_BYTES_END)
     }
 
     /// Bytes of current versions.
@@ -171,7 +168,8 @@ impl Store for LogStore {
     fn usage(&self) -> Usage {
         let segments = Arc::clone(&self.locations.read().segments);
         let data: u64 = segments.values().map(|segment| segment.bytes).sum();
-        let (saved, retired) = self.compactor.lock().disk_bytes();
+        let saved = self.saved_bytes.load(Ordering::Relaxed);
+        let retired = self.retired_bytes.load(Ordering::Relaxed);
         Usage { disk_bytes: data + saved + retired, live_bytes: self.live_bytes() + saved }
     }
 

@@ -174,3 +174,55 @@ fn until_error(
     *failed = item.is_err();
     (!ended).then_some(item)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Commit, LogOptions, SimDisk, Store};
+    use nacre_types::{Cas, FailoverLog, Meta, VbRecord, VbState, VbUuid};
+    use std::collections::HashMap;
+
+    fn commit(seqno: u64, key: &[u8]) -> Commit {
+        let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
+        let record = VbRecord {
+            state: VbState::Active,
+            failover_log: FailoverLog::new(VbUuid(7)),
+            high_seqno: Seqno(seqno),
+            purge_seqno: Seqno::ZERO,
+            high_completed_seqno: Seqno::ZERO,
+            high_prepared_seqno: Seqno::ZERO,
+            max_cas: Cas(1),
+            document_count: 0,
+        };
+        let documents = vec![Arc::new(Document::new(meta, key, b"value"))];
+        Commit { vbid: Vbid(0), record, documents, erased: Vec::new() }
+    }
+
+    #[test]
+    fn two_keys_of_the_same_hash_are_two_documents() {
+        let disk = SimDisk::new();
+        let store = LogStore::open_on(disk, true, LogOptions::default()).unwrap();
+        let mut seen = HashMap::new();
+        let (one, other) = (0_u32..)
+            .find_map(|number| {
+                let key = [&[0], &number.to_be_bytes()[..]].concat();
+                let before = seen.insert(key_hash(store.salt, &key), key.clone())?;
+                Some((before, key))
+            })
+            .unwrap();
+        let seqnos = || {
+            let found = |key: &[u8]| store.get(Vbid(0), key).unwrap();
+            [&one, &other].map(|key| found(key).map(|document| document.meta.seqno.0))
+        };
+        store.commit(&[commit(1, &one)]).unwrap();
+        assert_eq!(seqnos(), [Some(1), None]);
+        store.commit(&[commit(2, &other)]).unwrap();
+        assert_eq!(seqnos(), [Some(1), Some(2)]);
+        store.commit(&[commit(3, &one)]).unwrap();
+        assert_eq!(seqnos(), [Some(3), Some(2)]);
+        let erased = vec![(other.clone().into_boxed_slice(), Seqno(2))];
+        store.commit(&[Commit { documents: Vec::new(), erased, ..commit(3, &one) }]).unwrap();
+        assert_eq!(seqnos(), [Some(3), None]);
+        assert_eq!(store.records().unwrap()[0].1.document_count, 1);
+    }
+}

@@ -5,16 +5,17 @@ use super::compact::Compactor;
 use super::locations::{Change, Locations};
 use super::saved::{self, Head, Reader};
 use super::segment::{FORMAT, Fault, HEADER_BYTES, Kind, Segment, name, parse_name};
-use super::write::{Writer, encode_note};
-use super::{LogOptions, LogStore, NOTE};
-use crate::Error;
+use super::write::Writer;
+use super::{LogOptions, LogStore};
 use crate::disk::{Disk, DiskFile, read_exact};
+use crate::note::NAME as NOTE;
+use crate::{Error, note};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MISSING: &str = "it is missing or empty, but its bucket was created before";
 
@@ -101,7 +102,9 @@ pub(super) fn open(
         note,
         locations: RwLock::new(locations),
         writer: Mutex::new(Writer::new(end, batch)),
-        compactor: Mutex::new(Compactor::new(saved_bytes, head.batch, head.tail.0)),
+        compactor: Mutex::new(Compactor::new(head.batch, head.tail.0)),
+        saved_bytes: AtomicU64::new(saved_bytes),
+        retired_bytes: AtomicU64::new(0),
         disk,
     })
 }
@@ -148,7 +151,7 @@ impl Opening<'_> {
         }
         let write = || {
             let file = self.disk.create(saved::UNFINISHED, 0)?;
-            file.write_at(&encode_note(0), 0)?;
+            file.write_at(&note::encode(0), 0)?;
             file.sync()?;
             self.disk.rename(saved::UNFINISHED, NOTE)?;
             self.disk.sync_names()?;
@@ -166,14 +169,13 @@ impl Opening<'_> {
 
     /// Opens the note; gives the number of batches that it says were synced.
     fn note(&self) -> Result<(Arc<dyn DiskFile>, u64), Error> {
-        let note = self.check(NOTE, self.disk.open(NOTE).map_err(Fault::from))?;
+        let file = self.check(NOTE, self.disk.open(NOTE).map_err(Fault::from))?;
         let mut found = [0; 12];
-        self.check(NOTE, read_exact(&*note, &mut found, 0).map_err(Fault::from))?;
-        let number = u64::from_be_bytes(found[..8].try_into().expect("eight bytes"));
-        if found != encode_note(number) {
-            return Err(self.damaged(format!("{NOTE} does not match its checksum")));
-        }
-        Ok((note, number))
+        self.check(NOTE, read_exact(&*file, &mut found, 0).map_err(Fault::from))?;
+        let number = note::decode(found);
+        let number =
+            number.ok_or_else(|| self.damaged(format!("{NOTE} does not match its checksum")))?;
+        Ok((file, number))
     }
 
     /// The segments that replay goes through, and the files that may have been about to become segments.

@@ -51,14 +51,15 @@ pub(super) fn name(number: u32, kind: Kind) -> String {
 }
 
 /// The segment that a file's name stands for.
-pub(super) fn parse_name(name: &str) -> Option<(u32, Kind)> {
-    let (number, suffix) = name.split_once('.')?;
+pub(super) fn parse_name(found: &str) -> Option<(u32, Kind)> {
+    let (number, suffix) = found.split_once('.')?;
     let kind = match suffix {
         "log" => Kind::Log,
         "copy" => Kind::Copy,
         _ => return None,
     };
-    Some((number.parse().ok()?, kind))
+    let number = number.parse().ok()?;
+    (name(number, kind) == found).then_some((number, kind))
 }
 
 fn header(number: u32, salt: u64) -> Vec<u8> {

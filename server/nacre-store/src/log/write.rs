@@ -3,9 +3,9 @@
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, Staged, key_hash};
 use super::locations::{Change, Location, Version};
 use super::segment::{HEADER_BYTES, Kind, Segment};
-use super::{LogStore, NOTE, is_full};
+use super::{LogStore, is_full};
 use crate::disk::Disk;
-use crate::{Commit, Error};
+use crate::{Commit, Error, note};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;
 use std::io;
@@ -214,18 +214,9 @@ impl LogStore {
 
     /// Written after the batch is synced, and not synced itself: it may lag, and then claims less than is there.
     fn write_note(&self, batch: u64) -> Result<(), Error> {
-        let written = self.note.write_at(&encode_note(batch), 0);
-        written.map_err(|error| Error::io(format!("write {NOTE}"))(error))
+        let written = self.note.write_at(&note::encode(batch), 0);
+        written.map_err(|error| Error::io(format!("write {}", note::NAME))(error))
     }
-}
-
-/// The note: the number of a batch and its checksum.
-pub(super) fn encode_note(batch: u64) -> [u8; 12] {
-    let number = batch.to_be_bytes();
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&number);
-    bytes[8..].copy_from_slice(&crc32fast::hash(&number).to_be_bytes());
-    bytes
 }
 
 /// Why nothing is written any more.

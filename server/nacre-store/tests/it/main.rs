@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod interleaving;
 mod model;
 mod suite;
 

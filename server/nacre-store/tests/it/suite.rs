@@ -5,8 +5,9 @@ use nacre_store::{
     Commit, Error, Fault, FaultStore, LogOptions, LogStore, MemoryStore, SimDisk, SledStore, Store,
     load_all,
 };
-use nacre_types::{CollectionId, DocKey, Seqno, Vbid};
+use nacre_types::{CollectionId, DocKey, Document, Seqno, Vbid};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs `law` against each back end.
 fn each(law: impl Fn(&dyn Store)) {
@@ -18,6 +19,11 @@ fn each(law: impl Fn(&dyn Store)) {
     let options = LogOptions { segment_bytes: 32 << 10, seed: 1 };
     law(&LogStore::open(directory.path(), true, options).unwrap());
     law(&FaultStore::new(LogStore::open_on(SimDisk::new(), true, options).unwrap()));
+    #[cfg(feature = "fjall")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        law(&nacre_store::FjallStore::open(directory.path(), true, 1 << 20).unwrap());
+    }
 }
 
 #[test]
@@ -78,7 +84,13 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
         ];
         store.commit(&[commit(3, first)]).unwrap();
         let both = Commit {
-            erased: vec![erased("b", 2), erased("c", 3), erased("d", 4), erased("never", 4)],
+            erased: vec![
+                erased("b", 2),
+                erased("b", 2),
+                erased("c", 3),
+                erased("d", 4),
+                erased("never", 4),
+            ],
             ..commit(3, vec![version(5, "c", "2")])
         };
         store.commit(&[both]).unwrap();
@@ -139,6 +151,54 @@ fn a_scan_sees_one_state_while_writers_go_on() {
     });
 }
 
+/// Each key's value is its seqno as text, so that a mixture would show.
+#[test]
+fn reads_by_key_scans_and_compaction_go_on_beside_commits() {
+    each(|store| {
+        let first: Vec<_> =
+            (1..=50).map(|n| version(n, &format!("k{n}"), &n.to_string())).collect();
+        store.commit(&[commit(0, first)]).unwrap();
+        let done = AtomicBool::new(false);
+        let is_intact = |document: &Document| {
+            let text = String::from_utf8_lossy(document.value()).into_owned();
+            text.trim_end() == document.meta.seqno.to_string()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    store.compact(20).unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let (key, _) = erased("k7", 0);
+                    let found = store.get(Vbid(0), &key).unwrap().expect("it is never erased");
+                    assert!(is_intact(&found) && found.meta.seqno.0 >= last);
+                    last = found.meta.seqno.0;
+                }
+            });
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+                    let found: Vec<_> = scan.documents.map(|document| document.unwrap()).collect();
+                    assert_eq!(found.len(), 50);
+                    assert!(found.iter().all(|document| is_intact(document)));
+                    assert_eq!(found[49].meta.seqno, scan.end);
+                }
+            });
+            for n in 51..400 {
+                let value = format!("{n}{}", " ".repeat(n as usize * 3));
+                store
+                    .commit(&[commit(0, vec![version(n, &format!("k{}", n % 50 + 1), &value)])])
+                    .unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
 #[test]
 fn large_and_odd_values_survive() {
     each(|store| {
@@ -156,6 +216,22 @@ fn large_and_odd_values_survive() {
             .documents
             .map(|document| document.unwrap().value().len());
         assert_eq!(found.collect::<Vec<_>>(), [3 << 20, odd.len(), 0]);
+    });
+}
+
+#[test]
+fn several_commits_of_a_vbucket_in_one_call_follow_each_other() {
+    each(|store| {
+        let commits = [
+            commit(3, vec![version(1, "a", "1"), version(2, "b", "1")]),
+            commit(4, vec![version(1, "a", "9")]),
+            commit(3, vec![version(3, "a", "2")]),
+            Commit { erased: vec![erased("b", 2)], ..commit(3, vec![version(4, "c", "1")]) },
+            commit(3, vec![version(5, "b", "2")]),
+        ];
+        store.commit(&commits).unwrap();
+        assert_eq!(shown(store, 3, 0), "a@3=2 c@4=1 b@5=2 | to 5");
+        load_all(store, &mut |_, _| {}).unwrap();
     });
 }
 

@@ -114,6 +114,7 @@ impl Script {
             condition,
             access_deleted: false,
             create_as_deleted: false,
+            revive: false,
             cas,
             expiry: None,
             keep_expiry,
