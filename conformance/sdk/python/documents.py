@@ -248,12 +248,17 @@ def persist_to_waits_for_the_disk(env):
     env.collection.remove(key, RemoveOptions(durability=durability))
 
 
-def a_majority_write_is_done(env):
-    key, durability = env.key(), ServerDurability(DurabilityLevel.MAJORITY)
-    env.collection.insert(key, {"v": 1}, InsertOptions(durability=durability))
-    env.collection.replace(key, {"v": 2}, ReplaceOptions(durability=durability))
-    assert env.collection.get(key).content_as[dict] == {"v": 2}
-    env.collection.remove(key, RemoveOptions(durability=durability))
+def durable_writes_of_every_level_are_done(env):
+    levels = DurabilityLevel.MAJORITY, DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE, DurabilityLevel.PERSIST_TO_MAJORITY
+    for level in levels:
+        key, durability = env.key(), ServerDurability(level)
+        env.collection.insert(key, {"v": 1}, InsertOptions(durability=durability))
+        replaced = env.collection.replace(key, {"v": 2}, ReplaceOptions(durability=durability))
+        found = env.collection.get(key)
+        assert found.content_as[dict] == {"v": 2} and found.cas == replaced.cas, level
+        env.collection.remove(key, RemoveOptions(durability=durability))
+        with refused(DocumentNotFoundException):
+            env.collection.get(key)
 
 
 def many_documents_go_in_one_call(env):

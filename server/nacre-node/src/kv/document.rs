@@ -497,30 +497,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether the user may send this request for a document of `collection`.
-fn check_rights(
-    session: &Session,
-    selected: &Selected,
-    frame: &Frame<'_>,
-    request: &Request<'_>,
-    collection: CollectionId,
-) -> Result<(), Status> {
-    let Some(Need::OnCollection(privileges)) = frame.opcode().map(rights::need) else {
-        return Err(Status::AccessDenied);
-    };
-    if !session.may(selected, collection, privileges) {
-        return Err(Status::AccessDenied);
-    }
-    let (Request::Lookup { specs, .. } | Request::Mutate { specs, .. }) = request else {
-        return Ok(());
-    };
-    let system = rights::touches_system_attribute(specs, path_flag::XATTR);
-    if system && !session.may(selected, collection, &[Privilege::SystemAttributes]) {
-        return Err(Status::AccessDenied);
-    }
-    Ok(())
-}
-
 /// Answers with a document, compressed where bucket and client want that.
 pub(super) fn send_document(
     bucket: &Bucket,
@@ -549,6 +525,30 @@ pub(super) fn send_document(
         reply.value = &deflated;
     }
     answer.send(reply);
+}
+
+/// Whether the user may send this request for a document of `collection`.
+fn check_rights(
+    session: &Session,
+    selected: &Selected,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    collection: CollectionId,
+) -> Result<(), Status> {
+    let Some(Need::OnCollection(privileges)) = frame.opcode().map(rights::need) else {
+        return Err(Status::AccessDenied);
+    };
+    if !session.may(selected, collection, privileges) {
+        return Err(Status::AccessDenied);
+    }
+    let (Request::Lookup { specs, .. } | Request::Mutate { specs, .. }) = request else {
+        return Ok(());
+    };
+    let system = rights::touches_system_attribute(specs, path_flag::XATTR);
+    if system && !session.may(selected, collection, &[Privilege::SystemAttributes]) {
+        return Err(Status::AccessDenied);
+    }
+    Ok(())
 }
 
 /// Whether the request may need more memory: what frees some is never refused for want of it.

@@ -37,12 +37,15 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SeqnoPersistence
         | GetAllVbSeqnos
         | GetFailoverLog
+        // A scan was allowed when it was begun, and nobody else can guess its name.
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
         Stat => Need::OnBucket(Privilege::ReadStats),
         Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | GetKeys
         | RangeScanCreate | Observe | SubdocGet | SubdocExists | SubdocGetCount
         | SubdocMultiLookup => READ,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
+        | DeleteWithMetaQ => Need::OnCollection(&[Privilege::WriteWithMeta]),
         Set
         | SetQ
         | Add
@@ -67,8 +70,6 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SubdocArrayAddUnique
         | SubdocMultiMutation
         | SubdocReplaceBodyWithXattr => WRITE,
-        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
-        | DeleteWithMetaQ => Need::OnCollection(&[Privilege::WriteWithMeta]),
         Increment | IncrementQ | Decrement | DecrementQ | GetAndTouch | GetAndTouchQ
         | GetLocked | SubdocCounter => READ_AND_WRITE,
     }

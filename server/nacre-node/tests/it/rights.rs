@@ -23,8 +23,8 @@ enum Does {
     Write,
     /// Writes and answers with what was there.
     Exchange,
-    /// Writes what another cluster has written.
-    Adopt,
+    /// Takes over versions of another cluster.
+    Replicate,
 }
 
 fn does(opcode: Opcode) -> Does {
@@ -35,17 +35,15 @@ fn does(opcode: Opcode) -> Does {
         SelectBucket | GetClusterConfig => Does::Ask,
         GetCollectionsManifest | GetCollectionId | GetScopeId => Does::Open,
         ObserveSeqno | SeqnoPersistence | GetAllVbSeqnos | GetFailoverLog => Does::Open,
-        RangeScanContinue | RangeScanCancel => Does::Open,
         Stat => Does::Count,
-        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | Observe => {
-            Does::Read
-        }
-        GetKeys | RangeScanCreate => Does::Read,
+        RangeScanContinue | RangeScanCancel => Does::Open,
+        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ => Does::Read,
+        GetRandomKey | GetKeys | RangeScanCreate | Observe => Does::Read,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
+        | DeleteWithMetaQ => Does::Replicate,
         SubdocGet | SubdocExists | SubdocGetCount | SubdocMultiLookup => Does::Read,
         Increment | IncrementQ | Decrement | DecrementQ | SubdocCounter => Does::Exchange,
         GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
-        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ => Does::Adopt,
-        DeleteWithMeta | DeleteWithMetaQ => Does::Adopt,
         _ => Does::Write,
     }
 }
@@ -53,20 +51,8 @@ fn does(opcode: Opcode) -> Does {
 /// The roles that may read, write and count, where they reach; all others may not.
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select";
 const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete";
+const REPLICATORS: &str = "admin backup_admin data_backup replication_target";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
-const ADOPTERS: &str = "admin backup_admin data_backup replication_target";
-
-/// Flags, expiry, revision and CAS of another cluster's version of a document.
-const META: [u8; 24] = {
-    let mut meta = [0; 24];
-    (meta[15], meta[23]) = (1, 1);
-    meta
-};
-
-/// A scan of all keys of a collection.
-fn scan_of(cid: u8) -> String {
-    format!(r#"{{"collection":"{cid:x}","key_only":true,"range":{{"start":"","end":"/w=="}}}}"#)
-}
 
 /// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
 fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
@@ -76,12 +62,6 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
         Set | Add | Replace => (&[0; 8], &key, b"1"),
         Append | Prepend => (b"", &key, b"1"),
         Increment | Decrement => (&[0; 20], &key, b""),
-        SetWithMeta | AddWithMeta => (&META, &key, b"1"),
-        DeleteWithMeta => (&META, &key, b""),
-        GetKeys => (&[0, 0, 0, 9], &key, b""),
-        RangeScanCreate => return request(0xda, b"", b"", scan_of(cid).as_bytes()),
-        RangeScanContinue => (&[0; 28], b"", b""),
-        RangeScanCancel => (&[0; 16], b"", b""),
         Touch | GetAndTouch | GetLocked => (&[0; 4], &key, b""),
         SubdocGet | SubdocExists | SubdocGetCount | SubdocDelete => (&[0, 1, 0], &key, b"a"),
         SubdocDictAdd | SubdocDictUpsert | SubdocReplace | SubdocArrayPushLast
@@ -99,6 +79,16 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
         SeqnoPersistence => (&[0; 8], b"", b""),
         Observe => return request(0x92, b"", b"", &[0, 0, 0, 2, cid, b'k']),
         GetRandomKey => return request(0xb6, &[0, 0, 0, cid], b"", b""),
+        SetWithMeta | AddWithMeta => (&[1; 24], &key, b"1"),
+        DeleteWithMeta => (&[1; 24], &key, b""),
+        GetKeys => (&[0, 0, 0, 9], &key, b""),
+        RangeScanCreate => {
+            let options =
+                format!(r#"{{"collection":"{cid:x}","range":{{"start":"YQ==","end":"eg=="}}}}"#);
+            return request(0xda, b"", b"", options.as_bytes());
+        }
+        RangeScanContinue => (&[0; 28], b"", b""),
+        RangeScanCancel => (&[0; 16], b"", b""),
         opcode if opcode.addresses_document() => (b"", &key, b""),
         _ => (b"", b"", b""),
     };
@@ -192,7 +182,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                     Does::Read => read,
                     Does::Write => write,
                     Does::Exchange => read && write,
-                    Does::Adopt => is_in(ADOPTERS) && covers_here,
+                    Does::Replicate => is_in(REPLICATORS) && covers_here,
                 };
                 let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
                 assert_eq!(!refused, allowed, "{opcode:?} for {role}");
@@ -258,7 +248,7 @@ fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
 #[test]
 fn the_names_in_the_table_are_roles() {
     let known: BTreeSet<&str> = RoleKind::ALL.iter().map(|kind| kind.name()).collect();
-    for name in [READERS, WRITERS, COUNTERS, ADOPTERS].iter().flat_map(|list| list.split(' ')) {
+    for name in [READERS, WRITERS, COUNTERS].iter().flat_map(|list| list.split(' ')) {
         assert!(known.contains(name), "{name}");
     }
 }

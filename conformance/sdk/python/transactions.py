@@ -1,0 +1,61 @@
+"""ACID transactions: the SDK makes them of sub-document operations, attributes and durable writes."""
+
+from couchbase.exceptions import DocumentNotFoundException, TransactionFailed
+
+from support import refused
+
+
+def _accounts(env):
+    """Keys of two documents that share ten."""
+    one, _ = env.document({"amount": 10})
+    other, _ = env.document({"amount": 0})
+    return one, other
+
+
+def _amounts(env, *keys):
+    return [env.collection.get(key).content_as[dict]["amount"] for key in keys]
+
+
+def a_transaction_that_commits_changes_all_its_documents(env):
+    one, other = _accounts(env)
+    receipt = env.key()
+
+    def transfer(context):
+        source, target = context.get(env.collection, one), context.get(env.collection, other)
+        context.replace(source, {"amount": source.content_as[dict]["amount"] - 3})
+        context.replace(target, {"amount": target.content_as[dict]["amount"] + 3})
+        context.insert(env.collection, receipt, {"amount": 3})
+
+    env.cluster.transactions.run(transfer)
+    assert _amounts(env, one, other, receipt) == [7, 3, 3]
+
+
+def a_transaction_that_fails_changes_nothing(env):
+    one, other = _accounts(env)
+    receipt = env.key()
+
+    def transfer(context):
+        context.replace(context.get(env.collection, one), {"amount": -1})
+        context.remove(context.get(env.collection, other))
+        context.insert(env.collection, receipt, {"amount": 3})
+        raise ValueError("enough of that")
+
+    with refused(TransactionFailed):
+        env.cluster.transactions.run(transfer)
+    assert _amounts(env, one, other) == [10, 0]
+    with refused(DocumentNotFoundException):
+        env.collection.get(receipt)
+
+
+def what_a_transaction_has_staged_is_seen_by_itself_alone(env):
+    one, _ = _accounts(env)
+    seen = []
+
+    def look(context):
+        context.replace(context.get(env.collection, one), {"amount": 11})
+        seen.append(context.get(env.collection, one).content_as[dict]["amount"])
+        seen.extend(_amounts(env, one))
+
+    env.cluster.transactions.run(look)
+    assert seen == [11, 10], seen
+    assert _amounts(env, one) == [11]
