@@ -8,4 +8,5 @@ mod process;
 mod restart;
 mod slow_clients;
 mod tls;
+mod users;
 mod views;
