@@ -5,7 +5,7 @@ use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::range_scan::Scans;
 use crate::reader::News;
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, Waiter};
 use crate::waits::Waits;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{Platform, Signal, Watermarks};
@@ -21,7 +21,6 @@ use nacre_vbucket::{
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use tokio::sync::Notify;
 
 /// Share of the quota above which writes are refused for the time being, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
@@ -363,7 +362,7 @@ impl Bucket {
         command: &Command<'_>,
         (level, deadline_ns): (Level, u64),
         now: Now,
-        waiter: &Arc<Notify>,
+        waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
         let prepared = self.change(vbid, |vbucket| {
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
@@ -408,7 +407,7 @@ impl Bucket {
         &self,
         vbid: Vbid,
         seqno: Seqno,
-        waiter: &Arc<Notify>,
+        waiter: &Arc<dyn Waiter>,
     ) -> Arc<Ticket<bool>> {
         let ticket = self.waits.persistence(vbid, seqno, waiter);
         // Looked at after the entry was made: whatever is stored from now on settles it.
@@ -425,7 +424,7 @@ impl Bucket {
         &self,
         vbid: Vbid,
         key: &[u8],
-        waiter: &Arc<Notify>,
+        waiter: &Arc<dyn Waiter>,
     ) -> Arc<Ticket<bool>> {
         let ticket = Ticket::new(waiter);
         let (key, done) = (Box::<[u8]>::from(key), Arc::clone(&ticket));

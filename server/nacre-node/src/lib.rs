@@ -33,4 +33,5 @@ pub use bucket::Bucket;
 pub use error::Error;
 pub use node::Node;
 pub use platform::{Next, Platform, Signal, Task};
+pub use ticket::Waiter;
 pub use watermark::Watermarks;

@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::cluster_map::Endpoints;
+use crate::ticket::Waiter;
 use crate::views::Views;
 use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
@@ -43,7 +44,7 @@ pub struct Node {
     map_rev: AtomicU64,
     map_changed: Notify,
     /// The connections that are told of a new map, as long as they live.
-    map_watchers: Mutex<Vec<Weak<Notify>>>,
+    map_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
 }
 
 impl Node {
@@ -151,8 +152,8 @@ impl Node {
         self.map_changed.notified()
     }
 
-    /// Notifies `watcher` of each change of the cluster map, until it is dropped.
-    pub(crate) fn watch_map(&self, watcher: &Arc<Notify>) {
+    /// Wakes `watcher` at each change of the cluster map, until it is dropped.
+    pub(crate) fn watch_map(&self, watcher: &Arc<dyn Waiter>) {
         let mut watchers = self.map_watchers.lock();
         watchers.retain(|known| known.strong_count() > 0);
         watchers.push(Arc::downgrade(watcher));
@@ -191,7 +192,7 @@ impl Node {
         self.map_changed.notify_waiters();
         self.map_watchers
             .lock()
-            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.notify_one()).is_some());
+            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
         Ok(after)
     }
 

@@ -1,18 +1,17 @@
 //! The connections that wait for a bucket: for the store, or for the end of a durable write.
 
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, Waiter};
 use nacre_types::{Seqno, Vbid};
 use nacre_vbucket::{Completion, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::Notify;
 
 type Durable = BTreeMap<(Vbid, Seqno), Arc<Ticket<Option<Token>>>>;
 type Persistence = BTreeMap<(Vbid, Seqno), Vec<Arc<Ticket<bool>>>>;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Waits {
     /// By the seqno of the prepare.
     durable: Mutex<Durable>,
@@ -27,7 +26,7 @@ impl Waits {
         &self,
         vbid: Vbid,
         prepare: Seqno,
-        waiter: &Arc<Notify>,
+        waiter: &Arc<dyn Waiter>,
     ) -> Arc<Ticket<Option<Token>>> {
         let ticket = Ticket::new(waiter);
         self.durable.lock().insert((vbid, prepare), Arc::clone(&ticket));
@@ -50,7 +49,12 @@ impl Waits {
     }
 
     /// A ticket for a seqno being stored.
-    pub fn persistence(&self, vbid: Vbid, seqno: Seqno, waiter: &Arc<Notify>) -> Arc<Ticket<bool>> {
+    pub fn persistence(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Arc<Ticket<bool>> {
         let ticket = Ticket::new(waiter);
         let mut persistence = self.persistence.lock();
         persistence.entry((vbid, seqno)).or_default().push(Arc::clone(&ticket));

@@ -6,6 +6,7 @@ use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
 use super::snappy;
 use super::status;
 use crate::bucket::Bucket;
+use crate::ticket::Waiter;
 use nacre_auth::Privilege;
 use nacre_protocol::{
     Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, version_option,
@@ -21,7 +22,6 @@ use nacre_value::xattr::{self, Xattrs};
 use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token};
 use std::cell::Cell;
 use std::sync::Arc;
-use tokio::sync::Notify;
 
 /// Document flags of sub-document requests.
 mod doc_flag {
@@ -57,7 +57,7 @@ pub(super) struct Call<'a> {
     durability: Option<Durability>,
     /// The reply to a durable write that has ended: there is nothing left but to answer.
     settled: Cell<Option<vbucket::Reply>>,
-    waiter: &'a Arc<Notify>,
+    waiter: &'a Arc<dyn Waiter>,
     wrote: Cell<bool>,
 }
 

@@ -6,7 +6,7 @@ use super::{admin, document, snappy};
 use crate::bucket::Bucket;
 use crate::cluster_map;
 use crate::node::Node;
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
@@ -16,7 +16,6 @@ use nacre_protocol::{
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
 use std::sync::Arc;
-use tokio::sync::Notify;
 
 /// What the connection should do after the input that was handled.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub enum Next {
     /// Send what there is and close: the peer said goodbye, or its bytes cannot be followed. The reason is for the log.
     Close(Option<String>),
     /// Requests are under way that the rest of the input must wait for: call [`Session::resume`] once
-    /// [`Session::ready`] says so.
+    /// [`Session::is_ready`].
     Wait,
 }
 
@@ -104,8 +103,8 @@ pub struct Session {
     parked: Vec<Parked>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
-    /// Notified whenever something that a parked request waits for is over.
-    pub(super) waiter: Arc<Notify>,
+    /// Woken whenever something that a parked request waits for is over.
+    pub(super) waiter: Arc<dyn Waiter>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
     key: Vec<u8>,
 }
@@ -146,7 +145,7 @@ impl Answer<'_> {
 
 impl Session {
     /// A connection that has not logged in, unless the peer's certificate names a user.
-    pub fn new(node: Arc<Node>, peer: Peer) -> Session {
+    pub fn new(node: Arc<Node>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
         let user = peer.user.filter(|name| node.users().get(name).is_some());
         Session {
             node,
@@ -159,7 +158,7 @@ impl Session {
             wrote: false,
             parked: Vec::new(),
             map_sent: None,
-            waiter: Arc::default(),
+            waiter,
             key: Vec::new(),
         }
     }
@@ -219,11 +218,9 @@ impl Session {
         !self.parked.is_empty() || self.map_sent.is_some()
     }
 
-    /// Returns once there is something to send for [`Session::resume`].
-    pub async fn ready(&self) {
-        while !self.parked.iter().any(|parked| parked.until.is_over()) && !self.map_is_news() {
-            self.waiter.notified().await;
-        }
+    /// Whether there is something to send for [`Session::resume`]. The session's waiter is woken when that may change.
+    pub fn is_ready(&self) -> bool {
+        self.parked.iter().any(|parked| parked.until.is_over()) || self.map_is_news()
     }
 
     fn map_is_news(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Every opcode for every role on every part of the data, against a table of who may do what.
 
-use crate::world::{World, request};
+use crate::world::{World, nobody, request};
 use nacre_auth::{RoleKind, User};
 use nacre_cluster::Change;
 use nacre_node::Node;
@@ -108,7 +108,7 @@ fn appoint(node: &Node, role: &str) {
 /// A connection of `someone`, with the bucket selected if that is allowed.
 fn session(node: &Arc<Node>) -> (Session, bool) {
     let peer = Peer { confidential: true, user: Some("someone".into()) };
-    let mut session = Session::new(Arc::clone(node), peer);
+    let mut session = Session::new(Arc::clone(node), peer, nobody());
     let mut out = Vec::new();
     let hello = request(0x1f, b"", b"", &[0, 0x12, 0, 0x07]);
     session.receive(&hello, &mut out, node.now());
@@ -202,7 +202,7 @@ fn nothing_but_a_greeting_is_allowed_before_a_login() {
             continue;
         }
         let peer = Peer { confidential: true, user: None };
-        let mut session = Session::new(Arc::clone(&node), peer);
+        let mut session = Session::new(Arc::clone(&node), peer, nobody());
         let refused = is_refused(&mut session, &well_formed(opcode, 0), &node);
         assert_eq!(!refused, does(opcode) == Does::Greet, "{opcode:?}");
     }

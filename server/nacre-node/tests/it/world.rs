@@ -4,7 +4,7 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_node::cluster_map::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
-use nacre_node::{Next, Node, Platform, Task};
+use nacre_node::{Next, Node, Platform, Task, Waiter};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::Now;
 use std::collections::BTreeMap;
@@ -163,6 +163,18 @@ fn answers(mut out: &[u8]) -> Vec<Answer> {
     answers
 }
 
+/// Tests look for themselves.
+struct Nobody;
+
+impl Waiter for Nobody {
+    fn wake(&self) {}
+}
+
+/// The waiter of a session whose test looks for itself.
+pub fn nobody() -> Arc<dyn Waiter> {
+    Arc::new(Nobody)
+}
+
 /// A client on the same machine.
 pub fn local() -> Peer {
     Peer { confidential: true, user: None }
@@ -170,8 +182,10 @@ pub fn local() -> Peer {
 
 impl Connection {
     pub fn open(node: &Arc<Node>) -> Connection {
-        let mut connection =
-            Connection { session: Session::new(Arc::clone(node), local()), now: node.now() };
+        let mut connection = Connection {
+            session: Session::new(Arc::clone(node), local(), nobody()),
+            now: node.now(),
+        };
         assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
         assert_eq!(connection.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).status, 0);
         assert_eq!(connection.ask(&request(0x89, b"", b"b", b"")).status, 0);

@@ -1,106 +1,52 @@
-//! Sockets of the key-value protocol: threads with an event loop each, and a plain loop for each connection.
+//! Connections on tokio: a thread has an event loop, and a plain loop for each connection. For those that are encrypted,
+//! and all others where there is no io_uring.
 //!
-//! A connection that has nothing to do holds no buffer: a thread's connections read into one buffer, as what arrives
-//! is handled before anything else happens, and take a buffer for answers only while they send them. What remains in
-//! a connection is the part of a frame whose end has not come.
+//! A thread's connections read into one buffer, as what arrives is handled before anything else happens, and take a buffer
+//! for answers only while they send them.
 
-use crate::tls::Tls;
-use nacre_node::Node;
-use nacre_node::kv::{Next, Peer, Session};
+use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use nacre_node::Waiter;
+use nacre_node::kv::{Next, Session};
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::net::{SocketAddr, TcpListener};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// Bytes read at a time. All whole frames among them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
-/// Buffers that grew beyond this for one large document are given back afterwards.
-const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Wakes one connection.
+#[derive(Default)]
+struct Bell(Notify);
 
-/// How long a client may take to log in.
-const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What the connections of all ports share.
-pub struct Door {
-    /// Who answers.
-    pub node: Arc<Node>,
-    /// Encrypts the connections of the ports that want it.
-    pub tls: Arc<Tls>,
-    /// Whether passwords may cross a network as they are.
-    pub allow_plain_logins: bool,
-}
-
-/// A port to accept connections on.
-pub struct Port {
-    /// Where.
-    pub listener: TcpListener,
-    /// Whether they are encrypted.
-    pub encrypted: bool,
-}
-
-/// A connection on its way to the thread that will handle it.
-struct Accepted {
-    stream: std::net::TcpStream,
-    from: SocketAddr,
-    encrypted: bool,
-}
-
-/// Serves `ports` with `threads` threads until the process ends.
-///
-/// # Errors
-/// When a listener cannot be used.
-pub fn serve(door: &Arc<Door>, ports: Vec<Port>, threads: usize) -> std::io::Result<()> {
-    for port in &ports {
-        port.listener.set_nonblocking(true)?;
+impl Waiter for Bell {
+    fn wake(&self) {
+        self.0.notify_one();
     }
-    let mut ports = Some(ports);
-    let (senders, receivers): (Vec<_>, Vec<_>) =
-        (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
-    for (index, receiver) in receivers.into_iter().enumerate() {
+}
+
+/// Starts the threads.
+pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
+    let mut senders = Vec::new();
+    for index in 0..threads {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        senders.push(sender);
         let door = Arc::clone(door);
-        // The first thread also accepts; connections go round, so that few of them still use every thread.
-        let accepting = ports.take().map(|ports| (ports, senders.clone()));
-        std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
+        std::thread::Builder::new().name(format!("kv-stream-{index}")).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("the machine has room for another event loop");
-            tokio::task::LocalSet::new().block_on(&runtime, async {
-                if let Some((ports, senders)) = accepting {
-                    for port in ports {
-                        tokio::task::spawn_local(accept(port, senders.clone()));
-                    }
-                }
-                converse(door, receiver).await;
-            });
+            tokio::task::LocalSet::new().block_on(&runtime, converse(door, receiver));
         })?;
     }
-    Ok(())
-}
-
-async fn accept(port: Port, senders: Vec<mpsc::UnboundedSender<Accepted>>) {
-    let encrypted = port.encrypted;
-    let listener = tokio::net::TcpListener::from_std(port.listener)
-        .expect("the listener was made non-blocking");
-    for turn in 0.. {
-        let (stream, from) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, most likely: others must close before there can be another connection.
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(crate::ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Ok(stream) = stream.into_std() else { continue };
-        if senders[turn % senders.len()].send(Accepted { stream, from, encrypted }).is_err() {
-            return;
-        }
-    }
+    let mut turn = 0;
+    Ok(Box::new(move |accepted| {
+        // The thread is there as long as the process.
+        let _ = senders[turn % senders.len()].send(accepted);
+        turn += 1;
+    }))
 }
 
 async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
@@ -118,18 +64,19 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
 
 /// Encrypts a connection if its port wants that, and handles it to its end.
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
-    let Ok(stream) = TcpStream::from_std(accepted.stream) else { return Ok(()) };
-    // Answers are written once for all requests that were read together; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
-    let loopback = accepted.from.ip().to_canonical().is_loopback();
-    let confidential = accepted.encrypted || loopback || door.allow_plain_logins;
-    if accepted.encrypted {
+    let bell = Arc::new(Bell::default());
+    let Accepted { stream, from, encrypted } = accepted;
+    let session = |user| {
+        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
+        Session::new(Arc::clone(&door.node), door.peer(from, encrypted, user), waiter)
+    };
+    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+    let Ok(stream) = stream else { return Ok(()) };
+    if encrypted {
         let (stream, user) = door.tls.accept(stream).await?;
-        let session = Session::new(Arc::clone(&door.node), Peer { confidential, user });
-        connection(session, stream, buffers).await
+        connection(session(user), stream, buffers, &bell).await
     } else {
-        let session = Session::new(Arc::clone(&door.node), Peer { confidential, user: None });
-        connection(session, stream, buffers).await
+        connection(session(None), stream, buffers, &bell).await
     }
 }
 
@@ -184,6 +131,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut session: Session,
     mut stream: S,
     buffers: &Buffers,
+    bell: &Bell,
 ) -> Result<(), String> {
     // What was read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
@@ -195,7 +143,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
             Next::Close(reason) => return reason.map_or(Ok(()), Err),
             Next::Flush => next = receive(&mut session, &mut rest, &mut output),
             Next::Wait => {
-                session.ready().await;
+                ready(&session, bell).await;
                 session.resume(&mut output, session.now());
                 next = receive(&mut session, &mut rest, &mut output);
             }
@@ -211,7 +159,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         Some(length) => length,
                         None => return Ok(()),
                     },
-                    () = session.ready(), if session.may_speak_first() => 0,
+                    () = ready(&session, bell), if session.may_speak_first() => 0,
                     () = &mut login_deadline, if !session.is_logged_in() => {
                         return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                     }
@@ -248,6 +196,13 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
+/// Returns once the session has something to send of its own accord.
+async fn ready(session: &Session, bell: &Bell) {
+    while !session.is_ready() {
+        bell.0.notified().await;
+    }
+}
+
 /// Handles the whole frames in `rest` and removes them.
 fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> Next {
     let (consumed, next) = session.receive(rest, output, session.now());
@@ -259,7 +214,9 @@ fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> N
 mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
+    use nacre_node::Node;
     use nacre_node::cluster_map::{Endpoints, Ports};
+    use nacre_node::kv::Peer;
     use tokio::io::AsyncReadExt;
 
     /// A request without parts.
@@ -275,12 +232,14 @@ mod tests {
         let platform = Arc::new(SystemPlatform::open(directory.path()).unwrap());
         let plain = Ports { mgmt: 1, views: 2, kv: 3 };
         let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
-        let session = Session::new(node, Peer { confidential: true, user: None });
+        let bell = Arc::new(Bell::default());
+        let peer = Peer { confidential: true, user: None };
+        let session = Session::new(node, peer, Arc::clone(&bell) as _);
         let (mut client, server) = tokio::io::duplex(1024);
         let served = tokio::task::LocalSet::new();
         let ended = served.run_until(async {
             let server = tokio::task::spawn_local(async move {
-                connection(session, server, &Buffers::default()).await
+                connection(session, server, &Buffers::default(), &bell).await
             });
             let mut answer = [0; 24];
             for _ in 0..3 {

@@ -1,0 +1,97 @@
+//! Sockets of the key-value protocol: a thread accepts connections and deals them out to threads with an event loop each.
+//!
+//! Plain connections go to rings ([`ring`]) where the kernel has io_uring, all others to streams of tokio ([`stream`]).
+//! Both hand what has arrived to a [`nacre_node::kv::Session`] and send what it answers, once for all that was read together.
+//!
+//! A connection that has nothing to do holds no buffer: buffers belong to the threads. What remains in a connection is the
+//! part of a frame whose end has not come, or what its client does not take.
+
+mod buffers;
+mod ring;
+mod stream;
+
+use crate::tls::Tls;
+use nacre_node::Node;
+use nacre_node::kv::Peer;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Buffers that grew beyond this for one large document are given back afterwards.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// How long a client may take to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the connections of all ports share.
+pub struct Door {
+    /// Who answers.
+    pub node: Arc<Node>,
+    /// Encrypts the connections of the ports that want it.
+    pub tls: Arc<Tls>,
+    /// Whether passwords may cross a network as they are.
+    pub allow_plain_logins: bool,
+}
+
+impl Door {
+    /// A client that connects `from` there. Its certificate may name a `user`.
+    fn peer(&self, from: SocketAddr, encrypted: bool, user: Option<String>) -> Peer {
+        let loopback = from.ip().to_canonical().is_loopback();
+        Peer { confidential: encrypted || loopback || self.allow_plain_logins, user }
+    }
+}
+
+/// A port to accept connections on.
+pub struct Port {
+    /// Where.
+    pub listener: TcpListener,
+    /// Whether they are encrypted.
+    pub encrypted: bool,
+}
+
+/// A connection on its way to the thread that will handle it.
+struct Accepted {
+    stream: TcpStream,
+    from: SocketAddr,
+    encrypted: bool,
+}
+
+/// Gives a connection to the thread whose turn it is.
+type Deal = Box<dyn FnMut(Accepted) + Send>;
+
+/// Serves `ports` with `threads` threads for each way to serve, until the process ends.
+///
+/// # Errors
+/// When there is no room for another thread.
+pub fn serve(door: &Arc<Door>, ports: Vec<Port>, threads: usize) -> std::io::Result<()> {
+    let rings = ring::is_available();
+    if !rings {
+        tracing::info!("no io_uring here: all connections are served by epoll");
+    }
+    for port in ports {
+        let deal = if rings && !port.encrypted {
+            ring::serve(door, threads)?
+        } else {
+            stream::serve(door, threads)?
+        };
+        std::thread::Builder::new().name("accept".into()).spawn(move || accept(&port, deal))?;
+    }
+    Ok(())
+}
+
+fn accept(port: &Port, mut deal: Deal) {
+    let encrypted = port.encrypted;
+    loop {
+        match port.listener.accept() {
+            Ok((stream, from)) => {
+                // Answers are sent once for all requests that were read together; waiting for more would only delay them.
+                let _ = stream.set_nodelay(true);
+                deal(Accepted { stream, from, encrypted });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close before there can be another connection.
+                tracing::warn!("cannot accept a connection: {error}");
+                std::thread::sleep(crate::ACCEPT_PAUSE);
+            }
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Connections on io_uring: each thread has a ring, and does all its reading, writing and waiting with one system call a
+//! round.
+//!
+//! A round takes what has happened: bytes that have arrived (the kernel puts them into buffers of the thread), answers
+//! that are sent, letters from other threads. Bytes go to the session at once; what it answers is sent at the end of the
+//! round, with one write for each connection.
+//!
+//! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only let go once
+//! nothing is under way for it ([`Connection::is_idle`]).
+
+use super::buffers::{self, Buffers};
+use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd, Timespec};
+use io_uring::{IoUring, cqueue, opcode};
+use nacre_node::Waiter;
+use nacre_node::kv::{Next, Session};
+use nacre_types::Now;
+use parking_lot::Mutex;
+use slab::Slab;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Operations that are passed to the kernel at once.
+const ENTRIES: u32 = 1024;
+/// Bytes of answers that a connection may hold while its client does not read.
+const ANSWERS_HELD_MAX: usize = 256 << 10;
+/// Bytes of requests that a connection may hold while others are under way; what the kernel has already passed on comes on
+/// top.
+const REQUESTS_HELD_MAX: usize = 64 << 10;
+/// How often connections that have not logged in are looked at.
+const TICK: Duration = Duration::from_secs(5);
+/// Buffers for answers that a thread keeps for its connections.
+const SPARE_BUFFERS_MAX: usize = 64;
+
+/// What an operation was for; stands in its user data, above the connection's number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Receive,
+    Send,
+    Cancel,
+    Letter,
+    Tick,
+}
+
+impl Kind {
+    fn tag(self, connection: usize) -> u64 {
+        (self as u64) << 56 | connection as u64
+    }
+
+    fn of(tag: u64) -> (Kind, usize) {
+        let kind = match tag >> 56 {
+            0 => Kind::Receive,
+            1 => Kind::Send,
+            2 => Kind::Cancel,
+            3 => Kind::Letter,
+            _ => Kind::Tick,
+        };
+        (kind, (tag & ((1 << 56) - 1)) as usize)
+    }
+}
+
+/// Letters to a thread, and the bell that ends its wait.
+struct Mailbox {
+    letters: Mutex<Vec<Letter>>,
+    /// Whether the bell was rung since the thread last looked.
+    rung: AtomicBool,
+    bell: File,
+}
+
+enum Letter {
+    Accepted(Accepted),
+    /// The connection of this number and name has something to look at.
+    Wake(usize, u64),
+}
+
+impl Mailbox {
+    fn new() -> io::Result<Mailbox> {
+        // SAFETY: takes numbers only.
+        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if bell < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let bell = unsafe { File::from_raw_fd(bell) };
+        Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell })
+    }
+
+    fn post(&self, letter: Letter) {
+        self.letters.lock().push(letter);
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // It only fails when the bell has been rung more often than there are numbers.
+            let _ = (&self.bell).write(&1u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> Vec<Letter> {
+        self.rung.store(false, Ordering::Release);
+        std::mem::take(&mut self.letters.lock())
+    }
+}
+
+/// Wakes one connection.
+struct Bell {
+    mailbox: Arc<Mailbox>,
+    connection: usize,
+    /// Numbers are used again, names are not.
+    name: u64,
+}
+
+impl Waiter for Bell {
+    fn wake(&self) {
+        self.mailbox.post(Letter::Wake(self.connection, self.name));
+    }
+}
+
+/// Whether this kernel has what rings need.
+pub(super) fn is_available() -> bool {
+    new_ring(8).and_then(|ring| Buffers::register(&ring)).is_ok()
+}
+
+fn new_ring(entries: u32) -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .setup_defer_taskrun()
+        .setup_cqsize(entries * 8)
+        .build(entries)
+}
+
+/// Starts the threads.
+pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
+    let mut mailboxes = Vec::new();
+    for index in 0..threads {
+        let mailbox = Arc::new(Mailbox::new()?);
+        mailboxes.push(Arc::clone(&mailbox));
+        let door = Arc::clone(door);
+        std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
+            let outcome = Thread::new(door, mailbox).and_then(|mut thread| thread.run());
+            if let Err(error) = outcome {
+                tracing::error!("a thread of the key-value protocol has ended: {error}");
+            }
+        })?;
+    }
+    let mut turn = 0;
+    Ok(Box::new(move |accepted| {
+        mailboxes[turn % mailboxes.len()].post(Letter::Accepted(accepted));
+        turn += 1;
+    }))
+}
+
+struct Connection {
+    stream: TcpStream,
+    from: SocketAddr,
+    name: u64,
+    session: Session,
+    /// What was read and not handled: part of a frame, or frames behind requests that are under way.
+    rest: Vec<u8>,
+    /// Answers that are not yet on their way.
+    output: Vec<u8>,
+    /// Answers on their way, sent up to `sent`.
+    sending: Vec<u8>,
+    sent: usize,
+    /// The kernel is at it.
+    sends: bool,
+    next: Next,
+    receiving: bool,
+    cancelling: bool,
+    /// The peer has sent all it will send.
+    ended: bool,
+    /// In the list of those to look at, at the end of the round.
+    listed: bool,
+    opened: Now,
+}
+
+impl Connection {
+    /// Whether the kernel does nothing for it.
+    fn is_idle(&self) -> bool {
+        !self.receiving && !self.sends
+    }
+
+    /// Whether more may be handled.
+    fn takes_requests(&self) -> bool {
+        matches!(self.next, Next::More)
+            && (self.sending.is_empty() || self.output.len() < ANSWERS_HELD_MAX)
+    }
+
+    /// Handles what has arrived.
+    fn receive(&mut self, bytes: &[u8], now: Now) {
+        if !self.takes_requests() || !self.rest.is_empty() {
+            self.rest.extend_from_slice(bytes);
+            return self.go_on(now);
+        }
+        let (consumed, next) = self.session.receive(bytes, &mut self.output, now);
+        self.next = next;
+        self.rest.extend_from_slice(&bytes[consumed..]);
+    }
+
+    /// Does what is possible by now.
+    fn go_on(&mut self, now: Now) {
+        loop {
+            match self.next {
+                Next::Close(_) => return,
+                Next::Flush if self.sending.is_empty() && self.output.is_empty() => {}
+                Next::Wait if self.session.is_ready() => {
+                    self.session.resume(&mut self.output, now);
+                }
+                Next::Flush | Next::Wait => return,
+                Next::More => {
+                    if self.session.may_speak_first() && self.session.is_ready() {
+                        self.session.resume(&mut self.output, now);
+                    }
+                    if self.rest.is_empty() || !self.takes_requests() {
+                        return;
+                    }
+                }
+            }
+            let (consumed, next) = self.session.receive(&self.rest, &mut self.output, now);
+            self.rest.drain(..consumed);
+            if self.rest.is_empty() {
+                self.rest = Vec::new();
+            }
+            self.next = next;
+            if consumed == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// One thread with its ring. The ring is dropped before the memory that the kernel was given.
+struct Thread {
+    ring: IoUring,
+    buffers: Buffers,
+    door: Arc<Door>,
+    mailbox: Arc<Mailbox>,
+    connections: Slab<Connection>,
+    names: u64,
+    /// Connections to look at, at the end of the round.
+    list: Vec<usize>,
+    spare: Vec<Vec<u8>>,
+    letter: Box<[u8; 8]>,
+    tick: Box<Timespec>,
+}
+
+impl Thread {
+    fn new(door: Arc<Door>, mailbox: Arc<Mailbox>) -> io::Result<Thread> {
+        let ring = new_ring(ENTRIES)?;
+        let buffers = Buffers::register(&ring)?;
+        Ok(Thread {
+            ring,
+            buffers,
+            door,
+            mailbox,
+            connections: Slab::new(),
+            names: 0,
+            list: Vec::new(),
+            spare: Vec::new(),
+            letter: Box::default(),
+            tick: Box::new(Timespec::from(TICK)),
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        self.wait_for_letters()?;
+        self.wait_for_tick()?;
+        let mut happened: Vec<(u64, i32, u32)> = Vec::new();
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() != Some(libc::EINTR) => return Err(error),
+                _ => {}
+            }
+            let completed = self.ring.completion();
+            happened
+                .extend(completed.map(|entry| (entry.user_data(), entry.result(), entry.flags())));
+            let now = self.door.node.now();
+            for (tag, result, flags) in happened.drain(..) {
+                match Kind::of(tag) {
+                    (Kind::Receive, index) => self.received(index, result, flags, now),
+                    (Kind::Send, index) => self.sent(index, result),
+                    (Kind::Cancel, _) => {}
+                    (Kind::Letter, _) => {
+                        for letter in self.mailbox.take() {
+                            self.read(letter, now);
+                        }
+                        self.wait_for_letters()?;
+                    }
+                    (Kind::Tick, _) => {
+                        self.show_out(now);
+                        self.wait_for_tick()?;
+                    }
+                }
+            }
+            while let Some(index) = self.list.pop() {
+                self.look_at(index, now)?;
+            }
+        }
+    }
+
+    /// Passes an operation to the kernel, with the others of the round or, when there are very many, before them.
+    fn push(&mut self, entry: &Entry) -> io::Result<()> {
+        loop {
+            // SAFETY: what the operations point to lives until they are complete: the buffers and the boxes of the thread
+            // as long as the ring, the answers of a connection until it is idle.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit()?;
+        }
+    }
+
+    fn wait_for_letters(&mut self) -> io::Result<()> {
+        let bell = Fd(self.mailbox.bell.as_raw_fd());
+        let entry = opcode::Read::new(bell, self.letter.as_mut_ptr(), self.letter.len() as u32);
+        self.push(&entry.build().user_data(Kind::Letter.tag(0)))
+    }
+
+    fn wait_for_tick(&mut self) -> io::Result<()> {
+        let entry = opcode::Timeout::new(&raw const *self.tick);
+        self.push(&entry.build().user_data(Kind::Tick.tag(0)))
+    }
+
+    fn list(&mut self, index: usize) {
+        if let Some(connection) = self.connections.get_mut(index)
+            && !std::mem::replace(&mut connection.listed, true)
+        {
+            self.list.push(index);
+        }
+    }
+
+    fn read(&mut self, letter: Letter, now: Now) {
+        match letter {
+            Letter::Accepted(accepted) => self.open(accepted, now),
+            Letter::Wake(index, name) => {
+                if self.connections.get(index).is_some_and(|known| known.name == name) {
+                    self.list(index);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, accepted: Accepted, now: Now) {
+        self.names += 1;
+        let entry = self.connections.vacant_entry();
+        let (connection, name) = (entry.key(), self.names);
+        let bell = Bell { mailbox: Arc::clone(&self.mailbox), connection, name };
+        let peer = self.door.peer(accepted.from, false, None);
+        let session = Session::new(Arc::clone(&self.door.node), peer, Arc::new(bell));
+        entry.insert(Connection {
+            stream: accepted.stream,
+            from: accepted.from,
+            name,
+            session,
+            rest: Vec::new(),
+            output: Vec::new(),
+            sending: Vec::new(),
+            sent: 0,
+            sends: false,
+            next: Next::More,
+            receiving: false,
+            cancelling: false,
+            ended: false,
+            listed: false,
+            opened: now,
+        });
+        self.list(connection);
+    }
+
+    fn received(&mut self, index: usize, result: i32, flags: u32, now: Now) {
+        let buffer = cqueue::buffer_select(flags);
+        if let Some(connection) = self.connections.get_mut(index) {
+            if !cqueue::more(flags) {
+                (connection.receiving, connection.cancelling) = (false, false);
+            }
+            match (result, buffer) {
+                (1.., Some(buffer)) => {
+                    if connection.output.capacity() == 0
+                        && let Some(spare) = self.spare.pop()
+                    {
+                        connection.output = spare;
+                    }
+                    let bytes = self.buffers.filled(buffer, result as usize);
+                    connection.receive(bytes, now);
+                }
+                // There was no buffer free, or the wait was cancelled: it is taken up again.
+                (_, _) if result == -libc::ENOBUFS || result == -libc::ECANCELED => {}
+                _ => connection.ended = true,
+            }
+        }
+        if let Some(buffer) = buffer {
+            self.buffers.give_back(buffer);
+        }
+        self.list(index);
+    }
+
+    fn sent(&mut self, index: usize, result: i32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.sends = false;
+        if result <= 0 {
+            // The peer went away. What is left for it is left.
+            connection.ended = true;
+            connection.output = Vec::new();
+            connection.sending = Vec::new();
+        } else {
+            connection.sent += result as usize;
+            if connection.sent >= connection.sending.len() {
+                let mut sent = std::mem::take(&mut connection.sending);
+                sent.clear();
+                if sent.capacity() <= BUFFER_BYTES_KEPT && self.spare.len() < SPARE_BUFFERS_MAX {
+                    self.spare.push(sent);
+                }
+            }
+        }
+        self.list(index);
+    }
+
+    /// Does for a connection what the round has made possible.
+    fn look_at(&mut self, index: usize, now: Now) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        connection.listed = false;
+        connection.go_on(now);
+        let fd = Fd(connection.stream.as_raw_fd());
+        let mut entries: [Option<Entry>; 2] = [None, None];
+
+        if connection.sending.is_empty() && !connection.output.is_empty() {
+            connection.sending = std::mem::take(&mut connection.output);
+            connection.sent = 0;
+        }
+        if !connection.sends && !connection.sending.is_empty() {
+            connection.sends = true;
+            let rest = &connection.sending[connection.sent..];
+            let send = opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32);
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            entries[0] = Some(send.flags(flags).build().user_data(Kind::Send.tag(index)));
+        }
+
+        let closes = connection.ended || matches!(connection.next, Next::Close(_));
+        if closes && connection.sending.is_empty() {
+            if connection.is_idle() {
+                self.close(index);
+                return Ok(());
+            }
+            // Ends the wait for more, and with it the connection.
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+        let full = !connection.takes_requests() && connection.rest.len() >= REQUESTS_HELD_MAX;
+        if !connection.receiving && !closes && !full {
+            connection.receiving = true;
+            let receive = opcode::RecvMulti::new(fd, buffers::GROUP).build();
+            entries[1] = Some(receive.user_data(Kind::Receive.tag(index)));
+        } else if connection.receiving && full && !connection.cancelling {
+            connection.cancelling = true;
+            let cancel = opcode::AsyncCancel::new(Kind::Receive.tag(index)).build();
+            entries[1] = Some(cancel.user_data(Kind::Cancel.tag(index)));
+        }
+        for entry in entries.iter().flatten() {
+            self.push(entry)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, index: usize) {
+        let connection = self.connections.remove(index);
+        if let Next::Close(Some(reason)) = connection.next {
+            tracing::warn!("closed the connection of {}: {reason}", connection.from);
+        }
+    }
+
+    /// Closes connections whose clients have not logged in for long.
+    fn show_out(&mut self, now: Now) {
+        let since = now.monotonic_ns.saturating_sub(LOGIN_TIMEOUT.as_nanos() as u64);
+        let mut late = Vec::new();
+        for (index, connection) in &mut self.connections {
+            if !connection.session.is_logged_in() && connection.opened.monotonic_ns < since {
+                let reason = format!("nobody has logged in for {LOGIN_TIMEOUT:?}");
+                connection.next = Next::Close(Some(reason));
+                late.push(index);
+            }
+        }
+        for index in late {
+            self.list(index);
+        }
+    }
+}
