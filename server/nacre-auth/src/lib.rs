@@ -16,10 +16,12 @@
 
 mod credentials;
 mod hash;
+mod policy;
 mod role;
 pub mod sasl;
 mod users;
 
 pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
+pub use policy::PasswordPolicy;
 pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
-pub use users::{User, Users};
+pub use users::{Group, User, Users};

@@ -43,6 +43,18 @@ pub enum Privilege {
     Search,
     /// Create and drop search indexes.
     AdministerSearch,
+    /// Let SQL++ reach other hosts.
+    QueryExternal,
+    /// Create and drop functions of SQL++.
+    ManageQueryFunctions,
+    /// Call functions of SQL++.
+    ExecuteQueryFunctions,
+    /// Change the settings of eventing.
+    AdministerEventing,
+    /// Deploy and undeploy what runs on changes of documents.
+    ManageFunctions,
+    /// Make and restore backups.
+    Backup,
 }
 
 /// How much of the data a role names.
@@ -55,7 +67,7 @@ enum Reach {
 }
 
 macro_rules! roles {
-    ($(#[doc = $doc:literal] $kind:ident $name:literal $reach:ident [$($privilege:ident)*];)*) => {
+    ($(#[doc = $doc:literal] $kind:ident $name:literal $title:literal $reach:ident [$($privilege:ident)*];)*) => {
         /// The kind of a role.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -70,9 +82,19 @@ macro_rules! roles {
                 match self { $(RoleKind::$kind => $name,)* }
             }
 
+            /// The name for people.
+            pub fn title(self) -> &'static str {
+                match self { $(RoleKind::$kind => $title,)* }
+            }
+
             /// What it is for, in a sentence.
             pub fn description(self) -> &'static str {
                 match self { $(RoleKind::$kind => $doc.trim_ascii(),)* }
+            }
+
+            /// Whether the role names a part of the data.
+            pub fn is_parameterised(self) -> bool {
+                self.reach() != Reach::Cluster
             }
 
             fn reach(self) -> Reach {
@@ -89,53 +111,71 @@ macro_rules! roles {
 
 roles! {
     /// Everything.
-    Admin "admin" Cluster [];
+    Admin "admin" "Full Admin" Cluster [];
     /// Sees everything but documents, changes nothing.
-    ReadOnlyAdmin "ro_admin" Cluster [ReadCluster ReadStats];
+    ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
     /// Changes everything but users.
-    ClusterAdmin "cluster_admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats];
+    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats];
     /// Changes users only.
-    SecurityAdmin "security_admin" Cluster [ReadCluster AdministerUsers];
+    SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers];
     /// Sees the cluster and moves data between clusters.
-    ReplicationAdmin "replication_admin" Cluster [ReadCluster ReadData StreamData ReadStats];
+    ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster ReadData StreamData ReadStats];
+    /// Administers what runs on changes of documents.
+    EventingAdmin "eventing_admin" "Eventing Full Admin" Cluster [ReadCluster AdministerEventing ManageFunctions];
+    /// Makes backups and restores them.
+    BackupAdmin "backup_admin" "Backup Full Admin" Cluster [ReadCluster Backup ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
+    /// Reads statistics for a monitoring system.
+    ExternalStatsReader "external_stats_reader" "External Stats Reader" Cluster [ReadStats];
+    /// Reads what SQL++ knows of the cluster.
+    QuerySystemCatalog "query_system_catalog" "Query System Catalog" Cluster [ReadCluster Query];
+    /// Lets SQL++ reach other hosts.
+    QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [Query QueryExternal];
+    /// Manages functions of SQL++ that belong to no scope.
+    QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageQueryFunctions ExecuteQueryFunctions];
     /// Administers a bucket, without its documents.
-    BucketAdmin "bucket_admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
+    BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
     /// Everything with the documents of a bucket.
-    BucketFullAccess "bucket_full_access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes];
+    BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes];
     /// Administers the collections of a scope.
-    ScopeAdmin "scope_admin" Scope [ReadCluster AdministerCollections];
+    ScopeAdmin "scope_admin" "Manage Scopes" Scope [ReadCluster AdministerCollections];
     /// Reads documents.
-    DataReader "data_reader" Collection [ReadData];
+    DataReader "data_reader" "Data Reader" Collection [ReadData];
     /// Writes documents.
-    DataWriter "data_writer" Collection [WriteData];
+    DataWriter "data_writer" "Data Writer" Collection [WriteData];
     /// Streams the history.
-    DataDcpReader "data_dcp_reader" Collection [ReadData SystemAttributes StreamData ReadStats];
+    DataDcpReader "data_dcp_reader" "Data DCP Reader" Collection [ReadData SystemAttributes StreamData ReadStats];
     /// Reads and writes everything for a backup.
-    DataBackup "data_backup" Bucket [ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
+    DataBackup "data_backup" "Data Backup & Restore" Bucket [ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
     /// Reads statistics.
-    DataMonitoring "data_monitoring" Collection [ReadStats];
+    DataMonitoring "data_monitoring" "Data Monitor" Collection [ReadStats];
     /// Receives documents of another cluster.
-    ReplicationTarget "replication_target" Bucket [ReadData WriteWithMeta ReadStats];
+    ReplicationTarget "replication_target" "XDCR Inbound" Bucket [ReadData WriteWithMeta ReadStats];
     /// What a sync gateway needs.
-    MobileSyncGateway "mobile_sync_gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
+    MobileSyncGateway "mobile_sync_gateway" "Sync Gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
     /// Queries views.
-    ViewsReader "views_reader" Bucket [ReadData ReadViews];
+    ViewsReader "views_reader" "Views Reader" Bucket [ReadData ReadViews];
     /// Changes and queries views.
-    ViewsAdmin "views_admin" Bucket [ReadCluster ReadData ReadStats ReadViews AdministerViews];
+    ViewsAdmin "views_admin" "Views Admin" Bucket [ReadCluster ReadData ReadStats ReadViews AdministerViews];
     /// Reads by SQL++.
-    QuerySelect "query_select" Collection [ReadData Query];
+    QuerySelect "query_select" "Query Select" Collection [ReadData Query];
     /// Updates by SQL++.
-    QueryUpdate "query_update" Collection [WriteData Query QueryWrite];
+    QueryUpdate "query_update" "Query Update" Collection [WriteData Query QueryWrite];
     /// Inserts by SQL++.
-    QueryInsert "query_insert" Collection [WriteData Query QueryWrite];
+    QueryInsert "query_insert" "Query Insert" Collection [WriteData Query QueryWrite];
     /// Deletes by SQL++.
-    QueryDelete "query_delete" Collection [WriteData Query QueryWrite];
+    QueryDelete "query_delete" "Query Delete" Collection [WriteData Query QueryWrite];
     /// Manages indexes.
-    QueryManageIndex "query_manage_index" Collection [AdministerIndexes];
+    QueryManageIndex "query_manage_index" "Query Manage Index" Collection [AdministerIndexes];
+    /// Manages functions of SQL++.
+    QueryManageFunctions "query_manage_functions" "Manage Scope Functions" Scope [ManageQueryFunctions ExecuteQueryFunctions];
+    /// Calls functions of SQL++.
+    QueryExecuteFunctions "query_execute_functions" "Execute Scope Functions" Scope [ExecuteQueryFunctions];
+    /// Manages what runs on changes of documents of a scope.
+    EventingManageFunctions "eventing_manage_functions" "Manage Eventing Scope Functions" Scope [ManageFunctions];
     /// Queries search indexes.
-    FtsSearcher "fts_searcher" Collection [Search];
+    FtsSearcher "fts_searcher" "Search Reader" Collection [Search];
     /// Manages search indexes of a bucket.
-    FtsAdmin "fts_admin" Bucket [Search AdministerSearch];
+    FtsAdmin "fts_admin" "Search Admin" Bucket [Search AdministerSearch];
 }
 
 /// A part of the data, as narrow as its last name. `None` is all of that level.

@@ -38,8 +38,15 @@ impl Mechanism {
     pub const ALL: [Mechanism; 4] =
         [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Plain];
 
-    /// The names of all mechanisms as a server lists them.
-    pub const LIST: &str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
+    /// The names of the mechanisms as a server lists them; that which sends the password only where nobody else can
+    /// read it.
+    pub fn list(confidential: bool) -> &'static str {
+        if confidential {
+            "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
+        } else {
+            "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1"
+        }
+    }
 
     /// The mechanism of that name.
     pub fn parse(name: &[u8]) -> Option<Mechanism> {

@@ -19,9 +19,15 @@ pub struct User {
     /// A name for people; may be empty.
     #[serde(default)]
     pub display_name: String,
-    /// What the user may do.
+    /// What the user may do, beside what the groups may.
     pub roles: Vec<Role>,
+    /// The groups that the user belongs to, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     credentials: Credentials,
+    /// The roles of the groups, each with the group's name; kept up to date by [`Users`].
+    #[serde(skip)]
+    inherited: Vec<(String, Role)>,
     /// A keyed hash of the password once it was seen, see [`Users::verify`]. Never leaves the process.
     #[serde(skip)]
     seen: OnceLock<Vec<u8>>,
@@ -36,7 +42,9 @@ impl User {
             name: name.to_owned(),
             display_name: String::new(),
             roles,
+            groups: Vec::new(),
             credentials: Credentials::derive(password, salt),
+            inherited: Vec::new(),
             seen: OnceLock::new(),
         }
     }
@@ -47,14 +55,21 @@ impl User {
         self.seen = OnceLock::new();
     }
 
+    /// Own roles, then those of the groups, each with where it comes from: `None` for the user itself.
+    pub fn all_roles(&self) -> impl Iterator<Item = (&Role, Option<&str>)> {
+        let own = self.roles.iter().map(|role| (role, None));
+        own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
+    }
+
     /// Whether one of the roles permits `privilege` on all of `keyspace`.
     pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
-        self.roles.iter().any(|role| role.permits(privilege, keyspace))
+        self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
     }
 
     /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
     pub fn may_open(&self, bucket: &str) -> bool {
-        self.roles.iter().any(|role| role.keyspace().bucket.is_none_or(|covered| covered == bucket))
+        let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);
+        self.all_roles().any(|(role, _)| covers(role))
     }
 }
 
@@ -69,11 +84,29 @@ impl fmt::Debug for User {
     }
 }
 
-/// All users, by name.
+/// Roles under a name, for users who belong to it.
+///
+/// The serialised form is the record a node persists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// What it is for; may be empty.
+    #[serde(default)]
+    pub description: String,
+    /// What its users may do.
+    pub roles: Vec<Role>,
+    /// The group of a directory service that stands behind it; kept for the operator.
+    #[serde(default)]
+    pub ldap_group: Option<String>,
+}
+
+/// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
     secret: [u8; 32],
     users: BTreeMap<String, User>,
+    groups: BTreeMap<String, Group>,
 }
 
 impl fmt::Debug for Users {
@@ -86,11 +119,12 @@ impl Users {
     /// No users. `secret` is random, one for each process: it keys what is remembered of passwords, and hides which
     /// names exist.
     pub fn new(secret: [u8; 32]) -> Users {
-        Users { secret, users: BTreeMap::new() }
+        Users { secret, users: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
     /// Adds or replaces a user; gives the one that was there.
-    pub fn insert(&mut self, user: User) -> Option<User> {
+    pub fn insert(&mut self, mut user: User) -> Option<User> {
+        user.inherited = inherited(&user.groups, &self.groups);
         self.users.insert(user.name.clone(), user)
     }
 
@@ -104,14 +138,39 @@ impl Users {
         self.users.get(name)
     }
 
-    /// The user of that name, to be changed.
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut User> {
-        self.users.get_mut(name)
-    }
-
     /// All users, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &User> {
         self.users.values()
+    }
+
+    /// Adds or replaces a group; its users have its roles from now on.
+    pub fn insert_group(&mut self, group: Group) {
+        self.groups.insert(group.name.clone(), group);
+        self.inherit();
+    }
+
+    /// Removes a group, also from its users; gives what was there.
+    pub fn remove_group(&mut self, name: &str) -> Option<Group> {
+        let removed = self.groups.remove(name)?;
+        self.users.values_mut().for_each(|user| user.groups.retain(|group| group != name));
+        self.inherit();
+        Some(removed)
+    }
+
+    /// The group of that name.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// All groups, ordered by name.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    fn inherit(&mut self) {
+        for user in self.users.values_mut() {
+            user.inherited = inherited(&user.groups, &self.groups);
+        }
     }
 
     /// The user, if this is the password.
@@ -145,6 +204,13 @@ impl Users {
     }
 }
 
+fn inherited(names: &[String], groups: &BTreeMap<String, Group>) -> Vec<(String, Role)> {
+    let groups = names.iter().filter_map(|name| groups.get(name));
+    groups
+        .flat_map(|group| group.roles.iter().map(|role| (group.name.clone(), role.clone())))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,9 +237,37 @@ mod tests {
     fn a_changed_password_makes_the_old_one_forgotten() {
         let mut users = users();
         assert!(users.verify("ann", "secret").is_some());
-        users.get_mut("ann").unwrap().set_password("new", [2; SALT_BYTES]);
+        let mut ann = users.get("ann").unwrap().clone();
+        ann.set_password("new", [2; SALT_BYTES]);
+        users.insert(ann);
         assert!(users.verify("ann", "secret").is_none());
         assert!(users.verify("ann", "new").is_some());
+    }
+
+    #[test]
+    fn a_user_has_the_roles_of_the_groups_for_as_long_as_they_are_there() {
+        let mut users = Users::new([7; 32]);
+        let group = |role: &str| Group {
+            name: "readers".into(),
+            description: String::new(),
+            roles: vec![role.parse().unwrap()],
+            ldap_group: None,
+        };
+        let mut bob = User::new("bob", "secret", Vec::new(), [1; SALT_BYTES]);
+        bob.groups = vec!["readers".into(), "others".into()];
+        users.insert(bob);
+        let may = |users: &Users, bucket: &str| {
+            let keyspace = Keyspace { bucket: Some(bucket), ..Keyspace::default() };
+            users.get("bob").unwrap().may(Privilege::ReadData, keyspace)
+        };
+        assert!(!may(&users, "a"), "the group is not there yet");
+        users.insert_group(group("data_reader[a]"));
+        assert!(may(&users, "a") && !may(&users, "b"));
+        users.insert_group(group("data_reader[b]"));
+        assert!(!may(&users, "a") && may(&users, "b"));
+        users.remove_group("readers");
+        assert!(!may(&users, "b"));
+        assert_eq!(users.get("bob").unwrap().groups, ["others"]);
     }
 
     /// The persisted form of the first release; must stay readable.

@@ -292,11 +292,7 @@ impl Cluster {
     fn update_bucket(&mut self, name: &str, settings: &BucketSettings) -> Result<(), Refusal> {
         settings.check()?;
         let bucket = self.bucket_mut(name)?;
-        let fixed = |settings: &BucketSettings| (settings.kind, settings.vbucket_count);
-        if fixed(&bucket.settings) != fixed(settings) {
-            let reason = "The type and the number of vBuckets cannot be changed".to_owned();
-            return Err(Refusal::Invalid { field: "bucketType", reason });
-        }
+        bucket.settings.check_change(settings)?;
         bucket.settings = settings.clone();
         Ok(())
     }

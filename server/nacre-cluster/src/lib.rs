@@ -10,7 +10,12 @@
 mod bucket;
 mod cluster;
 mod manifest;
+mod settings;
 
-pub use bucket::{Bucket, BucketKind, BucketSettings};
+pub use bucket::Bucket;
 pub use cluster::{Change, Cluster, Refusal};
 pub use manifest::{Collection, Manifest, Scope};
+pub use settings::{
+    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
+    HistoryRetention, StorageBackend,
+};

@@ -1,18 +1,36 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
+use crate::compactor::Compactor;
 use crate::flusher::Flusher;
+use crate::keeper::Keeper;
+use crate::range_scan::Scans;
 use crate::reader::News;
-use crate::{Platform, Watermarks};
-use nacre_cluster::{BucketSettings, Manifest};
+use crate::ticket::Ticket;
+use crate::waits::Waits;
+use crate::worker::{Jobs, WORKERS, Worker};
+use crate::{Platform, Signal, Watermarks};
+use nacre_cluster::{
+    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy, Manifest,
+};
 use nacre_store::{Commit, Error, Scan, Store};
 use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
-use nacre_vbucket::{Command, Refusal, Reply, Vbucket};
+use nacre_vbucket::{
+    CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
+    Vbucket,
+};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// Share of the quota above which writes are refused for the time being, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
+/// Share of the quota above which values leave memory, and the share at which that ends.
+const HIGH_WATER_PERCENT: u64 = 85;
+const LOW_WATER_PERCENT: u64 = 75;
+/// Seconds that tombstones are kept: three days, or where there is no store, a minute.
+const PURGE_AGE_S: u32 = 3 * 86_400;
+const PURGE_AGE_EPHEMERAL_S: u32 = 60;
 
 /// A bucket that serves.
 pub struct Bucket {
@@ -30,7 +48,23 @@ pub struct Bucket {
     /// Read on every write, so kept beside the settings they come from.
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
+    durability_min_level: AtomicU8,
+    replicas: AtomicU8,
+    compresses: AtomicBool,
+    resolution: Resolution,
+    discards_documents: AtomicBool,
     memory_bytes: AtomicI64,
+    waits: Waits,
+    pub(crate) jobs: Jobs,
+    pub(crate) scans: Scans,
+    /// Wakes the [`Keeper`].
+    pub(crate) keeper: Signal,
+    /// Wakes the [`Compactor`].
+    pub(crate) compactor: Signal,
+    compaction_asked: AtomicBool,
+    /// Dropped collections whose stored documents are still to be erased.
+    dropped: Mutex<Vec<CollectionId>>,
+    disk_full: AtomicBool,
     closed: AtomicBool,
     discarded: AtomicBool,
 }
@@ -45,7 +79,7 @@ impl Bucket {
     /// When the store is damaged; the bucket does not serve then.
     pub fn open(
         config: &nacre_cluster::Bucket,
-        platform: &dyn Platform,
+        platform: &Arc<dyn Platform>,
         store: Option<Arc<dyn Store>>,
         clean: bool,
     ) -> Result<Arc<Bucket>, Error> {
@@ -55,6 +89,12 @@ impl Bucket {
             .map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random()))
             .collect();
         let persisted = Watermarks::new(count);
+        let eviction = match config.settings.eviction_policy {
+            _ if store.is_none() => Eviction::Nothing,
+            EvictionPolicy::Full => Eviction::Items,
+            _ => Eviction::Values,
+        };
+        let resident_bytes_max = (config.settings.ram_quota_mb << 20) / 100 * LOW_WATER_PERCENT;
         if let Some(store) = &store {
             let records = store.records()?;
             for (vbid, record) in &records {
@@ -63,10 +103,15 @@ impl Bucket {
                     return Err(Error::Inconsistent { vbid: *vbid, what });
                 };
                 *slot = Vbucket::new(*vbid, record.clone(), platform.random());
+                slot.set_eviction(eviction);
                 persisted.raise(*vbid, record.high_seqno);
             }
+            let mut loaded = 0;
             nacre_store::load_all(&**store, &mut |vbid, document| {
-                vbuckets[vbid.index()].load(document);
+                let vbucket = &mut vbuckets[vbid.index()];
+                let before = vbucket.memory_bytes();
+                vbucket.load(document, loaded < resident_bytes_max);
+                loaded += (vbucket.memory_bytes() - before) as u64;
             })?;
             if !clean {
                 let branches = records.iter().map(|(vbid, _)| {
@@ -78,8 +123,17 @@ impl Bucket {
                 store.commit(&branches.collect::<Vec<_>>())?;
             }
         }
-        let memory_bytes =
-            vbuckets.iter().map(|vbucket| vbucket.memory_bytes() as i64).sum::<i64>();
+        let now = platform.now();
+        for vbucket in &mut vbuckets {
+            vbucket.set_eviction(eviction);
+            // What was prepared and stored before the stop is as durable as it was to be.
+            for key in vbucket.prepared_out_of_memory() {
+                let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
+                vbucket.restore(&key, stored?, vbucket.eviction_epoch());
+            }
+            vbucket.complete(now);
+        }
+        let memory_bytes = vbuckets.iter().map(memory_of).sum::<i64>();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),
@@ -90,12 +144,35 @@ impl Bucket {
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
+            durability_min_level: AtomicU8::new(0),
+            replicas: AtomicU8::new(0),
+            compresses: AtomicBool::new(false),
+            resolution: match config.settings.conflict_resolution {
+                ConflictResolution::LastWriteWins => Resolution::LastWriteWins,
+                ConflictResolution::Seqno | ConflictResolution::Custom => Resolution::Seqno,
+            },
+            discards_documents: AtomicBool::new(false),
             memory_bytes: AtomicI64::new(memory_bytes),
+            waits: Waits::default(),
+            jobs: Jobs::default(),
+            scans: Scans::default(),
+            keeper: Signal::default(),
+            compactor: Signal::default(),
+            compaction_asked: AtomicBool::new(false),
+            dropped: Mutex::default(),
+            disk_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
         });
         bucket.configure(&config.settings, &config.manifest);
-        platform.run(Box::new(Flusher::new(Arc::clone(&bucket))));
+        platform.run(Box::new(Flusher::new(Arc::clone(&bucket), Arc::clone(platform))));
+        platform.run(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(platform))));
+        for _ in 0..WORKERS {
+            platform.run(Box::new(Worker::new(Arc::clone(&bucket))));
+        }
+        if let Some(store) = bucket.store.clone() {
+            platform.run(Box::new(Compactor::new(Arc::clone(&bucket), store)));
+        }
         Ok(bucket)
     }
 
@@ -103,6 +180,14 @@ impl Bucket {
     pub(crate) fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
         self.quota_bytes.store(settings.ram_quota_mb << 20, Ordering::Relaxed);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
+        self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
+        self.replicas.store(settings.replicas, Ordering::Relaxed);
+        let compresses = settings.compression_mode == CompressionMode::Active;
+        self.compresses.store(compresses, Ordering::Relaxed);
+        let discards = settings.kind == BucketKind::Ephemeral
+            && settings.eviction_policy == EvictionPolicy::NotRecentlyUsed;
+        self.discards_documents.store(discards, Ordering::Relaxed);
+        self.keeper.wake();
         *self.manifest.write() = Arc::new(manifest.clone());
     }
 
@@ -129,13 +214,58 @@ impl Bucket {
     /// Documents that exist, and bytes of memory in use.
     pub fn usage(&self) -> (u64, u64) {
         let documents = self.vbuckets.iter().map(|vbucket| vbucket.lock().alive_count()).sum();
-        (documents, self.memory_bytes.load(Ordering::Relaxed).max(0) as u64)
+        (documents, self.memory_bytes())
     }
 
-    /// Whether writes are refused until memory is free again.
-    pub fn is_over_quota(&self) -> bool {
-        let limit = self.quota_bytes.load(Ordering::Relaxed) / 100 * MUTATION_LIMIT_PERCENT;
-        self.memory_bytes.load(Ordering::Relaxed) > limit as i64
+    /// Bytes of memory in use.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// What a collection has in all vBuckets. Its seqno means nothing here and is zero.
+    pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
+        let mut sum = CollectionCounts::default();
+        for vbucket in &self.vbuckets {
+            let counts = vbucket.lock().counts_of(collection);
+            sum.documents += counts.documents;
+            sum.memory_bytes += counts.memory_bytes;
+        }
+        sum
+    }
+
+    /// Whether writes are refused until memory is free again, or space on the disk.
+    pub fn refuses_growth(&self) -> bool {
+        self.memory_bytes() > self.quota_share(MUTATION_LIMIT_PERCENT)
+            || self.disk_full.load(Ordering::Relaxed)
+    }
+
+    fn quota_share(&self, percent: u64) -> u64 {
+        self.quota_bytes() / 100 * percent
+    }
+
+    /// Bytes to free: those above the low-water mark, once the high-water mark was passed (`begun`).
+    pub(crate) fn excess_bytes(&self, begun: bool) -> u64 {
+        let used = self.memory_bytes();
+        let mark = if begun { LOW_WATER_PERCENT } else { HIGH_WATER_PERCENT };
+        if used <= self.quota_share(mark) {
+            return 0;
+        }
+        used - self.quota_share(LOW_WATER_PERCENT)
+    }
+
+    /// Notes whether the disk has no space, so that writes are refused for the time being.
+    pub(crate) fn set_disk_full(&self, full: bool) {
+        self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether values are compressed for clients that can read them.
+    pub fn compresses(&self) -> bool {
+        self.compresses.load(Ordering::Relaxed)
+    }
+
+    /// Which of two versions of a document stays.
+    pub fn resolution(&self) -> Resolution {
+        self.resolution
     }
 
     /// Memory per node, in bytes.
@@ -164,6 +294,49 @@ impl Bucket {
         }
     }
 
+    /// The level that a durable write needs: what it asks for, but not less than the bucket's minimum. `None` for a write
+    /// that counts as soon as it is in memory.
+    ///
+    /// # Errors
+    /// Why the level cannot be had.
+    pub fn durability(&self, asked: Option<Level>) -> Result<Option<Level>, Unattainable> {
+        let minimum = match self.durability_min_level.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Level::Majority),
+            2 => Some(Level::MajorityAndPersistToActive),
+            _ => Some(Level::PersistToMajority),
+        };
+        let Some(level) = asked.max(minimum) else { return Ok(None) };
+        if self.store.is_none() && level > Level::Majority {
+            return Err(Unattainable::NeedsStore);
+        }
+        // The copies are the active one and the replicas that the bucket is to have, whether a node for them exists or
+        // not. This node holds one of them.
+        let copies = 1 + self.replicas.load(Ordering::Relaxed);
+        if copies / 2 + 1 > 1 {
+            return Err(Unattainable::TooFewCopies);
+        }
+        // One copy is the majority: what is in memory here is in memory on the majority.
+        Ok(Some(level).filter(|level| *level > Level::Majority))
+    }
+
+    /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such
+    /// vBucket.
+    pub(crate) fn change<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+        let mut vbucket = self.vbucket(vbid)?;
+        let before = memory_of(&vbucket);
+        let result = work(&mut vbucket);
+        let after = memory_of(&vbucket);
+        drop(vbucket);
+        if after != before {
+            let used = self.memory_bytes.fetch_add(after - before, Ordering::Relaxed);
+            if after > before && used as u64 > self.quota_share(HIGH_WATER_PERCENT) {
+                self.keeper.wake();
+            }
+        }
+        Some(result)
+    }
+
     /// Carries out `command`; a mutation is noted for the readers, who are woken by [`Bucket::wake_readers`].
     ///
     /// `None` when there is no such vBucket.
@@ -174,22 +347,175 @@ impl Bucket {
         command: &Command<'_>,
         now: Now,
     ) -> Option<(Result<Reply, Refusal>, bool)> {
-        let mut vbucket = self.vbucket(vbid)?;
-        let before = memory_of(&vbucket);
-        let (reply, mutation) = vbucket.apply(key, command, now);
-        let after = memory_of(&vbucket);
-        drop(vbucket);
-        if after != before {
-            self.memory_bytes.fetch_add(after - before, Ordering::Relaxed);
-        }
+        let (reply, mutation) = self.change(vbid, |vbucket| vbucket.apply(key, command, now))?;
         if mutation.is_some() {
             self.note(vbid);
         }
         Some((reply, mutation.is_some()))
     }
 
+    /// Carries out `command` as a durable write. The reply is that of the prepare; it counts once the ticket says where
+    /// the write was committed.
+    pub(crate) fn prepare(
+        &self,
+        vbid: Vbid,
+        key: &[u8],
+        command: &Command<'_>,
+        (level, deadline_ns): (Level, u64),
+        now: Now,
+        waiter: &Arc<Notify>,
+    ) -> Option<Prepared> {
+        let prepared = self.change(vbid, |vbucket| {
+            let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
+            // Entered under the lock: nobody can complete it before.
+            let ticket = match (&reply, seqno) {
+                (Ok(_), Some(seqno)) => Some(self.waits.durable(vbid, seqno, waiter)),
+                _ => None,
+            };
+            (reply, ticket, seqno.is_some())
+        })?;
+        if prepared.2 {
+            self.note(vbid);
+            self.keeper.wake();
+        }
+        Some(prepared)
+    }
+
+    /// Whether durable writes are under way.
+    pub(crate) fn has_durable_writes(&self) -> bool {
+        self.waits.has_durable()
+    }
+
+    /// Commits the durable writes that have come far enough, and gives up those whose time is over.
+    pub(crate) fn complete_durable_writes(&self, now: Now) {
+        for vbid in (0..self.vbucket_count()).map(Vbid) {
+            self.complete(vbid, |vbucket| vbucket.complete(now));
+        }
+        self.wake_readers();
+    }
+
+    fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
+        let completions = self.change(vbid, work).unwrap_or_default();
+        if !completions.is_empty() {
+            self.note(vbid);
+            self.waits.complete(vbid, &completions);
+        }
+    }
+
+    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
+    /// before.
+    pub(crate) fn when_persisted(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        waiter: &Arc<Notify>,
+    ) -> Arc<Ticket<bool>> {
+        let ticket = self.waits.persistence(vbid, seqno, waiter);
+        // Looked at after the entry was made: whatever is stored from now on settles it.
+        self.waits.persisted(vbid, self.persisted.get(vbid));
+        if self.is_closed() {
+            self.waits.end();
+        }
+        ticket
+    }
+
+    /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
+    /// cannot be read.
+    pub(crate) fn fetch_later(
+        &self,
+        vbid: Vbid,
+        key: &[u8],
+        waiter: &Arc<Notify>,
+    ) -> Arc<Ticket<bool>> {
+        let ticket = Ticket::new(waiter);
+        let (key, done) = (Box::<[u8]>::from(key), Arc::clone(&ticket));
+        self.jobs.push(move |bucket| {
+            let fetched = bucket.fetch(vbid, &key);
+            if let Err(error) = &fetched
+                && !bucket.is_discarded()
+            {
+                tracing::error!(
+                    "bucket {}: cannot read a document of {vbid}: {error}",
+                    bucket.name
+                );
+            }
+            done.settle(fetched.is_ok());
+        });
+        ticket
+    }
+
+    /// Reads a document of the store back into memory.
+    pub(crate) fn fetch(&self, vbid: Vbid, key: &[u8]) -> Result<(), Error> {
+        let Some(store) = &self.store else { return Ok(()) };
+        loop {
+            let Some(epoch) = self.vbucket(vbid).map(|vbucket| vbucket.eviction_epoch()) else {
+                return Ok(());
+            };
+            let stored = store.get(vbid, key)?;
+            if self.change(vbid, |vbucket| vbucket.restore(key, stored, epoch)) != Some(false) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives the bytes freed.
+    pub(crate) fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
+        if self.store.is_some() {
+            return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
+        }
+        if !self.discards_documents.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let deleted = self.change(vbid, |vbucket| vbucket.discard(percent, now)).unwrap_or(0);
+        if deleted > 0 {
+            self.note(vbid);
+            self.wake_readers();
+        }
+        deleted
+    }
+
+    /// Buries the documents of a vBucket that have expired.
+    pub(crate) fn expire(&self, vbid: Vbid, now: Now) {
+        let expire = |vbucket: &mut Vbucket| vbucket.expire(now);
+        let (mut buried, incomplete) = self.change(vbid, expire).unwrap_or_default();
+        // Attributes that outlive their document must be in memory for that.
+        for key in &incomplete {
+            if self.fetch(vbid, key).is_ok() {
+                buried += self.change(vbid, expire).unwrap_or_default().0;
+            }
+        }
+        if buried > 0 {
+            self.note(vbid);
+        }
+    }
+
+    /// How long tombstones are kept, in seconds.
+    pub(crate) fn purge_age_s(&self) -> u32 {
+        if self.store.is_some() { PURGE_AGE_S } else { PURGE_AGE_EPHEMERAL_S }
+    }
+
+    /// Has the store give back all the space it can.
+    pub fn compact(&self) {
+        self.compaction_asked.store(true, Ordering::Release);
+        self.compactor.wake();
+    }
+
+    /// Whether a compaction that was asked for is under way.
+    pub fn compaction_asked(&self) -> bool {
+        self.compaction_asked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn compaction_done(&self) {
+        self.compaction_asked.store(false, Ordering::Release);
+    }
+
+    /// What the store takes on disk; nothing where there is none.
+    pub fn disk_usage(&self) -> nacre_store::Usage {
+        self.store.as_ref().map(|store| store.usage()).unwrap_or_default()
+    }
+
     /// Tells every reader that `vbid` has news.
-    fn note(&self, vbid: Vbid) {
+    pub(crate) fn note(&self, vbid: Vbid) {
         for reader in self.readers.read().iter() {
             reader.note(vbid);
         }
@@ -202,30 +528,41 @@ impl Bucket {
         }
     }
 
-    /// Deletes all documents of a dropped collection.
-    pub(crate) fn drop_collection(&self, collection: CollectionId, now: Now) {
-        for (index, vbucket) in self.vbuckets.iter().enumerate() {
-            let mut vbucket = vbucket.lock();
-            let before = memory_of(&vbucket);
-            let count = vbucket.drop_collection(collection, now);
-            self.memory_bytes.fetch_add(memory_of(&vbucket) - before, Ordering::Relaxed);
-            drop(vbucket);
-            if count > 0 {
-                self.note(Vbid(index as u16));
-            }
+    /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
+    /// dropped collections.
+    pub(crate) fn record_events(&self, events: &[Event], now: Now) {
+        for vbid in (0..self.vbucket_count()).map(Vbid) {
+            self.complete(vbid, |vbucket| {
+                let mut completions = Vec::new();
+                for event in events {
+                    vbucket.record_event(&event.name, event.ended, &event.value, now);
+                    if let Some(collection) = event.dropped {
+                        completions.extend(vbucket.erase_collection(collection));
+                    }
+                }
+                completions
+            });
+            self.note(vbid);
         }
+        self.dropped.lock().extend(events.iter().filter_map(|event| event.dropped));
+        self.keeper.wake();
         self.wake_readers();
     }
 
+    /// A dropped collection whose stored documents are to be erased.
+    pub(crate) fn next_dropped(&self) -> Option<CollectionId> {
+        self.dropped.lock().pop()
+    }
+
     /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
-    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno) {
-        let Some(mut vbucket) = self.vbucket(vbid) else { return };
-        let before = memory_of(&vbucket);
+    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, now: Now) {
         let checkpoint_bytes_max = self.quota_bytes() as usize / 5 / self.vbuckets.len();
-        vbucket.set_persisted(seqno, checkpoint_bytes_max);
-        self.memory_bytes.fetch_add(memory_of(&vbucket) - before, Ordering::Relaxed);
-        drop(vbucket);
+        self.complete(vbid, |vbucket| {
+            vbucket.set_persisted(seqno, checkpoint_bytes_max);
+            vbucket.complete(now)
+        });
         self.persisted.raise(vbid, seqno);
+        self.waits.persisted(vbid, seqno);
     }
 
     /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from the hash table.
@@ -267,6 +604,10 @@ impl Bucket {
         }
         self.closed.store(true, Ordering::Release);
         self.wake_readers();
+        self.waits.end();
+        self.jobs.close();
+        self.keeper.wake();
+        self.compactor.wake();
         self.persisted.publish();
     }
 
@@ -285,6 +626,30 @@ impl Bucket {
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
+}
+
+/// The reply to a durable write, the ticket for its completion if it was prepared, and whether history grew.
+pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool);
+
+/// Why a write cannot have the durability it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unattainable {
+    /// The level waits for a disk, and the bucket lives in memory.
+    NeedsStore,
+    /// Not enough nodes hold a copy.
+    TooFewCopies,
+}
+
+/// Something that happened to a scope or a collection.
+pub(crate) struct Event {
+    /// Under which it stands in history: the same for all that happens to one scope or collection.
+    pub name: Vec<u8>,
+    /// JSON: what consumers are told.
+    pub value: Vec<u8>,
+    /// Whether it ended there.
+    pub ended: bool,
+    /// The collection whose documents go with it.
+    pub dropped: Option<CollectionId>,
 }
 
 fn memory_of(vbucket: &Vbucket) -> i64 {

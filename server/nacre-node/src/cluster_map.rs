@@ -3,14 +3,12 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Cluster};
+use nacre_cluster::{Bucket, BucketKind, Cluster, StorageBackend};
 use serde_json::{Value, json};
 
-/// The ports of this node, and the name that clients reach it by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Host name; `None` lets clients use the one they connected to.
-    pub host: Option<String>,
+/// A port for each service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
     /// Cluster management over HTTP.
     pub mgmt: u16,
     /// Views over HTTP.
@@ -19,11 +17,22 @@ pub struct Endpoints {
     pub kv: u16,
 }
 
+/// The ports of this node, and the name that clients reach it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Host name; `None` lets clients use the one they connected to.
+    pub host: Option<String>,
+    /// Ports without encryption.
+    pub plain: Ports,
+    /// Ports with TLS, if there are any.
+    pub tls: Option<Ports>,
+}
+
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 12] = [
+const BUCKET_CAPABILITIES: [&str; 16] = [
     "collections",
     "durableWrite",
     "couchapi",
@@ -33,14 +42,25 @@ const BUCKET_CAPABILITIES: [&str; 12] = [
     "touch",
     "xattr",
     "preserveExpiry",
+    "rangeScan",
     "tombstonedUserXAttrs",
+    "subdoc.AccessDeleted",
     "subdoc.DocumentMacroSupport",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
     "subdoc.ReplaceBodyWithXattr",
 ];
 
 impl Endpoints {
     fn services(&self) -> Value {
-        json!({"mgmt": self.mgmt, "capi": self.views, "kv": self.kv})
+        let Ports { mgmt, views, kv } = self.plain;
+        let mut services = json!({"mgmt": mgmt, "capi": views, "kv": kv});
+        if let Some(Ports { mgmt, views, kv }) = self.tls {
+            services["mgmtSSL"] = json!(mgmt);
+            services["capiSSL"] = json!(views);
+            services["kvSSL"] = json!(kv);
+        }
+        services
     }
 
     fn node_ext(&self) -> Value {
@@ -80,18 +100,23 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
 /// The map of a bucket.
 pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> Value {
     let mut map = global(cluster, endpoints);
-    let (name, uuid) = (&bucket.name, &bucket.uuid);
+    let (name, uuid, plain) = (&bucket.name, &bucket.uuid, endpoints.plain);
     let chain: Vec<i64> = std::iter::once(0)
         .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
         .collect();
     let rows = vec![chain; usize::from(bucket.settings.vbucket_count)];
-    let persistent = bucket.settings.kind == BucketKind::Persistent;
+    let (kind, backend) = match (bucket.settings.kind, bucket.settings.storage_backend) {
+        (BucketKind::Ephemeral, _) => ("ephemeral", "undefined"),
+        (BucketKind::Persistent, StorageBackend::Couchstore) => ("membase", "couchstore"),
+        (BucketKind::Persistent, StorageBackend::Magma) => ("membase", "magma"),
+        (BucketKind::Persistent, StorageBackend::Sled) => ("membase", "sled"),
+    };
     let fields = json!({
         "name": name,
         "uuid": uuid,
         "nodeLocator": "vbucket",
-        "bucketType": if persistent { "membase" } else { "ephemeral" },
-        "storageBackend": if persistent { "couchstore" } else { "undefined" },
+        "bucketType": kind,
+        "storageBackend": backend,
         "numVBuckets": bucket.settings.vbucket_count,
         "uri": format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),
@@ -102,13 +127,13 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         "vBucketServerMap": {
             "hashAlgorithm": "CRC",
             "numReplicas": bucket.settings.replicas,
-            "serverList": [endpoints.authority(endpoints.kv)],
+            "serverList": [endpoints.authority(plain.kv)],
             "vBucketMap": rows,
         },
         "nodes": [{
-            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.views)),
-            "hostname": endpoints.authority(endpoints.mgmt),
-            "ports": {"direct": endpoints.kv},
+            "couchApiBase": format!("http://{}/{name}", endpoints.authority(plain.views)),
+            "hostname": endpoints.authority(plain.mgmt),
+            "ports": {"direct": plain.kv},
         }],
     });
     if let (Value::Object(map), Value::Object(fields)) = (&mut map, fields) {

@@ -1,22 +1,28 @@
 //! The flusher: a reader of history like any other, which gives the store what is new.
 
 use crate::bucket::Bucket;
-use crate::platform::{Next, Signal, Task};
+use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit};
+use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Documents that one group commit takes; more wait for the next.
 const GROUP_DOCUMENTS_MAX: usize = 4096;
 /// Bytes that one group commit takes, give or take one vBucket's share.
 const GROUP_BYTES_MAX: usize = 16 << 20;
+/// How often a full disk is tried again.
+const FULL_DISK_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
+    platform: Arc<dyn Platform>,
     news: Arc<News>,
+    /// What did not fit on the disk, to be tried again before anything else.
+    held: Vec<Commit>,
     /// vBuckets whose commit failed: what the store holds of them is unknown.
     failed: BTreeSet<Vbid>,
     /// The vBucket to look at next, so that busy ones do not keep others waiting.
@@ -29,33 +35,40 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
         state: vbucket.state(),
         failover_log: vbucket.failover_log().clone(),
         high_seqno: vbucket.high_seqno(),
-        purge_seqno: Seqno::ZERO,
-        high_completed_seqno: Seqno::ZERO,
-        high_prepared_seqno: Seqno::ZERO,
+        purge_seqno: vbucket.purge_seqno(),
+        purged_rev: vbucket.purged_rev(),
         max_cas: vbucket.max_cas(),
         document_count: 0,
     }
 }
 
 impl Flusher {
-    pub fn new(bucket: Arc<Bucket>) -> Flusher {
+    pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Flusher {
         let news = bucket.add_reader();
-        Flusher { bucket, news, failed: BTreeSet::new(), turn: 0 }
+        Flusher { bucket, platform, news, held: Vec::new(), failed: BTreeSet::new(), turn: 0 }
     }
 
     /// Reads what is new, in pieces that the store likes.
     fn collect(&mut self) -> Vec<Commit> {
-        let mut commits = Vec::new();
+        let mut commits: Vec<Commit> = Vec::new();
+        let mut taken = BTreeSet::new();
         let (mut documents, mut bytes) = (0, 0);
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
+            if !taken.insert(vbid) {
+                // All the way round: what was written since must wait until this group is stored.
+                self.news.note(vbid);
+                break;
+            }
             self.turn = vbid.index() + 1;
             if self.failed.contains(&vbid) {
                 continue;
             }
-            let Some(vbucket) = self.bucket.vbucket(vbid) else { continue };
+            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { continue };
             let mut position = vbucket.persisted();
-            while position < vbucket.high_seqno() && bytes < GROUP_BYTES_MAX {
+            while (position < vbucket.high_seqno() || vbucket.has_graves())
+                && bytes < GROUP_BYTES_MAX
+            {
                 let drained = vbucket.checkpoint().read(position, COMMIT_DOCUMENTS_MAX);
                 let drained = drained.expect("what is not persisted stays in memory");
                 position = drained.snapshot_end;
@@ -63,12 +76,9 @@ impl Flusher {
                 bytes +=
                     drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
                 let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
-                commits.push(Commit {
-                    vbid,
-                    record,
-                    documents: drained.documents,
-                    erased: Vec::new(),
-                });
+                let erased = vbucket.take_graves(position);
+                bytes += erased.len() * size_of::<Commit>();
+                commits.push(Commit { vbid, record, documents: drained.documents, erased });
             }
             if position < vbucket.high_seqno() {
                 self.news.note(vbid);
@@ -81,9 +91,13 @@ impl Flusher {
     fn let_go(&mut self) -> Next {
         while let Some(vbid) = self.news.take(self.turn) {
             self.turn = vbid.index() + 1;
-            let high_seqno = self.bucket.vbucket(vbid).map(|vbucket| vbucket.high_seqno());
+            let high_seqno = self.bucket.vbucket(vbid).map(|mut vbucket| {
+                let high_seqno = vbucket.high_seqno();
+                vbucket.take_graves(high_seqno);
+                high_seqno
+            });
             if let Some(high_seqno) = high_seqno {
-                self.bucket.set_persisted(vbid, high_seqno);
+                self.bucket.set_persisted(vbid, high_seqno, self.platform.now());
             }
         }
         self.bucket.persisted.publish();
@@ -91,18 +105,21 @@ impl Flusher {
     }
 
     fn acknowledge(&self, commits: &[Commit]) {
+        let now = self.platform.now();
         // The last commit of a vBucket is its furthest.
         for (index, commit) in commits.iter().enumerate() {
             let furthest = commits.get(index + 1).is_none_or(|next| next.vbid != commit.vbid);
             if furthest {
-                self.bucket.set_persisted(commit.vbid, commit.record.high_seqno);
+                self.bucket.set_persisted(commit.vbid, commit.record.high_seqno, now);
             }
         }
+        // Durable writes may have been committed.
+        self.bucket.wake_readers();
         self.bucket.persisted.publish();
     }
 
     /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
-    fn poison(&mut self, commits: &[Commit], error: &nacre_store::Error) {
+    fn poison(&mut self, commits: &[Commit], error: &Error) {
         let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
         vbids.dedup();
         self.failed.extend(&vbids);
@@ -137,12 +154,31 @@ impl Task for Flusher {
             return Next::Done;
         }
         let Some(store) = self.bucket.store.clone() else { return self.let_go() };
-        let commits = self.collect();
+        let held = std::mem::take(&mut self.held);
+        let waited = !held.is_empty();
+        let commits = if waited { held } else { self.collect() };
         if commits.is_empty() {
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }
         match store.commit(&commits) {
-            Ok(()) => self.acknowledge(&commits),
+            Ok(()) => {
+                if waited {
+                    tracing::info!("bucket {}: there is space on the disk again", self.bucket.name);
+                    self.bucket.set_disk_full(false);
+                }
+                self.acknowledge(&commits);
+            }
+            Err(Error::Full) if !self.bucket.is_closed() => {
+                if !waited {
+                    tracing::error!(
+                        "bucket {}: the disk is full, writes are refused until there is space",
+                        self.bucket.name
+                    );
+                }
+                self.bucket.set_disk_full(true);
+                self.held = commits;
+                return Next::After(FULL_DISK_INTERVAL);
+            }
             // The files of a discarded bucket may be gone already.
             Err(_) if self.bucket.is_discarded() => {}
             Err(error) => self.poison(&commits, &error),

@@ -13,14 +13,21 @@
 
 mod bucket;
 pub mod cluster_map;
+mod compactor;
 mod error;
+mod events;
 mod flusher;
+mod keeper;
 pub mod kv;
 mod node;
 mod platform;
+mod range_scan;
 mod reader;
+mod ticket;
 pub mod views;
+mod waits;
 mod watermark;
+mod worker;
 
 pub use bucket::Bucket;
 pub use error::Error;

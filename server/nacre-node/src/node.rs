@@ -3,11 +3,12 @@
 use crate::bucket::Bucket;
 use crate::cluster_map::Endpoints;
 use crate::views::Views;
-use crate::{Error, Platform};
-use nacre_auth::{User, Users};
+use crate::{Error, Platform, events};
+use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{BucketKind, Change, Cluster};
 use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,8 @@ use tokio::sync::Notify;
 mod row {
     pub const CLUSTER: &[u8] = b"cluster";
     pub const USERS: &[u8] = b"users";
+    pub const GROUPS: &[u8] = b"groups";
+    pub const PASSWORD_POLICY: &[u8] = b"password-policy";
     pub const CLEAN: &[u8] = b"clean";
     /// Followed by the identity of a store that was created.
     pub const CREATED: &[u8] = b"created/";
@@ -31,6 +34,7 @@ pub struct Node {
     /// Held through a change, so that changes and their effects happen one after another.
     changing: Mutex<()>,
     users: RwLock<Users>,
+    password_policy: RwLock<PasswordPolicy>,
     /// Grows with every change of a user.
     users_version: AtomicU64,
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
@@ -53,13 +57,13 @@ impl Node {
             None => Cluster::new(random_hex(&*platform)),
         };
         let mut users = Users::new(random_bytes(&*platform));
-        if let Some(stored) = rows.get(row::USERS) {
-            let stored: Vec<User> =
-                serde_json::from_slice(stored).map_err(|_| Error::Settings("users"))?;
-            stored.into_iter().for_each(|user| {
-                users.insert(user);
-            });
-        }
+        let groups: Vec<Group> = stored(&rows, row::GROUPS, "groups")?;
+        groups.into_iter().for_each(|group| users.insert_group(group));
+        let known: Vec<User> = stored(&rows, row::USERS, "users")?;
+        known.into_iter().for_each(|user| {
+            users.insert(user);
+        });
+        let password_policy = stored(&rows, row::PASSWORD_POLICY, "password-policy")?;
         let clean = rows.contains_key(row::CLEAN);
         settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
 
@@ -70,7 +74,8 @@ impl Node {
             cluster: RwLock::new(Arc::new(cluster)),
             changing: Mutex::new(()),
             users: RwLock::new(users),
-            users_version: AtomicU64::new(0),
+            password_policy: RwLock::new(password_policy),
+            users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
             views: Views::default(),
             map_changed: Notify::new(),
@@ -97,7 +102,24 @@ impl Node {
         self.users.read()
     }
 
-    /// Grows with every change of a user: rights that were looked up at another version may no longer hold.
+    /// What new passwords have to be like.
+    pub fn password_policy(&self) -> PasswordPolicy {
+        self.password_policy.read().clone()
+    }
+
+    /// Asks something else of new passwords; those that are in use stay.
+    ///
+    /// # Errors
+    /// What the disk reports; the policy is as it was then.
+    pub fn set_password_policy(&self, policy: PasswordPolicy) -> Result<(), Error> {
+        let _changing = self.changing.lock();
+        let stored = serde_json::to_vec(&policy).expect("a policy is plain data");
+        self.settings.apply(&[(row::PASSWORD_POLICY.to_vec(), Some(stored))], true)?;
+        *self.password_policy.write() = policy;
+        Ok(())
+    }
+
+    /// Grows with every change of a user, from 1 on: rights that were looked up at another version may no longer hold.
     pub fn users_version(&self) -> u64 {
         self.users_version.load(Ordering::Acquire)
     }
@@ -140,12 +162,12 @@ impl Node {
         let _changing = self.changing.lock();
         let before = self.cluster();
         let mut after = (*before).clone();
-        let dropped = after.apply(change).map_err(Error::Refused)?;
+        after.apply(change).map_err(Error::Refused)?;
         let after = Arc::new(after);
         let stored = serde_json::to_vec(&*after).expect("the agreed state has text keys only");
         self.settings.apply(&[(row::CLUSTER.to_vec(), Some(stored))], true)?;
         *self.cluster.write() = Arc::clone(&after);
-        self.take_effect(change, &before, &after, &dropped)?;
+        self.take_effect(change, &before, &after)?;
         self.map_changed.notify_waiters();
         Ok(after)
     }
@@ -155,7 +177,6 @@ impl Node {
         change: &Change,
         before: &Cluster,
         after: &Cluster,
-        dropped: &[nacre_types::CollectionId],
     ) -> Result<(), Error> {
         match change {
             // Only the map shows the name.
@@ -177,8 +198,10 @@ impl Node {
                 let config = &after.buckets[bucket];
                 if let Some(serving) = self.bucket(bucket) {
                     serving.configure(&config.settings, &config.manifest);
-                    for collection in dropped {
-                        serving.drop_collection(*collection, self.platform.now());
+                    let events =
+                        events::between(&before.buckets[bucket].manifest, &config.manifest);
+                    if !events.is_empty() {
+                        serving.record_events(&events, self.platform.now());
                     }
                     self.views.redeploy(self, &serving, config);
                 }
@@ -206,7 +229,7 @@ impl Node {
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
         }
-        let bucket = Bucket::open(config, &*self.platform, store, clean)?;
+        let bucket = Bucket::open(config, &self.platform, store, clean)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
@@ -246,14 +269,35 @@ impl Node {
         Ok(existed)
     }
 
+    /// Adds or replaces a group.
+    ///
+    /// # Errors
+    /// What the disk reports; the groups are as they were then.
+    pub fn put_group(&self, group: Group) -> Result<(), Error> {
+        self.change_users(|users| users.insert_group(group))
+    }
+
+    /// Removes a group, also from its users; says whether there was one.
+    ///
+    /// # Errors
+    /// What the disk reports; the groups are as they were then.
+    pub fn remove_group(&self, name: &str) -> Result<bool, Error> {
+        let mut existed = false;
+        self.change_users(|users| existed = users.remove_group(name).is_some())?;
+        Ok(existed)
+    }
+
     /// Stores the users as `change` makes them, and then lets them count. Logins go on while the disk is waited for.
     fn change_users(&self, change: impl FnOnce(&mut Users)) -> Result<(), Error> {
         let _changing = self.changing.lock();
         let mut users = self.users.read().clone();
         change(&mut users);
         let all: Vec<&User> = users.iter().collect();
-        let stored = serde_json::to_vec(&all).expect("users are plain data");
-        self.settings.apply(&[(row::USERS.to_vec(), Some(stored))], true)?;
+        let groups: Vec<&Group> = users.groups().collect();
+        let all = serde_json::to_vec(&all).expect("users are plain data");
+        let groups = serde_json::to_vec(&groups).expect("groups are plain data");
+        let rows = [(row::USERS.to_vec(), Some(all)), (row::GROUPS.to_vec(), Some(groups))];
+        self.settings.apply(&rows, true)?;
         *self.users.write() = users;
         self.users_version.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -289,6 +333,16 @@ impl Node {
         }
         Ok(self.settings.apply(&[(row::CLEAN.to_vec(), Some(Vec::new()))], true)?)
     }
+}
+
+/// What a row holds; what a node has before it stores any when there is no such row.
+fn stored<T: DeserializeOwned + Default>(
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    row: &[u8],
+    name: &'static str,
+) -> Result<T, Error> {
+    let Some(stored) = rows.get(row) else { return Ok(T::default()) };
+    serde_json::from_slice(stored).map_err(|_| Error::Settings(name))
 }
 
 fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {

@@ -56,8 +56,8 @@ pub enum Next {
     Again,
     /// Another step once its signal is woken.
     Wait,
-    /// Another step after a moment, or when its signal is woken: something it needs is busy.
-    Later,
+    /// Another step after that time, or when its signal is woken.
+    After(Duration),
     /// None: the task is dropped.
     Done,
 }

@@ -62,6 +62,8 @@ fn pack_event(vbid: Vbid, document: &Document, at: u32, buffer: &mut Vec<u8>) ->
         Kind::Alive => 1,
         Kind::Deleted => 2,
         Kind::Expired => 3,
+        // Never in a collection that a plugin reads.
+        Kind::Aborted => 4,
     });
     buffer.push(meta.datatype);
     buffer.extend_from_slice(&[0; 6]);

@@ -1,9 +1,24 @@
 //! What client and server agree on in HELLO.
 
-/// A capability that a client may ask for and the server may grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Feature {
+macro_rules! features {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// A capability that a client may ask for and the server may grant.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        pub enum Feature { $($(#[$doc])* $name = $code,)* }
+
+        impl Feature {
+            fn from_code(code: u16) -> Option<Feature> {
+                match code {
+                    $($code => Some(Feature::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+features! {
     /// Answers to mutations carry vBucket UUID and seqno.
     MutationSeqno = 0x04,
     /// Extended attributes in sub-document operations.
@@ -30,6 +45,8 @@ pub enum Feature {
     SyncReplication = 0x11,
     /// Keys carry a collection id.
     Collections = 0x12,
+    /// Values of any answer may be compressed with snappy.
+    SnappyEverywhere = 0x13,
     /// Writes may keep the document's expiry.
     PreserveExpiry = 0x14,
     /// Sub-document writes may create tombstones.
@@ -38,38 +55,14 @@ pub enum Feature {
     DocumentMacros = 0x18,
     /// Sub-document writes may replace the body by an attribute.
     ReplaceBodyWithXattr = 0x19,
+    /// Sub-document reads may ask for a replica.
+    SubdocReplicaRead = 0x1c,
     /// GET_CLUSTER_CONFIG may name the version the client has.
     ConfigWithKnownVersion = 0x1d,
     /// NOT_MY_VBUCKET omits a map the client already has.
     DedupeNotMyVbucket = 0x1e,
-}
-
-impl Feature {
-    const ALL: [Feature; 19] = [
-        Feature::MutationSeqno,
-        Feature::Xattr,
-        Feature::Xerror,
-        Feature::SelectBucket,
-        Feature::Snappy,
-        Feature::Json,
-        Feature::Duplex,
-        Feature::ClustermapPush,
-        Feature::UnorderedExecution,
-        Feature::Tracing,
-        Feature::AltRequest,
-        Feature::SyncReplication,
-        Feature::Collections,
-        Feature::PreserveExpiry,
-        Feature::CreateAsDeleted,
-        Feature::DocumentMacros,
-        Feature::ReplaceBodyWithXattr,
-        Feature::ConfigWithKnownVersion,
-        Feature::DedupeNotMyVbucket,
-    ];
-
-    fn from_code(code: u16) -> Option<Feature> {
-        Feature::ALL.into_iter().find(|feature| *feature as u16 == code)
-    }
+    /// The server pushes the version of the cluster map.
+    ClustermapPushBrief = 0x1f,
 }
 
 /// A set of features.

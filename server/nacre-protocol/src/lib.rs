@@ -35,5 +35,5 @@ pub use frame::{BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Magic, decode};
 pub use framing::{FrameInfo, FramingError};
 pub use opcode::Opcode;
 pub use reply::{Reply, server_duration};
-pub use request::{Request, SubdocSpec, parse};
+pub use request::{Request, SubdocSpec, parse, version_option};
 pub use status::Status;

@@ -8,6 +8,9 @@ macro_rules! opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $code,)* }
 
         impl Opcode {
+            /// Every opcode.
+            pub const ALL: &[Opcode] = &[$(Opcode::$name,)*];
+
             /// The opcode with this byte, or `None`.
             pub fn from_byte(byte: u8) -> Option<Opcode> {
                 match byte {
@@ -102,12 +105,28 @@ opcodes! {
     GetFailoverLog = 0x96,
     /// Read a document's metadata.
     GetMeta = 0xa0,
+    /// Read a document's metadata; answer only a hit.
+    GetMetaQ = 0xa1,
+    /// Take over a version from another cluster.
+    SetWithMeta = 0xa2,
+    /// Take over a version; answer only a failure.
+    SetWithMetaQ = 0xa3,
+    /// Take over a version of a document that must not exist.
+    AddWithMeta = 0xa4,
+    /// Take over a version of a document that must not exist; answer only a failure.
+    AddWithMetaQ = 0xa5,
+    /// Take over a deletion from another cluster.
+    DeleteWithMeta = 0xa8,
+    /// Take over a deletion; answer only a failure.
+    DeleteWithMetaQ = 0xa9,
     /// The cluster map.
     GetClusterConfig = 0xb5,
     /// Read any document.
     GetRandomKey = 0xb6,
     /// Wait until a seqno is persisted.
     SeqnoPersistence = 0xb7,
+    /// List keys of a vBucket.
+    GetKeys = 0xb8,
     /// The collections manifest.
     GetCollectionsManifest = 0xba,
     /// The number of a collection.
@@ -144,6 +163,12 @@ opcodes! {
     SubdocReplaceBodyWithXattr = 0xd3,
     /// Sub-document: count the elements of a path.
     SubdocGetCount = 0xd2,
+    /// Begin to scan a vBucket by key.
+    RangeScanCreate = 0xda,
+    /// Read on in a scan.
+    RangeScanContinue = 0xdb,
+    /// End a scan.
+    RangeScanCancel = 0xdc,
     /// The error map.
     GetErrorMap = 0xfe,
 }
@@ -165,9 +190,20 @@ impl Opcode {
             AppendQ => Append,
             PrependQ => Prepend,
             GetAndTouchQ => GetAndTouch,
+            GetMetaQ => GetMeta,
+            SetWithMetaQ => SetWithMeta,
+            AddWithMetaQ => AddWithMeta,
+            DeleteWithMetaQ => DeleteWithMeta,
             loud => return (loud, false),
         };
         (twin, true)
+    }
+
+    /// Whether answers to such requests may come in another order, where client and server have agreed on that. All others
+    /// change or show the state of the connection.
+    pub fn may_be_reordered(self) -> bool {
+        use Opcode::*;
+        self.addresses_document() || matches!(self, RangeScanCreate | RangeScanContinue)
     }
 
     /// Whether the key of the request names a document, and so carries a collection id where negotiated.
@@ -190,6 +226,9 @@ impl Opcode {
                 | GetLocked
                 | UnlockKey
                 | GetMeta
+                | SetWithMeta
+                | AddWithMeta
+                | DeleteWithMeta
                 | SubdocGet
                 | SubdocExists
                 | SubdocDictAdd

@@ -39,6 +39,23 @@ pub enum Request<'a> {
         /// The new body.
         value: &'a [u8],
     },
+    /// Take over a version from elsewhere, with its metadata.
+    StoreVersion {
+        /// SetWithMeta, AddWithMeta or DeleteWithMeta.
+        opcode: Opcode,
+        /// Opaque to the server.
+        flags: u32,
+        /// Absolute Unix seconds, 0 for never; of a deletion, when it happened.
+        expiry: u32,
+        /// How often the document was changed there.
+        rev: u64,
+        /// The version's CAS; that of the frame is a precondition.
+        cas: u64,
+        /// A combination of the bits of [`version_option`].
+        options: u32,
+        /// Attributes, if the datatype says so, and body.
+        value: &'a [u8],
+    },
     /// Extend a document; the opcode says at which end.
     Extend {
         /// Append or Prepend.
@@ -113,6 +130,34 @@ pub enum Request<'a> {
         /// The collection.
         collection: u32,
     },
+    /// Keys of the vBucket, in order.
+    GetKeys {
+        /// How many at most.
+        count: u32,
+        /// The first that is wanted, with its collection prefix where negotiated.
+        from: &'a [u8],
+    },
+    /// Begin a scan of the vBucket.
+    RangeScanCreate {
+        /// JSON: what to scan.
+        options: &'a [u8],
+    },
+    /// Read on in a scan. A limit of 0 is none.
+    RangeScanContinue {
+        /// The scan.
+        uuid: [u8; 16],
+        /// Documents at most.
+        items: u32,
+        /// Milliseconds at most.
+        milliseconds: u32,
+        /// Bytes at which to stop.
+        bytes: u32,
+    },
+    /// End a scan.
+    RangeScanCancel {
+        /// The scan.
+        uuid: [u8; 16],
+    },
     /// High seqnos of the vBuckets in a state.
     GetAllVbSeqnos {
         /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
@@ -179,6 +224,18 @@ pub enum Request<'a> {
     Quit,
 }
 
+/// Options of [`Request::StoreVersion`].
+pub mod version_option {
+    /// Required by buckets that resolve conflicts by time, so that nobody sends them versions by mistake.
+    pub const FORCE_ACCEPT: u32 = 0x02;
+    /// Give the version a CAS of this cluster.
+    pub const REGENERATE_CAS: u32 = 0x04;
+    /// Take the version whatever is there.
+    pub const SKIP_CONFLICT_RESOLUTION: u32 = 0x08;
+    /// The deletion is an expiration.
+    pub const IS_EXPIRATION: u32 = 0x10;
+}
+
 /// Big-endian fields in order; every read says whether the bytes were there.
 struct Fields<'a>(&'a [u8]);
 
@@ -206,6 +263,10 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
+    }
+
+    fn uuid(&mut self) -> Option<[u8; 16]> {
+        self.take(16)?.try_into().ok()
     }
 }
 
@@ -275,6 +336,26 @@ fn multi<'a>(frame: &Frame<'a>, writes: bool) -> Result<Request<'a>, Status> {
     })
 }
 
+/// Behind the four fields there may be options, and the length of further metadata at the end of the value, which means
+/// nothing here.
+fn store_version<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
+    let mut extras = Fields(frame.extras);
+    let (flags, expiry) = (extras.u32()?, extras.u32()?);
+    let (rev, cas) = (extras.u64()?, extras.u64()?);
+    let options = if extras.0.len() >= 4 { extras.u32()? } else { 0 };
+    let more_bytes = if extras.0.is_empty() { 0 } else { usize::from(extras.u16()?) };
+    let value = frame.value.get(..frame.value.len().checked_sub(more_bytes)?)?;
+    extras.0.is_empty().then_some(Request::StoreVersion {
+        opcode,
+        flags,
+        expiry,
+        rev,
+        cas,
+        options,
+        value,
+    })
+}
+
 /// Whether `list` is a whole number of entries: vBucket, key length, key.
 fn is_observe_list(list: &[u8]) -> bool {
     let mut fields = Fields(list);
@@ -337,6 +418,9 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
             expiry: extras.u32()?,
             value: frame.value,
         },
+        Opcode::SetWithMeta | Opcode::AddWithMeta | Opcode::DeleteWithMeta => {
+            return store_version(frame, opcode);
+        }
         Opcode::Append | Opcode::Prepend => Request::Extend { opcode, value: frame.value },
         Opcode::Delete => bare.then_some(Request::Delete)?,
         Opcode::Increment | Opcode::Decrement => Request::Counter {
@@ -375,6 +459,15 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
         Opcode::GetRandomKey => Request::GetRandomKey {
             collection: if frame.extras.is_empty() { 0 } else { extras.u32()? },
         },
+        Opcode::GetKeys => Request::GetKeys { count: extras.u32()?, from: frame.key },
+        Opcode::RangeScanCreate => Request::RangeScanCreate { options: frame.value },
+        Opcode::RangeScanContinue => Request::RangeScanContinue {
+            uuid: extras.uuid()?,
+            items: extras.u32()?,
+            milliseconds: extras.u32()?,
+            bytes: extras.u32()?,
+        },
+        Opcode::RangeScanCancel => Request::RangeScanCancel { uuid: extras.uuid()? },
         Opcode::SeqnoPersistence => Request::SeqnoPersistence { seqno: extras.u64()? },
         Opcode::GetAllVbSeqnos => Request::GetAllVbSeqnos {
             state: if frame.extras.is_empty() { None } else { Some(extras.u32()?) },

@@ -40,6 +40,8 @@ statuses! {
     NotLocked = 0x0e, "NOT_LOCKED", "The document is not locked", ["item-only"];
     /// The connection must authenticate anew.
     AuthStale = 0x1f, "AUTH_STALE", "Authenticate again", ["conn-state-invalidated", "auth"];
+    /// The CAS of a version from elsewhere cannot be taken over.
+    CasInvalid = 0x0f, "CAS_VALUE_INVALID", "The CAS is invalid, or too far in the future", ["item-only", "invalid-input"];
     /// Authentication failed.
     AuthError = 0x20, "AUTH_ERROR", "Authentication failed", ["conn-state-invalidated", "auth"];
     /// Authentication goes on.
@@ -74,6 +76,18 @@ statuses! {
     DurabilityInvalidLevel = 0xa0, "DURABILITY_INVALID_LEVEL", "Invalid durability level", ["invalid-input"];
     /// Too few nodes for the durability level.
     DurabilityImpossible = 0xa1, "DURABILITY_IMPOSSIBLE", "Too few nodes for this durability level", ["item-only"];
+    /// A durable write to the document is under way.
+    SyncWriteInProgress = 0xa2, "SYNC_WRITE_IN_PROGRESS", "A durable write to the document is under way", ["item-only", "retry-later"];
+    /// The durable write was given up, and may have happened.
+    SyncWriteAmbiguous = 0xa3, "SYNC_WRITE_AMBIGUOUS", "The durable write was given up and may have happened", ["item-only"];
+    /// The scan was ended by another request.
+    RangeScanCancelled = 0xa5, "RANGE_SCAN_CANCELLED", "The scan was cancelled", ["item-only"];
+    /// The scan has more.
+    RangeScanMore = 0xa6, "RANGE_SCAN_MORE", "The scan has more", ["success"];
+    /// The scan is at its end.
+    RangeScanComplete = 0xa7, "RANGE_SCAN_COMPLETE", "The scan is at its end", ["success"];
+    /// The history of the vBucket is another.
+    VbUuidNotEqual = 0xa8, "VB_UUID_NOT_EQUAL", "The vBucket has another UUID", ["item-only"];
     /// The path does not exist.
     PathNotFound = 0xc0, "SUBDOC_PATH_ENOENT", "The path does not exist", ["item-only", "subdoc"];
     /// A part of the path has another type.
@@ -118,6 +132,8 @@ statuses! {
     XattrOrder = 0xd4, "SUBDOC_INVALID_XATTR_ORDER", "Attribute operations must come first", ["invalid-input", "subdoc"];
     /// A macro names a part of a virtual attribute that does not exist.
     UnknownVattrMacro = 0xd5, "SUBDOC_XATTR_UNKNOWN_VATTR_MACRO", "Unknown virtual attribute macro", ["invalid-input", "subdoc"];
+    /// Only a tombstone can be revived.
+    CanOnlyReviveDeleted = 0xd6, "SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS", "Only a deleted document can be revived", ["item-only", "subdoc"];
     /// A tombstone cannot take a body.
     DeletedCannotHaveValue = 0xd7, "SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE", "A deleted document cannot take a body", ["invalid-input", "subdoc"];
 }

@@ -1,11 +1,19 @@
 //! Sockets of the key-value protocol: threads with an event loop each, and a plain loop for each connection.
+//!
+//! A connection that has nothing to do holds no buffer: a thread's connections read into one buffer, as what arrives
+//! is handled before anything else happens, and take a buffer for answers only while they send them. What remains in
+//! a connection is the part of a frame whose end has not come.
 
-use bytes::{Buf, BytesMut};
+use crate::tls::Tls;
 use nacre_node::Node;
-use nacre_node::kv::{Next, Session};
-use std::net::TcpListener;
+use nacre_node::kv::{Next, Peer, Session};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -14,39 +22,69 @@ const READ_BYTES: usize = 64 << 10;
 /// Buffers that grew beyond this for one large document are given back afterwards.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
-/// Serves `listener` with `threads` threads until the process ends.
+/// What the connections of all ports share.
+pub struct Door {
+    /// Who answers.
+    pub node: Arc<Node>,
+    /// Encrypts the connections of the ports that want it.
+    pub tls: Arc<Tls>,
+    /// Whether passwords may cross a network as they are.
+    pub allow_plain_logins: bool,
+}
+
+/// A port to accept connections on.
+pub struct Port {
+    /// Where.
+    pub listener: TcpListener,
+    /// Whether they are encrypted.
+    pub encrypted: bool,
+}
+
+/// A connection on its way to the thread that will handle it.
+struct Accepted {
+    stream: std::net::TcpStream,
+    from: SocketAddr,
+    encrypted: bool,
+}
+
+/// Serves `ports` with `threads` threads until the process ends.
 ///
 /// # Errors
-/// When the listener cannot be used.
-pub fn serve(node: &Arc<Node>, listener: TcpListener, threads: usize) -> std::io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let mut listener = Some(listener);
+/// When a listener cannot be used.
+pub fn serve(door: &Arc<Door>, ports: Vec<Port>, threads: usize) -> std::io::Result<()> {
+    for port in &ports {
+        port.listener.set_nonblocking(true)?;
+    }
+    let mut ports = Some(ports);
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
     for (index, receiver) in receivers.into_iter().enumerate() {
-        let node = Arc::clone(node);
+        let door = Arc::clone(door);
         // The first thread also accepts; connections go round, so that few of them still use every thread.
-        let accepting = listener.take().map(|listener| (listener, senders.clone()));
+        let accepting = ports.take().map(|ports| (ports, senders.clone()));
         std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("the machine has room for another event loop");
             tokio::task::LocalSet::new().block_on(&runtime, async {
-                if let Some((listener, senders)) = accepting {
-                    tokio::task::spawn_local(accept(listener, senders));
+                if let Some((ports, senders)) = accepting {
+                    for port in ports {
+                        tokio::task::spawn_local(accept(port, senders.clone()));
+                    }
                 }
-                converse(node, receiver).await;
+                converse(door, receiver).await;
             });
         })?;
     }
     Ok(())
 }
 
-async fn accept(listener: TcpListener, senders: Vec<mpsc::UnboundedSender<std::net::TcpStream>>) {
-    let listener =
-        tokio::net::TcpListener::from_std(listener).expect("the listener was made non-blocking");
+async fn accept(port: Port, senders: Vec<mpsc::UnboundedSender<Accepted>>) {
+    let encrypted = port.encrypted;
+    let listener = tokio::net::TcpListener::from_std(port.listener)
+        .expect("the listener was made non-blocking");
     for turn in 0.. {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: others must close before there can be another connection.
                 tracing::warn!("cannot accept a connection: {error}");
@@ -55,65 +93,156 @@ async fn accept(listener: TcpListener, senders: Vec<mpsc::UnboundedSender<std::n
             }
         };
         let Ok(stream) = stream.into_std() else { continue };
-        if senders[turn % senders.len()].send(stream).is_err() {
+        if senders[turn % senders.len()].send(Accepted { stream, from, encrypted }).is_err() {
             return;
         }
     }
 }
 
-async fn converse(node: Arc<Node>, mut streams: mpsc::UnboundedReceiver<std::net::TcpStream>) {
-    while let Some(stream) = streams.recv().await {
-        let node = Arc::clone(&node);
+async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
+    let buffers = Rc::new(Buffers::default());
+    while let Some(next) = accepted.recv().await {
+        let (door, buffers) = (Arc::clone(&door), Rc::clone(&buffers));
         tokio::task::spawn_local(async move {
-            let Ok(stream) = TcpStream::from_std(stream) else { return };
-            let peer = stream.peer_addr();
-            if let Err(reason) = connection(node, stream).await {
-                let peer = peer.map_or("somebody".to_owned(), |peer| peer.to_string());
-                tracing::warn!("closed the connection of {peer}: {reason}");
+            let from = next.from;
+            if let Err(reason) = welcome(&door, next, &buffers).await {
+                tracing::warn!("closed the connection of {from}: {reason}");
             }
         });
     }
 }
 
-/// Handles one connection to its end; the error says why the server closed it.
-async fn connection(node: Arc<Node>, mut stream: TcpStream) -> Result<(), String> {
+/// Encrypts a connection if its port wants that, and handles it to its end.
+async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
+    let Ok(stream) = TcpStream::from_std(accepted.stream) else { return Ok(()) };
     // Answers are written once for all requests that were read together; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let mut session = Session::new(Arc::clone(&node));
-    let mut input = BytesMut::with_capacity(READ_BYTES);
-    let mut output = Vec::with_capacity(READ_BYTES);
-    loop {
-        input.reserve(READ_BYTES);
-        match stream.read_buf(&mut input).await {
-            // The peer went away, properly or not.
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(_) => {}
+    let loopback = accepted.from.ip().to_canonical().is_loopback();
+    let confidential = accepted.encrypted || loopback || door.allow_plain_logins;
+    if accepted.encrypted {
+        let (stream, user) = door.tls.accept(stream).await?;
+        let session = Session::new(Arc::clone(&door.node), Peer { confidential, user });
+        connection(session, stream, buffers).await
+    } else {
+        let session = Session::new(Arc::clone(&door.node), Peer { confidential, user: None });
+        connection(session, stream, buffers).await
+    }
+}
+
+/// What the connections of a thread share.
+struct Buffers {
+    input: RefCell<Box<[u8]>>,
+    output: RefCell<Vec<u8>>,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            input: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            output: RefCell::default(),
         }
-        loop {
-            let (consumed, next) = session.receive(&input, &mut output, node.now());
-            input.advance(consumed);
-            if stream.write_all(&output).await.is_err() {
-                return Ok(());
+    }
+}
+
+impl Buffers {
+    /// Waits for bytes. They then stand in `input`, behind what the connection holds of a frame: gives the length of
+    /// both, or `None` when the peer went away, properly or not.
+    ///
+    /// They must be taken from there before the next wait of the thread.
+    async fn read(&self, stream: &mut (impl AsyncRead + Unpin), held: &[u8]) -> Option<usize> {
+        poll_fn(|context| {
+            let mut input = self.input.borrow_mut();
+            let (front, back) = input.split_at_mut(held.len());
+            front.copy_from_slice(held);
+            let mut buffer = ReadBuf::new(back);
+            let read = Pin::new(&mut *stream).poll_read(context, &mut buffer);
+            read.map(|read| match buffer.filled().len() {
+                0 => None,
+                count => read.is_ok().then_some(held.len() + count),
+            })
+        })
+        .await
+    }
+
+    fn take_output(&self) -> Vec<u8> {
+        self.output.take()
+    }
+
+    fn give_back(&self, mut output: Vec<u8>) {
+        output.clear();
+        output.shrink_to(BUFFER_BYTES_KEPT);
+        *self.output.borrow_mut() = output;
+    }
+}
+
+/// Handles one connection to its end; the error says why the server closed it.
+async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    mut session: Session,
+    mut stream: S,
+    buffers: &Buffers,
+) -> Result<(), String> {
+    // What was read and not handled: part of a frame, or frames behind requests that are under way.
+    let mut rest: Vec<u8> = Vec::new();
+    let mut next = Next::More;
+    loop {
+        let mut output = Vec::new();
+        match next {
+            Next::Close(reason) => return reason.map_or(Ok(()), Err),
+            Next::Flush => next = receive(&mut session, &mut rest, &mut output),
+            Next::Wait => {
+                session.ready().await;
+                session.resume(&mut output, session.now());
+                next = receive(&mut session, &mut rest, &mut output);
             }
-            output.clear();
-            output.shrink_to(BUFFER_BYTES_KEPT);
-            match next {
-                Next::More => break,
-                Next::Flush => {}
-                Next::Close(None) => return Ok(()),
-                Next::Close(Some(reason)) => return Err(reason),
-                Next::Wait(wait) => {
-                    let bucket = &wait.bucket;
-                    let reached = bucket
-                        .persisted
-                        .reached(wait.vbid, wait.seqno, || bucket.is_closed())
-                        .await;
-                    session.resume(&wait, reached, &mut output);
+            Next::More => {
+                // A long part of a frame stays where it is, a short one is put before what comes.
+                let held = if rest.len() <= READ_BYTES / 2 {
+                    std::mem::take(&mut rest)
+                } else {
+                    Vec::new()
+                };
+                let length = tokio::select! {
+                    length = buffers.read(&mut stream, &held) => match length {
+                        Some(length) => length,
+                        None => return Ok(()),
+                    },
+                    () = session.ready(), if session.has_parked() => 0,
+                };
+                output = buffers.take_output();
+                if length == 0 {
+                    session.resume(&mut output, session.now());
+                }
+                let input = &buffers.input.borrow()[..length];
+                if rest.is_empty() && length > 0 {
+                    let consumed;
+                    (consumed, next) = session.receive(input, &mut output, session.now());
+                    rest = held;
+                    rest.clear();
+                    rest.extend_from_slice(&input[consumed..]);
+                } else {
+                    if rest.is_empty() {
+                        rest = held;
+                    }
+                    rest.extend_from_slice(input);
+                    next = receive(&mut session, &mut rest, &mut output);
                 }
             }
         }
-        if input.is_empty() && input.capacity() > BUFFER_BYTES_KEPT {
-            input = BytesMut::with_capacity(READ_BYTES);
+        if !output.is_empty()
+            && (stream.write_all(&output).await.is_err() || stream.flush().await.is_err())
+        {
+            return Ok(());
+        }
+        buffers.give_back(output);
+        if rest.is_empty() && rest.capacity() > 0 {
+            rest = Vec::new();
         }
     }
+}
+
+/// Handles the whole frames in `rest` and removes them.
+fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> Next {
+    let (consumed, next) = session.receive(rest, output, session.now());
+    rest.drain(..consumed);
+    next
 }

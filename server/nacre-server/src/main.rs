@@ -14,6 +14,7 @@ mod platform;
 mod plugins;
 mod rest;
 mod serve;
+mod tls;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -2,22 +2,25 @@
 
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Service};
+use crate::tls::{Files, Tls};
 use crate::{kv, plugins};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_node::Node;
-use nacre_node::cluster_map::Endpoints;
-use std::net::TcpListener;
+use nacre_node::cluster_map::{Endpoints, Ports};
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Ports that Couchbase's clients try first, relative to the lowest of them.
-const PORT_BASE: u16 = 8091;
-/// The key-value port, when the others have their defaults.
-const KV_PORT: u16 = 11210;
-/// The key-value port relative to `--port-base`.
-const KV_PORT_OFFSET: u16 = 10;
+/// Ports that Couchbase's clients try first.
+const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, kv: 11210 };
+/// The same with TLS.
+const ENCRYPTED: Ports = Ports { mgmt: 18091, views: 18092, kv: 11207 };
+/// Ports relative to `--port-base`. All of a node lie within 20, so that many nodes fit on a machine.
+const PLAIN_OFFSETS: Ports = Ports { mgmt: 0, views: 1, kv: 10 };
+/// The same with TLS.
+const ENCRYPTED_OFFSETS: Ports = Ports { mgmt: 11, views: 12, kv: 9 };
 
 /// Options of `nacre serve`.
 #[derive(Args, Clone, Debug)]
@@ -28,7 +31,8 @@ pub struct Serve {
     /// Address to listen on
     #[arg(long, env = "NACRE_HOST", default_value = "127.0.0.1")]
     host: String,
-    /// Move all ports: management N, views N+1, key-value N+10 (defaults: 8091, 8092, 11210)
+    /// Move all ports: management N, views N+1, key-value N+10 (defaults: 8091, 8092, 11210); with TLS N+11, N+12, N+9
+    /// (defaults: 18091, 18092, 11207)
     #[arg(long, env = "NACRE_PORT_BASE", value_name = "N")]
     port_base: Option<u16>,
     /// Name of the administrator, created on first start
@@ -49,6 +53,18 @@ pub struct Serve {
     /// Where compiled plugins are kept (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
+    /// The node's certificate and the chain behind it, in PEM (default: one by an authority of the node's own)
+    #[arg(long, env = "NACRE_TLS_CERTIFICATE", requires = "tls_key", value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, env = "NACRE_TLS_KEY", requires = "tls_certificate", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Names and addresses for the certificate of the node's own, beside localhost and --host, separated by commas
+    #[arg(long, env = "NACRE_TLS_NAMES", value_delimiter = ',')]
+    tls_names: Vec<String>,
+    /// Take passwords that cross a network as they are (SASL PLAIN without TLS)
+    #[arg(long, env = "NACRE_ALLOW_PLAIN_LOGINS")]
+    allow_plain_logins: bool,
 }
 
 /// Options of `nacre dev`.
@@ -62,21 +78,33 @@ pub struct Dev {
     data_dir: Option<PathBuf>,
 }
 
+/// One listener a service.
 struct Listeners {
-    endpoints: Endpoints,
     mgmt: TcpListener,
     views: TcpListener,
     kv: TcpListener,
 }
 
 impl Serve {
-    fn listen(&self) -> Result<Listeners, String> {
-        let base = self.port_base.unwrap_or(PORT_BASE);
-        let port = |offset: u16| {
-            base.checked_add(offset).ok_or("--port-base is too high, its ports end at 65535")
+    fn endpoints(&self) -> Result<Endpoints, String> {
+        let Some(base) = self.port_base else {
+            return Ok(Endpoints { host: None, plain: PLAIN, tls: Some(ENCRYPTED) });
         };
-        let kv = if self.port_base.is_some() { port(KV_PORT_OFFSET)? } else { KV_PORT };
-        let endpoints = Endpoints { host: None, mgmt: base, views: port(1)?, kv };
+        let ports = |offsets: Ports| {
+            let port = |offset: u16| {
+                base.checked_add(offset).ok_or("--port-base is too high, its ports end at 65535")
+            };
+            Ok::<Ports, String>(Ports {
+                mgmt: port(offsets.mgmt)?,
+                views: port(offsets.views)?,
+                kv: port(offsets.kv)?,
+            })
+        };
+        let (plain, tls) = (ports(PLAIN_OFFSETS)?, ports(ENCRYPTED_OFFSETS)?);
+        Ok(Endpoints { host: None, plain, tls: Some(tls) })
+    }
+
+    fn listen(&self, ports: Ports) -> Result<Listeners, String> {
         let bind = |port: u16, what: &str| {
             TcpListener::bind((self.host.as_str(), port)).map_err(|error| {
                 let hint = match error.kind() {
@@ -89,11 +117,27 @@ impl Serve {
             })
         };
         Ok(Listeners {
-            mgmt: bind(endpoints.mgmt, "management")?,
-            views: bind(endpoints.views, "views")?,
-            kv: bind(endpoints.kv, "keys")?,
-            endpoints,
+            mgmt: bind(ports.mgmt, "management")?,
+            views: bind(ports.views, "views")?,
+            kv: bind(ports.kv, "keys")?,
         })
+    }
+
+    /// TLS with the operator's certificate, or with one for all names that the node is known to have.
+    fn tls(&self, node: &Node) -> Result<Tls, String> {
+        let files = self.tls_certificate.clone().zip(self.tls_key.clone());
+        let files = files.map(|(chain, key)| Files { chain, key });
+        let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+        let everywhere = self.host.parse().is_ok_and(|host: IpAddr| host.is_unspecified());
+        let given = self.tls_names.iter().chain((!everywhere).then_some(&self.host));
+        for name in given.filter(|name| !name.is_empty()) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        let authority_name = &node.new_uuid()[..8];
+        Tls::open(&self.data_dir, files, names, authority_name)
+            .map_err(|reason| format!("cannot offer TLS: {reason}"))
     }
 }
 
@@ -135,12 +179,16 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         bucket_ram_mb: 256,
         kv_threads: None,
         plugin_cache: None,
+        tls_certificate: None,
+        tls_key: None,
+        tls_names: Vec::new(),
+        allow_plain_logins: false,
     };
     let outcome = run(&serve, |endpoints| {
         println!("nacre is ready");
-        println!("  management  http://127.0.0.1:{}", endpoints.mgmt);
-        println!("  views       http://127.0.0.1:{}/dev/_design/…", endpoints.views);
-        println!("  SDKs        couchbase://127.0.0.1:{}", endpoints.kv);
+        println!("  management  http://127.0.0.1:{}", endpoints.plain.mgmt);
+        println!("  views       http://127.0.0.1:{}/dev/_design/…", endpoints.plain.views);
+        println!("  SDKs        couchbase://127.0.0.1:{}", endpoints.plain.kv);
         println!("  bucket      dev      user  dev      password  develop");
         println!(
             "Ctrl-C stops it{}.",
@@ -154,12 +202,15 @@ pub fn dev(options: &Dev) -> Result<(), String> {
 }
 
 fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
-    let listeners = options.listen()?;
+    let endpoints = options.endpoints()?;
+    let plain = options.listen(endpoints.plain)?;
+    let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
     let platform =
         Arc::new(SystemPlatform::open(&options.data_dir).map_err(|error| error.to_string())?);
-    let node = Node::open(Arc::clone(&platform) as Arc<_>, listeners.endpoints.clone())
+    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
     initialise(&node, options)?;
+    let tls = Arc::new(options.tls(&node)?);
     let cache_dir =
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
     plugins::start(&node, cache_dir);
@@ -167,7 +218,20 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let threads = options
         .kv_threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    kv::serve(&node, listeners.kv, threads.max(1))
+    let door = Arc::new(kv::Door {
+        node: Arc::clone(&node),
+        tls: Arc::clone(&tls),
+        allow_plain_logins: options.allow_plain_logins,
+    });
+    let mut kv_ports = vec![kv::Port { listener: plain.kv, encrypted: false }];
+    let mut rest_ports =
+        vec![(plain.mgmt, Service::Management, false), (plain.views, Service::Views, false)];
+    if let Some(Listeners { mgmt, views, kv }) = encrypted {
+        kv_ports.push(kv::Port { listener: kv, encrypted: true });
+        rest_ports.push((mgmt, Service::Management, true));
+        rest_ports.push((views, Service::Views, true));
+    }
+    kv::serve(&door, kv_ports, threads.max(1))
         .map_err(|error| format!("cannot serve keys: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -176,18 +240,21 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.block_on(async {
-        let failed = |error: std::io::Error| format!("cannot serve HTTP: {error}");
-        rest::serve(&node, listeners.mgmt, Service::Management).map_err(failed)?;
-        rest::serve(&node, listeners.views, Service::Views).map_err(failed)?;
+        for (listener, service, encrypted) in rest_ports {
+            let port = rest::Port { listener, service, encrypted };
+            rest::serve(&node, &tls, port)
+                .map_err(|error| format!("cannot serve HTTP: {error}"))?;
+        }
+        let Ports { mgmt, views, kv } = endpoints.plain;
         tracing::info!(
-            "nacre {} serves on {}: management {}, views {}, keys {}",
+            "nacre {} serves on {}: management {mgmt}, views {views}, keys {kv}",
             env!("CARGO_PKG_VERSION"),
             options.host,
-            listeners.endpoints.mgmt,
-            listeners.endpoints.views,
-            listeners.endpoints.kv
         );
-        ready(&listeners.endpoints);
+        if let Some(Ports { mgmt, views, kv }) = endpoints.tls {
+            tracing::info!("with TLS: management {mgmt}, views {views}, keys {kv}");
+        }
+        ready(&endpoints);
         stop_signal().await.map_err(|error| format!("cannot wait for signals: {error}"))
     })?;
 

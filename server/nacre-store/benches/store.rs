@@ -91,8 +91,7 @@ impl Source {
                 failover_log: FailoverLog::new(VbUuid(7)),
                 high_seqno: Seqno(*high),
                 purge_seqno: Seqno::ZERO,
-                high_completed_seqno: Seqno::ZERO,
-                high_prepared_seqno: Seqno::ZERO,
+                purged_rev: 0,
                 max_cas: Cas(*high << 16),
                 document_count: 0,
             };

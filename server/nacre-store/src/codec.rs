@@ -69,6 +69,7 @@ pub(crate) fn decode_meta(bytes: &[u8]) -> Option<Meta> {
             0 => Kind::Alive,
             1 => Kind::Deleted,
             2 => Kind::Expired,
+            3 => Kind::Aborted,
             _ => return None,
         },
     })
@@ -103,8 +104,7 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
     });
     bytes.extend(record.high_seqno.0.to_be_bytes());
     bytes.extend(record.purge_seqno.0.to_be_bytes());
-    bytes.extend(record.high_completed_seqno.0.to_be_bytes());
-    bytes.extend(record.high_prepared_seqno.0.to_be_bytes());
+    bytes.extend(record.purged_rev.to_be_bytes());
     bytes.extend(record.max_cas.0.to_be_bytes());
     bytes.extend(record.document_count.to_be_bytes());
     bytes.push(entries.len() as u8);
@@ -124,19 +124,18 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         4 => VbState::Dead,
         _ => return None,
     };
-    let entries = (0..usize::from(*body.get(49)?))
+    let entries = (0..usize::from(*body.get(41)?))
         .map(|index| {
-            Some((VbUuid(u64_at(body, 50 + 16 * index)?), Seqno(u64_at(body, 58 + 16 * index)?)))
+            Some((VbUuid(u64_at(body, 42 + 16 * index)?), Seqno(u64_at(body, 50 + 16 * index)?)))
         })
         .collect::<Option<Vec<_>>>()?;
     Some(VbRecord {
         state,
         high_seqno: Seqno(u64_at(body, 1)?),
         purge_seqno: Seqno(u64_at(body, 9)?),
-        high_completed_seqno: Seqno(u64_at(body, 17)?),
-        high_prepared_seqno: Seqno(u64_at(body, 25)?),
-        max_cas: Cas(u64_at(body, 33)?),
-        document_count: u64_at(body, 41)?,
+        purged_rev: u64_at(body, 17)?,
+        max_cas: Cas(u64_at(body, 25)?),
+        document_count: u64_at(body, 33)?,
         failover_log: FailoverLog::from_entries(entries)?,
     })
 }
@@ -170,8 +169,7 @@ mod tests {
             failover_log,
             high_seqno: Seqno(9),
             purge_seqno: Seqno(3),
-            high_completed_seqno: Seqno(5),
-            high_prepared_seqno: Seqno(6),
+            purged_rev: 5,
             max_cas: Cas(10),
             document_count: 8,
         };

@@ -2,6 +2,7 @@
 
 use crate::{Cas, CollectionId, Seqno, leb128_decode};
 use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Datatype bit: the body is JSON (decided by the server when it stored the document).
 pub const DATATYPE_JSON: u8 = 0x01;
@@ -20,6 +21,8 @@ pub enum Kind {
     Deleted,
     /// Its expiry passed.
     Expired,
+    /// A durable write that was given up: stands in the place of its prepare, and never where documents are.
+    Aborted,
 }
 
 /// What the database knows about a document beside its value.
@@ -44,11 +47,15 @@ pub struct Meta {
 /// One version of a document: metadata, key and value. Immutable; shared by hash table, checkpoint and streams.
 ///
 /// Key and value lie in one buffer, so that a write costs one allocation beside the shared header.
-#[derive(Clone, PartialEq, Eq)]
+///
+/// A version whose value was evicted from memory is a [stub](Document::stub): metadata and key.
 pub struct Document {
     /// The metadata of this version.
     pub meta: Meta,
     key_bytes: u16,
+    resident: bool,
+    /// How often it was read, on a scale of the item pager's; not part of the version.
+    hits: AtomicU8,
     buffer: Box<[u8]>,
 }
 
@@ -60,7 +67,37 @@ impl Document {
         let mut buffer = Vec::with_capacity(key.len() + value.len());
         buffer.extend_from_slice(key);
         buffer.extend_from_slice(value);
-        Document { meta, key_bytes, buffer: buffer.into_boxed_slice() }
+        Document {
+            meta,
+            key_bytes,
+            resident: true,
+            hits: AtomicU8::new(Self::HITS_NEW),
+            buffer: buffer.into_boxed_slice(),
+        }
+    }
+
+    /// The hits that a new version starts with, so that it is not the first to go.
+    pub const HITS_NEW: u8 = 4;
+
+    /// This version without its value, which must be read from the store when somebody asks for it.
+    #[must_use]
+    pub fn stub(&self) -> Document {
+        Document { resident: false, ..Document::new(self.meta, self.key(), b"") }
+    }
+
+    /// Whether the value is there. Of a stub, only metadata and key mean anything.
+    pub fn is_resident(&self) -> bool {
+        self.resident
+    }
+
+    /// How often it was read lately, on the item pager's scale.
+    pub fn hits(&self) -> u8 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Document::hits`].
+    pub fn set_hits(&self, hits: u8) {
+        self.hits.store(hits, Ordering::Relaxed);
     }
 
     /// The key, collection prefix first.
@@ -80,17 +117,29 @@ impl Document {
 
     /// The stored value: extended attributes first when the datatype says so, then the body.
     pub fn value(&self) -> &[u8] {
+        debug_assert!(self.resident, "the value of {self:?} was evicted");
         &self.buffer[usize::from(self.key_bytes)..]
     }
 
     /// The extended-attribute section (its length word included; empty when there is none) and the body.
     pub fn split(&self) -> (&[u8], &[u8]) {
         let value = self.value();
-        if self.meta.datatype & DATATYPE_XATTR == 0 || value.len() < 4 {
+        if !self.has_xattrs() || value.len() < 4 {
             return (&[], value);
         }
         let section = u32::from_be_bytes([value[0], value[1], value[2], value[3]]) as usize;
         value.split_at((section + 4).min(value.len()))
+    }
+
+    /// Whether there is an extended-attribute section.
+    pub fn has_xattrs(&self) -> bool {
+        self.meta.datatype & DATATYPE_XATTR != 0
+    }
+
+    /// The extended-attribute section, its length word included. Known to be empty without the value when the datatype
+    /// says so.
+    pub fn xattrs(&self) -> &[u8] {
+        if self.has_xattrs() { self.split().0 } else { &[] }
     }
 
     /// The body: the value without extended attributes.
@@ -114,13 +163,31 @@ impl Document {
     }
 }
 
+impl Clone for Document {
+    fn clone(&self) -> Document {
+        let Document { meta, key_bytes, resident, ref hits, ref buffer } = *self;
+        let hits = AtomicU8::new(hits.load(Ordering::Relaxed));
+        Document { meta, key_bytes, resident, hits, buffer: buffer.clone() }
+    }
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Document) -> bool {
+        let parts = |document: &Document| (document.meta, document.key_bytes, document.resident);
+        parts(self) == parts(other) && self.buffer == other.buffer
+    }
+}
+
+impl Eq for Document {}
+
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document")
             .field("collection", &self.collection())
             .field("name", &String::from_utf8_lossy(self.name()))
             .field("meta", &self.meta)
-            .field("value_bytes", &self.value().len())
+            .field("value_bytes", &(self.buffer.len() - usize::from(self.key_bytes)))
+            .field("resident", &self.resident)
             .finish()
     }
 }

@@ -81,10 +81,8 @@ pub struct VbRecord {
     /// The greatest seqno of a tombstone that was purged; [`Seqno::ZERO`] when none was. A consumer that stands below it
     /// may have missed a deletion.
     pub purge_seqno: Seqno,
-    /// The last durable write that is committed or aborted, with all before it; [`Seqno::ZERO`] when there was none.
-    pub high_completed_seqno: Seqno,
-    /// The last durable write that this copy has prepared, as its level demands; [`Seqno::ZERO`] when there was none.
-    pub high_prepared_seqno: Seqno,
+    /// The greatest revision of a tombstone that was purged: keys that come back count on from there.
+    pub purged_rev: u64,
     /// The greatest CAS ever assigned or seen.
     pub max_cas: Cas,
     /// Stored documents, tombstones included; lets recovery notice a missing one.

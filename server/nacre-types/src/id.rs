@@ -86,6 +86,18 @@ pub struct CollectionId(pub u32);
 impl CollectionId {
     /// `_default._default`, where keys without a collection live.
     pub const DEFAULT: CollectionId = CollectionId(0);
+
+    /// Where the history keeps what happened to collections; no client's key is ever in it.
+    pub const SYSTEM: CollectionId = CollectionId(1);
+
+    /// Where the history keeps durable writes that are not committed yet, each under the key that it will have (its
+    /// collection prefix included), so that it can stand beside the committed version.
+    pub const PREPARED: CollectionId = CollectionId(2);
+
+    /// Whether documents of clients live in it.
+    pub fn holds_documents(self) -> bool {
+        self == CollectionId::DEFAULT || self.0 >= 8
+    }
 }
 
 /// The number of a scope: 0 is `_default`, users' start at 8. Written in hexadecimal.

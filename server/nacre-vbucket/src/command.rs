@@ -1,6 +1,7 @@
 //! What a vBucket can be asked, and what it answers.
 
-use nacre_types::{Cas, Document, Seqno, VbUuid};
+use crate::conflict::Resolution;
+use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
 use nacre_value::multi;
 use std::sync::Arc;
 
@@ -45,6 +46,22 @@ pub enum Command<'a> {
         keep_expiry: bool,
         /// The new body; extended attributes of the document are kept.
         body: &'a [u8],
+    },
+    /// Take over a version from elsewhere, with its metadata: CAS, revision, flags, expiry, datatype and kind count, the
+    /// seqno does not.
+    StoreVersion {
+        /// The version.
+        version: Meta,
+        /// Its attributes, if the datatype says so, and its body.
+        value: &'a [u8],
+        /// The document must not exist.
+        add: bool,
+        /// The CAS the document must have, or [`Cas::ANY`].
+        cas: Cas,
+        /// How to decide which version stays; `None`: the new one.
+        resolution: Option<Resolution>,
+        /// Give it a CAS of this vBucket.
+        regenerate_cas: bool,
     },
     /// Put bytes at one end of a document.
     Extend {
@@ -103,6 +120,8 @@ pub enum Command<'a> {
         access_deleted: bool,
         /// A document that is created begins as a tombstone.
         create_as_deleted: bool,
+        /// There must be a tombstone, which becomes a document with the tombstone's attributes.
+        revive: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
         /// New expiry; `None` keeps the old one.
@@ -110,6 +129,51 @@ pub enum Command<'a> {
         /// Keep the expiry of a document that exists in any case.
         keep_expiry: bool,
     },
+}
+
+impl Command<'_> {
+    /// Whether it only reads, so that a vBucket which takes no writes answers it too.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(self, Command::Get | Command::GetMeta | Command::Lookup { .. })
+    }
+
+    /// Whether it needs the value of a document that exists, beside its metadata.
+    pub(crate) fn needs_value(&self) -> bool {
+        match self {
+            Command::Get
+            | Command::Extend { .. }
+            | Command::Counter { .. }
+            | Command::Touch { .. }
+            | Command::Lock { .. }
+            | Command::Lookup { .. }
+            | Command::Mutate { .. } => true,
+            Command::GetMeta
+            | Command::Store { .. }
+            | Command::StoreVersion { .. }
+            | Command::Delete { .. }
+            | Command::Unlock { .. } => false,
+        }
+    }
+}
+
+/// How far a write must have come before it counts and others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// In memory on a majority of the copies.
+    Majority = 1,
+    /// The same, and on disk at the active copy.
+    MajorityAndPersistToActive = 2,
+    /// On disk on a majority of the copies.
+    PersistToMajority = 3,
+}
+
+/// What became of a durable write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The seqno of its prepare.
+    pub prepare: Seqno,
+    /// Where it was committed; `None` when it was given up, though it may be found again after a restart.
+    pub commit: Option<Token>,
 }
 
 /// Where a mutation lies in history; clients wait for its persistence and indexing with it.
@@ -168,6 +232,20 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// The reply to a durable write, once it is known where the write was committed.
+    #[must_use]
+    pub fn committed(mut self, at: Token) -> Reply {
+        if let Reply::Stored { token, .. }
+        | Reply::Counted { token, .. }
+        | Reply::Mutated { token, .. } = &mut self
+        {
+            *token = at;
+        }
+        self
+    }
+}
+
 /// Why a command was not carried out; nothing has changed. All are the client's to act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -188,8 +266,16 @@ pub enum Refusal {
     TooBig,
     /// The command contradicts itself.
     Invalid,
+    /// The CAS of a version from elsewhere is none, or lies too far in the future.
+    CasInvalid,
+    /// The document to revive is none that was deleted.
+    NotDeleted,
     /// The vBucket is not active here.
     NotActive,
+    /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
+    NotResident,
+    /// A durable write to the same document is under way.
+    SyncWriteInProgress,
     /// The vBucket no longer takes writes: its store failed, or its bucket ends.
     ReadOnly,
     /// A sub-document request made no sense, or one of its writes failed.

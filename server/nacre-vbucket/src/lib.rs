@@ -11,17 +11,29 @@
 //! vBucket is guarded by one lock of its owner and applied on the thread that read the request.
 //!
 //! Invariants:
-//! - seqnos are 1, 2, 3, … without a gap; CAS strictly increases with them, whatever the clock does;
-//! - the hash table holds, for each key ever written, its newest version, tombstones included;
+//! - seqnos are 1, 2, 3, … without a gap; the CAS of successive writes strictly increases, whatever the clock does (the
+//!   commit of a durable write keeps the CAS of its prepare);
+//! - the hash table holds, for each key ever written, its newest version, tombstones included, but for what was evicted
+//!   (which the store has) and what was erased (old tombstones, dropped collections);
+//! - eviction changes no answer: a command that needs what is not in memory is refused with
+//!   [`Refusal::NotResident`], and carried out after [`Vbucket::restore`];
 //! - the checkpoint holds every version above the lowest cursor; the flusher's cursor is never dropped;
 //! - a refused command changes nothing.
 
 mod checkpoint;
 mod command;
+mod conflict;
+mod durability;
+mod evicted;
+mod graveyard;
 mod lock;
+mod memory;
 mod subdoc;
+mod table;
 mod vbucket;
 
 pub use checkpoint::{Checkpoint, CursorId, Drained};
-pub use command::{Command, Condition, Extend, Refusal, Reply, Token};
+pub use command::{Command, Completion, Condition, Extend, Level, Refusal, Reply, Token};
+pub use conflict::Resolution;
+pub use table::{CollectionCounts, Eviction};
 pub use vbucket::Vbucket;

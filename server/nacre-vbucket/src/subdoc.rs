@@ -43,6 +43,7 @@ impl Vbucket {
             condition,
             access_deleted,
             create_as_deleted,
+            revive,
             cas,
             expiry,
             keep_expiry,
@@ -56,6 +57,9 @@ impl Vbucket {
             (Some(document), _) => Some(Arc::clone(document)),
             (None, _) => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
         };
+        if revive && current.as_ref().is_none_or(|document| document.is_alive()) {
+            return Err(Refusal::NotDeleted);
+        }
         if current.is_none() && condition == Condition::Present {
             return Err(Refusal::NotFound);
         }
@@ -63,6 +67,9 @@ impl Vbucket {
 
         let creates = current.is_none();
         let source = match &current {
+            Some(document) if revive => {
+                Source { xattrs: document.xattrs(), ..Source::missing(specs) }
+            }
             Some(document) => source(document),
             None if create_as_deleted => Source { deleted: true, ..Source::missing(specs) },
             None => Source::missing(specs),
@@ -90,7 +97,7 @@ impl Vbucket {
             Body::Removed => (&b""[..], true),
         };
         let deleted = removed || source.deleted;
-        let old = current.as_ref().map_or(Meta::default(), |document| document.meta);
+        let old = alive.as_ref().map_or(Meta::default(), |document| document.meta);
         let meta = if deleted {
             Meta { expiry: now.unix_s(), kind: Kind::Deleted, ..Meta::default() }
         } else {

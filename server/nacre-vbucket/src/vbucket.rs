@@ -2,17 +2,16 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
+use crate::durability::{Prepares, Staging, prepared_key};
+use crate::graveyard::Graveyard;
 use crate::lock::Locks;
-use foldhash::SharedSeed;
-use foldhash::fast::SeedableRandomState;
-use hashbrown::HashTable;
+use crate::table::{CollectionCounts, Eviction, Table};
 use nacre_types::{
-    Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kind, Meta, Now,
-    Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid, XATTR_BYTES_MAX,
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, DocKey, Document, FailoverLog, Kind, Meta,
+    Now, Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid, XATTR_BYTES_MAX,
 };
 use nacre_value::json;
 use nacre_value::xattr::Xattrs;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// One vBucket of one bucket on this node.
@@ -20,25 +19,28 @@ use std::sync::Arc;
 pub struct Vbucket {
     id: Vbid,
     state: VbState,
-    items: HashTable<Arc<Document>>,
-    hasher: SeedableRandomState,
-    locks: Locks,
-    checkpoint: Checkpoint,
+    pub(crate) table: Table,
+    pub(crate) locks: Locks,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) prepares: Prepares,
+    pub(crate) graveyard: Graveyard,
     failover_log: FailoverLog,
     max_cas: Cas,
-    persisted: Seqno,
-    read_only: bool,
-    alive_count: u64,
-    memory_bytes: usize,
+    pub(crate) persisted: Seqno,
+    pub(crate) read_only: bool,
+    /// Set while a durable write is carried out: what it commits is prepared instead.
+    pub(crate) staging: Option<Staging>,
 }
 
 /// What a write does to one key, once its conditions were checked.
-struct Write<'a> {
-    value: &'a [u8],
-    flags: u32,
-    expiry: u32,
-    datatype: u8,
-    kind: Kind,
+pub(crate) struct Write<'a> {
+    pub value: &'a [u8],
+    pub flags: u32,
+    pub expiry: u32,
+    pub datatype: u8,
+    pub kind: Kind,
+    /// Of a version from elsewhere: its CAS, if that is kept, and its revision.
+    pub origin: Option<(Option<Cas>, u64)>,
 }
 
 impl Vbucket {
@@ -49,16 +51,16 @@ impl Vbucket {
         Vbucket {
             id,
             state: record.state,
-            items: HashTable::new(),
-            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            table: Table::new(seed),
             locks: Locks::default(),
+            prepares: Prepares::default(),
+            graveyard: Graveyard::starting_at(record.purge_seqno, record.purged_rev),
             checkpoint: Checkpoint::starting_at(record.high_seqno),
             failover_log: record.failover_log,
             max_cas: record.max_cas,
             persisted: record.high_seqno,
             read_only: false,
-            alive_count: 0,
-            memory_bytes: 0,
+            staging: None,
         }
     }
 
@@ -69,19 +71,30 @@ impl Vbucket {
             failover_log: FailoverLog::new(vb_uuid),
             high_seqno: Seqno::ZERO,
             purge_seqno: Seqno::ZERO,
-            high_completed_seqno: Seqno::ZERO,
-            high_prepared_seqno: Seqno::ZERO,
+            purged_rev: 0,
             max_cas: Cas::ANY,
             document_count: 0,
         };
         Vbucket::new(id, record, seed)
     }
 
-    /// Takes a stored version into memory; part of warmup, before the first command.
-    pub fn load(&mut self, document: Arc<Document>) {
+    /// Says what may leave memory; before the first document is loaded.
+    pub fn set_eviction(&mut self, eviction: Eviction) {
+        self.table.eviction = eviction;
+    }
+
+    /// Takes a stored version into memory; part of warmup, before the first command. Of what is not to stay
+    /// `resident`, only what the [`Eviction`] wants kept.
+    pub fn load(&mut self, document: Arc<Document>, resident: bool) {
         debug_assert!(document.meta.seqno <= self.high_seqno());
         self.max_cas = self.max_cas.max(document.meta.cas);
-        self.insert(document);
+        if document.collection() == CollectionId::PREPARED {
+            self.load_prepare(document);
+        } else if resident {
+            self.table.insert(document);
+        } else {
+            self.table.insert_evicted(&document);
+        }
     }
 
     /// Begins a new branch of history here, as after an unclean stop.
@@ -129,29 +142,41 @@ impl Vbucket {
         &mut self.checkpoint
     }
 
-    /// Documents that exist (expired ones count until somebody looks).
+    /// Documents that exist, in memory or not (expired ones count until somebody looks).
     pub fn alive_count(&self) -> u64 {
-        self.alive_count
+        let counts = self.table.counts().iter();
+        counts.filter(|(id, _)| id.holds_documents()).map(|(_, counts)| counts.documents).sum()
     }
 
     /// Keys in the hash table, tombstones included.
     pub fn key_count(&self) -> u64 {
-        self.items.len() as u64
+        self.table.len() as u64
     }
 
-    /// Bytes of all versions in the hash table.
+    /// Keys in the hash table whose value is only in the store.
+    pub fn stub_count(&self) -> u64 {
+        self.table.stubs()
+    }
+
+    /// What a collection has here.
+    pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
+        let counts = self.table.counts().iter();
+        counts.copied().find(|(id, _)| *id == collection).map_or_else(Default::default, |c| c.1)
+    }
+
+    /// Bytes of all versions in memory that history does not hold: those of the hash table and of prepared writes.
     pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes
+        self.table.memory_bytes() + self.prepares.memory_bytes()
     }
 
-    /// The newest version of `key`, tombstone or not.
+    /// The newest version of `key` or its stub, tombstone or not. `None` when there is none or it was evicted whole.
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
-        self.items.find(self.hasher.hash_one(key), |item| item.key() == key)
+        self.table.find(key)
     }
 
-    /// All newest versions, in no particular order.
+    /// All newest versions in memory, stubs among them, in no particular order.
     pub fn documents(&self) -> impl Iterator<Item = &Arc<Document>> {
-        self.items.iter()
+        self.table.iter().filter(|item| item.collection().holds_documents())
     }
 
     /// Notes that the store holds everything up to `seqno`.
@@ -166,24 +191,6 @@ impl Vbucket {
     /// The history stands still afterwards; not even an expired document is buried.
     pub fn make_read_only(&mut self) {
         self.read_only = true;
-    }
-
-    /// Deletes every document of a dropped collection, each a mutation of its own. Gives their number.
-    pub fn drop_collection(&mut self, collection: CollectionId, now: Now) -> usize {
-        if self.read_only {
-            return 0;
-        }
-        let mut keys: Vec<Arc<Document>> = self
-            .items
-            .iter()
-            .filter(|item| item.is_alive() && item.collection() == collection)
-            .cloned()
-            .collect();
-        keys.sort_by_key(|item| item.meta.seqno);
-        for item in &keys {
-            self.bury(item, Kind::Deleted, now);
-        }
-        keys.len()
     }
 
     /// Carries out `command` on `key` (collection prefix first).
@@ -206,17 +213,30 @@ impl Vbucket {
         (reply, (after > before).then_some(after))
     }
 
-    fn dispatch(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn dispatch(
+        &mut self,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         if self.state != VbState::Active {
             return Err(Refusal::NotActive);
         }
-        let reads = matches!(command, Command::Get | Command::GetMeta | Command::Lookup { .. });
-        if self.read_only && !reads {
-            return Err(Refusal::ReadOnly);
+        if !command.only_reads() {
+            if self.read_only {
+                return Err(Refusal::ReadOnly);
+            }
+            if self.prepares.contains(key) {
+                return Err(Refusal::SyncWriteInProgress);
+            }
+        }
+        if self.is_out_of_memory_for(key, command) {
+            return Err(Refusal::NotResident);
         }
         match *command {
             Command::Get => {
                 let document = self.alive(key, now)?;
+                self.table.hit(&document);
                 let cas = self.shown_cas(&document, now);
                 Ok(Reply::Found(document, cas))
             }
@@ -224,6 +244,7 @@ impl Vbucket {
             Command::Store { condition, cas, flags, expiry, keep_expiry, body } => {
                 self.store(key, condition, cas, flags, (expiry, keep_expiry), body, now)
             }
+            Command::StoreVersion { .. } => self.store_version(key, command, now),
             Command::Extend { end, cas, bytes } => self.extend(key, end, cas, bytes, now),
             Command::Delete { cas } => self.delete(key, cas, now),
             Command::Counter { decrement, delta, initial, cas } => {
@@ -258,7 +279,7 @@ impl Vbucket {
             (Condition::Present, None) => return Err(Refusal::NotFound),
             _ => self.check_cas(key, current.as_ref(), cas, now)?,
         }
-        let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
+        let xattrs = current.as_ref().map_or(&[][..], |document| document.xattrs());
         let expiry = current
             .as_ref()
             .filter(|_| keep_expiry)
@@ -271,7 +292,11 @@ impl Vbucket {
             joined = [xattrs, body].concat();
             &joined
         };
-        self.write(key, Write { value, flags, expiry, datatype, kind: Kind::Alive }, now)
+        self.write(
+            key,
+            Write { value, flags, expiry, datatype, kind: Kind::Alive, origin: None },
+            now,
+        )
     }
 
     fn extend(
@@ -291,7 +316,11 @@ impl Vbucket {
         };
         let datatype = datatype_of(xattrs, &value[xattrs.len()..]);
         let Meta { flags, expiry, .. } = current.meta;
-        self.write(key, Write { value: &value, flags, expiry, datatype, kind: Kind::Alive }, now)
+        self.write(
+            key,
+            Write { value: &value, flags, expiry, datatype, kind: Kind::Alive, origin: None },
+            now,
+        )
     }
 
     fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
@@ -325,7 +354,8 @@ impl Vbucket {
         let xattrs = current.as_ref().map_or(&[][..], |document| document.split().0);
         let stored = [xattrs, value.to_string().as_bytes()].concat();
         let datatype = datatype_of(xattrs, &stored[xattrs.len()..]);
-        let write = Write { value: &stored, flags, expiry, datatype, kind: Kind::Alive };
+        let write =
+            Write { value: &stored, flags, expiry, datatype, kind: Kind::Alive, origin: None };
         match self.write(key, write, now)? {
             Reply::Stored { cas, token } => Ok(Reply::Counted { value, cas, token }),
             other => Ok(other),
@@ -344,7 +374,14 @@ impl Vbucket {
         let Meta { flags, datatype, .. } = current.meta;
         self.write(
             key,
-            Write { value: current.value(), flags, expiry, datatype, kind: Kind::Alive },
+            Write {
+                value: current.value(),
+                flags,
+                expiry,
+                datatype,
+                kind: Kind::Alive,
+                origin: None,
+            },
             now,
         )?;
         // Found, not Stored: the answer to a touch carries the document or nothing, never a token of its own.
@@ -364,7 +401,7 @@ impl Vbucket {
         let cas = self.max_cas;
         let meta = Meta { cas, ..current.meta };
         let document = Arc::new(Document::new(meta, key, current.value()));
-        self.insert(Arc::clone(&document));
+        self.table.insert(Arc::clone(&document));
         self.locks.lock(key, cas, seconds, now);
         Ok(Reply::Found(document, cas))
     }
@@ -384,15 +421,15 @@ impl Vbucket {
     /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
     pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
-        if document.is_expired(now.unix_s()) && !self.read_only {
-            self.bury(&document, Kind::Expired, now);
+        if document.is_expired(now.unix_s()) {
+            if !self.read_only && !self.prepares.contains(key) {
+                let staging = self.staging.take();
+                self.bury(&document, Kind::Expired, now);
+                self.staging = staging;
+            }
             return Err(Refusal::NotFound);
         }
-        if document.is_alive() && !document.is_expired(now.unix_s()) {
-            Ok(document)
-        } else {
-            Err(Refusal::NotFound)
-        }
+        if document.is_alive() { Ok(document) } else { Err(Refusal::NotFound) }
     }
 
     /// The document at `key` if it exists now, for a write that replaces it anyway: nothing is buried.
@@ -435,7 +472,12 @@ impl Vbucket {
     }
 
     /// Writes a version whose conditions hold.
-    fn write(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn write(
+        &mut self,
+        key: &[u8],
+        write: Write<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         if write.value.len() > VALUE_BYTES_MAX {
             return Err(Refusal::TooBig);
         }
@@ -458,64 +500,59 @@ impl Vbucket {
         }
         let datatype = datatype_of(xattrs, body);
         let Meta { flags, expiry, kind, .. } = meta;
-        Ok(self.commit(key, Write { value: &value, flags, expiry, datatype, kind }, now))
+        Ok(self.commit(
+            key,
+            Write { value: &value, flags, expiry, datatype, kind, origin: None },
+            now,
+        ))
     }
 
     /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
-    fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Arc<Document> {
-        let kept = system_attributes(current.split().0);
+    pub(crate) fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Arc<Document> {
+        let kept = system_attributes(current.xattrs());
         let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
         let expiry = now.unix_s();
-        self.commit(current.key(), Write { value: &kept, flags: 0, expiry, datatype, kind }, now)
+        self.commit(
+            current.key(),
+            Write { value: &kept, flags: 0, expiry, datatype, kind, origin: None },
+            now,
+        )
     }
 
-    /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint.
+    /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint. A durable
+    /// write only enters history here, as a prepare.
     fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Arc<Document> {
-        let (cas, seqno) = self.upcoming(now);
-        let Write { value, flags, expiry, datatype, kind } = write;
-        let meta = Meta { seqno, cas, rev: 1, flags, expiry, datatype, kind };
-        self.max_cas = cas;
-        let document = self.replace(Document::new(meta, key, value));
-        self.checkpoint.push(Arc::clone(&document));
+        let (next_cas, seqno) = self.upcoming(now);
+        let Write { value, flags, expiry, datatype, kind, origin } = write;
+        let cas = origin.and_then(|(cas, _)| cas).unwrap_or(next_cas);
+        let rev = origin.map_or(self.graveyard.purged_rev() + 1, |(_, rev)| rev);
+        let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
+        self.max_cas = self.max_cas.max(cas);
         self.locks.release(key);
+        if let Some(staging) = self.staging {
+            return self.stage(key, Document::new(meta, &prepared_key(key), value), staging);
+        }
+        self.publish(Document::new(meta, key, value), origin.is_some())
+    }
+
+    /// Puts the next version of history where clients and cursors find it.
+    pub(crate) fn publish(&mut self, document: Document, keep_rev: bool) -> Arc<Document> {
+        let document = self.table.replace(document, keep_rev);
+        self.checkpoint.push(Arc::clone(&document));
         document
     }
 
-    /// Puts a new version into the table; it counts on from the revision of the one it replaces.
-    fn replace(&mut self, mut document: Document) -> Arc<Document> {
-        let hash = self.hasher.hash_one(document.key());
-        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
-        self.alive_count += u64::from(document.is_alive());
-        self.memory_bytes += document.memory_bytes();
-        match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
-            hashbrown::hash_table::Entry::Occupied(mut entry) => {
-                document.meta.rev = entry.get().meta.rev + 1;
-                let document = Arc::new(document);
-                let old = std::mem::replace(entry.get_mut(), Arc::clone(&document));
-                self.alive_count -= u64::from(old.is_alive());
-                self.memory_bytes -= old.memory_bytes();
-                document
-            }
-            hashbrown::hash_table::Entry::Vacant(entry) => {
-                let document = Arc::new(document);
-                entry.insert(Arc::clone(&document));
-                document
-            }
+    /// Notes what happened to a scope or a collection as a version of the key `name` that no client can name.
+    ///
+    /// Does nothing when the vBucket takes no writes any more.
+    pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
+        if !self.read_only {
+            let key = DocKey::new(CollectionId::SYSTEM, name);
+            let kind = if ended { Kind::Deleted } else { Kind::Alive };
+            let write =
+                Write { value, flags: 0, expiry: 0, datatype: DATATYPE_JSON, kind, origin: None };
+            self.commit(key.prefixed(), write, now);
         }
-    }
-
-    /// Puts a version into the table as it is.
-    fn insert(&mut self, document: Arc<Document>) {
-        let hash = self.hasher.hash_one(document.key());
-        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
-        self.alive_count += u64::from(document.is_alive());
-        self.memory_bytes += document.memory_bytes();
-        let entry = self.items.entry(hash, |item| item.key() == document.key(), hasher);
-        if let hashbrown::hash_table::Entry::Occupied(entry) = &entry {
-            self.alive_count -= u64::from(entry.get().is_alive());
-            self.memory_bytes -= entry.get().memory_bytes();
-        }
-        entry.insert(document);
     }
 
     pub(crate) fn token(&self, document: &Document) -> Token {

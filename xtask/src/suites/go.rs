@@ -17,13 +17,12 @@ const LIMIT: Duration = Duration::from_secs(600);
 const SUITE: &str = "TestStandardSuite";
 
 /// Features that the suite is told not to test, by its own flags.
-const ABSENT: [&str; 10] = [
+const ABSENT: [&str; 9] = [
     "n1ql",
     "cbas",
     "fts",
     "memd",
     "ssl",
-    "rangescan",
     "replicas",
     "subdocreplicas",
     "computeunits",
@@ -37,7 +36,6 @@ const FEATURE_REASONS: Reasons = &[
     ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
     ("ssl", "no TLS yet"),
-    ("rangescan", "no range scans yet"),
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("computeunits", "only Couchbase's serverless preview counts units"),
@@ -45,8 +43,6 @@ const FEATURE_REASONS: Reasons = &[
 
 const REASONS: Reasons = &[
     ("TestGetHttpEps", "wants a query service in the cluster map"),
-    ("TestTelemetryOrphanedResponses", "wants a write that waits for the disk"),
-    ("TestZombieLoggerComponentCancelledOps", "wants a write that waits for the disk"),
     ("TestLostCleanupProcessRollback", "needs a second node"),
     ("TestObserveSeqNo", "asks a replica, and one node has none"),
     ("TestObserve", "the suite cannot test this on a server with collections"),

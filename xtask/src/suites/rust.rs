@@ -18,9 +18,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const REASONS: Reasons = &[
     ("query::", "no query service yet"),
     ("search::", "no search service yet"),
-    ("user_management::test_delete_group", "no groups of users yet"),
-    ("user_management::test_get_all_groups", "no groups of users yet"),
-    ("user_management::test_get_group", "no groups of users yet"),
     ("diagnostics::test_bucket_ping", "wants a query service to answer"),
     ("diagnostics::test_cluster_ping", "wants a query service to answer"),
 ];

@@ -1,21 +1,24 @@
 //! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
 
+use super::document::send_document;
 use super::error_map::error_map;
-use super::session::{Answer, Outcome, Session};
+use super::scan;
+use super::session::{Answer, Outcome, Session, Until};
 use crate::cluster_map;
+use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
-use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 16] = [
+const GRANTED: [Feature; 18] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
     Feature::SelectBucket,
+    Feature::Snappy,
     Feature::Json,
     Feature::UnorderedExecution,
     Feature::Tracing,
@@ -26,6 +29,7 @@ const GRANTED: [Feature; 16] = [
     Feature::CreateAsDeleted,
     Feature::DocumentMacros,
     Feature::ReplaceBodyWithXattr,
+    Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
     Feature::DedupeNotMyVbucket,
 ];
@@ -42,7 +46,7 @@ pub(super) fn run(
     let outcome = match *request {
         Request::Hello { features } => hello(session, features, answer),
         Request::SaslListMechs => {
-            answer.value(0, Mechanism::LIST.as_bytes());
+            answer.value(0, Mechanism::list(session.confidential).as_bytes());
             Ok(Outcome::Answered)
         }
         Request::SaslAuth { mechanism, message } => auth(session, mechanism, message, answer),
@@ -72,6 +76,12 @@ pub(super) fn run(
         Request::GetAllVbSeqnos { state } => all_seqnos(session, state, answer),
         Request::GetFailoverLog => failover_log(session, frame, answer),
         Request::GetRandomKey { collection } => random_key(session, collection, answer),
+        Request::GetKeys { count, from } => keys(session, frame, count, from, answer),
+        Request::RangeScanCreate { options } => scan::create(session, frame, options),
+        Request::RangeScanContinue { uuid, items, milliseconds, bytes } => {
+            scan::read_on(session, uuid, items, milliseconds, bytes)
+        }
+        Request::RangeScanCancel { uuid } => scan::cancel(session, uuid),
         Request::Stat { group } => stat(session, group, answer),
         Request::Noop => Ok(Outcome::Status(Status::Success)),
         Request::Version => {
@@ -103,6 +113,9 @@ fn auth(
     session.user = None;
     session.selected = None;
     let mechanism = Mechanism::parse(mechanism).ok_or(Status::AuthError)?;
+    if mechanism == Mechanism::Plain && !session.confidential {
+        return Err(Status::AuthError);
+    }
     let nonce: Vec<u8> = (0..3).flat_map(|_| session.node.random().to_be_bytes()).collect();
     let step = sasl::Session::start(mechanism, message, &session.node.users(), &nonce);
     finish(session, step, answer)
@@ -244,7 +257,7 @@ fn observe(
         let prefixed = if collections { key.to_vec() } else { [&[0], key].concat() };
         let collection = leb128_decode(&prefixed).ok_or(Status::InvalidArguments)?.0;
         let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
-        if !session.may(selected, CollectionId(collection), false) {
+        if !session.may(selected, CollectionId(collection), &[Privilege::ReadData]) {
             return Err(Status::AccessDenied);
         }
         let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
@@ -284,7 +297,7 @@ fn seqno_persistence(
     if bucket.persisted.get(vbid) >= seqno {
         return Ok(Outcome::Status(Status::Success));
     }
-    Ok(Outcome::Wait { vbid, seqno })
+    Ok(Outcome::Park(Until::Persisted(bucket.when_persisted(vbid, seqno, &session.waiter))))
 }
 
 fn all_seqnos(
@@ -326,7 +339,7 @@ fn random_key(
     if bucket.manifest().collection_by_id(collection).is_none() {
         return Err(Status::UnknownCollection);
     }
-    if !session.may(selected, collection, false) {
+    if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
     let now = session.node.now().unix_s();
@@ -338,6 +351,7 @@ fn random_key(
             vbucket.documents().filter(|document| {
                 document.collection() == collection
                     && document.is_alive()
+                    && document.is_resident()
                     && !document.is_expired(now)
             })
         };
@@ -349,21 +363,51 @@ fn random_key(
         drop(vbucket);
         let Some(document) = document else { continue };
         let features = session.features;
-        answer.send(Reply {
-            cas: document.meta.cas.0,
-            datatype: if features.has(Feature::Json) {
-                document.meta.datatype & DATATYPE_JSON
-            } else {
-                0
-            },
-            extras: &document.meta.flags.to_be_bytes(),
-            key: if features.has(Feature::Collections) { document.key() } else { document.name() },
-            value: document.body(),
-            ..Reply::default()
-        });
+        let prefixed = features.has(Feature::Collections);
+        let key = if prefixed { document.key() } else { document.name() };
+        send_document(&bucket, features, &document, document.meta.cas, key, answer);
         return Ok(Outcome::Answered);
     }
     Err(Status::KeyNotFound)
+}
+
+/// Keys of a vBucket from one on, in order, each behind its length.
+fn keys(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    count: u32,
+    from: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let collections = session.features.has(Feature::Collections);
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let from = if collections { from.to_vec() } else { [&[0], from].concat() };
+    let collection = CollectionId(leb128_decode(&from).ok_or(Status::InvalidArguments)?.0);
+    let selected = session.selected.as_ref().ok_or(Status::NoBucket)?;
+    if !session.may(selected, collection, &[Privilege::ReadData]) {
+        return Err(Status::AccessDenied);
+    }
+    let now = session.node.now().unix_s();
+    let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
+    let mut found: Vec<_> = vbucket
+        .documents()
+        .filter(|document| document.collection() == collection && document.key() >= &from[..])
+        .filter(|document| document.is_alive() && !document.is_expired(now))
+        .cloned()
+        .collect();
+    drop(vbucket);
+    if found.is_empty() {
+        return Err(Status::KeyNotFound);
+    }
+    found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+    let mut value = Vec::new();
+    for document in found.iter().take(count as usize) {
+        let key = if collections { document.key() } else { document.name() };
+        value.extend((key.len() as u16).to_be_bytes());
+        value.extend_from_slice(key);
+    }
+    answer.value(0, &value);
+    Ok(Outcome::Answered)
 }
 
 fn failover_log(
@@ -386,13 +430,6 @@ fn failover_log(
 /// One packet a statistic, then an empty one.
 fn stat(session: &mut Session, group: &[u8], answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let keyspace = Keyspace { bucket: Some(&bucket.name), ..Keyspace::default() };
-    let may = |user: &str| {
-        session.node.users().get(user).is_some_and(|user| user.may(Privilege::ReadStats, keyspace))
-    };
-    if !session.user.as_deref().is_some_and(may) {
-        return Err(Status::AccessDenied);
-    }
     let mut stats: Vec<(String, String)> = Vec::new();
     match group {
         b"" => {

@@ -1,17 +1,27 @@
 //! Requests on one document: from request to vBucket command, and from its reply to the answer.
 
-use super::session::{Answer, Outcome, Session, is_quiet};
-use super::{durability, status};
+use super::durability::{self, Durability};
+use super::rights::{self, Need};
+use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
+use super::snappy;
+use super::status;
 use crate::bucket::Bucket;
-use nacre_protocol::{Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec};
-use nacre_types::{
-    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Now, Vbid,
-    leb128_decode,
+use nacre_auth::Privilege;
+use nacre_protocol::{
+    Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, version_option,
 };
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta, Now,
+    Seqno, Vbid, leb128_decode,
+};
+use nacre_value::json;
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
-use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Token};
+use nacre_value::xattr::{self, Xattrs};
+use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token};
 use std::cell::Cell;
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Document flags of sub-document requests.
 mod doc_flag {
@@ -19,7 +29,9 @@ mod doc_flag {
     pub const ADD: u8 = 0x02;
     pub const ACCESS_DELETED: u8 = 0x04;
     pub const CREATE_AS_DELETED: u8 = 0x08;
-    pub const KNOWN: u8 = UPSERT | ADD | ACCESS_DELETED | CREATE_AS_DELETED;
+    pub const REVIVE: u8 = 0x10;
+    pub const REPLICA_READ: u8 = 0x20;
+    pub const OF_MUTATIONS: u8 = UPSERT | ADD | ACCESS_DELETED | CREATE_AS_DELETED | REVIVE;
 }
 
 /// Path flags of sub-document operations.
@@ -42,7 +54,28 @@ pub(super) struct Call<'a> {
     /// Collection prefix first.
     key: &'a [u8],
     preserve_expiry: bool,
+    durability: Option<Durability>,
+    /// The reply to a durable write that has ended: there is nothing left but to answer.
+    settled: Cell<Option<vbucket::Reply>>,
+    waiter: &'a Arc<Notify>,
     wrote: Cell<bool>,
+}
+
+/// Why a command has no reply.
+enum Stop {
+    Status(Status),
+    Refused(Refusal),
+    Park(Until),
+}
+
+impl From<Stop> for Outcome {
+    fn from(stop: Stop) -> Outcome {
+        match stop {
+            Stop::Status(status) => Outcome::Status(status),
+            Stop::Refused(refusal) => Outcome::Status(status::of_refusal(&refusal)),
+            Stop::Park(until) => Outcome::Park(until),
+        }
+    }
 }
 
 /// Why a call is not even tried.
@@ -80,6 +113,7 @@ impl<'a> Call<'a> {
         frame: &'a Frame<'a>,
         request: &'a Request<'a>,
         key: &'a [u8],
+        settled: Option<vbucket::Reply>,
     ) -> Result<Call<'a>, Refused> {
         let infos = frame.frame_infos().map_err(|error| {
             Refused::Status(match error {
@@ -90,25 +124,20 @@ impl<'a> Call<'a> {
         if infos.impersonate.is_some() {
             return Err(Refused::Status(Status::NotSupported));
         }
-        if frame.datatype & (DATATYPE_SNAPPY | DATATYPE_XATTR) != 0 {
+        let takes_xattrs = matches!(request, Request::StoreVersion { .. });
+        if frame.datatype & DATATYPE_XATTR != 0 && !takes_xattrs {
             return Err(Refused::Status(Status::InvalidArguments));
         }
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
-        if let Some((level, _)) = infos.durability {
-            let cluster = session.node.cluster();
-            let replicas = cluster.bucket(&bucket.name).map_or(0, |found| found.settings.replicas);
-            durability::check(level, request, replicas).map_err(Refused::Status)?;
-        }
+        let durability =
+            durability::of_request(infos.durability, request, bucket).map_err(Refused::Status)?;
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)
             .ok_or_else(|| Refused::UnknownCollection { manifest_uid: bucket.manifest().uid })?;
-        let writes = is_write(request);
-        if !session.may(selected, collection, writes) {
-            return Err(Refused::Status(Status::AccessDenied));
-        }
-        if grows(request) && bucket.is_over_quota() {
+        check_rights(session, selected, frame, request, collection).map_err(Refused::Status)?;
+        if grows(request) && bucket.refuses_growth() && settled.is_none() {
             return Err(Refused::Status(Status::TemporaryFailure));
         }
         Ok(Call {
@@ -120,6 +149,9 @@ impl<'a> Call<'a> {
             max_ttl,
             key,
             preserve_expiry: infos.preserve_expiry,
+            durability,
+            settled: Cell::new(settled),
+            waiter: &session.waiter,
             wrote: Cell::new(false),
         })
     }
@@ -150,6 +182,7 @@ impl<'a> Call<'a> {
                     now,
                 )
             }
+            Request::StoreVersion { .. } => self.store_version(answer, now),
             Request::Extend { opcode, value } => {
                 let end = if opcode == Opcode::Append { Extend::Append } else { Extend::Prepend };
                 self.write(&Command::Extend { end, cas, bytes: value }, answer, now)
@@ -172,7 +205,7 @@ impl<'a> Call<'a> {
             Request::Unlock if cas == Cas::ANY => Outcome::Status(Status::InvalidArguments),
             Request::Unlock => match self.apply(&Command::Unlock { cas }, now) {
                 Ok(_) => Outcome::Status(Status::Success),
-                Err(status) => Outcome::Status(status),
+                Err(stop) => stop.into(),
             },
             Request::Lookup { ref specs, doc_flags, single } => {
                 self.lookup(specs, doc_flags, single, answer, now)
@@ -184,50 +217,107 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn apply_command(
-        &self,
-        command: &Command<'_>,
-        now: Now,
-    ) -> Option<Result<vbucket::Reply, Refusal>> {
-        let (reply, wrote) = self.bucket.apply(self.vbid, self.key, command, now)?;
-        self.wrote.set(self.wrote.get() | wrote);
-        Some(reply)
-    }
-
-    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Status> {
-        match self.apply_command(command, now) {
-            None => Err(Status::NotMyVbucket),
-            Some(Ok(reply)) => Ok(reply),
-            // Clients that do not know the newer statuses get the nearest old one.
-            Some(Err(Refusal::NotLocked)) if !self.features.has(Feature::Xerror) => {
-                Err(Status::TemporaryFailure)
+    /// Has the vBucket carry out `command`, unless it was carried out before.
+    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Stop> {
+        if let Some(reply) = self.settled.take() {
+            return Ok(reply);
+        }
+        let (reply, ticket, wrote) = match self.durability {
+            None => {
+                let applied = self.bucket.apply(self.vbid, self.key, command, now);
+                let (reply, wrote) = applied.ok_or(Stop::Status(Status::NotMyVbucket))?;
+                (reply, None, wrote)
             }
-            Some(Err(refusal)) => Err(status::of_refusal(&refusal)),
+            Some(Durability { level, timeout_ns }) => {
+                let terms = (level, now.monotonic_ns.saturating_add(timeout_ns));
+                let bucket = self.bucket;
+                bucket
+                    .prepare(self.vbid, self.key, command, terms, now, self.waiter)
+                    .ok_or(Stop::Status(Status::NotMyVbucket))?
+            }
+        };
+        self.wrote.set(self.wrote.get() | wrote);
+        match (reply, ticket) {
+            (Ok(reply), Some(ticket)) => Err(Stop::Park(Until::Durable(ticket, reply))),
+            (Ok(reply), None) => Ok(reply),
+            (Err(Refusal::NotResident), _) => {
+                let ticket = self.bucket.fetch_later(self.vbid, self.key, self.waiter);
+                Err(Stop::Park(Until::Fetched(ticket)))
+            }
+            // Clients that do not know the newer statuses get the nearest old one.
+            (Err(Refusal::NotLocked), _) if !self.features.has(Feature::Xerror) => {
+                Err(Stop::Status(Status::TemporaryFailure))
+            }
+            (Err(refusal), _) => Err(Stop::Refused(refusal)),
         }
     }
 
-    fn datatype(&self, document: &Document) -> u8 {
-        if self.features.has(Feature::Json) { document.meta.datatype & DATATYPE_JSON } else { 0 }
+    fn store_version(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
+        let Request::StoreVersion { opcode, flags, expiry, rev, cas, options, value } =
+            *self.request
+        else {
+            return Outcome::Status(Status::Internal);
+        };
+        let has = |option: u32| options & option != 0;
+        let skips = has(version_option::SKIP_CONFLICT_RESOLUTION);
+        let by_time = self.bucket.resolution() == Resolution::LastWriteWins;
+        let deletes = opcode == Opcode::DeleteWithMeta;
+        if (by_time && !has(version_option::FORCE_ACCEPT))
+            || (has(version_option::REGENERATE_CAS) && !skips)
+            || (has(version_option::IS_EXPIRATION) && !deletes)
+        {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let xattr = self.frame.datatype & DATATYPE_XATTR;
+        let Some((attributes, body)) =
+            (if xattr == 0 { Some((&[][..], value)) } else { xattr::split(value) })
+        else {
+            return Outcome::Status(Status::XattrInvalid);
+        };
+        if Xattrs::parse(attributes).is_err() {
+            return Outcome::Status(Status::XattrInvalid);
+        }
+        if deletes && !body.is_empty() {
+            return Outcome::Status(Status::InvalidArguments);
+        }
+        let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
+        let kind = match (deletes, has(version_option::IS_EXPIRATION)) {
+            (false, _) => Kind::Alive,
+            (true, false) => Kind::Deleted,
+            (true, true) => Kind::Expired,
+        };
+        let version = Meta {
+            seqno: Seqno::ZERO,
+            cas: Cas(cas),
+            rev,
+            flags,
+            expiry,
+            datatype: xattr | if deletes { 0 } else { json },
+            kind,
+        };
+        let command = Command::StoreVersion {
+            version,
+            value,
+            add: opcode == Opcode::AddWithMeta,
+            cas: Cas(self.frame.cas),
+            resolution: (!skips).then(|| self.bucket.resolution()),
+            regenerate_cas: has(version_option::REGENERATE_CAS),
+        };
+        self.write(&command, answer, now)
     }
 
     fn get(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
         match self.apply(&Command::Get, now) {
             Ok(vbucket::Reply::Found(document, cas)) => self.send_document(&document, cas, answer),
             Ok(_) => Outcome::Status(Status::Internal),
-            Err(status) => Outcome::Status(status),
+            Err(stop) => stop.into(),
         }
     }
 
     fn send_document(&self, document: &Document, cas: Cas, answer: &mut Answer<'_>) -> Outcome {
         let echoes = matches!(self.frame.opcode(), Some(Opcode::GetK | Opcode::GetKQ));
-        answer.send(Reply {
-            cas: cas.0,
-            datatype: self.datatype(document),
-            extras: &document.meta.flags.to_be_bytes(),
-            key: if echoes { self.frame.key } else { &[] },
-            value: document.body(),
-            ..Reply::default()
-        });
+        let key = if echoes { self.frame.key } else { &[] };
+        send_document(self.bucket, self.features, document, cas, key, answer);
         Outcome::Answered
     }
 
@@ -235,7 +325,7 @@ impl<'a> Call<'a> {
         let document = match self.apply(&Command::GetMeta, now) {
             Ok(vbucket::Reply::Meta(document)) => document,
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         let deleted = !document.is_alive() || document.is_expired(now.unix_s());
         let mut extras = Vec::with_capacity(21);
@@ -267,7 +357,7 @@ impl<'a> Call<'a> {
                 Outcome::Answered
             }
             Ok(_) => Outcome::Status(Status::Internal),
-            Err(status) => Outcome::Status(status),
+            Err(stop) => stop.into(),
         }
     }
 
@@ -278,7 +368,7 @@ impl<'a> Call<'a> {
                 (cas, token, Some(value.to_be_bytes()))
             }
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         if !is_quiet(self.frame) {
             let value = value.as_ref().map_or(&[][..], |value| &value[..]);
@@ -310,8 +400,11 @@ impl<'a> Call<'a> {
         answer: &mut Answer<'_>,
         now: Now,
     ) -> Outcome {
-        if doc_flags & !doc_flag::ACCESS_DELETED != 0 {
+        if doc_flags & !(doc_flag::ACCESS_DELETED | doc_flag::REPLICA_READ) != 0 {
             return Outcome::Status(Status::InvalidArguments);
+        }
+        if doc_flags & doc_flag::REPLICA_READ != 0 {
+            return Outcome::Status(Status::NotMyVbucket);
         }
         let specs: Result<Vec<LookupSpec<'_>>, Status> = specs.iter().map(lookup_spec).collect();
         let specs = match specs {
@@ -323,7 +416,7 @@ impl<'a> Call<'a> {
         let (results, cas, deleted) = match self.apply(&command, now) {
             Ok(vbucket::Reply::Looked { results, cas, deleted }) => (results, cas, deleted),
             Ok(_) => return Outcome::Status(Status::Internal),
-            Err(status) => return Outcome::Status(status),
+            Err(stop) => return stop.into(),
         };
         if single && let [result] = &results[..] {
             let (status, value) = match result {
@@ -365,7 +458,7 @@ impl<'a> Call<'a> {
     ) -> Outcome {
         let has = |flag: u8| doc_flags & flag != 0;
         let condition = match (has(doc_flag::UPSERT), has(doc_flag::ADD)) {
-            _ if doc_flags & !doc_flag::KNOWN != 0 => {
+            _ if doc_flags & !doc_flag::OF_MUTATIONS != 0 => {
                 return Outcome::Status(Status::InvalidArguments);
             }
             (true, true) => return Outcome::Status(Status::InvalidArguments),
@@ -385,29 +478,77 @@ impl<'a> Call<'a> {
             condition,
             access_deleted: has(doc_flag::ACCESS_DELETED),
             create_as_deleted,
+            revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
             expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
             keep_expiry: self.preserve_expiry,
         };
-        match self.apply_command(&command, now) {
-            None => Outcome::Status(Status::NotMyVbucket),
-            Some(Ok(vbucket::Reply::Mutated { results, cas, token, deleted })) => {
+        match self.apply(&command, now) {
+            Ok(vbucket::Reply::Mutated { results, cas, token, deleted }) => {
                 let status = if deleted { Status::SuccessDeleted } else { Status::Success };
                 let value = mutation_results(&results, single);
                 self.send_written(status, cas, token, &value, answer);
                 Outcome::Answered
             }
-            Some(Ok(_)) => Outcome::Status(Status::Internal),
-            Some(Err(refusal)) => send_mutation_refusal(&refusal, single, answer),
+            Ok(_) => Outcome::Status(Status::Internal),
+            Err(Stop::Refused(refusal)) => send_mutation_refusal(&refusal, single, answer),
+            Err(stop) => stop.into(),
         }
     }
 }
 
-fn is_write(request: &Request<'_>) -> bool {
-    !matches!(
-        request,
-        Request::Get | Request::GetReplica | Request::GetMeta { .. } | Request::Lookup { .. }
-    )
+/// Answers with a document, compressed where bucket and client want that.
+pub(super) fn send_document(
+    bucket: &Bucket,
+    features: Features,
+    document: &Document,
+    cas: Cas,
+    key: &[u8],
+    answer: &mut Answer<'_>,
+) {
+    let json = if features.has(Feature::Json) { DATATYPE_JSON } else { 0 };
+    let mut reply = Reply {
+        cas: cas.0,
+        datatype: document.meta.datatype & json,
+        extras: &document.meta.flags.to_be_bytes(),
+        key,
+        value: document.body(),
+        ..Reply::default()
+    };
+    let deflated;
+    if features.has(Feature::Snappy)
+        && bucket.compresses()
+        && let Some(smaller) = snappy::deflate(document.body())
+    {
+        deflated = smaller;
+        reply.datatype |= DATATYPE_SNAPPY;
+        reply.value = &deflated;
+    }
+    answer.send(reply);
+}
+
+/// Whether the user may send this request for a document of `collection`.
+fn check_rights(
+    session: &Session,
+    selected: &Selected,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    collection: CollectionId,
+) -> Result<(), Status> {
+    let Some(Need::OnCollection(privileges)) = frame.opcode().map(rights::need) else {
+        return Err(Status::AccessDenied);
+    };
+    if !session.may(selected, collection, privileges) {
+        return Err(Status::AccessDenied);
+    }
+    let (Request::Lookup { specs, .. } | Request::Mutate { specs, .. }) = request else {
+        return Ok(());
+    };
+    let system = rights::touches_system_attribute(specs, path_flag::XATTR);
+    if system && !session.may(selected, collection, &[Privilege::SystemAttributes]) {
+        return Err(Status::AccessDenied);
+    }
+    Ok(())
 }
 
 /// Whether the request may need more memory: what frees some is never refused for want of it.
@@ -415,6 +556,7 @@ fn grows(request: &Request<'_>) -> bool {
     matches!(
         request,
         Request::Store { .. }
+            | Request::StoreVersion { .. }
             | Request::Extend { .. }
             | Request::Counter { .. }
             | Request::Mutate { .. }

@@ -1,63 +1,58 @@
-//! Writes that are only done when a majority of a vBucket's copies has them.
-//!
-//! The copies are the active one and the replicas that the bucket is to have, whether a node for them exists or not.
-//! One node holds one copy: where that is the majority, a write in memory is a write on the majority; where it is not,
-//! no wait would help. The levels that also wait for the disk need writes that readers do not see until then, which
-//! do not exist yet.
+//! What a request says about the durability of its write.
 
+use crate::bucket::{Bucket, Unattainable};
 use nacre_protocol::{Request, Status};
+use nacre_vbucket::Level;
 
-/// In memory on a majority of the copies.
-const MAJORITY: u8 = 1;
-/// The same, and on disk at the active one.
-const PERSIST_TO_ACTIVE: u8 = 2;
-/// The highest level there is: on disk on a majority of the copies.
-const PERSIST_TO_MAJORITY: u8 = 3;
+/// How long a durable write may take when the client does not say, in milliseconds.
+const TIMEOUT_MS_DEFAULT: u16 = 30_000;
 
-/// Whether `request` may be carried out at once at this level, in a bucket with that many replicas.
-pub(super) fn check(level: u8, request: &Request<'_>, replicas: u8) -> Result<(), Status> {
-    let mutates = matches!(
+/// A write that counts only once it has come so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Durability {
+    pub level: Level,
+    /// After this time it is given up.
+    pub timeout_ns: u64,
+}
+
+/// The durability of `request`, given the level and timeout in milliseconds that it asks for. `None` when it counts as soon
+/// as it is in memory.
+pub(super) fn of_request(
+    asked: Option<(u8, Option<u16>)>,
+    request: &Request<'_>,
+    bucket: &Bucket,
+) -> Result<Option<Durability>, Status> {
+    let level = match asked {
+        None => None,
+        Some(_) if !mutates(request) => return Err(Status::InvalidArguments),
+        Some((1, _)) => Some(Level::Majority),
+        Some((2, _)) => Some(Level::MajorityAndPersistToActive),
+        Some((3, _)) => Some(Level::PersistToMajority),
+        Some(_) => return Err(Status::DurabilityInvalidLevel),
+    };
+    if !mutates(request) {
+        return Ok(None);
+    }
+    let timeout_ms = match asked.and_then(|(_, timeout)| timeout) {
+        None => TIMEOUT_MS_DEFAULT,
+        Some(0 | u16::MAX) => return Err(Status::InvalidArguments),
+        Some(timeout) => timeout,
+    };
+    let level = bucket.durability(level).map_err(|reason| match reason {
+        Unattainable::NeedsStore => Status::DurabilityInvalidLevel,
+        Unattainable::TooFewCopies => Status::DurabilityImpossible,
+    })?;
+    let timeout_ns = u64::from(timeout_ms) * 1_000_000;
+    Ok(level.map(|level| Durability { level, timeout_ns }))
+}
+
+fn mutates(request: &Request<'_>) -> bool {
+    matches!(
         request,
         Request::Store { .. }
             | Request::Extend { .. }
             | Request::Delete
             | Request::Counter { .. }
             | Request::Mutate { .. }
-    );
-    let copies = 1 + u32::from(replicas);
-    let majority = copies / 2 + 1;
-    match level {
-        _ if !mutates => Err(Status::InvalidArguments),
-        MAJORITY if majority == 1 => Ok(()),
-        MAJORITY => Err(Status::DurabilityImpossible),
-        PERSIST_TO_ACTIVE | PERSIST_TO_MAJORITY => Err(Status::NotSupported),
-        _ => Err(Status::DurabilityInvalidLevel),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_node_is_a_majority_only_where_there_are_no_replicas() {
-        assert_eq!(check(1, &Request::Delete, 0), Ok(()));
-        for replicas in 1..=3 {
-            assert_eq!(check(1, &Request::Delete, replicas), Err(Status::DurabilityImpossible));
-        }
-    }
-
-    #[test]
-    fn levels_that_wait_for_the_disk_and_unknown_ones_are_refused() {
-        assert_eq!(check(2, &Request::Delete, 0), Err(Status::NotSupported));
-        assert_eq!(check(3, &Request::Delete, 0), Err(Status::NotSupported));
-        for level in [0, 4, 255] {
-            assert_eq!(check(level, &Request::Delete, 0), Err(Status::DurabilityInvalidLevel));
-        }
-    }
-
-    #[test]
-    fn only_mutations_are_durable() {
-        assert_eq!(check(1, &Request::Get, 0), Err(Status::InvalidArguments));
-    }
+    )
 }

@@ -4,7 +4,10 @@ mod admin;
 mod document;
 mod durability;
 mod error_map;
+mod rights;
+mod scan;
 mod session;
+mod snappy;
 mod status;
 
-pub use session::{Next, Session, Wait};
+pub use session::{Next, Peer, Session};

@@ -1,15 +1,20 @@
 //! The state of one connection, and the way of a frame through it.
 
-use super::{admin, document};
+use super::rights::{self, Need};
+use super::scan::{self, Scanned};
+use super::{admin, document, snappy};
 use crate::bucket::Bucket;
 use crate::node::Node;
+use crate::ticket::Ticket;
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
     Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, decode, parse,
 };
-use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, Vbid};
+use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
+use nacre_vbucket::{self as vbucket, Token};
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// What the connection should do after the input that was handled.
 #[derive(Debug)]
@@ -20,31 +25,45 @@ pub enum Next {
     Flush,
     /// Send what there is and close: the peer said goodbye, or its bytes cannot be followed. The reason is for the log.
     Close(Option<String>),
-    /// Wait, then call [`Session::resume`]; later requests stay in the input until then.
-    Wait(Wait),
-}
-
-/// A request that is answered once the store holds a seqno.
-pub struct Wait {
-    /// The bucket.
-    pub bucket: Arc<Bucket>,
-    /// The vBucket.
-    pub vbid: Vbid,
-    /// What must be persisted.
-    pub seqno: Seqno,
-    opcode: Opcode,
-    opaque: u32,
-}
-
-impl std::fmt::Debug for Wait {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Wait({} until {})", self.vbid, self.seqno)
-    }
+    /// Requests are under way that the rest of the input must wait for: call [`Session::resume`] once
+    /// [`Session::ready`] says so.
+    Wait,
 }
 
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Requests of one connection that may be under way while later ones are answered.
+const PARKED_MAX: usize = 1024;
+
+/// A request that is answered later.
+struct Parked {
+    frame: Box<[u8]>,
+    received: Now,
+    until: Until,
+}
+
+/// What a parked request waits for.
+pub(super) enum Until {
+    /// The store holding a seqno.
+    Persisted(Arc<Ticket<bool>>),
+    /// The document being in memory; then it is carried out again.
+    Fetched(Arc<Ticket<bool>>),
+    /// A scan that goes on elsewhere.
+    Scanned(Arc<Ticket<Scanned>>),
+    /// The end of a durable write, whose reply this is.
+    Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply),
+}
+
+impl Until {
+    fn is_over(&self) -> bool {
+        match self {
+            Until::Persisted(ticket) | Until::Fetched(ticket) => ticket.outcome().is_some(),
+            Until::Scanned(ticket) => ticket.outcome().is_some(),
+            Until::Durable(ticket, _) => ticket.outcome().is_some(),
+        }
+    }
+}
 
 /// The bucket of a connection, and what its user may do everywhere in it.
 pub(super) struct Selected {
@@ -55,15 +74,31 @@ pub(super) struct Selected {
     users_version: u64,
 }
 
+/// Who is at the other end, as far as the connection tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Whether nobody between can read what is sent, so that a password may be sent as it is.
+    pub confidential: bool,
+    /// The user whom the client's certificate names.
+    pub user: Option<String>,
+}
+
 /// One connection of the key-value protocol.
 pub struct Session {
     pub(super) node: Arc<Node>,
+    /// See [`Peer::confidential`].
+    pub(super) confidential: bool,
     pub(super) features: Features,
     pub(super) login: Option<sasl::Session>,
     pub(super) user: Option<String>,
+    /// At which state of the users it was last seen that the user is known; 0 for never.
+    users_version: u64,
     pub(super) selected: Option<Selected>,
     /// Something was written since the readers of history were last woken.
     wrote: bool,
+    parked: Vec<Parked>,
+    /// Notified whenever something that a parked request waits for is over.
+    pub(super) waiter: Arc<Notify>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
     key: Vec<u8>,
 }
@@ -77,7 +112,7 @@ pub(super) enum Outcome {
     /// The connection ends.
     Close,
     /// Answered later.
-    Wait { vbid: Vbid, seqno: Seqno },
+    Park(Until),
 }
 
 /// The answer under construction: where it goes and what it must echo.
@@ -103,17 +138,27 @@ impl Answer<'_> {
 }
 
 impl Session {
-    /// A connection that has not logged in.
-    pub fn new(node: Arc<Node>) -> Session {
+    /// A connection that has not logged in, unless the peer's certificate names a user.
+    pub fn new(node: Arc<Node>, peer: Peer) -> Session {
+        let user = peer.user.filter(|name| node.users().get(name).is_some());
         Session {
             node,
+            confidential: peer.confidential,
             features: Features::default(),
             login: None,
-            user: None,
+            user,
+            users_version: 0,
             selected: None,
             wrote: false,
+            parked: Vec::new(),
+            waiter: Arc::default(),
             key: Vec::new(),
         }
+    }
+
+    /// The time to hand to [`Session::receive`].
+    pub fn now(&self) -> Now {
+        self.node.now()
     }
 
     /// Handles the whole frames at the start of `input`, appending answers to `out`.
@@ -125,9 +170,11 @@ impl Session {
             match decode(&input[consumed..]) {
                 Ok(None) => break Next::More,
                 Err(error) => break Next::Close(Some(error.to_string())),
+                Ok(Some((frame, _))) if self.must_wait(&frame) => break Next::Wait,
                 Ok(Some((frame, length))) => {
+                    let bytes = &input[consumed..consumed + length];
                     consumed += length;
-                    match self.handle(&frame, out, now) {
+                    match self.handle(&frame, bytes, out, now) {
                         Next::More if out.len() > ANSWER_BYTES_MAX => break Next::Flush,
                         Next::More => {}
                         other => break other,
@@ -148,74 +195,173 @@ impl Session {
         }
     }
 
-    /// Answers the request that waited; `reached` is false when the bucket ended before.
-    pub fn resume(&mut self, wait: &Wait, reached: bool, out: &mut Vec<u8>) {
-        let status = if reached { Status::Success } else { Status::TemporaryFailure };
-        Reply { opcode: wait.opcode as u8, opaque: wait.opaque, status, ..Reply::default() }
-            .encode(out);
+    /// Whether requests are under way that will be answered later.
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
     }
 
-    fn handle(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Next {
+    /// Returns once a request that is under way can be answered by [`Session::resume`].
+    pub async fn ready(&self) {
+        while !self.parked.iter().any(|parked| parked.until.is_over()) {
+            self.waiter.notified().await;
+        }
+    }
+
+    /// Answers the requests for which the wait is over.
+    pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) {
+        let is_over = |parked: &mut Parked| parked.until.is_over();
+        let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
+        for Parked { frame: bytes, received, until } in over {
+            let Ok(Some((frame, _))) = decode(&bytes) else { continue };
+            let outcome = match until {
+                Until::Persisted(ticket) => Outcome::Status(match ticket.outcome() {
+                    Some(true) => Status::Success,
+                    _ => Status::TemporaryFailure,
+                }),
+                Until::Fetched(ticket) if ticket.outcome() == Some(&false) => {
+                    Outcome::Status(Status::TemporaryFailure)
+                }
+                Until::Fetched(_) => {
+                    // It is a request on a document, after which the connection goes on.
+                    self.handle(&frame, &bytes, out, now);
+                    continue;
+                }
+                Until::Scanned(ticket) => match ticket.outcome() {
+                    Some(scanned) => scan::answer(scanned, &mut self.answer(&frame, out, received)),
+                    None => Outcome::Status(Status::Internal),
+                },
+                Until::Durable(ticket, reply) => match ticket.outcome() {
+                    Some(Some(token)) => {
+                        let mut answer = self.answer(&frame, out, received);
+                        self.settle(&frame, reply.committed(*token), &mut answer, now)
+                    }
+                    _ => Outcome::Status(Status::SyncWriteAmbiguous),
+                },
+            };
+            self.conclude(&frame, &bytes, outcome, out, received);
+        }
+        self.wake_readers();
+    }
+
+    /// Whether `frame` must not be handled before the requests that are under way.
+    ///
+    /// Requests on documents may overtake each other when the client has agreed to that; all others change or show the
+    /// state of the connection.
+    fn must_wait(&self, frame: &Frame<'_>) -> bool {
+        if self.parked.is_empty() {
+            return false;
+        }
+        let overtakes = self.features.has(Feature::UnorderedExecution)
+            && self.parked.len() < PARKED_MAX
+            && frame.opcode().is_some_and(Opcode::may_be_reordered)
+            && frame.frame_infos().is_ok_and(|infos| !infos.barrier);
+        !overtakes
+    }
+
+    fn answer<'a>(&self, frame: &Frame<'_>, out: &'a mut Vec<u8>, received: Now) -> Answer<'a> {
+        let duration = self
+            .features
+            .has(Feature::Tracing)
+            .then(|| self.node.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
+        Answer { out, opcode: frame.opcode_byte, opaque: frame.opaque, duration }
+    }
+
+    fn handle(&mut self, frame: &Frame<'_>, bytes: &[u8], out: &mut Vec<u8>, now: Now) -> Next {
         match frame.magic {
             Magic::Request | Magic::FlexRequest => {}
             // A client's answer to something the server pushed: nobody waits for it.
             Magic::ServerResponse => return Next::More,
             other => return Next::Close(Some(format!("a client does not send {other:?} frames"))),
         }
-        let duration = self
-            .features
-            .has(Feature::Tracing)
-            .then(|| self.node.now().monotonic_ns.saturating_sub(now.monotonic_ns) / 1000);
-        let mut answer = Answer { out, opcode: frame.opcode_byte, opaque: frame.opaque, duration };
-        let outcome = match self.admit(frame) {
-            Ok(request) => self.dispatch(frame, &request, &mut answer, now),
-            Err(status) => Outcome::Status(status),
+        let compressed = frame.datatype & DATATYPE_SNAPPY != 0;
+        let outcome = match snappy::plain(frame.value, compressed) {
+            Some(value) if !compressed || self.features.has(Feature::Snappy) => {
+                let datatype = frame.datatype & !DATATYPE_SNAPPY;
+                let frame = Frame { value: &value, datatype, ..*frame };
+                let mut answer = self.answer(&frame, out, now);
+                match self.admit(&frame) {
+                    Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
+                    Err(status) => Outcome::Status(status),
+                }
+            }
+            _ => Outcome::Status(Status::InvalidArguments),
         };
+        self.conclude(frame, bytes, outcome, out, now)
+    }
+
+    /// Sends what an outcome still needs sent.
+    fn conclude(
+        &mut self,
+        frame: &Frame<'_>,
+        bytes: &[u8],
+        outcome: Outcome,
+        out: &mut Vec<u8>,
+        received: Now,
+    ) -> Next {
         match outcome {
-            Outcome::Answered => Next::More,
+            Outcome::Answered => {}
             Outcome::Status(Status::NotMyVbucket) => {
                 let map = admin::map(self).unwrap_or_default();
                 let (status, datatype) = (Status::NotMyVbucket, DATATYPE_JSON);
-                answer.send(Reply { status, datatype, value: map.as_bytes(), ..Reply::default() });
-                Next::More
+                let value = map.as_bytes();
+                let reply = Reply { status, datatype, value, ..Reply::default() };
+                self.answer(frame, out, received).send(reply);
             }
             Outcome::Status(status) => {
                 if !is_silent(frame, status) {
-                    answer.send(Reply { status, ..Reply::default() });
+                    self.answer(frame, out, received).send(Reply { status, ..Reply::default() });
                 }
-                Next::More
             }
             Outcome::Close => {
                 if !is_quiet(frame) {
-                    answer.send(Reply::default());
+                    self.answer(frame, out, received).send(Reply::default());
                 }
-                Next::Close(None)
+                return Next::Close(None);
             }
-            Outcome::Wait { vbid, seqno } => match (&self.selected, frame.opcode()) {
-                (Some(selected), Some(opcode)) => {
-                    let bucket = Arc::clone(&selected.bucket);
-                    Next::Wait(Wait { bucket, vbid, seqno, opcode, opaque: frame.opaque })
-                }
-                _ => Next::More,
-            },
+            Outcome::Park(until) => {
+                self.parked.push(Parked { frame: bytes.into(), received, until })
+            }
         }
+        Next::More
     }
 
     /// Validates the request and checks that the connection has come far enough for it.
     fn admit<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, Status> {
         let request = parse(frame, self.features.has(Feature::Collections))?;
-        let before_login = matches!(
-            request,
-            Request::Hello { .. }
-                | Request::SaslListMechs
-                | Request::SaslAuth { .. }
-                | Request::SaslStep { .. }
-                | Request::GetErrorMap { .. }
-                | Request::Version
-                | Request::Noop
-                | Request::Quit
-        );
-        if self.user.is_none() && !before_login { Err(Status::AccessDenied) } else { Ok(request) }
+        match frame.opcode().map_or(Need::Login, rights::need) {
+            Need::Nothing => {}
+            Need::Login => self.check_user()?,
+            Need::Bucket | Need::OnCollection(_) => {
+                self.check_user()?;
+                self.bucket()?;
+            }
+            Need::OnBucket(privilege) => {
+                self.check_user()?;
+                self.bucket()?;
+                if !self.may_in_bucket(privilege) {
+                    return Err(Status::AccessDenied);
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    /// Whether somebody has logged in who is still known.
+    fn check_user(&mut self) -> Result<(), Status> {
+        let user = self.user.as_deref().ok_or(Status::AccessDenied)?;
+        // Read first: a change in between is noticed by the next request.
+        let users_version = self.node.users_version();
+        if self.users_version == users_version {
+            return Ok(());
+        }
+        if self.node.users().get(user).is_none() {
+            self.wake_readers();
+            self.user = None;
+            self.selected = None;
+            return Err(Status::AuthStale);
+        }
+        self.users_version = users_version;
+        Ok(())
     }
 
     fn dispatch(
@@ -229,16 +375,39 @@ impl Session {
             self.wake_readers();
             return admin::run(self, frame, request, answer);
         }
-        if let Err(status) = self.bucket() {
-            return Outcome::Status(status);
+        self.call(frame, request, None, answer, now)
+    }
+
+    /// Answers a durable write that has come to its end.
+    fn settle(
+        &mut self,
+        frame: &Frame<'_>,
+        reply: vbucket::Reply,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
+        match self.admit(frame) {
+            Ok(request) => self.call(frame, &request, Some(reply), answer, now),
+            Err(status) => Outcome::Status(status),
         }
+    }
+
+    /// Carries out a request on a document, or answers it with the reply there is.
+    fn call(
+        &mut self,
+        frame: &Frame<'_>,
+        request: &Request<'_>,
+        settled: Option<vbucket::Reply>,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Outcome {
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         if !self.features.has(Feature::Collections) {
             key.push(0);
         }
         key.extend_from_slice(frame.key);
-        let (outcome, wrote) = match document::Call::new(self, frame, request, &key) {
+        let (outcome, wrote) = match document::Call::new(self, frame, request, &key, settled) {
             Ok(call) => (call.run(answer, now), call.wrote()),
             Err(refused) => (refused.answer(answer), false),
         };
@@ -256,12 +425,6 @@ impl Session {
             let name = selected.bucket.name.clone();
             self.wake_readers();
             self.selected = None;
-            let known =
-                self.user.as_deref().is_some_and(|user| self.node.users().get(user).is_some());
-            if !known {
-                self.user = None;
-                return Err(Status::AuthStale);
-            }
             self.select(&name).map_err(|_| Status::NoBucket)?;
         }
         self.selected.as_ref().ok_or(Status::NoBucket)
@@ -287,11 +450,27 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the user may read (or write) the documents of a collection of the selected bucket.
-    pub(super) fn may(&self, selected: &Selected, collection: CollectionId, write: bool) -> bool {
-        if if write { selected.writes } else { selected.reads } {
-            return true;
-        }
+    /// Whether the user has all of `privileges` on a collection of the selected bucket.
+    pub(super) fn may(
+        &self,
+        selected: &Selected,
+        collection: CollectionId,
+        privileges: &[Privilege],
+    ) -> bool {
+        let everywhere = |privilege: &Privilege| match privilege {
+            Privilege::ReadData => selected.reads,
+            Privilege::WriteData => selected.writes,
+            _ => false,
+        };
+        privileges.iter().all(everywhere) || self.may_here(selected, collection, privileges)
+    }
+
+    fn may_here(
+        &self,
+        selected: &Selected,
+        collection: CollectionId,
+        privileges: &[Privilege],
+    ) -> bool {
         let manifest = selected.bucket.manifest();
         let holds =
             |scope: &&nacre_cluster::Scope| scope.collections.iter().any(|c| c.id == collection.0);
@@ -304,12 +483,20 @@ impl Session {
             scope: Some(&scope.name),
             collection: Some(&found.name),
         };
-        let privilege = if write { Privilege::WriteData } else { Privilege::ReadData };
+        self.has(privileges, keyspace)
+    }
+
+    /// Whether the user has `privilege` on all of the selected bucket.
+    fn may_in_bucket(&self, privilege: Privilege) -> bool {
+        let Some(selected) = &self.selected else { return false };
+        let keyspace = Keyspace { bucket: Some(&selected.bucket.name), ..Keyspace::default() };
+        self.has(&[privilege], keyspace)
+    }
+
+    fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.node.users();
-        self.user
-            .as_deref()
-            .and_then(|user| users.get(user))
-            .is_some_and(|user| user.may(privilege, keyspace))
+        let user = self.user.as_deref().and_then(|user| users.get(user));
+        user.is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))
     }
 }
 

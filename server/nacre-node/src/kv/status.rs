@@ -15,8 +15,11 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
         Refusal::NotANumber => Status::DeltaBadValue,
         Refusal::TooBig => Status::TooBig,
         Refusal::Invalid => Status::InvalidArguments,
+        Refusal::CasInvalid => Status::CasInvalid,
+        Refusal::NotDeleted => Status::CanOnlyReviveDeleted,
         Refusal::NotActive => Status::NotMyVbucket,
-        Refusal::ReadOnly => Status::TemporaryFailure,
+        Refusal::SyncWriteInProgress => Status::SyncWriteInProgress,
+        Refusal::NotResident | Refusal::ReadOnly => Status::TemporaryFailure,
         Refusal::Subdoc { .. } => {
             refusal.subdoc_error().map_or(Status::Internal, |(_, error)| of_value_error(error))
         }

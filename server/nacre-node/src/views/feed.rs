@@ -8,6 +8,7 @@ use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{CollectionId, Seqno, Vbid};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Documents of one batch at most. From 64 on, the cost of a call no longer shows.
 const BATCH_DOCUMENTS_MAX: usize = 512;
@@ -18,6 +19,8 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
 /// Bytes of one batch, give or take one portion.
 const BATCH_BYTES_MAX: usize = 4 << 20;
+/// How soon a busy plugin is asked again.
+const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
 /// Documents read from one vBucket at a time.
@@ -70,7 +73,8 @@ impl Feed {
         let mut from = self.partition.progress(vbid);
         loop {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(()) };
-            let verdict = resume(&from, vbucket.failover_log(), vbucket.high_seqno(), Seqno::ZERO);
+            let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+            let verdict = resume(&from, log, high, vbucket.purge_seqno());
             let to = match verdict {
                 Resume::Continue => {
                     let stream = Stream::open(&mut vbucket, from.seqno);
@@ -222,7 +226,7 @@ impl Feed {
             Ok(report) => self.log(&report),
             Err(error) if error.is_retryable() => {
                 self.retry = Some(batch);
-                return Ok(Next::Later);
+                return Ok(Next::After(BUSY_INTERVAL));
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
@@ -265,7 +269,7 @@ impl Task for Feed {
         }
         match self.work() {
             Ok(next) => next,
-            Err(Failure::Plugin(error)) if error.is_retryable() => Next::Later,
+            Err(Failure::Plugin(error)) if error.is_retryable() => Next::After(BUSY_INTERVAL),
             Err(Failure::Plugin(error @ Error::Fatal { .. })) if self.rebuilds < REBUILDS_MAX => {
                 tracing::warn!("{error}: building it anew");
                 self.rebuild()

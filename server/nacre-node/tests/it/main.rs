@@ -1,5 +1,8 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
+mod durability;
 mod flusher;
+mod memory;
+mod rights;
 mod session;
 mod world;

@@ -1,7 +1,7 @@
 //! One connection, byte by byte.
 
-use crate::world::{Connection, World, request};
-use nacre_node::kv::{Next, Session};
+use crate::world::{Connection, World, local, request};
+use nacre_node::kv::{Next, Peer, Session};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -46,10 +46,41 @@ fn quiet_requests_answer_only_what_is_unusual() {
 }
 
 #[test]
+fn a_password_is_not_taken_where_others_can_read_it() {
+    let world = World::new();
+    let node = world.node();
+    let login = |confidential: bool, opcode: u8, key: &[u8], value: &[u8]| {
+        let mut session = Session::new(Arc::clone(&node), Peer { confidential, user: None });
+        let mut out = Vec::new();
+        session.receive(&request(opcode, b"", key, value), &mut out, node.now());
+        (u16::from_be_bytes([out[6], out[7]]), String::from_utf8_lossy(&out[24..]).into_owned())
+    };
+    let plain = |confidential| login(confidential, 0x21, b"PLAIN", b"\0admin\0password").0;
+    assert_eq!((plain(true), plain(false)), (0x00, 0x20));
+    let listed = |confidential| login(confidential, 0x20, b"", b"").1;
+    assert_eq!(listed(true), "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN");
+    assert_eq!(listed(false), "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1");
+}
+
+#[test]
+fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
+    let world = World::new();
+    let node = world.node();
+    let select = |user: &str| {
+        let peer = Peer { confidential: true, user: Some(user.to_owned()) };
+        let mut session = Session::new(Arc::clone(&node), peer);
+        let mut out = Vec::new();
+        session.receive(&request(0x89, b"", b"b", b""), &mut out, node.now());
+        u16::from_be_bytes([out[6], out[7]])
+    };
+    assert_eq!((select("admin"), select("nobody")), (0x00, 0x24));
+}
+
+#[test]
 fn nothing_but_a_login_is_possible_before_one() {
     let world = World::new();
     let node = world.node();
-    let mut session = Session::new(Arc::clone(&node));
+    let mut session = Session::new(Arc::clone(&node), local());
     let mut status = |bytes: &[u8]| {
         let mut out = Vec::new();
         session.receive(bytes, &mut out, node.now());
@@ -84,11 +115,14 @@ fn a_wait_for_persistence_ends_when_the_store_has_the_seqno() {
     let mut connection = Connection::open(&node);
     connection.set("k", "1");
     let wait = request(0xb7, &1u64.to_be_bytes(), b"", b"");
-    let (_, _, next) = connection.give(&wait);
-    let Next::Wait(waiting) = next else { panic!("{next:?}") };
-    assert!(waiting.bucket.persisted.get(waiting.vbid) < waiting.seqno);
+    assert_eq!(connection.give(&wait).0, [], "not yet");
+    let ping = request(0x0a, b"", b"", b"");
+    let (answers, consumed, next) = connection.give(&ping);
+    assert!(answers.is_empty() && consumed == 0 && matches!(next, Next::Wait), "{next:?}");
+    assert_eq!(connection.resume(), []);
     world.run_tasks();
-    assert!(waiting.bucket.persisted.get(waiting.vbid) >= waiting.seqno);
+    assert_eq!(connection.resume()[0].status, 0);
+    assert_eq!(connection.ask(&ping).status, 0);
     assert_eq!(connection.ask(&wait).status, 0, "asked again, it is there");
     assert_eq!(
         connection.ask(&request(0xb7, &2u64.to_be_bytes(), b"", b"")).status,

@@ -2,8 +2,8 @@
 
 use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
-use nacre_node::cluster_map::Endpoints;
-use nacre_node::kv::Session;
+use nacre_node::cluster_map::{Endpoints, Ports};
+use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::Now;
@@ -33,16 +33,18 @@ impl World {
 
     /// A node with an administrator and the bucket `b`.
     pub fn node(self: &Arc<World>) -> Arc<Node> {
-        let endpoints = Endpoints { host: None, mgmt: 1, views: 2, kv: 3 };
+        self.node_with(BucketSettings::default())
+    }
+
+    /// The same, where `b` has been chosen to be otherwise.
+    pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
+        let endpoints =
+            Endpoints { host: None, plain: Ports { mgmt: 1, views: 2, kv: 3 }, tls: None };
         let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();
         if node.bucket("b").is_none() {
             node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))
                 .unwrap();
-            let settings = BucketSettings {
-                vbucket_count: 4,
-                flush_enabled: true,
-                ..BucketSettings::default()
-            };
+            let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
             let change = Change::CreateBucket { name: "b".into(), uuid: node.new_uuid(), settings };
             node.change(&change).unwrap();
         }
@@ -62,7 +64,7 @@ impl World {
                 loop {
                     match task.step() {
                         Next::Again => {}
-                        Next::Wait | Next::Later => break true,
+                        Next::Wait | Next::After(_) => break true,
                         Next::Done => break false,
                     }
                 }
@@ -83,6 +85,10 @@ impl World {
         let mut now = self.now.lock().unwrap();
         now.unix_ns += seconds * 1_000_000_000;
         now.monotonic_ns += seconds * 1_000_000_000;
+        // Tasks that asked for a step after some time take it; a step too many does no harm.
+        for (_, ready) in self.tasks.lock().unwrap().iter_mut() {
+            *ready = true;
+        }
     }
 
     /// The store of the bucket that was created last.
@@ -147,10 +153,25 @@ pub fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     [&bytes, extras, key, value].concat()
 }
 
+fn answers(mut out: &[u8]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while let Some((frame, length)) = nacre_protocol::decode(out).unwrap() {
+        let (extras, value) = (frame.extras.to_vec(), frame.value.to_vec());
+        answers.push(Answer { status: frame.vbid, cas: frame.cas, extras, value });
+        out = &out[length..];
+    }
+    answers
+}
+
+/// A client on the same machine.
+pub fn local() -> Peer {
+    Peer { confidential: true, user: None }
+}
+
 impl Connection {
     pub fn open(node: &Arc<Node>) -> Connection {
         let mut connection =
-            Connection { session: Session::new(Arc::clone(node)), now: node.now() };
+            Connection { session: Session::new(Arc::clone(node), local()), now: node.now() };
         assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
         assert_eq!(connection.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).status, 0);
         assert_eq!(connection.ask(&request(0x89, b"", b"b", b"")).status, 0);
@@ -161,14 +182,14 @@ impl Connection {
     pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, nacre_node::kv::Next) {
         let mut out = Vec::new();
         let (consumed, next) = self.session.receive(input, &mut out, self.now);
-        let mut answers = Vec::new();
-        let mut rest = &out[..];
-        while let Some((frame, length)) = nacre_protocol::decode(rest).unwrap() {
-            let (extras, value) = (frame.extras.to_vec(), frame.value.to_vec());
-            answers.push(Answer { status: frame.vbid, cas: frame.cas, extras, value });
-            rest = &rest[length..];
-        }
-        (answers, consumed, next)
+        (answers(&out), consumed, next)
+    }
+
+    /// What was answered to requests that were under way.
+    pub fn resume(&mut self) -> Vec<Answer> {
+        let mut out = Vec::new();
+        self.session.resume(&mut out, self.now);
+        answers(&out)
     }
 
     pub fn ask(&mut self, request: &[u8]) -> Answer {

@@ -2,10 +2,11 @@
 
 use super::Call;
 use super::body::{Reply, json_reply, not_found, ok, refused, reply};
+use super::bucket_form;
 use super::cluster::describe_node;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_cluster::{Bucket, BucketKind, BucketSettings, Change, Cluster, Refusal};
+use nacre_cluster::{Bucket, Change, Cluster, Refusal};
 use nacre_node::{Error, Node, cluster_map};
 use serde_json::{Value, json};
 
@@ -63,26 +64,19 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
         node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
     let quota_bytes = settings.ram_quota_mb << 20;
     let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
-    let fields = json!({
-        "bucketType": kind_name(settings.kind),
-        "storageBackend": if settings.kind == BucketKind::Persistent { "couchstore" } else { "undefined" },
+    let usage = json!({
         "authType": "sasl",
         "autoCompactionSettings": false,
-        "replicaNumber": settings.replicas,
-        "replicaIndex": false,
         "threadsNumber": 3,
-        "maxTTL": settings.max_ttl,
-        "compressionMode": "off",
-        "conflictResolutionType": "seqno",
-        "durabilityMinLevel": "none",
-        "evictionPolicy": if settings.kind == BucketKind::Persistent { "valueOnly" } else { "noEviction" },
         "quota": {"ram": quota_bytes, "rawRAM": quota_bytes},
         "controllers": controllers(bucket),
         "basicStats": {"itemCount": documents, "memUsed": memory_bytes},
         "nodes": [describe_node(node)],
     });
-    if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
-        value.extend(fields);
+    for fields in [usage, bucket_form::describe(settings)] {
+        if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
+            value.extend(fields);
+        }
     }
     value
 }
@@ -96,53 +90,6 @@ fn controllers(bucket: &Bucket) -> Value {
     }
 }
 
-fn kind_name(kind: BucketKind) -> &'static str {
-    match kind {
-        BucketKind::Persistent => "membase",
-        BucketKind::Ephemeral => "ephemeral",
-    }
-}
-
-/// Why a field of the form was not understood, by field.
-fn invalid(field: &str, reason: &str) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
-}
-
-fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Reply> {
-    text.parse().map_err(|_| invalid(field, "The value must be an integer"))
-}
-
-/// Takes over the fields of a form; those that have no meaning here yet must at least be what the bucket is.
-fn apply_form(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
-    for (field, value) in form {
-        match field.as_str() {
-            "ramQuotaMB" | "ramQuota" => settings.ram_quota_mb = number("ramQuota", value)?,
-            "replicaNumber" => settings.replicas = number(field, value)?,
-            "flushEnabled" => settings.flush_enabled = matches!(value.as_str(), "1" | "true"),
-            "maxTTL" => settings.max_ttl = number(field, value)?,
-            "numVBuckets" => settings.vbucket_count = number(field, value)?,
-            "bucketType" => {
-                settings.kind = match value.as_str() {
-                    "membase" | "couchbase" => BucketKind::Persistent,
-                    "ephemeral" => BucketKind::Ephemeral,
-                    _ => return Err(invalid(field, "invalid bucket type")),
-                }
-            }
-            "durabilityMinLevel" if value != "none" => {
-                return Err(invalid(field, "Durability levels above none are not supported yet"));
-            }
-            "conflictResolutionType" if value != "seqno" => {
-                return Err(invalid(
-                    field,
-                    "Conflict resolution other than seqno is not supported yet",
-                ));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
 async fn create(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = call.form();
@@ -151,8 +98,7 @@ async fn create(call: Call) -> Result<Reply, Reply> {
         .find(|(field, _)| field == "name")
         .map(|(_, name)| name.clone())
         .unwrap_or_default();
-    let mut settings = BucketSettings::default();
-    apply_form(&mut settings, &form)?;
+    let settings = bucket_form::create(&form)?;
     let uuid = call.node.new_uuid();
     change(&call, Change::CreateBucket { name, uuid, settings }).await?;
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
@@ -163,7 +109,7 @@ async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
     let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();
-    apply_form(&mut settings, &call.form())?;
+    bucket_form::apply(&mut settings, &call.form())?;
     change(&call, Change::UpdateBucket { name: name.to_owned(), settings }).await?;
     Ok(reply(StatusCode::OK, "application/json", ""))
 }

@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{Reply, not_found, ok, reply};
 use super::buckets::change;
+use super::users;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
@@ -33,11 +34,8 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&cluster_map::global(&call.node.cluster(), call.node.endpoints())))
         }
         ["whoami"] => {
-            let users = call.node.users();
-            let user = users.get(&call.user).ok_or_else(not_found)?;
-            let roles: Vec<Value> =
-                user.roles.iter().map(|role| json!({"role": role.kind.name()})).collect();
-            Ok(ok(&json!({"id": user.name, "domain": "local", "roles": roles})))
+            let known = call.node.users();
+            Ok(ok(&users::describe(known.get(&call.user).ok_or_else(not_found)?)))
         }
         ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),
         _ => Err(not_found()),
@@ -58,15 +56,20 @@ fn pools(call: &Call) -> Value {
 /// This node, as lists of nodes describe it. The C++ core ends the process when a node in a bucket has no services.
 pub(super) fn describe_node(node: &Node) -> Value {
     let endpoints = node.endpoints();
+    let mut ports = json!({"direct": endpoints.plain.kv});
+    if let Some(tls) = endpoints.tls {
+        ports["httpsMgmt"] = json!(tls.mgmt);
+        ports["httpsCAPI"] = json!(tls.views);
+    }
     json!({
-        "hostname": endpoints.authority(endpoints.mgmt),
+        "hostname": endpoints.authority(endpoints.plain.mgmt),
         "status": "healthy",
         "clusterMembership": "active",
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
         "os": std::env::consts::OS,
         "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
-        "ports": {"direct": endpoints.kv},
+        "ports": ports,
         "services": ["kv"],
         "thisNode": true,
         "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),

@@ -2,12 +2,15 @@
 //! clients read them.
 
 mod body;
+mod bucket_form;
 mod buckets;
+mod certificates;
 mod cluster;
 mod collections;
 mod users;
 mod views;
 
+use crate::tls::Tls;
 use body::{Reply, error_reply, json_reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -20,6 +23,7 @@ use nacre_node::Node;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -33,9 +37,20 @@ pub enum Service {
     Views,
 }
 
+/// A port to accept connections on.
+pub struct Port {
+    /// Where.
+    pub listener: TcpListener,
+    /// What it serves.
+    pub service: Service,
+    /// Whether its connections are encrypted.
+    pub encrypted: bool,
+}
+
 /// A request, read and taken apart, of a user who has logged in.
 pub(crate) struct Call {
     pub node: Arc<Node>,
+    pub tls: Arc<Tls>,
     pub user: String,
     pub method: Method,
     /// Path segments, percent-decoded.
@@ -65,61 +80,94 @@ impl Call {
     }
 }
 
-/// Serves `listener` on the current runtime until it ends.
+/// What the connections of a port share.
+struct Door {
+    node: Arc<Node>,
+    tls: Arc<Tls>,
+    service: Service,
+    encrypted: bool,
+}
+
+/// Serves `port` on the current runtime until it ends.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub fn serve(node: &Arc<Node>, listener: TcpListener, service: Service) -> std::io::Result<()> {
+pub fn serve(node: &Arc<Node>, tls: &Arc<Tls>, port: Port) -> std::io::Result<()> {
+    let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let node = Arc::clone(node);
+    let door = Arc::new(Door { node: Arc::clone(node), tls: Arc::clone(tls), service, encrypted });
     tokio::spawn(async move {
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, from)) = listener.accept().await else {
                 // Out of file descriptors, most likely: others must close before there can be another connection.
                 tokio::time::sleep(crate::ACCEPT_PAUSE).await;
                 continue;
             };
-            let node = Arc::clone(&node);
+            let door = Arc::clone(&door);
             tokio::spawn(async move {
-                let handler = service_fn(|request| answer(Arc::clone(&node), service, request));
-                // A connection that breaks is the peer's affair.
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), handler)
-                    .await;
+                if !door.encrypted {
+                    return converse(door, stream, None).await;
+                }
+                match door.tls.accept(stream).await {
+                    Ok((stream, user)) => converse(door, stream, user).await,
+                    Err(reason) => {
+                        tracing::warn!("closed the connection of {from}: {reason}");
+                    }
+                }
             });
         }
     });
     Ok(())
 }
 
+/// Answers the requests of a connection. `user` is who the client's certificate names.
+async fn converse(
+    door: Arc<Door>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    user: Option<String>,
+) {
+    let handler = service_fn(|request| answer(Arc::clone(&door), user.clone(), request));
+    // A connection that breaks is the peer's affair.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), handler)
+        .await;
+}
+
 async fn answer(
-    node: Arc<Node>,
-    service: Service,
+    door: Arc<Door>,
+    user: Option<String>,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    let mut reply = match admit(node, request).await {
-        Ok(call) => route(service, call).await,
-        Err(reply) => reply,
+    let mut reply = match certificates::public(&door.tls, door.service, &request) {
+        Some(reply) => reply,
+        None => match admit(&door, user, request).await {
+            Ok(call) => route(door.service, call).await,
+            Err(reply) => reply,
+        },
     };
     reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
     Ok(reply)
 }
 
 /// Reads the request and finds out who sent it.
-async fn admit(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, Reply> {
+async fn admit(
+    door: &Door,
+    certified: Option<String>,
+    request: Request<Incoming>,
+) -> Result<Call, Reply> {
     let (head, incoming) = request.into_parts();
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials {
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
-            let node = Arc::clone(&node);
+            let node = Arc::clone(&door.node);
             let verify =
                 move || node.users().verify(&name, &password).map(|user| user.name.clone());
             tokio::task::spawn_blocking(verify).await.unwrap_or_default()
         }
-        None => None,
+        None => certified.filter(|name| door.node.users().get(name).is_some()),
     };
     let Some(user) = user else {
         let mut reply = error_reply(
@@ -142,7 +190,15 @@ async fn admit(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, Repl
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
     let query = head.uri.query().unwrap_or_default().to_owned();
-    Ok(Call { node, user, method: head.method, path, query, body: body.to_bytes().to_vec() })
+    Ok(Call {
+        node: Arc::clone(&door.node),
+        tls: Arc::clone(&door.tls),
+        user,
+        method: head.method,
+        path,
+        query,
+        body: body.to_bytes().to_vec(),
+    })
 }
 
 async fn route(service: Service, call: Call) -> Reply {
@@ -164,8 +220,17 @@ async fn management(call: Call) -> Reply {
             cluster::map(&call, path[2], path[3])
         }
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
+        ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,
+        (
+            _,
+            ["pools", "default", "certificates" | "trustedCAs", ..]
+            | ["pools", "default", "certificate", "node", _]
+            | ["settings", "clientCertAuth"]
+            | ["controller", "uploadClusterCA" | "regenerateCertificate"]
+            | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
+        ) => certificates::route(call, &path).await,
         ("GET", rest) => cluster::route(&call, rest),
         _ => Err(body::not_found()),
     };

@@ -1,30 +1,23 @@
-//! Users and roles.
+//! Users, groups, roles and passwords.
 
 use super::Call;
 use super::body::{Reply, json_reply, not_found, ok, reply};
 use hyper::StatusCode;
-use nacre_auth::{Privilege, Role, RoleKind, User};
+use nacre_auth::{Group, Privilege, Role, RoleKind, User};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The shortest password.
-const PASSWORD_CHARACTERS_MIN: usize = 6;
-
+/// `path` is what follows `/settings/rbac`.
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerUsers, None)?;
     match (call.method.as_str(), path) {
-        ("GET", ["roles"]) => {
-            // The C++ core ends the process when a role has no description.
-            let roles = RoleKind::ALL.iter().map(|kind| {
-                json!({"role": kind.name(), "name": kind.name(), "desc": kind.description()})
-            });
-            Ok(ok(&Value::Array(roles.collect())))
-        }
+        ("GET", ["roles"]) => Ok(ok(&roles())),
         ("GET", ["users"] | ["users", "local"]) => {
             let users = call.node.users();
-            let all: Vec<Value> = users.iter().map(describe).collect();
-            Ok(ok(&Value::Array(all)))
+            Ok(ok(&Value::Array(users.iter().map(describe).collect())))
         }
+        // Users of a directory service would be here.
+        ("GET", ["users", "external"]) => Ok(ok(&json!([]))),
         ("GET", ["users", "local", name]) => {
             let users = call.node.users();
             let user = users.get(name).ok_or_else(unknown_user)?;
@@ -34,8 +27,25 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("DELETE", ["users", "local", name]) => {
             let (node, name) = (Arc::clone(&call.node), (*name).to_owned());
             match in_background(move || node.remove_user(&name)).await? {
-                true => Ok(reply(StatusCode::OK, "application/json", "")),
+                true => Ok(done()),
                 false => Err(unknown_user()),
+            }
+        }
+        ("GET", ["groups"]) => {
+            let users = call.node.users();
+            Ok(ok(&Value::Array(users.groups().map(describe_group).collect())))
+        }
+        ("GET", ["groups", name]) => {
+            let users = call.node.users();
+            let group = users.group(name).ok_or_else(unknown_group)?;
+            Ok(ok(&describe_group(group)))
+        }
+        ("PUT", ["groups", name]) => put_group(&call, name).await,
+        ("DELETE", ["groups", name]) => {
+            let (node, name) = (Arc::clone(&call.node), (*name).to_owned());
+            match in_background(move || node.remove_group(&name)).await? {
+                true => Ok(done()),
+                false => Err(unknown_group()),
             }
         }
         _ => Err(not_found()),
@@ -54,23 +64,63 @@ async fn in_background<T: Send + 'static>(
     outcome.map_err(|error| failed(error.to_string()))
 }
 
+fn done() -> Reply {
+    reply(StatusCode::OK, "application/json", "")
+}
+
 fn unknown_user() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Unknown user."))
 }
 
-fn describe(user: &User) -> Value {
-    let roles = user.roles.iter().map(|role| {
-        let keyspace = role.keyspace();
-        let mut value = json!({"role": role.kind.name(), "origins": [{"type": "user"}]});
-        if role.to_string().contains('[') {
-            value["bucket_name"] = json!(keyspace.bucket.unwrap_or("*"));
+fn unknown_group() -> Reply {
+    json_reply(StatusCode::NOT_FOUND, &json!("Unknown group."))
+}
+
+/// Every role there is; `*` stands for the part of the data that has to be named.
+fn roles() -> Value {
+    let describe = |kind: &RoleKind| {
+        // The C++ core ends the process when a role has no description.
+        let mut value =
+            json!({"role": kind.name(), "name": kind.title(), "desc": kind.description()});
+        if kind.is_parameterised() {
+            value["bucket_name"] = json!("*");
         }
-        if let Some(scope) = keyspace.scope {
-            value["scope_name"] = json!(scope);
+        value
+    };
+    Value::Array(RoleKind::ALL.iter().map(describe).collect())
+}
+
+fn describe_role(role: &Role) -> Value {
+    let keyspace = role.keyspace();
+    let mut value = json!({"role": role.kind.name()});
+    if role.kind.is_parameterised() {
+        value["bucket_name"] = json!(keyspace.bucket.unwrap_or("*"));
+    }
+    if let Some(scope) = keyspace.scope {
+        value["scope_name"] = json!(scope);
+    }
+    if let Some(collection) = keyspace.collection {
+        value["collection_name"] = json!(collection);
+    }
+    value
+}
+
+/// A user, with every role and where it comes from: the user itself, or groups.
+pub(super) fn describe(user: &User) -> Value {
+    let mut roles: Vec<(&Role, Vec<Value>)> = Vec::new();
+    for (role, group) in user.all_roles() {
+        let origin = match group {
+            None => json!({"type": "user"}),
+            Some(name) => json!({"type": "group", "name": name}),
+        };
+        match roles.iter_mut().find(|(known, _)| *known == role) {
+            Some((_, origins)) => origins.push(origin),
+            None => roles.push((role, vec![origin])),
         }
-        if let Some(collection) = keyspace.collection {
-            value["collection_name"] = json!(collection);
-        }
+    }
+    let roles = roles.into_iter().map(|(role, origins)| {
+        let mut value = describe_role(role);
+        value["origins"] = Value::Array(origins);
         value
     });
     json!({
@@ -78,60 +128,99 @@ fn describe(user: &User) -> Value {
         "domain": "local",
         "name": user.display_name,
         "roles": roles.collect::<Vec<_>>(),
-        "groups": [],
+        "groups": user.groups,
         "external_groups": [],
     })
+}
+
+fn describe_group(group: &Group) -> Value {
+    let roles: Vec<Value> = group.roles.iter().map(describe_role).collect();
+    let mut value = json!({"id": group.name, "description": group.description, "roles": roles});
+    if let Some(ldap_group) = &group.ldap_group {
+        value["ldap_group_ref"] = json!(ldap_group);
+    }
+    value
 }
 
 fn invalid(field: &str, reason: String) -> Reply {
     json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
 }
 
-fn check_password(password: &str) -> Result<(), Reply> {
-    if password.chars().count() >= PASSWORD_CHARACTERS_MIN {
-        return Ok(());
-    }
-    Err(invalid(
-        "password",
-        format!("The password must be at least {PASSWORD_CHARACTERS_MIN} characters long."),
-    ))
+fn check_password(call: &Call, password: &str) -> Result<(), Reply> {
+    call.node.password_policy().check(password).map_err(|reason| invalid("password", reason))
 }
 
-/// Changes the password of the user who asks; no role is needed for that.
-pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
-    let password = call.form().into_iter().find(|(field, _)| field == "password");
-    let (_, password) = password.ok_or_else(|| invalid("password", "is missing".into()))?;
-    check_password(&password)?;
-    in_background(move || {
-        // Who was removed since the request was admitted stays removed.
-        let Some(mut user) = call.node.users().get(&call.user).cloned() else { return Ok(()) };
-        user.set_password(&password, call.node.new_salt());
-        call.node.put_user(user)
-    })
-    .await?;
-    Ok(reply(StatusCode::OK, "application/json", ""))
+/// Names of users and groups. Source: those that Couchbase takes, as they travel in paths, headers and lists.
+fn check_name(name: &str) -> Result<(), Reply> {
+    let reason = if name.is_empty() || name.len() > 128 {
+        "The username must not be empty and must not exceed 128 characters."
+    } else if name.contains(|character: char| {
+        character.is_control() || "()<>,;:\\\"/[]?={}".contains(character)
+    }) {
+        "The username must not contain spaces, control or any of ()<>,;:\\\"/[]?={} characters."
+    } else {
+        return Ok(());
+    };
+    Err(invalid("_", reason.to_owned()))
+}
+
+/// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
+/// bucket that is not there would mean another one later, and are refused.
+fn read_roles(call: &Call, text: &str) -> Result<Vec<Role>, Reply> {
+    let cluster = call.node.cluster();
+    let mut roles = Vec::new();
+    let mut unknown = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let role = name.parse::<Role>().ok().filter(|role| {
+            role.keyspace().bucket.is_none_or(|bucket| cluster.bucket(bucket).is_ok())
+        });
+        match role {
+            Some(role) if roles.contains(&role) => {}
+            Some(role) => roles.push(role),
+            None => unknown.push(name),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(roles);
+    }
+    let reason = format!(
+        "Cannot assign roles to user because the following roles are unknown, malformed or role parameters are undefined: [{}]",
+        unknown.join(",")
+    );
+    Err(invalid("roles", reason))
+}
+
+/// The value of a field of the form.
+fn field(form: &[(String, String)], wanted: &str) -> Option<String> {
+    form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
 }
 
 async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
+    check_name(name)?;
     let form = call.form();
-    let field = |wanted: &str| {
-        form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
-    };
-    let roles = field("roles").unwrap_or_default();
-    // Names within brackets are joined by colons, so that a comma only parts roles.
-    let roles: Result<Vec<Role>, _> =
-        roles.split(',').filter(|role| !role.is_empty()).map(str::parse).collect();
-    let roles =
-        roles.map_err(|error| invalid("roles", format!("Cannot assign roles to user: {error}")))?;
-    let password = field("password");
+    let roles = read_roles(call, &field(&form, "roles").unwrap_or_default())?;
+    let password = field(&form, "password");
     if let Some(password) = &password {
-        check_password(password)?;
+        check_password(call, password)?;
     }
     let known = call.node.users().get(name).cloned();
     if known.is_none() && password.is_none() {
         return Err(invalid("password", "Password is required for new user.".into()));
     }
-    let display_name = field("name").unwrap_or_default();
+    let groups: Vec<String> = field(&form, "groups")
+        .unwrap_or_default()
+        .split(',')
+        .filter(|group| !group.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<&str> = {
+        let users = call.node.users();
+        groups.iter().map(String::as_str).filter(|group| users.group(group).is_none()).collect()
+    };
+    if !missing.is_empty() {
+        return Err(invalid("groups", format!("Groups do not exist: {}", missing.join(","))));
+    }
+    let display_name = field(&form, "name").unwrap_or_default();
     let (node, name) = (Arc::clone(&call.node), name.to_owned());
     in_background(move || {
         let salt = node.new_salt();
@@ -144,9 +233,78 @@ async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
             (None, password) => User::new(&name, &password.unwrap_or_default(), Vec::new(), salt),
         };
         user.roles = roles;
+        user.groups = groups;
         user.display_name = display_name;
         node.put_user(user)
     })
     .await?;
-    Ok(reply(StatusCode::OK, "application/json", ""))
+    Ok(done())
+}
+
+async fn put_group(call: &Call, name: &str) -> Result<Reply, Reply> {
+    check_name(name)?;
+    let form = call.form();
+    let group = Group {
+        name: name.to_owned(),
+        description: field(&form, "description").unwrap_or_default(),
+        roles: read_roles(call, &field(&form, "roles").unwrap_or_default())?,
+        ldap_group: field(&form, "ldap_group_ref").filter(|name| !name.is_empty()),
+    };
+    let node = Arc::clone(&call.node);
+    in_background(move || node.put_group(group)).await?;
+    Ok(done())
+}
+
+/// Changes the password of the user who asks; no role is needed for that.
+pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
+    let password = field(&call.form(), "password");
+    let password = password.ok_or_else(|| invalid("password", "is missing".into()))?;
+    check_password(&call, &password)?;
+    in_background(move || {
+        // Who was removed since the request was admitted stays removed.
+        let Some(mut user) = call.node.users().get(&call.user).cloned() else { return Ok(()) };
+        user.set_password(&password, call.node.new_salt());
+        call.node.put_user(user)
+    })
+    .await?;
+    Ok(done())
+}
+
+/// What new passwords have to be like.
+pub(super) async fn password_policy(call: Call) -> Result<Reply, Reply> {
+    if call.method == hyper::Method::GET {
+        call.require(Privilege::ReadCluster, None)?;
+        return Ok(ok(&json!(call.node.password_policy())));
+    }
+    call.require(Privilege::AdministerUsers, None)?;
+    let mut policy = call.node.password_policy();
+    for (field, value) in call.form() {
+        let flag = match value.as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        };
+        match (field.as_str(), flag) {
+            ("minLength", _) => {
+                let length = value.parse().ok().filter(|length| *length <= 100);
+                policy.min_length = length.ok_or_else(|| {
+                    invalid("minLength", "The value must be in range from 0 to 100".into())
+                })?;
+            }
+            ("enforceUppercase", Some(flag)) => policy.enforce_uppercase = flag,
+            ("enforceLowercase", Some(flag)) => policy.enforce_lowercase = flag,
+            ("enforceDigits", Some(flag)) => policy.enforce_digits = flag,
+            ("enforceSpecialChars", Some(flag)) => policy.enforce_special_chars = flag,
+            (
+                "enforceUppercase" | "enforceLowercase" | "enforceDigits" | "enforceSpecialChars",
+                None,
+            ) => {
+                return Err(invalid(&field, "The value must be one of [true, false]".into()));
+            }
+            _ => return Err(invalid(&field, "Unsupported key".into())),
+        }
+    }
+    let node: Arc<nacre_node::Node> = Arc::clone(&call.node);
+    in_background(move || node.set_password_policy(policy)).await?;
+    Ok(done())
 }

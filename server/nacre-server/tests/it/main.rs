@@ -6,4 +6,5 @@ mod crash;
 mod graph;
 mod process;
 mod restart;
+mod tls;
 mod views;

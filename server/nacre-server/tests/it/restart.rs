@@ -77,9 +77,10 @@ fn a_damaged_directory_is_reported_by_name_and_not_served() {
     server.stop();
     let buckets = directory.path().join("buckets");
     let bucket = std::fs::read_dir(&buckets).unwrap().flatten().next().unwrap().path();
-    let database = bucket.join("sled/db");
-    let bytes = std::fs::read(&database).unwrap();
-    std::fs::write(&database, &bytes[..bytes.len() / 2]).unwrap();
+    let mut files = std::fs::read_dir(&bucket).unwrap().flatten().map(|file| file.path());
+    let segment = files.find(|file| file.extension().is_some_and(|end| end == "log")).unwrap();
+    let bytes = std::fs::read(&segment).unwrap();
+    std::fs::write(&segment, &bytes[..1000]).unwrap();
 
     let output = failed_start(directory.path());
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

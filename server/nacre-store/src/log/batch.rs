@@ -281,8 +281,7 @@ mod tests {
             failover_log: FailoverLog::new(VbUuid(1)),
             high_seqno: Seqno(9),
             purge_seqno: Seqno::ZERO,
-            high_completed_seqno: Seqno::ZERO,
-            high_prepared_seqno: Seqno::ZERO,
+            purged_rev: 0,
             max_cas: Cas(10),
             document_count: 1,
         }

@@ -189,8 +189,7 @@ mod tests {
             failover_log: FailoverLog::new(VbUuid(7)),
             high_seqno: Seqno(seqno),
             purge_seqno: Seqno::ZERO,
-            high_completed_seqno: Seqno::ZERO,
-            high_prepared_seqno: Seqno::ZERO,
+            purged_rev: 0,
             max_cas: Cas(1),
             document_count: 0,
         };

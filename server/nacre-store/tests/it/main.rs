@@ -40,8 +40,7 @@ pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
         failover_log: FailoverLog::new(VbUuid(7)),
         high_seqno,
         purge_seqno: Seqno::ZERO,
-        high_completed_seqno: Seqno::ZERO,
-        high_prepared_seqno: Seqno::ZERO,
+        purged_rev: 0,
         max_cas: Cas(high_seqno.0 << 16),
         document_count: 0,
     };

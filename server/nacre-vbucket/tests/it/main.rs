@@ -2,3 +2,4 @@
 
 mod model;
 mod script;
+mod stored;

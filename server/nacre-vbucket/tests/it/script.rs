@@ -3,7 +3,11 @@
 //! ```text
 //! set k {"a":1}              set add replace append prepend KEY VALUE [cas=#N] [exp=SECONDS] [keep]
 //! get k                      get meta del touch lock unlock incr decr KEY …
+//! durable set k 1            as a durable write that must be stored within 10 seconds
 //! wait 16                    lets both clocks run, in seconds
+//! persist                    everything is stored
+//! complete  expire           durable writes that have come to their end; what has expired
+//! purge SECONDS              forgets tombstones that are older
 //! ```
 //!
 //! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not
@@ -12,7 +16,7 @@
 use nacre_types::{Cas, CollectionId, DocKey, Kind, Now, VbUuid, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
-use nacre_vbucket::{Command, Condition, Extend, Reply, Vbucket};
+use nacre_vbucket::{Command, Condition, Extend, Level, Reply, Vbucket};
 use std::fmt::Write;
 
 struct Script {
@@ -53,6 +57,37 @@ impl Script {
                 Now { unix_ns: self.now.unix_ns + ns, monotonic_ns: self.now.monotonic_ns + ns };
             return "ok".into();
         }
+        let kept = |vbucket: &mut Vbucket| {
+            let (high, graves) = (vbucket.high_seqno(), vbucket.take_graves(vbucket.high_seqno()));
+            let graves: Vec<String> = graves
+                .iter()
+                .map(|(key, seqno)| format!("{:?}@{seqno}", String::from_utf8_lossy(key)))
+                .collect();
+            vbucket.set_persisted(high, usize::MAX);
+            format!("to {high}, erased [{}]", graves.join(" "))
+        };
+        match word {
+            "persist" => return kept(&mut self.vbucket),
+            "complete" => {
+                let ends = self.vbucket.complete(self.now);
+                let shown = ends.iter().map(|end| match end.commit {
+                    Some(token) => format!("{} committed at {}", end.prepare, token.seqno),
+                    None => format!("{} given up", end.prepare),
+                });
+                return shown.collect::<Vec<_>>().join(", ");
+            }
+            "expire" => return format!("{} buried", self.vbucket.expire(self.now).0),
+            "purge" => {
+                let age = options[1].parse::<u32>().unwrap();
+                return format!("{} purged", self.vbucket.purge(self.now.unix_s() - age));
+            }
+            _ => {}
+        }
+        let durable = word == "durable";
+        if durable {
+            options.remove(0);
+        }
+        let word = options[0];
         let key = DocKey::new(CollectionId::DEFAULT, options[1].as_bytes());
         let argument = options[2..].join(" ");
         let body = argument.as_bytes();
@@ -79,6 +114,7 @@ impl Script {
             condition,
             access_deleted: false,
             create_as_deleted: false,
+            revive: false,
             cas,
             expiry: None,
             keep_expiry,
@@ -108,7 +144,13 @@ impl Script {
             "look-deleted" => Command::Lookup { specs: &lookup, access_deleted: true },
             other => panic!("unknown command {other}"),
         };
-        let (reply, mutation) = self.vbucket.apply(key.prefixed(), &command, self.now);
+        let (key, now) = (key.prefixed(), self.now);
+        let (reply, mutation) = if durable {
+            let deadline_ns = now.monotonic_ns + 10_000_000_000;
+            self.vbucket.prepare(key, &command, Level::PersistToMajority, deadline_ns, now)
+        } else {
+            self.vbucket.apply(key, &command, now)
+        };
         let mut text = match reply {
             Err(refusal) => format!("refused: {refusal:?}"),
             Ok(reply) => self.shown(&reply),
@@ -129,6 +171,7 @@ impl Script {
                     Kind::Alive => "alive",
                     Kind::Deleted => "deleted",
                     Kind::Expired => "expired",
+                    Kind::Aborted => "aborted",
                 };
                 let expires = if document.meta.expiry == 0 { "never" } else { "at a time" };
                 format!(

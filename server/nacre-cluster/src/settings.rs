@@ -1,0 +1,350 @@
+//! What an operator chooses for a bucket, and which choices go together.
+
+use crate::Refusal;
+use serde::{Deserialize, Serialize};
+
+/// The least memory of a bucket on each node, in MiB.
+const RAM_QUOTA_MB_MIN: u64 = 100;
+/// The least history that may be kept by its size.
+const HISTORY_BYTES_MIN: u64 = 2 << 30;
+/// The highest [`BucketSettings::rank`].
+const RANK_MAX: u16 = 1000;
+
+/// Where a bucket keeps its documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BucketKind {
+    /// In memory and on disk.
+    #[default]
+    Persistent,
+    /// In memory only: empty after a restart.
+    Ephemeral,
+}
+
+/// What leaves memory when the quota is used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EvictionPolicy {
+    /// Values, which are read again from the disk. Persistent buckets only.
+    #[default]
+    ValueOnly,
+    /// Values, keys and metadata. Persistent buckets only.
+    Full,
+    /// Nothing: writes are refused. Ephemeral buckets only.
+    None,
+    /// Whole documents, for good, the least recently used first. Ephemeral buckets only.
+    NotRecentlyUsed,
+}
+
+impl EvictionPolicy {
+    /// What a bucket gets that is created without a choice.
+    pub fn default_of(kind: BucketKind, backend: StorageBackend) -> EvictionPolicy {
+        match (kind, backend) {
+            (BucketKind::Ephemeral, _) => EvictionPolicy::None,
+            (BucketKind::Persistent, StorageBackend::Magma) => EvictionPolicy::Full,
+            (BucketKind::Persistent, _) => EvictionPolicy::ValueOnly,
+        }
+    }
+
+    fn suits(self, kind: BucketKind) -> bool {
+        let persistent = matches!(self, EvictionPolicy::ValueOnly | EvictionPolicy::Full);
+        persistent == (kind == BucketKind::Persistent)
+    }
+}
+
+/// What happens to values that compress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CompressionMode {
+    /// They are inflated when they arrive.
+    Off,
+    /// They stay as the client sent them.
+    #[default]
+    Passive,
+    /// They are compressed by the server.
+    Active,
+}
+
+/// Which of two versions of a document from two clusters stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConflictResolution {
+    /// The one that was changed more often.
+    #[default]
+    Seqno,
+    /// The one that was changed last.
+    LastWriteWins,
+    /// What a function of the operator decides.
+    Custom,
+}
+
+/// The store that the operator asked for; fixed at creation. What Couchbase calls its stores is kept and given back, and
+/// means nacre's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StorageBackend {
+    /// Couchbase's B-trees.
+    #[default]
+    Couchstore,
+    /// Couchbase's log-structured trees.
+    Magma,
+    /// Trees of the library sled.
+    Sled,
+}
+
+/// How long superseded versions of documents are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRetention {
+    /// Whether collections keep history when nothing else is said at their creation.
+    pub collection_default: bool,
+    /// Bytes of history on each node; 0 for no bound by size.
+    pub bytes: u64,
+    /// Seconds of history; 0 for no bound by time.
+    pub seconds: u64,
+}
+
+impl Default for HistoryRetention {
+    fn default() -> HistoryRetention {
+        HistoryRetention { collection_default: true, bytes: 0, seconds: 0 }
+    }
+}
+
+/// What an operator chooses for a bucket.
+///
+/// The serialised form is what a node persists; a field that an older node did not store has its default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BucketSettings {
+    /// Where documents are kept; fixed at creation.
+    pub kind: BucketKind,
+    /// Memory for the bucket on each node, in MiB, at least 100.
+    pub ram_quota_mb: u64,
+    /// Copies of each vBucket beside the active one, 0..=3.
+    pub replicas: u8,
+    /// Whether the rows of views have copies, too.
+    pub replica_index: bool,
+    /// Whether the bucket may be emptied by a flush.
+    pub flush_enabled: bool,
+    /// Seconds after which documents expire at the latest, 0..=2_147_483_647; 0 for never.
+    pub max_ttl: u32,
+    /// vBuckets, 1..=1024; fixed at creation.
+    pub vbucket_count: u16,
+    /// What leaves memory when the quota is used up; fixed at creation for an ephemeral bucket.
+    pub eviction_policy: EvictionPolicy,
+    /// What happens to values that compress.
+    pub compression_mode: CompressionMode,
+    /// Which version of a document stays; fixed at creation.
+    pub conflict_resolution: ConflictResolution,
+    /// The durability that a write has at least: 0 none, 1 majority, 2 majority and persisted on the active node,
+    /// 3 persisted on a majority. An ephemeral bucket has 0 or 1.
+    pub durability_min_level: u8,
+    /// The store that was asked for; has no meaning for an ephemeral bucket.
+    pub storage_backend: StorageBackend,
+    /// Superseded versions; only with [`StorageBackend::Magma`].
+    pub history: HistoryRetention,
+    /// 0..=1000; buckets of a higher rank come first in a rebalance.
+    pub rank: u16,
+}
+
+impl Default for BucketSettings {
+    fn default() -> BucketSettings {
+        BucketSettings {
+            kind: BucketKind::default(),
+            ram_quota_mb: 256,
+            replicas: 0,
+            replica_index: false,
+            flush_enabled: false,
+            max_ttl: 0,
+            vbucket_count: 1024,
+            eviction_policy: EvictionPolicy::default(),
+            compression_mode: CompressionMode::default(),
+            conflict_resolution: ConflictResolution::default(),
+            durability_min_level: 0,
+            storage_backend: StorageBackend::default(),
+            history: HistoryRetention::default(),
+            rank: 0,
+        }
+    }
+}
+
+impl BucketSettings {
+    /// Whether each choice is possible and all go together.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let ephemeral = self.kind == BucketKind::Ephemeral;
+        if self.ram_quota_mb < RAM_QUOTA_MB_MIN {
+            return invalid("ramQuota", "RAM quota cannot be less than 100 MiB");
+        }
+        if self.replicas > 3 {
+            return invalid("replicaNumber", "Replica number larger than 3 is not supported.");
+        }
+        if ephemeral && self.replica_index {
+            return invalid("replicaIndex", "replicaIndex not supported for ephemeral buckets");
+        }
+        if self.max_ttl > i32::MAX as u32 {
+            return invalid("maxTTL", "The value must be in range from 0 to 2147483647");
+        }
+        if !(1..=1024).contains(&self.vbucket_count) {
+            return invalid("numVBuckets", "Number of vBuckets must be between 1 and 1024");
+        }
+        if !self.eviction_policy.suits(self.kind) {
+            let reason = if ephemeral {
+                "Eviction policy must be either 'noEviction' or 'nruEviction' for ephemeral buckets"
+            } else {
+                "Eviction policy must be either 'valueOnly' or 'fullEviction' for couchbase buckets"
+            };
+            return invalid("evictionPolicy", reason);
+        }
+        match self.durability_min_level {
+            0 => {}
+            2.. if ephemeral => {
+                let reason = "Durability minimum level must be either 'none' or 'majority' for ephemeral buckets";
+                return invalid("durability_min_level", reason);
+            }
+            1..=3 if self.replicas == 3 => {
+                let reason = "Durability minimum level must be 'none' with 3 replicas";
+                return invalid("durability_min_level", reason);
+            }
+            1..=3 => {}
+            4.. => return invalid("durability_min_level", "Unknown durability minimum level"),
+        }
+        if self.history != HistoryRetention::default()
+            && (ephemeral || self.storage_backend != StorageBackend::Magma)
+        {
+            return invalid("historyRetention", "History Retention can only used with Magma");
+        }
+        if !matches!(self.history.bytes, 0 | HISTORY_BYTES_MIN..) {
+            let reason = "The value must be in range from 2147483648 to 18446744073709551615";
+            return invalid("historyRetentionBytes", reason);
+        }
+        if self.rank > RANK_MAX {
+            return invalid("rank", "The value must be in range from 0 to 1000");
+        }
+        Ok(())
+    }
+
+    /// Whether a bucket with these settings may get `next`, which are possible in themselves.
+    pub(crate) fn check_change(&self, next: &BucketSettings) -> Result<(), Refusal> {
+        if self.kind != next.kind {
+            return invalid("bucketType", "Cannot change bucket type.");
+        }
+        if self.vbucket_count != next.vbucket_count {
+            return invalid("numVBuckets", "Number of vbuckets cannot be modified");
+        }
+        if self.conflict_resolution != next.conflict_resolution {
+            let reason = "Conflict resolution type not allowed in update bucket";
+            return invalid("conflictResolutionType", reason);
+        }
+        if self.kind == BucketKind::Ephemeral && self.eviction_policy != next.eviction_policy {
+            let reason = "Eviction policy cannot be updated for ephemeral buckets";
+            return invalid("evictionPolicy", reason);
+        }
+        Ok(())
+    }
+}
+
+fn invalid(field: &'static str, reason: &str) -> Result<(), Refusal> {
+    Err(Refusal::Invalid { field, reason: reason.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(settings: BucketSettings) -> String {
+        match settings.check() {
+            Ok(()) => "accepted".into(),
+            Err(Refusal::Invalid { field, reason }) => format!("{field}: {reason}"),
+            Err(other) => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn choices_that_do_not_go_together_are_refused_by_the_name_of_the_field() {
+        let persistent = BucketSettings::default;
+        let ephemeral = || BucketSettings {
+            kind: BucketKind::Ephemeral,
+            eviction_policy: EvictionPolicy::None,
+            ..BucketSettings::default()
+        };
+        let magma = || BucketSettings {
+            storage_backend: StorageBackend::Magma,
+            ..BucketSettings::default()
+        };
+        let bytes = |bytes| HistoryRetention { bytes, ..HistoryRetention::default() };
+        insta::assert_snapshot!(
+            [
+                persistent(),
+                ephemeral(),
+                BucketSettings { ram_quota_mb: 99, ..persistent() },
+                BucketSettings { replicas: 4, ..persistent() },
+                BucketSettings { replica_index: true, ..ephemeral() },
+                BucketSettings { max_ttl: 1 << 31, ..persistent() },
+                BucketSettings { vbucket_count: 0, ..persistent() },
+                BucketSettings { eviction_policy: EvictionPolicy::NotRecentlyUsed, ..persistent() },
+                BucketSettings { eviction_policy: EvictionPolicy::Full, ..ephemeral() },
+                BucketSettings { durability_min_level: 1, ..ephemeral() },
+                BucketSettings { durability_min_level: 2, ..ephemeral() },
+                BucketSettings { durability_min_level: 3, replicas: 3, ..persistent() },
+                BucketSettings { durability_min_level: 4, ..persistent() },
+                BucketSettings { history: bytes(HISTORY_BYTES_MIN), ..persistent() },
+                BucketSettings { history: bytes(HISTORY_BYTES_MIN), ..magma() },
+                BucketSettings { history: bytes(HISTORY_BYTES_MIN - 1), ..magma() },
+                BucketSettings { rank: 1001, ..persistent() },
+            ]
+            .map(refused)
+            .join("\n"),
+            @r#"
+            accepted
+            accepted
+            ramQuota: RAM quota cannot be less than 100 MiB
+            replicaNumber: Replica number larger than 3 is not supported.
+            replicaIndex: replicaIndex not supported for ephemeral buckets
+            maxTTL: The value must be in range from 0 to 2147483647
+            numVBuckets: Number of vBuckets must be between 1 and 1024
+            evictionPolicy: Eviction policy must be either 'valueOnly' or 'fullEviction' for couchbase buckets
+            evictionPolicy: Eviction policy must be either 'noEviction' or 'nruEviction' for ephemeral buckets
+            accepted
+            durability_min_level: Durability minimum level must be either 'none' or 'majority' for ephemeral buckets
+            durability_min_level: Durability minimum level must be 'none' with 3 replicas
+            durability_min_level: Unknown durability minimum level
+            historyRetention: History Retention can only used with Magma
+            accepted
+            historyRetentionBytes: The value must be in range from 2147483648 to 18446744073709551615
+            rank: The value must be in range from 0 to 1000
+            "#
+        );
+    }
+
+    #[test]
+    fn what_is_fixed_at_creation_cannot_be_changed() {
+        let before = BucketSettings {
+            kind: BucketKind::Ephemeral,
+            eviction_policy: EvictionPolicy::None,
+            ..BucketSettings::default()
+        };
+        let fields = [
+            BucketSettings { kind: BucketKind::Persistent, ..before.clone() },
+            BucketSettings { vbucket_count: 64, ..before.clone() },
+            BucketSettings {
+                conflict_resolution: ConflictResolution::LastWriteWins,
+                ..before.clone()
+            },
+            BucketSettings { eviction_policy: EvictionPolicy::NotRecentlyUsed, ..before.clone() },
+        ];
+        for after in fields {
+            assert!(before.check_change(&after).is_err(), "{after:?}");
+        }
+        let free = BucketSettings { ram_quota_mb: 512, replicas: 1, rank: 7, ..before.clone() };
+        assert_eq!(before.check_change(&free), Ok(()));
+    }
+
+    #[test]
+    fn settings_stored_by_an_older_node_have_defaults_for_what_it_did_not_know() {
+        let stored = r#"{"kind":"Persistent","ram_quota_mb":100,"replicas":1,"flush_enabled":true,"max_ttl":7,"vbucket_count":64}"#;
+        let settings: BucketSettings = serde_json::from_str(stored).unwrap();
+        let expected = BucketSettings {
+            ram_quota_mb: 100,
+            replicas: 1,
+            flush_enabled: true,
+            max_ttl: 7,
+            vbucket_count: 64,
+            ..BucketSettings::default()
+        };
+        assert_eq!(settings, expected);
+    }
+}

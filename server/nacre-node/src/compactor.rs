@@ -1,0 +1,58 @@
+//! The compactor of a bucket: gives back the space of what the store holds in vain.
+
+use crate::bucket::Bucket;
+use crate::platform::{Next, Signal, Task};
+use nacre_store::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the store is looked at.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The share of dead bytes above which a part of the store is rewritten, as long as nobody asks for less.
+const FRAGMENTATION_PERCENT: u8 = 40;
+
+pub(crate) struct Compactor {
+    bucket: Arc<Bucket>,
+    store: Arc<dyn Store>,
+    signal: Signal,
+}
+
+impl Compactor {
+    pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>) -> Compactor {
+        let signal = bucket.compactor.clone();
+        Compactor { bucket, store, signal }
+    }
+}
+
+impl Task for Compactor {
+    fn name(&self) -> &'static str {
+        "compactor"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        if self.bucket.is_closed() {
+            return Next::Done;
+        }
+        let asked = self.bucket.compaction_asked();
+        match self.store.compact(if asked { 1 } else { FRAGMENTATION_PERCENT }) {
+            Ok(0) => {
+                self.bucket.compaction_done();
+                Next::After(INTERVAL)
+            }
+            Ok(_) => Next::Again,
+            Err(error) => {
+                tracing::warn!("bucket {}: cannot compact: {error}", self.bucket.name);
+                self.bucket.compaction_done();
+                Next::After(INTERVAL)
+            }
+        }
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}

@@ -1,0 +1,124 @@
+//! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
+//! expired, forgets old tombstones and dropped collections, and gives up durable writes whose time is over.
+
+use crate::bucket::Bucket;
+use crate::platform::{Next, Platform, Signal, Task};
+use nacre_types::{CollectionId, Now, Seqno, Vbid};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often documents that have expired are looked for. A vBucket without one costs a comparison.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How often the deadlines of durable writes are looked at, while there are any.
+const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often old tombstones are looked for.
+const PURGE_INTERVAL: Duration = Duration::from_secs(3600);
+/// The least that a vBucket is asked to give in one pass, in percent, so that a pass is worth its walk.
+const SHARE_MIN: u64 = 5;
+
+pub(crate) struct Keeper {
+    bucket: Arc<Bucket>,
+    platform: Arc<dyn Platform>,
+    /// Monotonic nanoseconds.
+    expire_at: u64,
+    purge_at: u64,
+    /// The vBucket that gives memory next, and what the pass has freed so far.
+    turn: usize,
+    freed: usize,
+}
+
+impl Keeper {
+    pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Keeper {
+        let purge_at = platform.now().monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
+        Keeper { bucket, platform, expire_at: 0, purge_at, turn: 0, freed: 0 }
+    }
+
+    /// Takes its share from one vBucket. False when there is room enough, or nothing is left to take.
+    fn make_room(&mut self, now: Now) -> bool {
+        let excess = self.bucket.excess_bytes(self.turn > 0);
+        if excess == 0 {
+            self.turn = 0;
+            return false;
+        }
+        let used = self.bucket.memory_bytes().max(1);
+        let percent = (excess * 100 / used).clamp(SHARE_MIN, 100) as u8;
+        self.freed += self.bucket.make_room(Vbid(self.turn as u16), percent, now);
+        self.turn += 1;
+        if self.turn < usize::from(self.bucket.vbucket_count()) {
+            return true;
+        }
+        self.turn = 0;
+        std::mem::take(&mut self.freed) > 0
+    }
+
+    fn expire(&mut self, now: Now) {
+        for index in 0..self.bucket.vbucket_count() {
+            self.bucket.expire(Vbid(index), now);
+        }
+        self.bucket.wake_readers();
+    }
+
+    /// Forgets tombstones that are old enough, in the store too where keys are not all in memory.
+    fn purge(&mut self, now: Now) {
+        let before = now.unix_s().saturating_sub(self.bucket.purge_age_s());
+        for index in 0..self.bucket.vbucket_count() {
+            self.bucket.change(Vbid(index), |vbucket| vbucket.purge(before));
+        }
+    }
+
+    /// Forgets the documents of a dropped collection that only the store has.
+    fn erase_stored(&mut self, collection: CollectionId) {
+        let Some(store) = &self.bucket.store else { return };
+        for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
+            let Ok(scan) = store.scan(vbid, Seqno::ZERO) else { continue };
+            let of_it = scan.documents.flatten().filter(|d| d.collection() == collection);
+            let found: Vec<_> = of_it.map(|d| (Box::from(d.key()), d.meta.seqno)).collect();
+            self.bucket.change(vbid, |vbucket| {
+                found.iter().for_each(|(key, seqno): &(Box<[u8]>, _)| vbucket.erase(key, *seqno));
+            });
+            self.bucket.note(vbid);
+        }
+        self.bucket.wake_readers();
+    }
+}
+
+impl Task for Keeper {
+    fn name(&self) -> &'static str {
+        "keeper"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        if self.bucket.is_closed() {
+            return Next::Done;
+        }
+        let now = self.platform.now();
+        if self.make_room(now) {
+            return Next::Again;
+        }
+        if let Some(collection) = self.bucket.next_dropped() {
+            self.erase_stored(collection);
+            return Next::Again;
+        }
+        if now.monotonic_ns >= self.expire_at {
+            self.expire_at = now.monotonic_ns + EXPIRY_INTERVAL.as_nanos() as u64;
+            self.expire(now);
+        }
+        if now.monotonic_ns >= self.purge_at {
+            self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
+            self.purge(now);
+        }
+        if self.bucket.has_durable_writes() {
+            self.bucket.complete_durable_writes(now);
+            return Next::After(DEADLINE_INTERVAL);
+        }
+        Next::After(EXPIRY_INTERVAL)
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.bucket.keeper
+    }
+}

@@ -1,0 +1,81 @@
+//! Which right each opcode needs. Nothing is allowed that does not stand here.
+
+use nacre_auth::Privilege;
+use nacre_protocol::{Opcode, SubdocSpec};
+
+/// What a connection must have for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing: it is part of a login, or tells nothing of the node.
+    Nothing,
+    /// A user.
+    Login,
+    /// A bucket that the user may open.
+    Bucket,
+    /// A privilege on all of the bucket.
+    OnBucket(Privilege),
+    /// Privileges on the collection that the request names.
+    OnCollection(&'static [Privilege]),
+}
+
+const READ: Need = Need::OnCollection(&[Privilege::ReadData]);
+const WRITE: Need = Need::OnCollection(&[Privilege::WriteData]);
+/// For writes that answer with what was there.
+const READ_AND_WRITE: Need = Need::OnCollection(&[Privilege::ReadData, Privilege::WriteData]);
+
+/// What a request with this opcode needs.
+pub(super) fn need(opcode: Opcode) -> Need {
+    use Opcode::*;
+    match opcode {
+        Hello | SaslListMechs | SaslAuth | SaslStep | GetErrorMap | Version | Noop | Quit
+        | QuitQ => Need::Nothing,
+        SelectBucket | GetClusterConfig => Need::Login,
+        GetCollectionsManifest
+        | GetCollectionId
+        | GetScopeId
+        | ObserveSeqno
+        | SeqnoPersistence
+        | GetAllVbSeqnos
+        | GetFailoverLog
+        // A scan was allowed when it was begun, and nobody else can guess its name.
+        | RangeScanContinue
+        | RangeScanCancel => Need::Bucket,
+        Stat => Need::OnBucket(Privilege::ReadStats),
+        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | GetKeys
+        | RangeScanCreate | Observe | SubdocGet | SubdocExists | SubdocGetCount
+        | SubdocMultiLookup => READ,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
+        | DeleteWithMetaQ => Need::OnCollection(&[Privilege::WriteWithMeta]),
+        Set
+        | SetQ
+        | Add
+        | AddQ
+        | Replace
+        | ReplaceQ
+        | Delete
+        | DeleteQ
+        | Append
+        | AppendQ
+        | Prepend
+        | PrependQ
+        | Touch
+        | UnlockKey
+        | SubdocDictAdd
+        | SubdocDictUpsert
+        | SubdocDelete
+        | SubdocReplace
+        | SubdocArrayPushLast
+        | SubdocArrayPushFirst
+        | SubdocArrayInsert
+        | SubdocArrayAddUnique
+        | SubdocMultiMutation
+        | SubdocReplaceBodyWithXattr => WRITE,
+        Increment | IncrementQ | Decrement | DecrementQ | GetAndTouch | GetAndTouchQ
+        | GetLocked | SubdocCounter => READ_AND_WRITE,
+    }
+}
+
+/// Whether one of the operations touches an attribute that belongs to the system: its name begins with an underscore.
+pub(super) fn touches_system_attribute(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
+    specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.first() == Some(&b'_'))
+}

@@ -1,0 +1,231 @@
+//! Scans of a vBucket by key: a range, or a sample.
+//!
+//! A scan is made of the documents that exist when it begins. It holds those that are in memory as they are; of one that
+//! is not, it gives the version that the store has when the scan comes to it.
+
+use crate::bucket::Bucket;
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
+use nacre_store::Error;
+use nacre_types::{CollectionId, Document, Now, Seqno, VbUuid, Vbid};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Scans of a bucket that may be open at the same time.
+const SCANS_MAX: usize = 4096;
+/// How long a scan may last, in nanoseconds: three minutes.
+const LIFETIME_NS: u64 = 180 * 1_000_000_000;
+
+/// Names a scan.
+pub(crate) type ScanId = [u8; 16];
+
+/// What a scan gives.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanOptions {
+    pub collection: CollectionId,
+    /// Keys with their collection prefix.
+    pub range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// Only so many of them, chosen by a seed.
+    pub sample: Option<(u64, usize)>,
+    pub key_only: bool,
+    pub with_xattrs: bool,
+    /// The branch of history and the seqno that the documents must include.
+    pub at_least: Option<(VbUuid, Seqno)>,
+}
+
+/// Why a scan does not go on.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is no such scan, or nothing to scan.
+    NotFound,
+    /// The history of the vBucket is another.
+    OtherHistory,
+    /// The vBucket does not have that seqno yet.
+    Behind,
+    /// Too many scans, or another request reads on in this one.
+    Busy,
+    /// It was ended meanwhile.
+    Cancelled,
+    /// No such vBucket.
+    NoVbucket,
+    Store(Error),
+}
+
+struct Scan {
+    vbid: Vbid,
+    /// By key; stubs among them.
+    documents: Arc<Vec<Arc<Document>>>,
+    /// How many were given; `None` while a request reads on.
+    position: Option<usize>,
+    key_only: bool,
+    with_xattrs: bool,
+    ends_ns: u64,
+}
+
+/// The open scans of a bucket.
+#[derive(Default)]
+pub(crate) struct Scans(Mutex<HashMap<ScanId, Scan>>);
+
+/// What a request to read on asks for and gets.
+pub(crate) struct Page {
+    pub key_only: bool,
+    pub with_xattrs: bool,
+    pub documents: Vec<Arc<Document>>,
+    pub complete: bool,
+}
+
+impl Bucket {
+    /// Begins a scan.
+    pub(crate) fn begin_scan(
+        &self,
+        id: ScanId,
+        vbid: Vbid,
+        options: &ScanOptions,
+        now: Now,
+    ) -> Result<(), Refused> {
+        let mut found = self.scannable(vbid, options, now)?;
+        if let Some((seed, samples)) = options.sample {
+            let order = |document: &Arc<Document>| sample_order(seed, document.key());
+            found.sort_by_cached_key(order);
+            found.truncate(samples);
+        }
+        if found.is_empty() {
+            return Err(Refused::NotFound);
+        }
+        found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        let mut scans = self.scans.0.lock();
+        scans.retain(|_, scan| scan.ends_ns > now.monotonic_ns);
+        if scans.len() >= SCANS_MAX {
+            return Err(Refused::Busy);
+        }
+        let scan = Scan {
+            vbid,
+            documents: Arc::new(found),
+            position: Some(0),
+            key_only: options.key_only,
+            with_xattrs: options.with_xattrs,
+            ends_ns: now.monotonic_ns + LIFETIME_NS,
+        };
+        scans.insert(id, scan);
+        Ok(())
+    }
+
+    /// The documents that a scan is made of, in no particular order.
+    fn scannable(
+        &self,
+        vbid: Vbid,
+        options: &ScanOptions,
+        now: Now,
+    ) -> Result<Vec<Arc<Document>>, Refused> {
+        let wanted = |document: &Document| {
+            document.collection() == options.collection
+                && document.is_alive()
+                && !document.is_expired(now.unix_s())
+                && contains(&options.range, document.key())
+        };
+        let mut found: BTreeMap<Box<[u8]>, Arc<Document>> = BTreeMap::new();
+        let vbucket = self.vbucket(vbid).ok_or(Refused::NoVbucket)?;
+        if let Some((vb_uuid, seqno)) = options.at_least {
+            if vbucket.failover_log().current() != vb_uuid {
+                return Err(Refused::OtherHistory);
+            }
+            if seqno > vbucket.high_seqno() {
+                return Err(Refused::Behind);
+            }
+        }
+        let in_memory: Vec<_> =
+            vbucket.documents().filter(|document| wanted(document)).cloned().collect();
+        let elsewhere = vbucket.has_evicted_keys();
+        drop(vbucket);
+        if elsewhere && let Some(store) = &self.store {
+            let scan = store.scan(vbid, Seqno::ZERO).map_err(Refused::Store)?;
+            for document in scan.documents {
+                let document = document.map_err(Refused::Store)?;
+                let known =
+                    |vbucket: &nacre_vbucket::Vbucket| vbucket.find(document.key()).is_some();
+                if wanted(&document) && !self.vbucket(vbid).is_some_and(|vbucket| known(&vbucket)) {
+                    found.insert(document.key().into(), Arc::new(document.stub()));
+                }
+            }
+        }
+        found.extend(in_memory.into_iter().map(|document| (document.key().into(), document)));
+        Ok(found.into_values().collect())
+    }
+
+    /// Reads on in a scan, up to `items` documents or until `bytes` are passed.
+    pub(crate) fn continue_scan(
+        &self,
+        id: ScanId,
+        items: usize,
+        bytes: usize,
+        has_time: &dyn Fn() -> bool,
+    ) -> Result<Page, Refused> {
+        let (vbid, all, begin, key_only, with_xattrs) = {
+            let mut scans = self.scans.0.lock();
+            let scan = scans.get_mut(&id).ok_or(Refused::NotFound)?;
+            let position = scan.position.take().ok_or(Refused::Busy)?;
+            (scan.vbid, Arc::clone(&scan.documents), position, scan.key_only, scan.with_xattrs)
+        };
+        let mut documents = Vec::new();
+        let (mut position, mut read) = (begin, 0);
+        while position < all.len() && documents.len() < items && read < bytes {
+            if position > begin && !has_time() {
+                break;
+            }
+            let document = &all[position];
+            position += 1;
+            let document = if key_only || document.is_resident() {
+                Some(Arc::clone(document))
+            } else {
+                self.stored(vbid, document.key()).map_err(Refused::Store)?
+            };
+            if let Some(document) = document {
+                read += document.memory_bytes();
+                documents.push(document);
+            }
+        }
+        let complete = position == all.len();
+        let mut scans = self.scans.0.lock();
+        match scans.get_mut(&id) {
+            None => return Err(Refused::Cancelled),
+            Some(_) if complete => {
+                scans.remove(&id);
+            }
+            Some(scan) => scan.position = Some(position),
+        }
+        Ok(Page { key_only, with_xattrs, documents, complete })
+    }
+
+    /// The stored version of a document, if it exists.
+    fn stored(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Arc<Document>>, Error> {
+        let Some(store) = &self.store else { return Ok(None) };
+        Ok(store.get(vbid, key)?.filter(Document::is_alive).map(Arc::new))
+    }
+
+    /// Ends a scan; false when there is none.
+    pub(crate) fn cancel_scan(&self, id: ScanId) -> bool {
+        self.scans.0.lock().remove(&id).is_some()
+    }
+}
+
+fn contains((start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {
+    let after = match start {
+        Bound::Included(start) => key >= &start[..],
+        Bound::Excluded(start) => key > &start[..],
+        Bound::Unbounded => true,
+    };
+    let before = match end {
+        Bound::Included(end) => key <= &end[..],
+        Bound::Excluded(end) => key < &end[..],
+        Bound::Unbounded => true,
+    };
+    after && before
+}
+
+/// A number that depends on the seed and the key alone, evenly spread.
+fn sample_order(seed: u64, key: &[u8]) -> u64 {
+    SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()).hash_one(key)
+}

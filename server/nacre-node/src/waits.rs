@@ -1,0 +1,86 @@
+//! The connections that wait for a bucket: for the store, or for the end of a durable write.
+
+use crate::ticket::Ticket;
+use nacre_types::{Seqno, Vbid};
+use nacre_vbucket::{Completion, Token};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+type Durable = BTreeMap<(Vbid, Seqno), Arc<Ticket<Option<Token>>>>;
+type Persistence = BTreeMap<(Vbid, Seqno), Vec<Arc<Ticket<bool>>>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// By the seqno of the prepare.
+    durable: Mutex<Durable>,
+    persistence: Mutex<Persistence>,
+    /// Entries of `persistence`, so that the flusher need not lock it in vain.
+    persistence_count: AtomicUsize,
+}
+
+impl Waits {
+    /// A ticket for the end of a durable write.
+    pub fn durable(
+        &self,
+        vbid: Vbid,
+        prepare: Seqno,
+        waiter: &Arc<Notify>,
+    ) -> Arc<Ticket<Option<Token>>> {
+        let ticket = Ticket::new(waiter);
+        self.durable.lock().insert((vbid, prepare), Arc::clone(&ticket));
+        ticket
+    }
+
+    /// Whether durable writes are under way.
+    pub fn has_durable(&self) -> bool {
+        !self.durable.lock().is_empty()
+    }
+
+    /// Settles the tickets of durable writes that have ended.
+    pub fn complete(&self, vbid: Vbid, completions: &[Completion]) {
+        let mut durable = self.durable.lock();
+        for completion in completions {
+            if let Some(ticket) = durable.remove(&(vbid, completion.prepare)) {
+                ticket.settle(completion.commit);
+            }
+        }
+    }
+
+    /// A ticket for a seqno being stored.
+    pub fn persistence(&self, vbid: Vbid, seqno: Seqno, waiter: &Arc<Notify>) -> Arc<Ticket<bool>> {
+        let ticket = Ticket::new(waiter);
+        let mut persistence = self.persistence.lock();
+        persistence.entry((vbid, seqno)).or_default().push(Arc::clone(&ticket));
+        self.persistence_count.store(persistence.len(), Ordering::Release);
+        ticket
+    }
+
+    /// Settles the tickets of what is stored by now.
+    pub fn persisted(&self, vbid: Vbid, seqno: Seqno) {
+        if self.persistence_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut persistence = self.persistence.lock();
+        let reached: Vec<_> =
+            persistence.range((vbid, Seqno::ZERO)..=(vbid, seqno)).map(|(key, _)| *key).collect();
+        for key in reached {
+            for ticket in persistence.remove(&key).into_iter().flatten() {
+                ticket.settle(true);
+            }
+        }
+        self.persistence_count.store(persistence.len(), Ordering::Release);
+    }
+
+    /// The bucket has ended: nothing will come of what is waited for.
+    pub fn end(&self) {
+        for ticket in std::mem::take(&mut *self.durable.lock()).into_values() {
+            ticket.settle(None);
+        }
+        for ticket in std::mem::take(&mut *self.persistence.lock()).into_values().flatten() {
+            ticket.settle(false);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Durable writes as a connection sees them.
+
+use crate::world::{Connection, World, request};
+use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
+use nacre_node::kv::Next;
+use nacre_store::Fault;
+
+const AMBIGUOUS: u16 = 0xa3;
+
+/// A request with framing: durability level and timeout in milliseconds.
+fn durable(level: u8, timeout_ms: u16, plain: &[u8]) -> Vec<u8> {
+    let mut framing = vec![0x13, level];
+    framing.extend(timeout_ms.to_be_bytes());
+    let mut bytes = plain.to_vec();
+    bytes[0] = 0x08;
+    bytes[2] = framing.len() as u8;
+    let body = u32::from_be_bytes(plain[8..12].try_into().unwrap()) + framing.len() as u32;
+    bytes[8..12].copy_from_slice(&body.to_be_bytes());
+    bytes.splice(24..24, framing);
+    bytes
+}
+
+fn set(value: &str) -> Vec<u8> {
+    request(0x01, &[0; 8], b"k", value.as_bytes())
+}
+
+#[test]
+fn a_write_is_seen_and_answered_once_it_is_stored() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    for (level, value) in [(2, "2"), (3, "3")] {
+        let before = connection.get("k").value;
+        assert_eq!(connection.give(&durable(level, 1000, &set(value))).0, []);
+        let mut other = Connection::open(&node);
+        assert_eq!(other.get("k").value, before, "nobody sees it yet");
+        assert_eq!(other.set("k", "x").status, 0xa2, "nobody writes it meanwhile");
+        let (_, _, next) = connection.give(&request(0x0a, b"", b"", b""));
+        assert!(matches!(next, Next::Wait), "answers come in order");
+        world.run_tasks();
+        let answers = connection.resume();
+        assert_eq!(answers[0].status, 0);
+        let found = connection.get("k");
+        assert_eq!((&found.value[..], found.cas), (value.as_bytes(), answers[0].cas));
+    }
+    assert_eq!(connection.ask(&durable(1, 1000, &set("4"))).status, 0, "one copy is a majority");
+    world.crash();
+    assert_eq!(Connection::open(&world.node()).get("k").value, b"3", "memory only");
+}
+
+#[test]
+fn a_write_that_does_not_reach_the_disk_in_time_is_ambiguous() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    world.run_tasks();
+    world.store().inject(Some(Fault::Full));
+    connection.give(&durable(3, 1500, &set("1")));
+    world.run_tasks();
+    assert_eq!(connection.resume(), []);
+    world.wait(2);
+    world.run_tasks();
+    assert_eq!(connection.resume()[0].status, AMBIGUOUS);
+    assert_eq!(connection.get("k").status, 0x01);
+    world.store().inject(None);
+    world.wait(1);
+    world.run_tasks();
+    assert_eq!(connection.set("k", "2").status, 0);
+    world.run_tasks();
+    world.crash();
+    assert_eq!(Connection::open(&world.node()).get("k").value, b"2");
+}
+
+#[test]
+fn a_bucket_has_a_least_level() {
+    let world = World::new();
+    let settings = BucketSettings { durability_min_level: 3, ..BucketSettings::default() };
+    let node = world.node_with(settings);
+    let mut connection = Connection::open(&node);
+    assert_eq!(connection.give(&set("1")).0, [], "it waits for the disk");
+    world.run_tasks();
+    assert_eq!(connection.resume()[0].status, 0);
+}
+
+#[test]
+fn levels_that_cannot_be_had_are_refused() {
+    let status = |settings: BucketSettings, level| {
+        let world = World::new();
+        let node = world.node_with(settings);
+        let mut connection = Connection::open(&node);
+        connection.ask(&durable(level, 1000, &set("1"))).status
+    };
+    let ephemeral = BucketSettings {
+        kind: BucketKind::Ephemeral,
+        eviction_policy: EvictionPolicy::None,
+        ..BucketSettings::default()
+    };
+    assert_eq!(status(ephemeral.clone(), 1), 0);
+    assert_eq!(status(ephemeral, 2), 0xa0, "there is no disk");
+    let replicas = BucketSettings { replicas: 1, ..BucketSettings::default() };
+    assert_eq!(status(replicas, 1), 0xa1, "there is no second node");
+    assert_eq!(status(BucketSettings::default(), 4), 0xa0);
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let read = durable(1, 1000, &request(0x00, b"", b"k", b""));
+    assert_eq!(connection.ask(&read).status, 0x04, "a read is not durable");
+    assert_eq!(connection.ask(&durable(1, 0, &set("1"))).status, 0x04, "no time at all");
+}

@@ -1,0 +1,173 @@
+//! Buckets that hold more than their memory.
+
+use crate::world::{Answer, Connection, World, request};
+use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
+use nacre_node::kv::Next;
+use nacre_types::{Seqno, Vbid};
+
+const TEMPORARY_FAILURE: u16 = 0x86;
+/// Of 1 MiB each.
+const DOCUMENTS: usize = 150;
+
+fn small(eviction_policy: EvictionPolicy, kind: BucketKind) -> BucketSettings {
+    BucketSettings { ram_quota_mb: 100, eviction_policy, kind, ..BucketSettings::default() }
+}
+
+fn key(n: usize) -> String {
+    format!("k{n}")
+}
+
+fn value(n: usize) -> String {
+    format!("{n:04}").repeat(1 << 18)
+}
+
+/// Asks for a document, which may have to be read first.
+fn get(world: &World, connection: &mut Connection, key: &str) -> Answer {
+    let (mut answers, _, _) = connection.give(&request(0x00, b"", key.as_bytes(), b""));
+    for _ in 0..10 {
+        if answers.is_empty() {
+            // It may be evicted again before the connection comes to it, and is read again then.
+            world.run_tasks();
+            answers = connection.resume();
+        }
+    }
+    answers.pop().expect("an answer")
+}
+
+fn a_bucket_serves_more_than_its_quota(policy: EvictionPolicy) {
+    let world = World::new();
+    let node = world.node_with(small(policy, BucketKind::Persistent));
+    let mut connection = Connection::open(&node);
+    for n in 0..DOCUMENTS {
+        assert_eq!(connection.set(&key(n), &value(n)).status, 0, "{n}");
+        world.run_tasks();
+    }
+    let bucket = node.bucket("b").unwrap();
+    let check = |connection: &mut Connection| {
+        for n in (0..DOCUMENTS).chain([3, 3]) {
+            assert_eq!(get(&world, connection, &key(n)).value, value(n).as_bytes(), "{n}");
+            world.run_tasks();
+        }
+        assert_eq!(get(&world, connection, "missing").status, 0x01);
+    };
+    check(&mut connection);
+    let (documents, memory_bytes) = bucket.usage();
+    assert_eq!(documents, DOCUMENTS as u64, "what was evicted still counts");
+    assert!(memory_bytes <= 100 << 20, "{memory_bytes} bytes in memory");
+
+    // What needs the old document works on one that is not in memory, too.
+    let append = request(0x0e, b"", b"k0", b"tail");
+    let (answers, _, _) = connection.give(&append);
+    world.run_tasks();
+    let done = answers.into_iter().chain(connection.resume()).next().unwrap();
+    assert_eq!(done.status, 0);
+    world.run_tasks();
+    assert!(get(&world, &mut connection, "k0").value.ends_with(b"0000tail"));
+
+    world.crash();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    assert!(get(&world, &mut connection, "k0").value.ends_with(b"0000tail"));
+    connection.set("k0", &value(0));
+    world.run_tasks();
+    check(&mut connection);
+    assert_eq!(node.bucket("b").unwrap().usage().0, DOCUMENTS as u64);
+}
+
+#[test]
+fn values_that_were_evicted_are_read_back() {
+    a_bucket_serves_more_than_its_quota(EvictionPolicy::ValueOnly);
+}
+
+#[test]
+fn documents_that_were_evicted_whole_are_read_back() {
+    a_bucket_serves_more_than_its_quota(EvictionPolicy::Full);
+}
+
+#[test]
+fn a_document_that_must_be_read_does_not_hold_up_others() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::ValueOnly, BucketKind::Persistent));
+    let mut connection = Connection::open(&node);
+    for n in 0..DOCUMENTS {
+        connection.set(&key(n), &value(n));
+        world.run_tasks();
+    }
+    let evicted = (0..DOCUMENTS)
+        .map(key)
+        .find(|key| connection.give(&request(0x00, b"", key.as_bytes(), b"")).0.is_empty());
+    let evicted = evicted.expect("not all fits");
+    let ping = request(0x0a, b"", b"", b"");
+    let (answers, consumed, next) = connection.give(&ping);
+    assert!(answers.is_empty() && consumed == 0 && matches!(next, Next::Wait), "in order");
+    assert_eq!(Connection::open(&node).set("other", "1").status, 0, "other connections go on");
+    world.run_tasks();
+    assert_eq!(connection.resume()[0].value.len(), 1 << 20);
+
+    // With unordered execution, others on the same connection are not held up either.
+    let mut connection = Connection::open(&node);
+    assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x0e])).value, [0, 0x0e]);
+    let evicted = (0..DOCUMENTS)
+        .map(key)
+        .filter(|key| *key != evicted)
+        .find(|key| connection.give(&request(0x00, b"", key.as_bytes(), b"")).0.is_empty());
+    let evicted = evicted.expect("not all fits");
+    let n: usize = evicted[1..].parse().unwrap();
+    assert_eq!(connection.set("other", "2").status, 0);
+    let (answers, consumed, _) = connection.give(&ping);
+    assert!(answers.is_empty() && consumed == 0, "what concerns the connection waits");
+    world.run_tasks();
+    assert_eq!(connection.resume()[0].value, value(n).as_bytes());
+    assert_eq!(connection.ask(&ping).status, 0);
+}
+
+#[test]
+fn a_bucket_that_evicts_nothing_refuses_writes_over_its_quota() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::None, BucketKind::Ephemeral));
+    let mut connection = Connection::open(&node);
+    let mut written = 0;
+    while connection.set(&key(written), &value(written)).status == 0 {
+        written += 1;
+        world.run_tasks();
+        assert!(written < 1000, "the quota is 100 MiB");
+    }
+    assert!((85..=100).contains(&written), "{written} MiB fitted");
+    assert_eq!(connection.set("more", &value(1)).status, TEMPORARY_FAILURE);
+    assert_eq!(connection.get("k0").value.len(), 1 << 20);
+    assert_eq!(connection.ask(&request(0x04, b"", b"k0", b"")).status, 0, "what frees memory");
+}
+
+#[test]
+fn a_bucket_without_a_store_deletes_what_is_read_least() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::NotRecentlyUsed, BucketKind::Ephemeral));
+    let mut connection = Connection::open(&node);
+    for n in 0..DOCUMENTS {
+        assert_eq!(connection.set(&key(n), &value(n)).status, 0);
+        for _ in 0..20 {
+            assert_eq!(connection.get("k0").status, 0, "after {n}: in use all the time");
+        }
+        world.run_tasks();
+    }
+    let (documents, memory_bytes) = node.bucket("b").unwrap().usage();
+    assert!(documents < 100 && memory_bytes < 93 << 20, "{documents} of {memory_bytes} bytes");
+    let missing = (0..DOCUMENTS).filter(|n| connection.get(&key(*n)).status == 0x01).count();
+    assert_eq!(missing as u64 + documents, DOCUMENTS as u64);
+}
+
+#[test]
+fn an_expired_document_is_buried_although_nobody_asks() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.ask(&request(0x01, &[0, 0, 0, 0, 0, 0, 0, 5], b"k", b"1"));
+    let bucket = node.bucket("b").unwrap();
+    world.wait(4);
+    world.run_tasks();
+    assert_eq!(bucket.usage().0, 1);
+    world.wait(2);
+    world.run_tasks();
+    assert_eq!(bucket.usage().0, 0);
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(2), "it is a mutation like any other");
+}

@@ -1,0 +1,254 @@
+//! Every opcode for every role on every part of the data, against a table of who may do what.
+
+use crate::world::{World, request};
+use nacre_auth::{RoleKind, User};
+use nacre_cluster::Change;
+use nacre_node::Node;
+use nacre_node::kv::{Peer, Session};
+use nacre_protocol::Opcode;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+/// What an opcode does, as far as rights go. Written down here once more, so that a change has to be meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// Something that needs no login.
+    Greet,
+    /// Something that every user may.
+    Ask,
+    /// Something about the bucket that every user of it may.
+    Open,
+    Count,
+    Read,
+    Write,
+    /// Writes and answers with what was there.
+    Exchange,
+    /// Takes over versions of another cluster.
+    Replicate,
+}
+
+fn does(opcode: Opcode) -> Does {
+    use Opcode::*;
+    match opcode {
+        Hello | SaslListMechs | SaslAuth | SaslStep | GetErrorMap | Version | Noop | Quit
+        | QuitQ => Does::Greet,
+        SelectBucket | GetClusterConfig => Does::Ask,
+        GetCollectionsManifest | GetCollectionId | GetScopeId => Does::Open,
+        ObserveSeqno | SeqnoPersistence | GetAllVbSeqnos | GetFailoverLog => Does::Open,
+        Stat => Does::Count,
+        RangeScanContinue | RangeScanCancel => Does::Open,
+        Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ => Does::Read,
+        GetRandomKey | GetKeys | RangeScanCreate | Observe => Does::Read,
+        SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
+        | DeleteWithMetaQ => Does::Replicate,
+        SubdocGet | SubdocExists | SubdocGetCount | SubdocMultiLookup => Does::Read,
+        Increment | IncrementQ | Decrement | DecrementQ | SubdocCounter => Does::Exchange,
+        GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
+        _ => Does::Write,
+    }
+}
+
+/// The roles that may read, write and count, where they reach; all others may not.
+const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select";
+const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete";
+const REPLICATORS: &str = "admin backup_admin bucket_full_access data_backup replication_target";
+const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
+
+/// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
+fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
+    use Opcode::*;
+    let key = [cid, b'k'];
+    let (extras, key, value): (&[u8], &[u8], &[u8]) = match opcode.loud().0 {
+        Set | Add | Replace => (&[0; 8], &key, b"1"),
+        Append | Prepend => (b"", &key, b"1"),
+        Increment | Decrement => (&[0; 20], &key, b""),
+        Touch | GetAndTouch | GetLocked => (&[0; 4], &key, b""),
+        SubdocGet | SubdocExists | SubdocGetCount | SubdocDelete => (&[0, 1, 0], &key, b"a"),
+        SubdocDictAdd | SubdocDictUpsert | SubdocReplace | SubdocArrayPushLast
+        | SubdocArrayPushFirst | SubdocArrayInsert | SubdocArrayAddUnique | SubdocCounter => {
+            (&[0, 1, 0], &key, b"a1")
+        }
+        SubdocMultiLookup => (b"", &key, b"\xc5\0\0\x01a"),
+        SubdocMultiMutation => (b"", &key, b"\xc8\0\0\x01\0\0\0\x01a1"),
+        Hello => (b"", b"", &[0, 0x12]),
+        SelectBucket => (b"", b"b", b""),
+        GetErrorMap => (b"", b"", &[0, 2]),
+        GetCollectionId => (b"", b"", b"s.c"),
+        GetScopeId => (b"", b"", b"s"),
+        ObserveSeqno => (b"", b"", &[0; 8]),
+        SeqnoPersistence => (&[0; 8], b"", b""),
+        Observe => return request(0x92, b"", b"", &[0, 0, 0, 2, cid, b'k']),
+        GetRandomKey => return request(0xb6, &[0, 0, 0, cid], b"", b""),
+        SetWithMeta | AddWithMeta => (&[1; 24], &key, b"1"),
+        DeleteWithMeta => (&[1; 24], &key, b""),
+        GetKeys => (&[0, 0, 0, 9], &key, b""),
+        RangeScanCreate => {
+            let options =
+                format!(r#"{{"collection":"{cid:x}","range":{{"start":"YQ==","end":"eg=="}}}}"#);
+            return request(0xda, b"", b"", options.as_bytes());
+        }
+        RangeScanContinue => (&[0; 28], b"", b""),
+        RangeScanCancel => (&[0; 16], b"", b""),
+        opcode if opcode.addresses_document() => (b"", &key, b""),
+        _ => (b"", b"", b""),
+    };
+    request(opcode as u8, extras, key, value)
+}
+
+/// Makes `someone` a user with this role.
+fn appoint(node: &Node, role: &str) {
+    // Deriving what is kept of a password takes milliseconds, and the table has many roles.
+    static TEMPLATE: LazyLock<User> =
+        LazyLock::new(|| User::new("someone", "password", Vec::new(), [0; 32]));
+    let mut user = TEMPLATE.clone();
+    user.roles = vec![role.parse().unwrap()];
+    node.put_user(user).unwrap();
+}
+
+/// A connection of `someone`, with the bucket selected if that is allowed.
+fn session(node: &Arc<Node>) -> (Session, bool) {
+    let peer = Peer { confidential: true, user: Some("someone".into()) };
+    let mut session = Session::new(Arc::clone(node), peer);
+    let mut out = Vec::new();
+    let hello = request(0x1f, b"", b"", &[0, 0x12, 0, 0x07]);
+    session.receive(&hello, &mut out, node.now());
+    out.clear();
+    session.receive(&request(0x89, b"", b"b", b""), &mut out, node.now());
+    (session, out[6..8] == [0, 0])
+}
+
+fn is_refused(session: &mut Session, bytes: &[u8], node: &Node) -> bool {
+    let mut out = Vec::new();
+    session.receive(bytes, &mut out, node.now());
+    // No access, or no bucket because there was no access to it.
+    matches!(out.get(6..8), Some([0, 0x24] | [0, 0x08]))
+}
+
+#[test]
+fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
+    let world = World::new();
+    let node = world.node();
+    for (scope, collection) in [("s", "c"), ("s", "d"), ("t", "c")] {
+        let _ = node.change(&Change::CreateScope { bucket: "b".into(), scope: scope.into() });
+        node.change(&Change::CreateCollection {
+            bucket: "b".into(),
+            scope: scope.into(),
+            collection: collection.into(),
+            max_ttl: 0,
+        })
+        .unwrap();
+    }
+    let cid = node.bucket("b").unwrap().manifest().collection("s", "c").unwrap().id as u8;
+    // Where a role may reach, and whether it then covers the bucket and the collection `s.c`.
+    let places = [
+        ("*", true, true),
+        ("b", true, true),
+        ("other", false, false),
+        ("b:s", false, true),
+        ("b:t", false, false),
+        ("b:s:c", false, true),
+        ("b:s:d", false, false),
+        ("b:t:c", false, false),
+    ];
+    let mut cells = 0;
+    for kind in RoleKind::ALL {
+        let is_in = |list: &str| list.split(' ').any(|name| name == kind.name());
+        let texts: Vec<(String, bool, bool, bool)> = if kind.is_parameterised() {
+            let text = |place: &str| format!("{}[{place}]", kind.name());
+            places
+                .iter()
+                .map(|(at, bucket, here)| (text(at), *at != "other", *bucket, *here))
+                .collect()
+        } else {
+            vec![(kind.name().to_owned(), true, true, true)]
+        };
+        for (role, opens, covers_bucket, covers_here) in texts {
+            // Not every role can be narrowed to a scope or a collection.
+            if role.parse::<nacre_auth::Role>().is_err() {
+                continue;
+            }
+            appoint(&node, &role);
+            for &opcode in Opcode::ALL {
+                if opcode == Opcode::SubdocReplaceBodyWithXattr {
+                    continue;
+                }
+                let (mut session, opened) = session(&node);
+                assert_eq!(opened, opens, "{role} opens the bucket");
+                let (read, write) = (is_in(READERS) && covers_here, is_in(WRITERS) && covers_here);
+                let allowed = match does(opcode) {
+                    Does::Greet | Does::Ask if opcode != Opcode::SelectBucket => true,
+                    Does::Greet | Does::Ask | Does::Open => opens,
+                    Does::Count => is_in(COUNTERS) && covers_bucket,
+                    Does::Read => read,
+                    Does::Write => write,
+                    Does::Exchange => read && write,
+                    Does::Replicate => is_in(REPLICATORS) && covers_here,
+                };
+                let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
+                assert_eq!(!refused, allowed, "{opcode:?} for {role}");
+                cells += 1;
+            }
+        }
+    }
+    assert!(cells > 2500, "{cells} cells");
+}
+
+#[test]
+fn nothing_but_a_greeting_is_allowed_before_a_login() {
+    let world = World::new();
+    let node = world.node();
+    for &opcode in Opcode::ALL {
+        if opcode == Opcode::SubdocReplaceBodyWithXattr {
+            continue;
+        }
+        let peer = Peer { confidential: true, user: None };
+        let mut session = Session::new(Arc::clone(&node), peer);
+        let refused = is_refused(&mut session, &well_formed(opcode, 0), &node);
+        assert_eq!(!refused, does(opcode) == Does::Greet, "{opcode:?}");
+    }
+}
+
+#[test]
+fn attributes_of_the_system_need_a_right_of_their_own() {
+    let world = World::new();
+    let node = world.node();
+    let write = |role: &str, path: &str| {
+        appoint(&node, role);
+        let (mut session, _) = session(&node);
+        let mut value = vec![0xc8, 0x04];
+        value.extend((path.len() as u16).to_be_bytes());
+        value.extend([0, 0, 0, 1]);
+        value.extend(path.as_bytes());
+        value.push(b'1');
+        is_refused(&mut session, &request(0xd1, &[0x01], &[0, b'k'], &value), &node)
+    };
+    assert!(!write("data_writer[b]", "own"));
+    assert!(write("data_writer[b]", "_sync.rev"));
+    assert!(!write("mobile_sync_gateway[b]", "_sync.rev"));
+}
+
+#[test]
+fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
+    let world = World::new();
+    let node = world.node();
+    appoint(&node, "data_reader[b]");
+    let (mut session, _) = session(&node);
+    let get = request(0x00, b"", &[0, b'k'], b"");
+    assert!(!is_refused(&mut session, &get, &node));
+    appoint(&node, "data_writer[b]");
+    assert!(is_refused(&mut session, &get, &node));
+    appoint(&node, "data_reader[b]");
+    assert!(!is_refused(&mut session, &get, &node));
+    node.remove_user("someone").unwrap();
+    let mut out = Vec::new();
+    session.receive(&request(0xb5, b"", b"", b""), &mut out, node.now());
+    assert_eq!(out[6..8], [0, 0x1f], "even the cluster map is for users only");
+}
+
+#[test]
+fn the_names_in_the_table_are_roles() {
+    let known: BTreeSet<&str> = RoleKind::ALL.iter().map(|kind| kind.name()).collect();
+    for name in [READERS, WRITERS, COUNTERS].iter().flat_map(|list| list.split(' ')) {
+        assert!(known.contains(name), "{name}");
+    }
+}

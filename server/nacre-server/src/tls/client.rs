@@ -1,0 +1,113 @@
+//! Certificates of clients: whether they are asked for, and which user one names.
+
+use super::certificate::Names;
+use serde::{Deserialize, Serialize};
+
+/// Whether a client has to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Demand {
+    /// It is not asked for one.
+    #[default]
+    Disable,
+    /// It may show one, or log in.
+    Enable,
+    /// A connection without one is refused.
+    Mandatory,
+}
+
+/// Where in a certificate a user's name stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// The common name of the subject.
+    #[serde(rename = "subject.cn")]
+    CommonName,
+    /// An alternative name that is a URI.
+    #[serde(rename = "san.uri")]
+    Uri,
+    /// An alternative name that is a host name.
+    #[serde(rename = "san.dnsname")]
+    HostName,
+    /// An alternative name that is an e-mail address.
+    #[serde(rename = "san.email")]
+    Email,
+}
+
+/// How a user's name is read: behind `prefix`, up to the first character that is in `delimiter`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub path: Place,
+    #[serde(default)]
+    pub prefix: String,
+    #[serde(default)]
+    pub delimiter: String,
+}
+
+/// What an operator chose about clients' certificates. The serialised form is that of REST, and is what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientCertificates {
+    pub state: Demand,
+    #[serde(default)]
+    pub prefixes: Vec<Rule>,
+}
+
+impl ClientCertificates {
+    /// The user that a certificate names: by the first rule that fits.
+    pub fn user(&self, names: &Names) -> Option<String> {
+        self.prefixes.iter().find_map(|rule| {
+            let candidates = match rule.path {
+                Place::CommonName => &names.common,
+                Place::Uri => &names.uris,
+                Place::HostName => &names.hosts,
+                Place::Email => &names.addresses,
+            };
+            candidates.iter().find_map(|name| rule.read(name))
+        })
+    }
+}
+
+impl Rule {
+    fn read(&self, name: &str) -> Option<String> {
+        let rest = name.strip_prefix(&self.prefix)?;
+        let end = rest.find(|character| self.delimiter.contains(character)).unwrap_or(rest.len());
+        (end > 0).then(|| rest[..end].to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_fits_names_the_user() {
+        let settings: ClientCertificates = serde_json::from_str(
+            r#"{"state":"enable","prefixes":[
+                {"path":"san.uri","prefix":"www.","delimiter":".;"},
+                {"path":"san.email","prefix":"a:","delimiter":"@"},
+                {"path":"subject.cn","prefix":"","delimiter":""}]}"#,
+        )
+        .unwrap();
+        let names = |uri: &str, email: &str, common: &str| Names {
+            uris: vec![uri.into()],
+            addresses: vec![email.into()],
+            common: vec![common.into()],
+            hosts: vec!["h".into()],
+        };
+        let user = |uri: &str, email: &str, common: &str| settings.user(&names(uri, email, common));
+        assert_eq!(user("www.ann;x.y", "a:bob@x", "cid"), Some("ann".into()));
+        assert_eq!(user("ann.x", "a:bob@x", "cid"), Some("bob".into()));
+        assert_eq!(user("www.", "b", "cid"), Some("cid".into()), "an empty name names nobody");
+        assert_eq!(user("", "", ""), None);
+    }
+
+    #[test]
+    fn settings_that_are_not_understood_are_refused() {
+        for text in
+            [r#"{"state":"maybe"}"#, r#"{"state":"enable","prefixes":[{"path":"x"}]}"#, "[]"]
+        {
+            assert!(serde_json::from_str::<ClientCertificates>(text).is_err(), "{text}");
+        }
+    }
+}

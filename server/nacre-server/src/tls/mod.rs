@@ -1,0 +1,356 @@
+//! TLS: the node's certificate, the authorities it trusts, and how a connection is encrypted.
+//!
+//! ```text
+//! data directory
+//! ├─ tls/authority.pem               signs the node's certificate: certificate and key, made at the first start
+//! ├─ tls/ca.pem                      the certificate of that, for clients
+//! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
+//! ├─ tls/trusted/<id>.pem            authorities whose clients are believed, beside the own one
+//! ├─ tls/clients.json                what is asked of clients' certificates
+//! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files before asking to take them over
+//! ```
+//!
+//! All of it is read into a [`State`], which is replaced as a whole: a change that cannot be read leaves connections
+//! as they are. A connection uses the state of when it began.
+
+mod certificate;
+mod client;
+
+pub use certificate::Description;
+pub use client::{ClientCertificates, Demand};
+
+use certificate::{Authority, Identity};
+use parking_lot::{Mutex, RwLock};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+/// How long a client may take until the connection is encrypted.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The file of the node's own authority.
+const AUTHORITY: &str = "authority.pem";
+/// The file of the certificate that an operator gave.
+const GIVEN: &str = "node.pem";
+
+/// An operator's own certificate: files that are read again when asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate and the chain behind it, in PEM.
+    pub chain: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+}
+
+/// An authority whose certificates are believed.
+#[derive(Clone, Debug)]
+pub struct Trusted {
+    /// 0 for the node's own.
+    pub id: u32,
+    /// The certificate.
+    pub about: Description,
+    der: CertificateDer<'static>,
+}
+
+/// What TLS does at a moment.
+struct State {
+    acceptor: TlsAcceptor,
+    chain: Vec<CertificateDer<'static>>,
+    /// Whether the node's certificate was signed here.
+    generated: bool,
+    trusted: Vec<Trusted>,
+    clients: ClientCertificates,
+}
+
+/// TLS of a node.
+pub struct Tls {
+    folder: PathBuf,
+    inbox: PathBuf,
+    /// Where the operator keeps certificate and key, if not here.
+    files: Option<Files>,
+    /// Host names and addresses for a certificate that is signed here.
+    names: Vec<String>,
+    state: RwLock<Arc<State>>,
+    /// Held through a change of the files.
+    changing: Mutex<()>,
+}
+
+impl Tls {
+    /// Reads what is in `data_dir`; at a first start makes an authority there.
+    ///
+    /// # Errors
+    /// What is wrong with a file, in a sentence.
+    pub fn open(
+        data_dir: &Path,
+        files: Option<Files>,
+        names: Vec<String>,
+        authority_name: &str,
+    ) -> Result<Tls, String> {
+        let folder = data_dir.join("tls");
+        let trusted = folder.join("trusted");
+        fs::create_dir_all(&trusted)
+            .map_err(|error| format!("cannot make {}: {error}", trusted.display()))?;
+        if !folder.join(AUTHORITY).exists() {
+            let authority = Authority::generate(authority_name)?;
+            write(&folder.join(AUTHORITY), authority.secret_pem().as_bytes())?;
+        }
+        let state = Arc::new(State::read(&folder, files.as_ref(), &names)?);
+        Ok(Tls {
+            folder,
+            inbox: data_dir.join("inbox"),
+            files,
+            names,
+            state: RwLock::new(state),
+            changing: Mutex::default(),
+        })
+    }
+
+    /// Encrypts a connection; gives it with the user whom the client's certificate names, if it showed one.
+    ///
+    /// # Errors
+    /// Why it could not be encrypted, for the log.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> Result<(TlsStream<TcpStream>, Option<String>), String> {
+        let state = Arc::clone(&self.state.read());
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, state.acceptor.accept(stream));
+        let stream = handshake
+            .await
+            .map_err(|_| "the handshake takes too long".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let names = shown.map(certificate::names).transpose()?;
+        let user = names.and_then(|names| state.clients.user(&names));
+        Ok((stream, user))
+    }
+
+    /// Takes over the certificate that lies in the inbox or, when the node was given files, in these. From now on it is
+    /// shown to whoever connects.
+    ///
+    /// # Errors
+    /// What is wrong with it; the old one stays.
+    pub fn reload(&self) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        if self.files.is_none() {
+            let chain = read(&self.inbox.join("chain.pem"))?;
+            let key = read(&self.inbox.join("pkey.key"))?;
+            Identity::read(&chain, &key)?;
+            // In one file, so that no crash can part them.
+            write(&self.folder.join(GIVEN), &[&chain[..], b"\n", &key].concat())?;
+        }
+        self.read_state()
+    }
+
+    /// Makes a new authority and a new certificate by it, which count from now on.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn regenerate(&self, authority_name: &str) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        let authority = Authority::generate(authority_name)?;
+        write(&self.folder.join(AUTHORITY), authority.secret_pem().as_bytes())?;
+        remove(&self.folder.join(GIVEN))?;
+        self.read_state()
+    }
+
+    /// Believes the authorities of a text in PEM from now on.
+    ///
+    /// # Errors
+    /// What is wrong with one of them; none is added then.
+    pub fn trust(&self, pem: &[u8]) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        let known = self.trusted();
+        let mut next = known.iter().map(|trusted| trusted.id).max().unwrap_or(0);
+        let certificates = certificate::read_certificates(pem)?;
+        certificates.iter().try_for_each(certificate::check_authority)?;
+        for der in certificates {
+            if known.iter().all(|trusted| trusted.der != der) {
+                next += 1;
+                let path = self.folder.join("trusted").join(format!("{next}.pem"));
+                write(&path, certificate::describe(&der)?.pem.as_bytes())?;
+            }
+        }
+        self.read_state()
+    }
+
+    /// Believes the authorities that lie in the folder `CA` of the inbox from now on.
+    ///
+    /// # Errors
+    /// As for [`Tls::trust`]; those of files before the bad one are added.
+    pub fn trust_inbox(&self) -> Result<(), String> {
+        let folder = self.inbox.join("CA");
+        for path in files_in(&folder)? {
+            let pem = read(&path)?;
+            self.trust(&pem).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Believes an authority no longer. Says whether it was believed; the own one always is.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn distrust(&self, id: u32) -> Result<bool, String> {
+        let _changing = self.changing.lock();
+        if id == 0 || self.trusted().iter().all(|trusted| trusted.id != id) {
+            return Ok(false);
+        }
+        remove(&self.folder.join("trusted").join(format!("{id}.pem")))?;
+        self.read_state()?;
+        Ok(true)
+    }
+
+    /// Changes what is asked of clients' certificates, for connections from now on.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn set_clients(&self, clients: &ClientCertificates) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        let text = serde_json::to_vec(clients).expect("the settings are plain data");
+        write(&self.folder.join("clients.json"), &text)?;
+        self.read_state()
+    }
+
+    /// What is asked of clients' certificates.
+    pub fn clients(&self) -> ClientCertificates {
+        self.state.read().clients.clone()
+    }
+
+    /// The authorities that are believed, the own one first.
+    pub fn trusted(&self) -> Vec<Trusted> {
+        self.state.read().trusted.clone()
+    }
+
+    /// The node's certificate, and whether it was signed here.
+    pub fn certificate(&self) -> (Description, bool) {
+        let state = self.state.read();
+        let about = certificate::describe(&state.chain[0]);
+        (about.expect("the certificate was read when the state was"), state.generated)
+    }
+
+    fn read_state(&self) -> Result<(), String> {
+        let state = State::read(&self.folder, self.files.as_ref(), &self.names)?;
+        *self.state.write() = Arc::new(state);
+        Ok(())
+    }
+}
+
+impl State {
+    fn read(folder: &Path, files: Option<&Files>, names: &[String]) -> Result<State, String> {
+        let authority = Authority::read(&read(&folder.join(AUTHORITY))?)?;
+        let own = Trusted::new(0, authority.certificate())?;
+        write(&folder.join("ca.pem"), own.about.pem.as_bytes())?;
+        let kept = Files { chain: folder.join(GIVEN), key: folder.join(GIVEN) };
+        let files = files.or_else(|| kept.chain.exists().then_some(&kept));
+        let identity = match files {
+            Some(files) => Identity::read(&read(&files.chain)?, &read(&files.key)?)
+                .map_err(|reason| format!("{}: {reason}", files.chain.display()))?,
+            None => authority.issue(names)?,
+        };
+        let mut trusted = vec![own];
+        for path in files_in(&folder.join("trusted"))? {
+            if let Some(id) = id_of(&path) {
+                let der = certificate::read_certificates(&read(&path)?)?.swap_remove(0);
+                trusted.push(Trusted::new(id, der)?);
+            }
+        }
+        trusted.sort_by_key(|trusted| trusted.id);
+        let clients = match fs::read(folder.join("clients.json")) {
+            Ok(stored) => serde_json::from_slice(&stored)
+                .map_err(|error| format!("clients.json cannot be read: {error}"))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => ClientCertificates::default(),
+            Err(error) => return Err(format!("clients.json cannot be read: {error}")),
+        };
+        let (chain, generated) = (identity.chain.clone(), files.is_none());
+        let config = configure(identity, &trusted, clients.state)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(State { acceptor, chain, generated, trusted, clients })
+    }
+}
+
+impl Trusted {
+    fn new(id: u32, der: CertificateDer<'static>) -> Result<Trusted, String> {
+        Ok(Trusted { id, about: certificate::describe(&der)?, der })
+    }
+}
+
+/// TLS 1.2 and 1.3, with the library's own choice of ciphers.
+fn configure(
+    identity: Identity,
+    trusted: &[Trusted],
+    demand: Demand,
+) -> Result<ServerConfig, String> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = if demand == Demand::Disable {
+        builder.with_no_client_auth()
+    } else {
+        let mut roots = RootCertStore::empty();
+        for trusted in trusted {
+            roots.add(trusted.der.clone()).map_err(|error| error.to_string())?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier =
+            if demand == Demand::Enable { verifier.allow_unauthenticated() } else { verifier };
+        let verifier: Arc<dyn ClientCertVerifier> =
+            verifier.build().map_err(|error| error.to_string())?;
+        builder.with_client_cert_verifier(verifier)
+    };
+    builder.with_single_cert(identity.chain, identity.key).map_err(|error| error.to_string())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// The id of an authority, from the name of its file; `None` for other files.
+fn id_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_suffix(".pem")?.parse().ok()
+}
+
+/// The files of a folder, by name. A folder that does not exist has none.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let paths: Result<Vec<PathBuf>, _> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Replaces a file as a whole. Others of the machine may not read it: it can be a private key.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let new = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    let mut file =
+        options.create(true).write(true).truncate(true).mode(0o600).open(&new).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {error}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,352 @@
+//! The hash table of a vBucket: the newest version of each key, what they weigh, and what of them is in memory.
+
+use crate::evicted::EvictedKeys;
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use nacre_types::{CollectionId, Document, Kind, Meta, Seqno};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// What leaves memory when it grows short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// Nothing: there is no store to read it back from.
+    #[default]
+    Nothing,
+    /// Values. Keys and metadata stay, so that a miss needs no store.
+    Values,
+    /// Values, metadata and keys.
+    Items,
+}
+
+/// Documents of one collection in one vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectionCounts {
+    /// Documents that exist, in memory or not.
+    pub documents: u64,
+    /// Bytes of their newest versions in memory, tombstones included.
+    pub memory_bytes: u64,
+    /// The seqno of its last mutation.
+    pub high_seqno: Seqno,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    items: HashTable<Arc<Document>>,
+    hasher: SeedableRandomState,
+    pub eviction: Eviction,
+    evicted: EvictedKeys,
+    /// Counts the passes that took keys out, so that who read the store before one notices.
+    epoch: u64,
+    counts: Vec<(CollectionId, CollectionCounts)>,
+    memory_bytes: usize,
+    stubs: u64,
+    /// No document expires before this second.
+    next_expiry: u32,
+    /// State of a generator that need not be good: it thins out the counting of hits.
+    chance: u64,
+}
+
+impl Table {
+    /// `seed` makes the order unpredictable to clients.
+    pub fn new(seed: u64) -> Table {
+        Table {
+            items: HashTable::new(),
+            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            eviction: Eviction::Nothing,
+            evicted: EvictedKeys::new(seed),
+            epoch: 0,
+            counts: Vec::new(),
+            memory_bytes: 0,
+            stubs: 0,
+            next_expiry: u32::MAX,
+            chance: seed | 1,
+        }
+    }
+
+    /// What is in memory of `key`: a version, a stub, or the note that the store has none ([`Table::note_absent`]).
+    pub fn entry(&self, key: &[u8]) -> Option<&Arc<Document>> {
+        self.items.find(self.hasher.hash_one(key), |item| item.key() == key)
+    }
+
+    /// The newest version of `key` or its stub, tombstone or not.
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+        self.entry(key).filter(|item| !is_absence(item))
+    }
+
+    /// Whether only the store can say what `key` is.
+    pub fn may_be_evicted(&self, key: &[u8]) -> bool {
+        self.evicted.may_contain(key)
+    }
+
+    /// Whether any key was evicted whole.
+    pub fn has_evicted_keys(&self) -> bool {
+        !self.evicted.is_empty()
+    }
+
+    /// All versions and stubs, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Document>> {
+        self.items.iter().filter(|item| !is_absence(item))
+    }
+
+    /// Counts a read of `document`. The counter grows by chance, ever more slowly, so that 8 bits hold some ten
+    /// thousand reads.
+    pub fn hit(&mut self, document: &Document) {
+        let hits = document.hits();
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        if hits < u8::MAX && self.chance.is_multiple_of(u64::from(hits) + 1) {
+            document.set_hits(hits + 1);
+        }
+    }
+
+    /// Puts a new version in. Unless its revision is to be kept, it counts on from that of the version it replaces.
+    pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Arc<Document> {
+        let hash = self.hasher.hash_one(document.key());
+        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        let (document, old) =
+            match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
+                Entry::Occupied(mut entry) => {
+                    if !keep_rev {
+                        document.meta.rev = entry.get().meta.rev + 1;
+                    }
+                    document.set_hits(entry.get().hits().max(Document::HITS_NEW));
+                    let document = Arc::new(document);
+                    let old = std::mem::replace(entry.get_mut(), Arc::clone(&document));
+                    (document, Some(old))
+                }
+                Entry::Vacant(entry) => {
+                    let document = Arc::new(document);
+                    entry.insert(Arc::clone(&document));
+                    (document, None)
+                }
+            };
+        self.weigh(&document, true);
+        if let Some(old) = old {
+            self.weigh(&old, false);
+        }
+        document
+    }
+
+    /// Puts a version in as it is.
+    pub fn insert(&mut self, document: Arc<Document>) {
+        self.weigh(&document, true);
+        let hash = self.hasher.hash_one(document.key());
+        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
+        let old = match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
+            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), document)),
+            Entry::Vacant(entry) => {
+                entry.insert(document);
+                None
+            }
+        };
+        if let Some(old) = old {
+            self.weigh(&old, false);
+        }
+    }
+
+    /// Takes a key out for good.
+    pub fn remove(&mut self, key: &[u8]) {
+        let hash = self.hasher.hash_one(key);
+        if let Ok(entry) = self.items.find_entry(hash, |item| item.key() == key) {
+            let (old, _) = entry.remove();
+            self.weigh(&old, false);
+        }
+    }
+
+    fn weigh(&mut self, document: &Document, add: bool) {
+        let bytes = document.memory_bytes();
+        let stub = u64::from(!document.is_resident());
+        let counts = counts_of(&mut self.counts, document.collection());
+        let alive = u64::from(document.is_alive());
+        if add {
+            if document.is_alive() && document.meta.expiry != 0 {
+                self.next_expiry = self.next_expiry.min(document.meta.expiry);
+            }
+            self.memory_bytes += bytes;
+            self.stubs += stub;
+            counts.documents += alive;
+            counts.memory_bytes += bytes as u64;
+            counts.high_seqno = counts.high_seqno.max(document.meta.seqno);
+        } else {
+            self.memory_bytes -= bytes;
+            self.stubs -= stub;
+            counts.documents -= alive;
+            counts.memory_bytes -= bytes as u64;
+        }
+    }
+
+    /// Takes in what the store has of `key`, as read in `epoch`. False when keys were taken out since, so that it
+    /// may be old: read again.
+    pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
+        let Some(entry) = self.entry(key) else {
+            if epoch != self.epoch {
+                return false;
+            }
+            let document = stored.unwrap_or_else(|| absence(key));
+            // It was counted when it was evicted, and still is.
+            let counts = counts_of(&mut self.counts, document.collection());
+            counts.documents = counts.documents.saturating_sub(u64::from(document.is_alive()));
+            self.insert(Arc::new(document));
+            return true;
+        };
+        // A version that was written meanwhile is newer than the store's. The metadata in memory counts: that of a
+        // document which was locked differs from the stored one.
+        if let Some(mut stored) = stored
+            && !entry.is_resident()
+            && entry.meta.seqno == stored.meta.seqno
+        {
+            stored.meta = entry.meta;
+            // Somebody is about to read it: it is not to be the first to go again.
+            stored.set_hits(entry.hits().max(Document::HITS_NEW));
+            self.insert(Arc::new(stored));
+        }
+        true
+    }
+
+    /// A stored version that does not fit into memory: its stub, or with [`Eviction::Items`] only its key's trace.
+    pub fn insert_evicted(&mut self, document: &Document) {
+        match self.eviction {
+            Eviction::Nothing => self.insert(Arc::new(document.clone())),
+            Eviction::Values => self.insert(Arc::new(document.stub())),
+            Eviction::Items => {
+                self.evicted.add(document.key());
+                let counts = counts_of(&mut self.counts, document.collection());
+                counts.documents += u64::from(document.is_alive());
+                counts.high_seqno = counts.high_seqno.max(document.meta.seqno);
+            }
+        }
+    }
+
+    /// Takes about `percent` of what may leave memory out of it, the least read first, and halves the hits of what
+    /// stays. Gives the bytes freed.
+    pub fn evict(&mut self, percent: u8, may_go: impl Fn(&Document) -> bool) -> usize {
+        let whole = match self.eviction {
+            Eviction::Nothing => return 0,
+            Eviction::Values => false,
+            Eviction::Items => true,
+        };
+        let gain = |item: &Document| {
+            let value = if item.is_resident() { item.value().len() } else { 0 };
+            if whole { item.memory_bytes() } else { value }
+        };
+        let mut by_hits = [0usize; 256];
+        for item in self.items.iter().filter(|item| may_go(item)) {
+            by_hits[usize::from(item.hits())] += gain(item);
+        }
+        let wanted = by_hits.iter().sum::<usize>() / 100 * usize::from(percent.min(100));
+        let mut below = 0;
+        let coldest = by_hits.iter().position(|bytes| {
+            below += bytes;
+            below >= wanted
+        });
+        let limit = coldest.map_or(u8::MAX, |hits| hits as u8);
+        let mut freed = 0;
+        let mut gone = Vec::new();
+        for item in self.items.iter_mut() {
+            let bytes = gain(item);
+            if bytes == 0 || freed >= wanted || item.hits() > limit || !may_go(item) {
+                item.set_hits(item.hits() / 2);
+                continue;
+            }
+            freed += bytes;
+            if whole {
+                gone.push(Arc::clone(item));
+            } else {
+                let stub = item.stub();
+                stub.set_hits(item.hits() / 2);
+                self.memory_bytes -= bytes;
+                self.stubs += 1;
+                counts_of(&mut self.counts, item.collection()).memory_bytes -= bytes as u64;
+                *item = Arc::new(stub);
+            }
+        }
+        for item in &gone {
+            self.remove(item.key());
+            if !is_absence(item) {
+                self.evicted.add(item.key());
+                counts_of(&mut self.counts, item.collection()).documents +=
+                    u64::from(item.is_alive());
+            }
+        }
+        self.epoch += u64::from(!gone.is_empty());
+        freed
+    }
+
+    /// Documents whose expiry lies at or before `unix_s`. Looks at the table only when there can be one.
+    pub fn expired(&mut self, unix_s: u32) -> Vec<Arc<Document>> {
+        if self.next_expiry > unix_s {
+            return Vec::new();
+        }
+        self.next_expiry = u32::MAX;
+        let mut expired = Vec::new();
+        for item in self.items.iter().filter(|item| item.is_alive() && item.meta.expiry != 0) {
+            if item.meta.expiry <= unix_s {
+                expired.push(Arc::clone(item));
+            } else {
+                self.next_expiry = self.next_expiry.min(item.meta.expiry);
+            }
+        }
+        expired
+    }
+
+    /// Says that the documents of [`Table::expired`] which are still there must be found again.
+    pub fn look_again_at(&mut self, unix_s: u32) {
+        self.next_expiry = self.next_expiry.min(unix_s);
+    }
+
+    /// See [`Table::restore`].
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Bytes of all versions and stubs.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Keys in the table.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Keys in the table whose value is only in the store.
+    pub fn stubs(&self) -> u64 {
+        self.stubs
+    }
+
+    /// Counts of the collections that have or had documents here, reserved ones included.
+    pub fn counts(&self) -> &[(CollectionId, CollectionCounts)] {
+        &self.counts
+    }
+
+    /// Forgets the counts of a collection that is gone for good.
+    pub fn forget_counts(&mut self, collection: CollectionId) {
+        self.counts.retain(|(known, _)| *known != collection);
+    }
+}
+
+/// The note that the store has no version of `key`.
+fn absence(key: &[u8]) -> Document {
+    let meta = Meta { kind: Kind::Deleted, ..Meta::default() };
+    Document::new(meta, key, b"").stub()
+}
+
+/// No version has seqno 0.
+fn is_absence(document: &Document) -> bool {
+    document.meta.seqno == Seqno::ZERO
+}
+
+fn counts_of(
+    counts: &mut Vec<(CollectionId, CollectionCounts)>,
+    collection: CollectionId,
+) -> &mut CollectionCounts {
+    let index = counts.iter().position(|(known, _)| *known == collection).unwrap_or_else(|| {
+        counts.push((collection, CollectionCounts::default()));
+        counts.len() - 1
+    });
+    &mut counts[index].1
+}
