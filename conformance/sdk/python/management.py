@@ -2,8 +2,6 @@
 
 from datetime import timedelta
 
-from couchbase.auth import PasswordAuthenticator
-from couchbase.cluster import Cluster
 from couchbase.exceptions import (AuthenticationException, BucketAlreadyExistsException, BucketDoesNotExistException,
                                   BucketNotFlushableException, CollectionAlreadyExistsException,
                                   CollectionNotFoundException, CouchbaseException, DocumentNotFoundException,
@@ -12,7 +10,7 @@ from couchbase.exceptions import (AuthenticationException, BucketAlreadyExistsEx
 from couchbase.management.buckets import BucketType, CreateBucketSettings
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
 from couchbase.management.users import Role, User
-from couchbase.options import ClusterOptions, GetOptions
+from couchbase.options import GetOptions
 
 from support import eventually, refused
 
@@ -189,7 +187,7 @@ def users_may_do_what_their_roles_allow(env):
     users.upsert_user(reader)
     env.later(lambda: users.drop_user(name))
     key, _ = env.document({"v": 1})
-    cluster = Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-1")))
+    cluster = env.log_in(name, "secret-1")
     try:
         collection = cluster.bucket(env.bucket_name).default_collection()
         assert collection.get(key).content_as[dict] == {"v": 1}
@@ -204,14 +202,14 @@ def a_user_changes_the_own_password(env):
     users, name = env.cluster.users(), env.name("user")
     users.upsert_user(User(username=name, password="secret-1", roles={Role(name="data_reader", bucket=env.bucket_name)}))
     env.later(lambda: users.drop_user(name))
-    cluster = Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-1")))
+    cluster = env.log_in(name, "secret-1")
     cluster.users().change_password("secret-2")
     cluster.close()
-    Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-2"))).close()
+    env.log_in(name, "secret-2").close()
     with refused(AuthenticationException):
-        Cluster(env.address, ClusterOptions(PasswordAuthenticator(name, "secret-1")))
+        env.log_in(name, "secret-1")
 
 
 def a_wrong_password_is_refused(env):
     with refused(AuthenticationException):
-        Cluster(env.address, ClusterOptions(PasswordAuthenticator(env.name("user"), "wrong")))
+        env.log_in(env.name("user"), "wrong")

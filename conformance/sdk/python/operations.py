@@ -14,6 +14,7 @@ import sys
 import traceback
 import uuid
 from datetime import timedelta
+from functools import partial
 
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
@@ -32,6 +33,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1", help="name or address of the server")
     parser.add_argument("--connection-string", help="instead of --host, for other ports or several hosts")
+    parser.add_argument("--certificate", help="file of the authority that signed the server's certificate, for couchbases://")
     parser.add_argument("--user", default="Administrator")
     parser.add_argument("--password", default="password")
     parser.add_argument("--bucket", default="default", help="a bucket that exists")
@@ -42,14 +44,14 @@ def arguments():
     return options
 
 
-def connect(options):
+def connect(options, user, password):
     """A cluster that answers; its timeouts are short, since the server is near."""
     timeouts = ClusterTimeoutOptions(
         kv_timeout=timedelta(seconds=5),
         management_timeout=timedelta(seconds=20),
         views_timeout=timedelta(seconds=30),
     )
-    authenticator = PasswordAuthenticator(options.user, options.password)
+    authenticator = PasswordAuthenticator(user, password, cert_path=options.certificate)
     cluster = Cluster(options.connection_string, ClusterOptions(authenticator, timeout_options=timeouts))
     cluster.wait_until_ready(timedelta(seconds=20), WaitUntilReadyOptions())
     return cluster
@@ -59,11 +61,12 @@ def main():
     """Plays the cases; gives the exit code."""
     options = arguments()
     try:
-        cluster = connect(options)
+        cluster = connect(options, options.user, options.password)
     except CouchbaseException as error:
         print(f"cannot reach the server: {error}", file=sys.stderr)
         return 1
-    environment = Environment(cluster, options.connection_string, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
+    log_in = partial(connect, options)
+    environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
     for case in cases(documents, subdocuments, management, views):
         name = f"{case.__module__}/{case.__name__}"

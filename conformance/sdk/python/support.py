@@ -9,9 +9,10 @@ from couchbase.exceptions import CouchbaseException
 class Environment:
     """A bucket to play in, and names that belong to this run alone."""
 
-    def __init__(self, cluster, address, bucket, run):
+    def __init__(self, cluster, log_in, bucket, run):
         self.cluster = cluster
-        self.address = address
+        #: Gives the cluster as another user sees it: takes a name and a password.
+        self.log_in = log_in
         self.bucket_name = bucket
         self.bucket = cluster.bucket(bucket)
         self.collection = self.bucket.default_collection()

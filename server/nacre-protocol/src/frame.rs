@@ -123,6 +123,12 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
+/// The length that the frame at the start of `input` announces for its body, in bytes; `None` before the header is
+/// whole. It may be more than a frame can have.
+pub fn announced_body_bytes(input: &[u8]) -> Option<usize> {
+    (input.len() >= HEADER_BYTES).then(|| u32_at(input, 8) as usize)
+}
+
 /// Reads the frame at the start of `input`; gives it and its length in bytes.
 ///
 /// `Ok(None)` when the input ends within the frame: read more and call again.

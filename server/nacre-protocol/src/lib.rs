@@ -31,7 +31,9 @@ mod request;
 mod status;
 
 pub use feature::{Feature, Features};
-pub use frame::{BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Magic, decode};
+pub use frame::{
+    BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Magic, announced_body_bytes, decode,
+};
 pub use framing::{FrameInfo, FramingError};
 pub use opcode::Opcode;
 pub use reply::{Reply, server_duration};

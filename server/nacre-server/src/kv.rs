@@ -10,9 +10,10 @@ use nacre_node::kv::{Next, Peer, Session};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -21,6 +22,9 @@ use tokio::sync::mpsc;
 const READ_BYTES: usize = 64 << 10;
 /// Buffers that grew beyond this for one large document are given back afterwards.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// How long a client may take to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the connections of all ports share.
 pub struct Door {
@@ -184,6 +188,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     // What was read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
     let mut next = Next::More;
+    let mut login_deadline = pin!(tokio::time::sleep(LOGIN_TIMEOUT));
     loop {
         let mut output = Vec::new();
         match next {
@@ -207,6 +212,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         None => return Ok(()),
                     },
                     () = session.ready(), if session.has_parked() => 0,
+                    () = &mut login_deadline, if !session.is_logged_in() => {
+                        return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
+                    }
                 };
                 output = buffers.take_output();
                 if length == 0 {
@@ -245,4 +253,43 @@ fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> N
     let (consumed, next) = session.receive(rest, output, session.now());
     rest.drain(..consumed);
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::SystemPlatform;
+    use nacre_node::cluster_map::{Endpoints, Ports};
+    use tokio::io::AsyncReadExt;
+
+    /// A request without parts.
+    fn bare(opcode: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 24];
+        bytes[..2].copy_from_slice(&[0x80, opcode]);
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_logs_in_is_shown_out_however_busy_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Arc::new(SystemPlatform::open(directory.path()).unwrap());
+        let plain = Ports { mgmt: 1, views: 2, kv: 3 };
+        let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
+        let session = Session::new(node, Peer { confidential: true, user: None });
+        let (mut client, server) = tokio::io::duplex(1024);
+        let served = tokio::task::LocalSet::new();
+        let ended = served.run_until(async {
+            let server = tokio::task::spawn_local(async move {
+                connection(session, server, &Buffers::default()).await
+            });
+            let mut answer = [0; 24];
+            for _ in 0..3 {
+                tokio::time::sleep(LOGIN_TIMEOUT / 4).await;
+                client.write_all(&bare(0x0a)).await.unwrap();
+                client.read_exact(&mut answer).await.unwrap();
+            }
+            server.await.unwrap()
+        });
+        assert!(ended.await.unwrap_err().contains("nobody has logged in"));
+    }
 }

@@ -1,4 +1,4 @@
-//! The standard suite of gocbcore, the core of the Go SDK.
+//! The suites that ship in the Go SDK and in its core.
 
 use super::limit;
 use super::report::{Outcome, Reasons, Report, Test, explain};
@@ -11,12 +11,174 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-const MODULE: &str = "github.com/couchbase/gocbcore/v10";
-const VERSION: &str = "v10.8.1";
-const LIMIT: Duration = Duration::from_secs(600);
-const SUITE: &str = "TestStandardSuite";
+/// Of a whole suite.
+const LIMIT: Duration = Duration::from_secs(900);
 
-/// Features that the suite is told not to test, by its own flags.
+/// A Go module whose tests are one suite.
+pub(super) struct Module {
+    /// As `--only` has it; the folder is named after it.
+    name: &'static str,
+    path: &'static str,
+    version: &'static str,
+    title: &'static str,
+    command: &'static str,
+    /// The test that runs all others.
+    suite: &'static str,
+    arguments: fn() -> Vec<String>,
+    /// What a test says when it leaves out a feature, up to the feature's name.
+    skips: &'static str,
+    feature_reasons: Reasons,
+    reasons: Reasons,
+}
+
+/// The core of the Go SDK.
+pub(super) const CORE: Module = Module {
+    name: "gocbcore",
+    path: "github.com/couchbase/gocbcore/v10",
+    version: "v10.8.1",
+    title: "Go core, standard suite",
+    command: "cargo xtask conformance --only gocbcore",
+    suite: "TestStandardSuite",
+    arguments: core_arguments,
+    skips: "disabled feature code: ",
+    feature_reasons: CORE_FEATURE_REASONS,
+    reasons: CORE_REASONS,
+};
+
+/// The Go SDK.
+pub(super) const SDK: Module = Module {
+    name: "gocb",
+    path: "github.com/couchbase/gocb/v2",
+    version: "v2.11.1",
+    title: "Go SDK, integration tests",
+    command: "cargo xtask conformance --only gocb",
+    suite: "TestIntegration",
+    arguments: sdk_arguments,
+    skips: "because feature ",
+    feature_reasons: SDK_FEATURE_REASONS,
+    reasons: SDK_REASONS,
+};
+
+/// Features of the SDK's suite that the node has.
+const PRESENT: [&str; 41] = [
+    "keyvalue",
+    "keyvaluebulk",
+    "keyvalueprojections",
+    "adjoin",
+    "expandmacros",
+    "getmeta",
+    "getexpiryusinglookupin",
+    "hlc",
+    "notlocked",
+    "unlockmissingdocfail",
+    "subdoc",
+    "xattrs",
+    "durability",
+    "preserveexpiry",
+    "rangescan",
+    "collections",
+    "collectionsmgr",
+    "collectionsmgrmaxcollections",
+    "collectionmaxexpirynoexpiry",
+    "collectionupdatemaxexpiry",
+    "bucketmgr",
+    "bucketmgrdura",
+    "flushbucket",
+    "storagebackend",
+    "historyretention",
+    "customconflictresolution",
+    "usermanager",
+    "usergroup",
+    "usermanagerchangepassword",
+    "transactions",
+    "transactionsremovelocation",
+    "transactionscustommetadata",
+    "ping",
+    "nodesmetadata",
+    "clusterlabels",
+    "waituntilready",
+    "view",
+    "viewinsertupsertbug",
+    "waituntilreadycluster",
+    "waituntilreadyfastfail",
+    "waituntilreadyauthfail",
+];
+
+const SDK_FEATURE_REASONS: Reasons = &[
+    ("query", "no query service yet"),
+    ("clusterQuery", "no query service yet"),
+    ("collectionsquery", "no query service yet"),
+    ("enhancedpreparedstatements", "no query service yet"),
+    ("queryimprovederrors", "no query service yet"),
+    ("queryindex", "no query service yet"),
+    ("mb57673", "no query service yet"),
+    ("transactionsquery", "no query service yet"),
+    ("transactionssinglequeryexists", "no query service yet"),
+    ("search", "no search service yet"),
+    ("searchindex", "no search service yet"),
+    ("searchanalyze", "no search service yet"),
+    ("scopesearch", "no search service yet"),
+    ("scopesearchindex", "no search service yet"),
+    ("vectorsearch", "no search service yet"),
+    ("analytics", "no analytics service"),
+    ("analyticsindex", "no analytics service"),
+    ("analyticsindexlinks", "no analytics service"),
+    ("analyticsindexscopeslinks", "no analytics service"),
+    ("analyticspending", "no analytics service"),
+    ("collectionsanalytics", "no analytics service"),
+    ("pinganalytics", "no analytics service"),
+    ("eventingmanagement", "no eventing service yet"),
+    ("scopeeventingmanagement", "no eventing service yet"),
+    ("replicas", "one node has no replicas"),
+    ("subdocreplicas", "one node has no replicas"),
+    ("zoneawarereplicareads", "one node has no replicas"),
+    ("memcachedbucket", "no memcached buckets: Couchbase 8 has none either"),
+    ("ratelimits", "only Couchbase's serverless preview limits rates"),
+    ("transactionsbinaryxattr", "no binary attributes yet"),
+    ("transactionsbulk", "the suite leaves it out by itself"),
+];
+
+const SDK_REASONS: Reasons = &[
+    ("TestCollectionHistoryRetentionTest", "superseded versions of documents are not kept yet"),
+    ("TestViewQuery", "answers of views have no debugging information"),
+    (
+        "TestBucketWaitUntilReadyFastFailConnStr",
+        "needs a network on which an address does not answer",
+    ),
+    ("TestClusterPingAll", "wants a query and a search service to answer"),
+    (
+        "TestBasicCrudContext",
+        "expects that a cancelled request is still under way when the SDK looks",
+    ),
+];
+
+fn sdk_arguments() -> Vec<String> {
+    let features: Vec<String> = PRESENT.iter().map(|feature| format!("+{feature}")).collect();
+    [
+        &["-server", "couchbase://127.0.0.1", "-user", USER, "-pass", PASSWORD][..],
+        &["-bucket", BUCKET, "-version", STATED_VERSION, "-disable-logger"],
+        &["-features", &format!("-*,{}", features.join(","))],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .collect()
+}
+
+fn core_arguments() -> Vec<String> {
+    let features: Vec<String> = ABSENT.iter().map(|feature| format!("-{feature}")).collect();
+    [
+        &["-test-suite", "1", "-connstr", "couchbase://127.0.0.1", "-user", USER][..],
+        &["-pass", PASSWORD, "-bucket", BUCKET, "-cluster-version", STATED_VERSION],
+        &[&format!("-features={}", features.join(","))],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .collect()
+}
+
+/// Features that the core's suite is told not to test, by its own flags.
 const ABSENT: [&str; 9] = [
     "n1ql",
     "cbas",
@@ -29,19 +191,18 @@ const ABSENT: [&str; 9] = [
     "nodeuuid",
 ];
 
-/// What the suite says when it leaves out a feature, and why the feature is absent.
-const FEATURE_REASONS: Reasons = &[
+const CORE_FEATURE_REASONS: Reasons = &[
     ("n1ql", "no query service yet"),
     ("cbas", "no analytics service"),
     ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
-    ("ssl", "no TLS yet"),
+    ("ssl", "the suite is not given a certificate"),
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("computeunits", "only Couchbase's serverless preview counts units"),
 ];
 
-const REASONS: Reasons = &[
+const CORE_REASONS: Reasons = &[
     ("TestGetHttpEps", "wants a query service in the cluster map"),
     ("TestLostCleanupProcessRollback", "needs a second node"),
     ("TestObserveSeqNo", "asks a replica, and one node has none"),
@@ -53,17 +214,19 @@ const REASONS: Reasons = &[
 
 /// The compiled suite, and the folder it runs in.
 pub(super) struct GoSuite {
+    module: &'static Module,
     binary: PathBuf,
     folder: PathBuf,
 }
 
 /// Installs and compiles the suite.
-pub(super) fn prepare() -> Result<GoSuite, String> {
-    let folder = folder()?.join(format!("gocbcore-{VERSION}"));
+pub(super) fn prepare(module: &'static Module) -> Result<GoSuite, String> {
+    let Module { name, path, version, .. } = module;
+    let folder = folder()?.join(format!("{name}-{version}"));
     let binary = folder.join("suite.test");
     tools::once(&folder, || {
-        eprintln!("Installing and compiling the tests of {MODULE} {VERSION}");
-        let module = format!("{MODULE}@{VERSION}");
+        eprintln!("Installing and compiling the tests of {path} {version}");
+        let module = format!("{path}@{version}");
         let mut download = Command::new("go");
         download.args(["mod", "download", "-json", &module]);
         let found =
@@ -76,29 +239,27 @@ pub(super) fn prepare() -> Result<GoSuite, String> {
         compile.args(["test", "-c", "-o"]).arg(&binary).arg(".").current_dir(&folder);
         run(&mut compile, "compile the Go suite")
     })?;
-    Ok(GoSuite { binary, folder })
+    Ok(GoSuite { module, binary, folder })
 }
 
 impl Prepared for GoSuite {
     fn run(&self, _: &Node) -> Result<Report, String> {
-        let features: Vec<String> = ABSENT.iter().map(|feature| format!("-{feature}")).collect();
+        let module = self.module;
         let mut command = Command::new(&self.binary);
         command
-            .args(["-test.v", "-test.run", &format!("^{SUITE}$"), "-test-suite", "1"])
-            .args(["-connstr", "couchbase://127.0.0.1", "-user", USER, "-pass", PASSWORD])
-            .args(["-bucket", BUCKET, "-cluster-version", STATED_VERSION])
-            .arg(format!("-features={}", features.join(",")))
+            .args(["-test.v", "-test.run", &format!("^{}$", module.suite)])
+            .args((module.arguments)())
             .current_dir(&self.folder);
         let (_, output) = limit::run(&mut command, LIMIT, &self.folder.join("suite.log"))?;
-        let mut tests = parse(&output);
-        explain(&mut tests, REASONS);
+        let mut tests = parse(module, &output);
+        explain(&mut tests, module.reasons);
         if tests.is_empty() {
             return Err(format!("the Go suite did not run: see {}", self.folder.display()));
         }
         Ok(Report {
-            title: "Go core, standard suite",
-            version: format!("gocbcore {VERSION}"),
-            command: "cargo xtask conformance --only gocbcore",
+            title: module.title,
+            version: format!("{} {}", module.name, module.version),
+            command: module.command,
             is_ours: false,
             tests,
         })
@@ -107,7 +268,7 @@ impl Prepared for GoSuite {
 
 /// Reads `=== RUN` and `--- PASS` lines of the tests of the suite. A test that began and has no result was running when
 /// the suite broke or its time was over.
-fn parse(output: &str) -> Vec<Test> {
+fn parse(module: &Module, output: &str) -> Vec<Test> {
     let mut order: Vec<String> = Vec::new();
     let mut said: HashMap<String, Vec<&str>> = HashMap::new();
     let mut results: HashMap<String, &str> = HashMap::new();
@@ -115,7 +276,7 @@ fn parse(output: &str) -> Vec<Test> {
     for line in output.lines() {
         let trimmed = line.trim_start();
         if let Some(name) = trimmed.strip_prefix("=== RUN").map(str::trim) {
-            current = test_name(name).unwrap_or_default();
+            current = test_name(module, name).unwrap_or_default();
             if !current.is_empty() && !said.contains_key(&current) {
                 order.push(current.clone());
                 said.insert(current.clone(), Vec::new());
@@ -123,11 +284,11 @@ fn parse(output: &str) -> Vec<Test> {
         } else if let Some(result) = trimmed.strip_prefix("--- ") {
             let mut words = result.split_whitespace();
             let (verdict, name) = (words.next(), words.next());
-            if let (Some(verdict), Some((SUITE, name))) =
+            if let (Some(verdict), Some((suite, name))) =
                 (verdict, name.and_then(|name| name.split_once('/')))
             {
                 // A part of a test is no test of its own.
-                if !name.contains('/') {
+                if suite == module.suite && !name.contains('/') {
                     results.insert(name.to_owned(), verdict.trim_end_matches(':'));
                 }
             }
@@ -139,7 +300,7 @@ fn parse(output: &str) -> Vec<Test> {
         let lines = said.get(&name).map(Vec::as_slice).unwrap_or_default();
         let outcome = match results.get(&name) {
             Some(&"PASS") => Outcome::Passed,
-            Some(&"SKIP") => Outcome::Skipped(why_skipped(lines)),
+            Some(&"SKIP") => Outcome::Skipped(why_skipped(module, lines)),
             Some(_) => Outcome::Failed(why_failed(lines)),
             None => Outcome::Failed("did not end".into()),
         };
@@ -149,21 +310,17 @@ fn parse(output: &str) -> Vec<Test> {
 }
 
 /// The test that a `=== RUN` line belongs to.
-fn test_name(name: &str) -> Option<String> {
+fn test_name(module: &Module, name: &str) -> Option<String> {
     let (suite, name) = name.split_once('/')?;
-    (suite == SUITE).then(|| name.split('/').next().unwrap_or(name).to_owned())
+    (suite == module.suite).then(|| name.split('/').next().unwrap_or(name).to_owned())
 }
 
-fn why_skipped(lines: &[&str]) -> String {
+fn why_skipped(module: &Module, lines: &[&str]) -> String {
     let line = lines.iter().rev().find(|line| line.contains("_test.go:")).unwrap_or(&"");
     let said = line.split_once(": ").map_or(*line, |(_, said)| said);
-    match said.split_once("disabled feature code: ") {
-        None => said.to_owned(),
-        Some((_, feature)) => FEATURE_REASONS
-            .iter()
-            .find(|(known, _)| *known == feature)
-            .map_or(said.to_owned(), |(_, reason)| (*reason).to_owned()),
-    }
+    let feature = said.split_once(module.skips).and_then(|(_, rest)| rest.split(' ').next());
+    let known = module.feature_reasons.iter().find(|(known, _)| Some(*known) == feature);
+    known.map_or(said, |(_, reason)| reason).to_owned()
 }
 
 /// The first line that a test logged, or the first assertion that failed.
@@ -205,12 +362,12 @@ GOCB 12:00 noise
     #[test]
     fn the_output_of_go_becomes_one_result_a_test() {
         let outcomes: Vec<(String, Outcome)> =
-            parse(OUTPUT).into_iter().map(|test| (test.name, test.outcome)).collect();
+            parse(&CORE, OUTPUT).into_iter().map(|test| (test.name, test.outcome)).collect();
         assert_eq!(
             outcomes,
             [
                 ("TestA".into(), Outcome::Passed),
-                ("TestB".into(), Outcome::Skipped("no TLS yet".into())),
+                ("TestB".into(), Outcome::Skipped("the suite is not given a certificate".into())),
                 ("TestC".into(), Outcome::Failed("Not equal: expected: 1".into())),
                 ("TestD".into(), Outcome::Failed("did not end".into())),
             ]

@@ -42,8 +42,12 @@ enum Suite {
     Rust,
     /// The tests of the core of the Go SDK
     Gocbcore,
+    /// The tests of the Go SDK
+    Gocb,
     /// Every operation of the Python SDK
     Python,
+    /// The same over TLS
+    PythonTls,
     /// The cases of this project
     Ours,
 }
@@ -69,8 +73,10 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     for suite in Suite::value_variants().iter().filter(|suite| wanted(suite)) {
         suites.push(match suite {
             Suite::Rust => Box::new(rust::prepare()?),
-            Suite::Gocbcore => Box::new(go::prepare()?),
-            Suite::Python => Box::new(python::prepare()?),
+            Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
+            Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
+            Suite::Python => Box::new(python::prepare(false)?),
+            Suite::PythonTls => Box::new(python::prepare(true)?),
             Suite::Ours => Box::new(ours::Cases),
         });
     }
@@ -78,6 +84,8 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     for suite in &suites {
         // Each suite gets a node of its own: one's documents must not turn up in another's counts.
         let node = Node::start(&binary, None, &[BUCKET], &[])?;
+        // Suites find fault with metrics of a cluster without a name.
+        node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
         node.put_design(BUCKET, "warm_up", r#"{"views": {"none": {"map": "function (doc) {}"}}}"#)?;
         let report = suite.run(&node)?;
         node.stop()?;

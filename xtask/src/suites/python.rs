@@ -2,7 +2,7 @@
 
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
-use super::{BUCKET, Prepared, folder};
+use super::{BUCKET, Prepared, folder, write};
 use crate::command::workspace;
 use crate::node::{Node, PASSWORD, USER};
 use crate::tools;
@@ -13,23 +13,34 @@ use std::time::Duration;
 const VERSION: &str = "4.6.3";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The interpreter of an environment with the SDK.
-pub(super) struct Operations(PathBuf);
+/// The interpreter of an environment with the SDK, and how it connects.
+pub(super) struct Operations {
+    python: PathBuf,
+    encrypted: bool,
+}
 
-/// Installs the SDK.
-pub(super) fn prepare() -> Result<Operations, String> {
+/// Installs the SDK, which is to connect with TLS if `encrypted`.
+pub(super) fn prepare(encrypted: bool) -> Result<Operations, String> {
     let package = format!("couchbase=={VERSION}");
-    Ok(Operations(tools::python(&format!("python-sdk-{VERSION}"), &[&package])?))
+    let python = tools::python(&format!("python-sdk-{VERSION}"), &[&package])?;
+    Ok(Operations { python, encrypted })
 }
 
 impl Prepared for Operations {
-    fn run(&self, _: &Node) -> Result<Report, String> {
-        let mut command = Command::new(&self.0);
+    fn run(&self, node: &Node) -> Result<Report, String> {
+        let mut command = Command::new(&self.python);
         command
             .arg(workspace().join("conformance/sdk/python/operations.py"))
             .args(["--table", "--user", USER, "--password", PASSWORD, "--bucket", BUCKET])
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1");
+        if self.encrypted {
+            let certificate = folder()?.join("python-ca.pem");
+            let answer = node.rest("GET", "/pools/default/certificate", &[])?;
+            write(&certificate, &answer.text())?;
+            command.args(["--connection-string", "couchbases://127.0.0.1", "--certificate"]);
+            command.arg(certificate);
+        }
         let (end, output) = limit::run(&mut command, LIMIT, &folder()?.join("python.log"))?;
         let mut tests = parse(&output);
         if !output.lines().any(|line| line.ends_with(" failed")) {
@@ -40,9 +51,15 @@ impl Prepared for Operations {
             tests.push(Test { name: "the run".into(), outcome: Outcome::Failed(what.into()) });
         }
         Ok(Report {
-            title: "Python SDK, every operation",
+            title: match self.encrypted {
+                true => "Python SDK over TLS, every operation",
+                false => "Python SDK, every operation",
+            },
             version: format!("couchbase {VERSION}"),
-            command: "cargo xtask conformance --only python",
+            command: match self.encrypted {
+                true => "cargo xtask conformance --only python-tls",
+                false => "cargo xtask conformance --only python",
+            },
             is_ours: true,
             tests,
         })

@@ -9,7 +9,8 @@ use crate::ticket::Ticket;
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
-    Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, decode, parse,
+    Feature, Features, Frame, Magic, Opcode, Reply, Request, Status, announced_body_bytes, decode,
+    parse,
 };
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
@@ -29,6 +30,9 @@ pub enum Next {
     /// [`Session::ready`] says so.
     Wait,
 }
+
+/// The largest body of a frame before a login, in bytes: what is held for strangers must be little.
+const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
@@ -156,6 +160,11 @@ impl Session {
         }
     }
 
+    /// Whether somebody has logged in.
+    pub fn is_logged_in(&self) -> bool {
+        self.user.is_some()
+    }
+
     /// The time to hand to [`Session::receive`].
     pub fn now(&self) -> Now {
         self.node.now()
@@ -167,6 +176,11 @@ impl Session {
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
         let next = loop {
+            let announced = announced_body_bytes(&input[consumed..]);
+            if self.user.is_none() && announced > Some(LOGIN_BODY_BYTES_MAX) {
+                let reason = format!("a body of over {LOGIN_BODY_BYTES_MAX} bytes before a login");
+                break Next::Close(Some(reason));
+            }
             match decode(&input[consumed..]) {
                 Ok(None) => break Next::More,
                 Err(error) => break Next::Close(Some(error.to_string())),

@@ -77,6 +77,25 @@ fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
 }
 
 #[test]
+fn a_stranger_may_not_announce_a_large_frame() {
+    let world = World::new();
+    let node = world.node();
+    let header = |body: usize| {
+        let mut header = request(0x21, b"", b"", b"");
+        header[8..12].copy_from_slice(&(body as u32).to_be_bytes());
+        header
+    };
+    let mut stranger = Session::new(Arc::clone(&node), local());
+    let mut out = Vec::new();
+    let (_, next) = stranger.receive(&header(16 << 10), &mut out, node.now());
+    assert!(matches!(next, Next::More), "{next:?}");
+    let (_, next) = stranger.receive(&header((16 << 10) + 1), &mut out, node.now());
+    assert!(matches!(next, Next::Close(Some(_))), "{next:?}");
+    let (_, _, next) = Connection::open(&node).give(&header(20 << 20));
+    assert!(matches!(next, Next::More), "{next:?}");
+}
+
+#[test]
 fn nothing_but_a_login_is_possible_before_one() {
     let world = World::new();
     let node = world.node();

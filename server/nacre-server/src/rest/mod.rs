@@ -13,20 +13,28 @@ mod views;
 use crate::tls::Tls;
 use body::{Reply, error_reply, json_reply};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, HeaderValue, SERVER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_node::Node;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// The largest line and headers of a request, in bytes.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// How long they may take to come; also how long a connection may be idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a body may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which of the node's ports a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +138,9 @@ async fn converse(
     let handler = service_fn(|request| answer(Arc::clone(&door), user.clone(), request));
     // A connection that breaks is the peer's affair.
     let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), handler)
         .await;
 }
@@ -179,13 +190,7 @@ async fn admit(
         reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         return Err(reply);
     };
-    let body = Limited::new(incoming, BODY_BYTES_MAX).collect().await.map_err(|error| {
-        error_reply(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too_large",
-            &format!("the body cannot be read: {error}"),
-        )
-    })?;
+    let body = read_body(incoming).await?;
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
@@ -197,8 +202,26 @@ async fn admit(
         method: head.method,
         path,
         query,
-        body: body.to_bytes().to_vec(),
+        body,
     })
+}
+
+/// The whole body. What announces too much, or comes too slowly, is refused.
+async fn read_body(incoming: Incoming) -> Result<Vec<u8>, Reply> {
+    let too_large =
+        |reason: String| error_reply(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &reason);
+    if incoming.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_large(format!("a body may have {BODY_BYTES_MAX} bytes")));
+    }
+    let whole = Limited::new(incoming, BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) => Err(too_large(format!("the body cannot be read: {error}"))),
+        Err(_) => {
+            let reason = format!("the body did not come within {BODY_TIMEOUT:?}");
+            Err(error_reply(StatusCode::REQUEST_TIMEOUT, "timeout", &reason))
+        }
+    }
 }
 
 async fn route(service: Service, call: Call) -> Reply {

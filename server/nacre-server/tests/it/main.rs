@@ -6,5 +6,6 @@ mod crash;
 mod graph;
 mod process;
 mod restart;
+mod slow_clients;
 mod tls;
 mod views;

@@ -74,6 +74,14 @@ impl Server {
         }
     }
 
+    /// Memory of the process that is in use, as the system counts it.
+    pub fn memory_bytes(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
     pub fn kv_address(&self) -> String {
         format!("127.0.0.1:{}", self.port_base + 10)
     }

@@ -1,0 +1,166 @@
+//! Clients that are slow, idle or greedy: they cost the node little, and others nothing.
+
+use crate::process::{PASSWORD, Server, USER};
+use base64::Engine;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A request without parts.
+fn bare(opcode: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 24];
+    bytes[..2].copy_from_slice(&[0x80, opcode]);
+    bytes
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+#[test]
+fn idle_connections_cost_little_memory() {
+    const COUNT: usize = 2000;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let address = server.kv_address();
+    let greet = |stream: &mut TcpStream| {
+        stream.write_all(&bare(0x0a)).unwrap();
+        stream.read_exact(&mut [0; 24]).unwrap();
+    };
+    // What the first ones cost is paid once.
+    let mut first: Vec<TcpStream> = (0..50).map(|_| connect(&address)).collect();
+    first.iter_mut().for_each(greet);
+    let before = server.memory_bytes();
+    let mut idle: Vec<TcpStream> = (0..COUNT).map(|_| connect(&address)).collect();
+    idle.iter_mut().for_each(greet);
+    let each = (server.memory_bytes() - before) / COUNT as u64;
+    assert!(each < 8 << 10, "{each} bytes for an idle connection");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    const COUNT: usize = 1_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut stream = connect(&server.kv_address());
+    let before = server.memory_bytes();
+    stream.set_nonblocking(true).unwrap();
+    let burst = bare(0x0a).repeat(COUNT);
+    let mut sent = 0;
+    let send = |stream: &mut TcpStream, sent: &mut usize| {
+        while *sent < burst.len() {
+            match stream.write(&burst[*sent..]) {
+                Ok(count) => *sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    // As much as the node and the sockets between take. It serves others meanwhile, which shows that it has had time.
+    let mut stalled = 0;
+    while stalled < 20 {
+        let already = sent;
+        send(&mut stream, &mut sent);
+        stalled = if sent == already { stalled + 1 } else { 0 };
+        assert!(server.client().get(b"missing").is_ok());
+    }
+    assert!(sent < burst.len(), "the node has taken all without giving an answer");
+    let grown = server.memory_bytes().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes for a client that does not read");
+
+    let mut answers = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while answers < COUNT * 24 {
+        send(&mut stream, &mut sent);
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("closed after {answers} bytes"),
+            Ok(count) => answers += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(answers, COUNT * 24, "every request has its answer");
+}
+
+#[test]
+fn frames_that_come_a_byte_at_a_time_hold_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut slow: Vec<TcpStream> = (0..20).map(|_| connect(&server.kv_address())).collect();
+    let mut client = server.client();
+    for byte in bare(0x0a) {
+        slow.iter_mut().for_each(|stream| stream.write_all(&[byte]).unwrap());
+        assert!(client.set(b"k", b"1").unwrap().is_success());
+    }
+    for stream in &mut slow {
+        let mut answer = [0; 24];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..2], [0x81, 0x0a]);
+    }
+}
+
+#[test]
+fn a_login_out_of_order_is_refused_and_may_be_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = nacre_conformance::kv::KvClient::open(server.kv_address()).unwrap();
+    let mut status = |opcode: u8, key: &[u8], value: &[u8]| {
+        client.request(opcode, 0, key, b"", value, 0).unwrap().status
+    };
+    let first = b"n,,n=Administrator,r=abc";
+    assert_eq!(
+        status(0x22, b"SCRAM-SHA512", b"c=biws,r=abc,p="),
+        0x20,
+        "a proof without a beginning"
+    );
+    assert_eq!(status(0x21, b"SCRAM-SHA512", first), 0x21);
+    assert_eq!(status(0x21, b"SCRAM-SHA512", first), 0x21, "a second beginning");
+    assert_eq!(status(0x22, b"SCRAM-SHA512", b"c=biws,r=abc,p=AAAA"), 0x20);
+    assert_eq!(status(0x22, b"SCRAM-SHA512", b"c=biws,r=abc,p=AAAA"), 0x20, "a second proof");
+    assert_eq!(status(0x21, b"SCRAM-SHA9", first), 0x20, "an unknown mechanism");
+    assert_eq!(status(0x21, b"PLAIN", &vec![0; 8 << 10]), 0x20);
+    assert_eq!(status(0x89, b"default", b""), 0x24, "still nobody");
+    let message = format!("\0{USER}\0{PASSWORD}");
+    assert_eq!(status(0x21, b"PLAIN", message.as_bytes()), 0x00);
+}
+
+/// The status line that answers `request`, or nothing when the connection is closed without one.
+fn http(server: &Server, request: &[u8]) -> String {
+    let mut stream = connect(&format!("127.0.0.1:{}", server.port_base));
+    // The node may answer and close before all is sent.
+    let _ = stream.write_all(request);
+    let mut answer = [0; 1024];
+    let count = stream.read(&mut answer).unwrap_or(0);
+    let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn http_requests_beyond_measure_are_refused_and_cost_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let before = server.memory_bytes();
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let login = format!("Authorization: Basic {login}\r\n");
+    let request = |headers: &str| {
+        http(
+            &server,
+            format!("POST /pools/default HTTP/1.1\r\nHost: x\r\n{headers}\r\n").as_bytes(),
+        )
+    };
+    let long = format!("X: {}\r\n", "x".repeat(10 << 20));
+    assert!(request(&long).contains(" 431 "), "a header of 10 MiB");
+    assert!(request(&"X: y\r\n".repeat(10_000)).contains(" 431 "), "ten thousand headers");
+    let huge = format!("Content-Length: {}\r\n", 10_u64 << 30);
+    assert!(request(&huge).contains(" 401 "), "a body of a stranger is not read");
+    assert!(request(&format!("{login}{huge}")).contains(" 413 "), "a body of 10 GiB");
+    let smuggled = format!("{login}Content-Length: 5\r\nContent-Length: 6\r\n");
+    assert!(request(&smuggled).contains(" 400 "), "a body of two lengths");
+    assert!(http(&server, b"\x16\x03\x01 hello").contains(" 400 "), "TLS on a plain port");
+    let grown = server.memory_bytes().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes");
+    assert_eq!(server.rest("GET", "/pools", "").unwrap().status, 200);
+}
