@@ -3,7 +3,8 @@
 use crate::command::{cargo, output, run as run_command, target_dir, workspace};
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const ENGINES: [&str; 3] = ["sled", "log", "fjall"];
 
@@ -36,6 +37,7 @@ type Figures = BTreeMap<String, f64>;
 /// # Errors
 /// What is missing, or what an engine died of.
 pub fn run(documents: u64, csv: Option<&Path>) -> Result<(), String> {
+    let binary = build()?;
     let directory = target_dir()?.join("bench-store");
     let mut figures = Vec::new();
     for engine in ENGINES {
@@ -43,7 +45,7 @@ pub fn run(documents: u64, csv: Option<&Path>) -> Result<(), String> {
         let _ = std::fs::remove_dir_all(&directory);
         let mut of_engine = Figures::new();
         for phase in ["work", "reopen"] {
-            of_engine.extend(measure(engine, documents, &directory, phase)?);
+            of_engine.extend(measure(&binary, engine, documents, &directory, phase)?);
         }
         figures.push(of_engine);
     }
@@ -53,11 +55,29 @@ pub fn run(documents: u64, csv: Option<&Path>) -> Result<(), String> {
     csv.map_or(Ok(()), |path| write_csv(path, documents, &figures))
 }
 
-fn measure(engine: &str, documents: u64, directory: &Path, phase: &str) -> Result<Figures, String> {
-    let mut bench = cargo();
-    bench.args(["bench", "--quiet", "-p", "nacre-store", "--features", "fjall"]);
-    bench.args(["--bench", "store", "--", engine, &documents.to_string()]);
-    bench.arg(directory).arg(phase);
+/// Builds the benchmark once, so that a change made meanwhile does not come between the engines.
+fn build() -> Result<PathBuf, String> {
+    let mut build = cargo();
+    build.args(["bench", "--no-run", "--message-format=json", "-p", "nacre-store"]);
+    build.args(["--features", "fjall", "--bench", "store"]);
+    let messages = output(&mut build, "build the benchmark of the stores")?;
+    let executable = |line: &str| -> Option<PathBuf> {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == "store").then_some(())?;
+        Some(message["executable"].as_str()?.into())
+    };
+    messages.lines().find_map(executable).ok_or_else(|| "cargo names no benchmark".into())
+}
+
+fn measure(
+    binary: &Path,
+    engine: &str,
+    documents: u64,
+    directory: &Path,
+    phase: &str,
+) -> Result<Figures, String> {
+    let mut bench = Command::new(binary);
+    bench.args([engine, &documents.to_string()]).arg(directory).arg(phase);
     let line = output(&mut bench, &format!("measure {engine}"))?;
     let figure = |pair: &str| {
         let (name, value) = pair.split_once('=')?;

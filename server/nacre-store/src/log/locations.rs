@@ -314,6 +314,21 @@ mod tests {
         assert_eq!(versions.remove(Seqno(1)), None, "long gone");
     }
 
+    /// Said in the documentation, and what a bucket of small documents costs beside them.
+    #[test]
+    fn a_document_takes_forty_bytes_at_most_in_a_table_that_only_grows() {
+        for count in [900, 4_000, 200_000, 1_000_000_u64] {
+            let mut versions = Versions::default();
+            for seqno in 1..=count {
+                versions.push(version(seqno, (seqno * 2_654_435_761) as u32));
+            }
+            let bytes = versions.ordered.capacity() * size_of::<Version>()
+                + versions.by_hash.allocation_size();
+            let each = bytes as f64 / count as f64;
+            assert!(each <= 40.0, "{each:.1} bytes with {count} documents");
+        }
+    }
+
     #[test]
     fn keys_of_the_same_hash_are_kept_apart() {
         let mut versions = Versions::default();

@@ -136,9 +136,6 @@ impl Opening<'_> {
 
     /// Creates an empty store. The note comes first: once there is a table, both are there.
     fn create(&self, names: &[String], create: bool, salt: u64) -> Result<(), Error> {
-        if !create {
-            return Err(self.damaged(MISSING));
-        }
         if let Some(name) = names.iter().find(|name| parse_name(name).is_some()) {
             return Err(self.damaged(format!("{name} is there, but {} is missing", saved::NAME)));
         }
@@ -148,6 +145,9 @@ impl Opening<'_> {
                 let what = format!("{acknowledged} batches were acknowledged, none is there");
                 return Err(self.damaged(what));
             }
+        }
+        if !create {
+            return Err(self.damaged(MISSING));
         }
         let write = || {
             let file = self.disk.create(saved::UNFINISHED, 0)?;

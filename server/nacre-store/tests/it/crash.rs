@@ -268,7 +268,7 @@ fn every_flipped_bit_is_noticed_or_means_nothing() {
         let expected = read(&open(&disk.copy(), false, seed).unwrap()).unwrap();
         let mut chance = Chance(seed);
         for (name, bytes) in disk.files() {
-            for _ in 0..bytes / 24 {
+            for _ in 0..bytes / 48 {
                 let bit = chance.below(bytes as u64 * 8) as usize;
                 flips += 1;
                 let damaged = disk.copy();

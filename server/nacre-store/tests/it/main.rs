@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod interleaving;
+mod log;
 mod model;
 mod suite;
 
