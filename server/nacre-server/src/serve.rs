@@ -50,6 +50,9 @@ pub struct Serve {
     /// Threads that serve keys (default: one a processor)
     #[arg(long, env = "NACRE_KV_THREADS")]
     kv_threads: Option<usize>,
+    /// Serve keys without io_uring, although the kernel has it
+    #[arg(long, env = "NACRE_NO_IO_URING")]
+    no_io_uring: bool,
     /// Where compiled plugins are kept (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
@@ -178,6 +181,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         buckets: vec!["dev".into()],
         bucket_ram_mb: 256,
         kv_threads: None,
+        no_io_uring: false,
         plugin_cache: None,
         tls_certificate: None,
         tls_key: None,
@@ -231,7 +235,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         rest_ports.push((mgmt, Service::Management, true));
         rest_ports.push((views, Service::Views, true));
     }
-    kv::serve(&door, kv_ports, threads.max(1))
+    kv::serve(&door, kv_ports, threads.max(1), !options.no_io_uring)
         .map_err(|error| format!("cannot serve keys: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

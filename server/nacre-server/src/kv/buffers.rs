@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Names the ring of buffers to the kernel.
 pub(super) const GROUP: u16 = 0;
-/// A power of two.
-const COUNT: u16 = 128;
-const BYTES: usize = 16 << 10;
+/// A power of two; when all are taken, connections take turns.
+const COUNT: u16 = 32;
+/// Bytes of one, and the most that are read at a time.
+pub(super) const BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 
 /// The buffers of one thread.

@@ -58,14 +58,19 @@ struct Accepted {
 /// Gives a connection to the thread whose turn it is.
 type Deal = Box<dyn FnMut(Accepted) + Send>;
 
-/// Serves `ports` with `threads` threads for each way to serve, until the process ends.
+/// Serves `ports` with `threads` threads for each way to serve, until the process ends; with `io_uring` where there is one.
 ///
 /// # Errors
 /// When there is no room for another thread.
-pub fn serve(door: &Arc<Door>, ports: Vec<Port>, threads: usize) -> std::io::Result<()> {
-    let rings = ring::is_available();
+pub fn serve(
+    door: &Arc<Door>,
+    ports: Vec<Port>,
+    threads: usize,
+    io_uring: bool,
+) -> std::io::Result<()> {
+    let rings = io_uring && ring::is_available();
     if !rings {
-        tracing::info!("no io_uring here: all connections are served by epoll");
+        tracing::info!("keys are served without io_uring");
     }
     for port in ports {
         let deal = if rings && !port.encrypted {

@@ -12,7 +12,7 @@ use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use io_uring::squeue::Entry;
 use io_uring::types::{Fd, Timespec};
-use io_uring::{IoUring, cqueue, opcode};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
 use nacre_types::Now;
@@ -30,9 +30,6 @@ use std::time::Duration;
 const ENTRIES: u32 = 1024;
 /// Bytes of answers that a connection may hold while its client does not read.
 const ANSWERS_HELD_MAX: usize = 256 << 10;
-/// Bytes of requests that a connection may hold while others are under way; what the kernel has already passed on comes on
-/// top.
-const REQUESTS_HELD_MAX: usize = 64 << 10;
 /// How often connections that have not logged in are looked at.
 const TICK: Duration = Duration::from_secs(5);
 /// Buffers for answers that a thread keeps for its connections.
@@ -43,7 +40,6 @@ const SPARE_BUFFERS_MAX: usize = 64;
 enum Kind {
     Receive,
     Send,
-    Cancel,
     Letter,
     Tick,
 }
@@ -57,8 +53,7 @@ impl Kind {
         let kind = match tag >> 56 {
             0 => Kind::Receive,
             1 => Kind::Send,
-            2 => Kind::Cancel,
-            3 => Kind::Letter,
+            2 => Kind::Letter,
             _ => Kind::Tick,
         };
         (kind, (tag & ((1 << 56) - 1)) as usize)
@@ -170,7 +165,6 @@ struct Connection {
     sends: bool,
     next: Next,
     receiving: bool,
-    cancelling: bool,
     /// The peer has sent all it will send.
     ended: bool,
     /// In the list of those to look at, at the end of the round.
@@ -283,7 +277,6 @@ impl Thread {
                 match Kind::of(tag) {
                     (Kind::Receive, index) => self.received(index, result, flags, now),
                     (Kind::Send, index) => self.sent(index, result),
-                    (Kind::Cancel, _) => {}
                     (Kind::Letter, _) => {
                         for letter in self.mailbox.take() {
                             self.read(letter, now);
@@ -363,7 +356,6 @@ impl Thread {
             sends: false,
             next: Next::More,
             receiving: false,
-            cancelling: false,
             ended: false,
             listed: false,
             opened: now,
@@ -374,9 +366,7 @@ impl Thread {
     fn received(&mut self, index: usize, result: i32, flags: u32, now: Now) {
         let buffer = cqueue::buffer_select(flags);
         if let Some(connection) = self.connections.get_mut(index) {
-            if !cqueue::more(flags) {
-                (connection.receiving, connection.cancelling) = (false, false);
-            }
+            connection.receiving = false;
             match (result, buffer) {
                 (1.., Some(buffer)) => {
                     if connection.output.capacity() == 0
@@ -387,8 +377,8 @@ impl Thread {
                     let bytes = self.buffers.filled(buffer, result as usize);
                     connection.receive(bytes, now);
                 }
-                // There was no buffer free, or the wait was cancelled: it is taken up again.
-                (_, _) if result == -libc::ENOBUFS || result == -libc::ECANCELED => {}
+                // There was no buffer free: its turn comes again.
+                (_, _) if result == -libc::ENOBUFS => {}
                 _ => connection.ended = true,
             }
         }
@@ -448,15 +438,13 @@ impl Thread {
             // Ends the wait for more, and with it the connection.
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
-        let full = !connection.takes_requests() && connection.rest.len() >= REQUESTS_HELD_MAX;
-        if !connection.receiving && !closes && !full {
+        if !connection.receiving && !closes && connection.takes_requests() {
             connection.receiving = true;
-            let receive = opcode::RecvMulti::new(fd, buffers::GROUP).build();
+            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), buffers::BYTES as u32)
+                .buf_group(buffers::GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT);
             entries[1] = Some(receive.user_data(Kind::Receive.tag(index)));
-        } else if connection.receiving && full && !connection.cancelling {
-            connection.cancelling = true;
-            let cancel = opcode::AsyncCancel::new(Kind::Receive.tag(index)).build();
-            entries[1] = Some(cancel.user_data(Kind::Cancel.tag(index)));
         }
         for entry in entries.iter().flatten() {
             self.push(entry)?;
