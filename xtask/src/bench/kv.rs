@@ -50,11 +50,7 @@ pub fn run(peer: Peer, effort: Effort) -> Result<(), String> {
         effort.rounds
     );
     for peer in &peers {
-        println!(
-            "ratio {}: nacre / {}",
-            peer.title.split([' ', ',']).next().unwrap_or(""),
-            peer.title
-        );
+        println!("ratio {}: nacre / {}", peer.name, peer.title);
     }
     header(&peers);
     for cell in cells {
@@ -102,7 +98,7 @@ fn header(peers: &[Process]) {
     let mut line =
         format!("{:>8}{:>9}{:>7}{:>12}{:>12}", "conns", "bytes", "reads", "nacre op/s", "p99 us");
     for peer in peers {
-        let name = peer.title.split([' ', ',']).next().unwrap_or("");
+        let name = peer.name;
         line +=
             &format!("{:>16}{:>10}{:>8}{:>8}", format!("{name} op/s"), "p99 us", "ratio", "p99");
     }

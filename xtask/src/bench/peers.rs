@@ -20,7 +20,9 @@ pub enum Peer {
 /// A running server, ended with this.
 pub struct Process {
     child: Child,
-    /// Its name and how it is run, for headings.
+    /// What it is called.
+    pub name: &'static str,
+    /// How it is run.
     pub title: &'static str,
     /// Options that lead `nacre bench kv` to it.
     pub target: Vec<String>,
@@ -42,12 +44,10 @@ impl Peer {
     /// # Errors
     /// What is missing, and the package that has it.
     pub fn start(self) -> Result<Process, String> {
-        let (title, program, package, port, protocol) = match self {
-            Peer::Redis => {
-                ("redis, one thread", "redis-server", "redis-server", PORT_BASE + 51, "redis")
-            }
+        let (title, program, port, protocol) = match self {
+            Peer::Redis => ("redis, one thread", "redis-server", PORT_BASE + 51, "redis"),
             Peer::Memcached | Peer::All => {
-                ("memcached -t 1 -R 500", "memcached", "memcached", PORT_BASE + 50, "memcached")
+                ("memcached -t 1 -R 500", "memcached", PORT_BASE + 50, "memcached")
             }
         };
         let mut command = Command::new("taskset");
@@ -61,11 +61,13 @@ impl Peer {
                 .args(["-I", "32m", "-u", "root"]),
         };
         command.args([if protocol == "redis" { "--port" } else { "-p" }, &port.to_string()]);
-        let install = format!("{program} does not run: apt-get install {package} util-linux");
+        // The packages of Debian are called as their programs.
+        let install = format!("{program} does not run: apt-get install {program} util-linux");
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|_| install.clone())?;
         let target = ["--server", &format!("127.0.0.1:{port}"), "--protocol", protocol];
-        let mut process = Process { child, title, target: target.map(str::to_owned).into() };
+        let mut process =
+            Process { child, name: protocol, title, target: target.map(str::to_owned).into() };
         for _ in 0..500 {
             if process.child.try_wait().is_ok_and(|status| status.is_some()) {
                 return Err(install);
