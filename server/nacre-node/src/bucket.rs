@@ -123,8 +123,16 @@ impl Bucket {
             }
         }
         let now = platform.now();
+        let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
             vbucket.set_eviction(eviction);
+            // What the last process had not erased of collections that were dropped before it ended.
+            for collection in vbucket.collections() {
+                if config.manifest.collection_by_id(collection).is_none() {
+                    vbucket.erase_collection(collection);
+                    dropped.push(collection);
+                }
+            }
             // What was prepared and stored before the stop is as durable as it was to be.
             for key in vbucket.prepared_out_of_memory() {
                 let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
@@ -158,7 +166,7 @@ impl Bucket {
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
-            dropped: Mutex::default(),
+            dropped: Mutex::new(dropped),
             disk_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
@@ -380,6 +388,11 @@ impl Bucket {
         Some(prepared)
     }
 
+    /// Nothing more will be stored of these vBuckets: nobody is to wait for that.
+    pub(crate) fn give_up_waiting(&self, vbids: &[Vbid]) {
+        self.waits.give_up(vbids);
+    }
+
     /// Whether durable writes are under way.
     pub(crate) fn has_durable_writes(&self) -> bool {
         self.waits.has_durable()
@@ -428,7 +441,7 @@ impl Bucket {
     ) -> Arc<Ticket<bool>> {
         let ticket = Ticket::new(waiter);
         let (key, done) = (Box::<[u8]>::from(key), Arc::clone(&ticket));
-        self.jobs.push(move |bucket| {
+        let begun = self.jobs.push(move |bucket| {
             let fetched = bucket.fetch(vbid, &key);
             if let Err(error) = &fetched
                 && !bucket.is_discarded()
@@ -440,6 +453,9 @@ impl Bucket {
             }
             done.settle(fetched.is_ok());
         });
+        if !begun {
+            ticket.settle(false);
+        }
         ticket
     }
 
@@ -548,9 +564,9 @@ impl Bucket {
         self.wake_readers();
     }
 
-    /// A dropped collection whose stored documents are to be erased.
-    pub(crate) fn next_dropped(&self) -> Option<CollectionId> {
-        self.dropped.lock().pop()
+    /// The dropped collections whose stored documents are to be erased.
+    pub(crate) fn take_dropped(&self) -> Vec<CollectionId> {
+        std::mem::take(&mut self.dropped.lock())
     }
 
     /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.

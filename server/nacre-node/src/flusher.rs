@@ -128,6 +128,7 @@ impl Flusher {
                 vbucket.make_read_only();
             }
         }
+        self.bucket.give_up_waiting(&vbids);
         let first =
             commits.first().map_or((Vbid(0), Seqno::ZERO), |c| (c.vbid, c.record.high_seqno));
         tracing::error!(

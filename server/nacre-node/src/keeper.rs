@@ -3,6 +3,7 @@
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
+use nacre_store::Error;
 use nacre_types::{CollectionId, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,8 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(2);
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often old tombstones are looked for.
 const PURGE_INTERVAL: Duration = Duration::from_secs(3600);
+/// How soon room is looked for again after a pass that found none.
+const BARREN_INTERVAL: Duration = Duration::from_millis(200);
 /// The least that a vBucket is asked to give in one pass, in percent, so that a pass is worth its walk.
 const SHARE_MIN: u64 = 5;
 
@@ -25,18 +28,20 @@ pub(crate) struct Keeper {
     /// The vBucket that gives memory next, and what the pass has freed so far.
     turn: usize,
     freed: usize,
+    /// A pass that freed nothing is not tried again before.
+    room_at: u64,
 }
 
 impl Keeper {
     pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Keeper {
         let purge_at = platform.now().monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
-        Keeper { bucket, platform, expire_at: 0, purge_at, turn: 0, freed: 0 }
+        Keeper { bucket, platform, expire_at: 0, purge_at, turn: 0, freed: 0, room_at: 0 }
     }
 
     /// Takes its share from one vBucket. False when there is room enough, or nothing is left to take.
     fn make_room(&mut self, now: Now) -> bool {
         let excess = self.bucket.excess_bytes(self.turn > 0);
-        if excess == 0 {
+        if excess == 0 || now.monotonic_ns < self.room_at {
             self.turn = 0;
             return false;
         }
@@ -48,7 +53,11 @@ impl Keeper {
             return true;
         }
         self.turn = 0;
-        std::mem::take(&mut self.freed) > 0
+        let freed = std::mem::take(&mut self.freed) > 0;
+        if !freed {
+            self.room_at = now.monotonic_ns + BARREN_INTERVAL.as_nanos() as u64;
+        }
+        freed
     }
 
     fn expire(&mut self, now: Now) {
@@ -66,19 +75,34 @@ impl Keeper {
         }
     }
 
-    /// Forgets the documents of a dropped collection that only the store has.
-    fn erase_stored(&mut self, collection: CollectionId) {
-        let Some(store) = &self.bucket.store else { return };
+    /// Forgets the documents of dropped collections that only the store has.
+    fn erase_stored(&mut self, dropped: &[CollectionId]) {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
-            let Ok(scan) = store.scan(vbid, Seqno::ZERO) else { continue };
-            let of_it = scan.documents.flatten().filter(|d| d.collection() == collection);
-            let found: Vec<_> = of_it.map(|d| (Box::from(d.key()), d.meta.seqno)).collect();
-            self.bucket.change(vbid, |vbucket| {
-                found.iter().for_each(|(key, seqno): &(Box<[u8]>, _)| vbucket.erase(key, *seqno));
-            });
-            self.bucket.note(vbid);
+            if let Err(error) = self.erase_stored_of(vbid, dropped) {
+                tracing::warn!(
+                    "bucket {}: documents of dropped collections stay in the store of {vbid}: {error}",
+                    self.bucket.name
+                );
+            }
         }
         self.bucket.wake_readers();
+    }
+
+    fn erase_stored_of(&self, vbid: Vbid, dropped: &[CollectionId]) -> Result<(), Error> {
+        let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
+        let (true, Some(store)) = (evicted, &self.bucket.store) else { return Ok(()) };
+        let mut found: Vec<(Box<[u8]>, Seqno)> = Vec::new();
+        for document in store.scan(vbid, Seqno::ZERO)?.documents {
+            let document = document?;
+            if dropped.contains(&document.collection()) {
+                found.push((document.key().into(), document.meta.seqno));
+            }
+        }
+        self.bucket.change(vbid, |vbucket| {
+            found.iter().for_each(|(key, seqno)| vbucket.erase(key, *seqno));
+        });
+        self.bucket.note(vbid);
+        Ok(())
     }
 }
 
@@ -99,9 +123,9 @@ impl Task for Keeper {
         if self.make_room(now) {
             return Next::Again;
         }
-        if let Some(collection) = self.bucket.next_dropped() {
-            self.erase_stored(collection);
-            return Next::Again;
+        let dropped = self.bucket.take_dropped();
+        if !dropped.is_empty() {
+            self.erase_stored(&dropped);
         }
         if now.monotonic_ns >= self.expire_at {
             self.expire_at = now.monotonic_ns + EXPIRY_INTERVAL.as_nanos() as u64;

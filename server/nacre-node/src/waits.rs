@@ -78,6 +78,21 @@ impl Waits {
         self.persistence_count.store(persistence.len(), Ordering::Release);
     }
 
+    /// Nothing more will be stored of these vBuckets. What was prepared there may be found again after a restart.
+    pub fn give_up(&self, vbids: &[Vbid]) {
+        for vbid in vbids {
+            let all = (*vbid, Seqno::ZERO)..=(*vbid, Seqno(u64::MAX));
+            for (_, ticket) in self.durable.lock().extract_if(all.clone(), |_, _| true) {
+                ticket.settle(None);
+            }
+            let mut persistence = self.persistence.lock();
+            for (_, tickets) in persistence.extract_if(all, |_, _| true) {
+                tickets.iter().for_each(|ticket| ticket.settle(false));
+            }
+            self.persistence_count.store(persistence.len(), Ordering::Release);
+        }
+    }
+
     /// The bucket has ended: nothing will come of what is waited for.
     pub fn end(&self) {
         for ticket in std::mem::take(&mut *self.durable.lock()).into_values() {

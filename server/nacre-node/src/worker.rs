@@ -15,30 +15,45 @@ type Job = Box<dyn FnOnce(&Bucket) + Send>;
 /// What is to be done, first come, first served.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    waiting: Mutex<VecDeque<Job>>,
+    queue: Mutex<Queue>,
     signal: Signal,
 }
 
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Job>,
+    /// The workers end once nothing waits.
+    closed: bool,
+}
+
 impl Jobs {
-    /// Has `job` done soon.
-    pub fn push(&self, job: impl FnOnce(&Bucket) + Send + 'static) {
-        self.waiting.lock().push_back(Box::new(job));
+    /// Has `job` done soon; false when the bucket has ended, and nobody is left to do it.
+    pub fn push(&self, job: impl FnOnce(&Bucket) + Send + 'static) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return false;
+        }
+        queue.waiting.push_back(Box::new(job));
+        drop(queue);
         self.signal.wake();
+        true
     }
 
     /// Ends the workers, each of which wakes the next.
     pub fn close(&self) {
+        self.queue.lock().closed = true;
         self.signal.wake();
     }
 
-    fn pop(&self) -> Option<Job> {
-        let mut waiting = self.waiting.lock();
-        let job = waiting.pop_front();
-        if !waiting.is_empty() {
-            // The signal is shared: another worker helps.
+    /// The next job, or whether there will be one.
+    fn pop(&self) -> Result<Job, Next> {
+        let mut queue = self.queue.lock();
+        let job = queue.waiting.pop_front();
+        if !queue.waiting.is_empty() || queue.closed {
+            // The signal is shared: another worker helps, or ends.
             self.signal.wake();
         }
-        job
+        job.ok_or(if queue.closed { Next::Done } else { Next::Wait })
     }
 }
 
@@ -64,15 +79,13 @@ impl Task for Worker {
     }
 
     fn step(&mut self) -> Next {
-        if let Some(job) = self.bucket.jobs.pop() {
-            job(&self.bucket);
-            return Next::Again;
+        match self.bucket.jobs.pop() {
+            Ok(job) => {
+                job(&self.bucket);
+                Next::Again
+            }
+            Err(next) => next,
         }
-        if self.bucket.is_closed() {
-            self.signal.wake();
-            return Next::Done;
-        }
-        Next::Wait
     }
 
     fn signal(&self) -> &Signal {

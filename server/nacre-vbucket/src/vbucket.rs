@@ -158,6 +158,12 @@ impl Vbucket {
         self.table.stubs()
     }
 
+    /// The collections that have or had documents here.
+    pub fn collections(&self) -> Vec<CollectionId> {
+        let counts = self.table.counts().iter();
+        counts.map(|(id, _)| *id).filter(|id| id.holds_documents()).collect()
+    }
+
     /// What a collection has here.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         let counts = self.table.counts().iter();

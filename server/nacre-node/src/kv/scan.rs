@@ -54,12 +54,15 @@ pub(super) fn create(
     let (vbid, now) = (Vbid(frame.vbid), session.node.now());
     let ticket = Ticket::new(&session.waiter);
     let done = Arc::clone(&ticket);
-    bucket.jobs.push(move |bucket| {
+    let begun = bucket.jobs.push(move |bucket| {
         done.settle(match bucket.begin_scan(id, vbid, &options, now) {
             Ok(()) => Scanned::Created(id),
             Err(refused) => Scanned::Refused(status_of(&refused)),
         });
     });
+    if !begun {
+        return Err(Status::TemporaryFailure);
+    }
     Ok(Outcome::Park(Until::Scanned(ticket)))
 }
 
@@ -77,7 +80,7 @@ pub(super) fn read_on(
     let (items, bytes) = (limit(items, usize::MAX), limit(bytes, READ_BYTES).min(READ_BYTES));
     let ticket = Ticket::new(&session.waiter);
     let done = Arc::clone(&ticket);
-    bucket.jobs.push(move |bucket| {
+    let pushed = bucket.jobs.push(move |bucket| {
         let begun = node.now().monotonic_ns;
         let has_time = || {
             let taken = node.now().monotonic_ns.saturating_sub(begun);
@@ -91,6 +94,9 @@ pub(super) fn read_on(
             Err(refused) => Scanned::Refused(status_of(&refused)),
         });
     });
+    if !pushed {
+        return Err(Status::TemporaryFailure);
+    }
     Ok(Outcome::Park(Until::Scanned(ticket)))
 }
 

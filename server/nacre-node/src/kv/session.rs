@@ -37,8 +37,9 @@ const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Requests of one connection that may be under way while later ones are answered.
+/// Requests of one connection that may be under way while later ones are answered, and the bytes of them that are kept.
 const PARKED_MAX: usize = 1024;
+const PARKED_BYTES_MAX: usize = 16 << 20;
 
 /// A request that is answered later.
 struct Parked {
@@ -297,6 +298,8 @@ impl Session {
         }
         let overtakes = self.features.has(Feature::UnorderedExecution)
             && self.parked.len() < PARKED_MAX
+            && self.parked.iter().map(|parked| parked.frame.len()).sum::<usize>()
+                < PARKED_BYTES_MAX
             && frame.opcode().is_some_and(Opcode::may_be_reordered)
             && frame.frame_infos().is_ok_and(|infos| !infos.barrier);
         !overtakes

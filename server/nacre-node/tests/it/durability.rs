@@ -73,6 +73,21 @@ fn a_write_that_does_not_reach_the_disk_in_time_is_ambiguous() {
 }
 
 #[test]
+fn nobody_waits_for_a_store_that_has_failed() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let mut other = Connection::open(&node);
+    world.run_tasks();
+    world.store().inject(Some(Fault::Torn));
+    connection.give(&durable(3, 60_000, &set("1")));
+    other.give(&request(0xb7, &1u64.to_be_bytes(), b"", b""));
+    world.run_tasks();
+    assert_eq!(connection.resume()[0].status, AMBIGUOUS);
+    assert_eq!(other.resume()[0].status, 0x86);
+}
+
+#[test]
 fn a_bucket_has_a_least_level() {
     let world = World::new();
     let settings = BucketSettings { durability_min_level: 3, ..BucketSettings::default() };

@@ -1,8 +1,9 @@
 //! Buckets that hold more than their memory.
 
 use crate::world::{Answer, Connection, World, request};
-use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
+use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
 use nacre_node::kv::Next;
+use nacre_store::Store;
 use nacre_types::{Seqno, Vbid};
 
 const TEMPORARY_FAILURE: u16 = 0x86;
@@ -170,4 +171,73 @@ fn an_expired_document_is_buried_although_nobody_asks() {
     world.run_tasks();
     assert_eq!(bucket.usage().0, 0);
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(2), "it is a mutation like any other");
+}
+
+/// A request on the document `k` of the first collection that somebody has made.
+fn in_collection(opcode: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
+    request(opcode, extras, &[8, b'k'], value)
+}
+
+fn stored(world: &World) -> usize {
+    let mut count = 0;
+    world.store().visit(&mut |_, document| count += usize::from(document.is_alive())).unwrap();
+    count
+}
+
+#[test]
+fn a_dropped_collection_leaves_memory_and_store() {
+    let world = World::new();
+    let node = world.node();
+    let change = |change: Change| node.change(&change).unwrap();
+    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
+    change(Change::CreateCollection {
+        bucket: bucket.clone(),
+        scope: scope.clone(),
+        collection: collection.clone(),
+        max_ttl: 0,
+    });
+    let mut connection = Connection::open(&node);
+    connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
+    assert_eq!(connection.ask(&in_collection(0x01, &[0; 8], b"1")).status, 0);
+    world.run_tasks();
+    let events = usize::from(node.bucket("b").unwrap().vbucket_count());
+    assert_eq!(
+        stored(&world),
+        1 + events,
+        "the document, and in each vBucket that there is a collection"
+    );
+    assert_eq!(node.bucket("b").unwrap().usage().0, 1, "events are no documents");
+    change(Change::DropCollection { bucket, scope, collection });
+    assert_eq!(connection.ask(&in_collection(0x00, b"", b"")).status, 0x88);
+    assert_eq!(node.bucket("b").unwrap().usage().0, 0);
+    world.run_tasks();
+    assert_eq!(stored(&world), 0);
+}
+
+/// The process ends after the collection is gone from the manifest, and before its documents are from the store.
+#[test]
+fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
+    let world = World::new();
+    let node = world.node();
+    let change = |change: Change| node.change(&change).unwrap();
+    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
+    change(Change::CreateCollection {
+        bucket: bucket.clone(),
+        scope: scope.clone(),
+        collection: collection.clone(),
+        max_ttl: 0,
+    });
+    let mut connection = Connection::open(&node);
+    connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
+    connection.ask(&in_collection(0x01, &[0; 8], b"1"));
+    world.run_tasks();
+    change(Change::DropCollection { bucket, scope, collection });
+    world.crash();
+    let node = world.node();
+    assert_eq!(node.bucket("b").unwrap().usage().0, 0);
+    // The last version of a vBucket is only erased once there is a later one.
+    Connection::open(&node).set("k", "1");
+    world.run_tasks();
+    let events = usize::from(node.bucket("b").unwrap().vbucket_count());
+    assert_eq!(stored(&world), 1 + events, "the new document, and the events that are known");
 }

@@ -36,6 +36,11 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             change(&call, Change::FlushBucket { name: (*name).to_owned() }).await?;
             Ok(reply(StatusCode::OK, "application/json", ""))
         }
+        ("POST", [name, "controller", "compactBucket"]) => {
+            call.require(Privilege::AdministerBucket, Some(name))?;
+            call.node.bucket(name).ok_or_else(not_found)?.compact();
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
         ("GET", [name, "ddocs"]) => {
             call.require(Privilege::ReadViews, Some(name))?;
             design_documents(&call, name)
@@ -60,8 +65,9 @@ pub(super) async fn change(call: &Call, change: Change) -> Result<std::sync::Arc
 
 fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
     let settings = &bucket.settings;
-    let (documents, memory_bytes) =
-        node.bucket(&bucket.name).map_or((0, 0), |serving| serving.usage());
+    let serving = node.bucket(&bucket.name);
+    let (documents, memory_bytes) = serving.as_ref().map_or((0, 0), |serving| serving.usage());
+    let disk = serving.as_ref().map(|serving| serving.disk_usage()).unwrap_or_default();
     let quota_bytes = settings.ram_quota_mb << 20;
     let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
     let usage = json!({
@@ -70,7 +76,13 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
         "threadsNumber": 3,
         "quota": {"ram": quota_bytes, "rawRAM": quota_bytes},
         "controllers": controllers(bucket),
-        "basicStats": {"itemCount": documents, "memUsed": memory_bytes},
+        "basicStats": {
+            "itemCount": documents,
+            "memUsed": memory_bytes,
+            "quotaPercentUsed": memory_bytes as f64 * 100.0 / quota_bytes as f64,
+            "diskUsed": disk.disk_bytes,
+            "dataUsed": disk.live_bytes,
+        },
         "nodes": [describe_node(node)],
     });
     for fields in [usage, bucket_form::describe(settings)] {
@@ -83,11 +95,13 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
 
 /// Clients conclude from the flush controller whether a bucket may be flushed.
 fn controllers(bucket: &Bucket) -> Value {
+    let at = |what: &str| format!("/pools/default/buckets/{}/controller/{what}", bucket.name);
+    let mut controllers =
+        json!({"compactAll": at("compactBucket"), "compactDB": at("compactBucket")});
     if bucket.settings.flush_enabled {
-        json!({"flush": format!("/pools/default/buckets/{}/controller/doFlush", bucket.name)})
-    } else {
-        json!({})
+        controllers["flush"] = at("doFlush").into();
     }
+    controllers
 }
 
 async fn create(call: Call) -> Result<Reply, Reply> {

@@ -7,6 +7,7 @@ mod graph;
 mod process;
 mod restart;
 mod slow_clients;
+mod space;
 mod tls;
 mod users;
 mod views;
