@@ -14,7 +14,7 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 22] = [
+const GRANTED: [Feature; 21] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -34,7 +34,6 @@ const GRANTED: [Feature; 22] = [
     Feature::ReplaceBodyWithXattr,
     Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
-    Feature::DedupeNotMyVbucket,
     Feature::ClustermapPushBrief,
     Feature::SubdocBinaryXattr,
 ];
