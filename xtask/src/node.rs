@@ -3,6 +3,7 @@
 use crate::command::{cargo, run, target_dir};
 use crate::{plugins, tools};
 use nacre_conformance::http::{self, Answer};
+use nacre_conformance::kv::KvClient;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ pub const PASSWORD: &str = "password";
 
 /// How long a node may take to start; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+const NOOP: u8 = 0x0a;
 
 /// Builds plugins and server; gives the path of the binary, which has its plugins compiled.
 ///
@@ -51,6 +54,7 @@ pub fn aot_dir() -> Result<PathBuf, String> {
 /// A running node with a data directory that is removed with it.
 pub struct Node {
     process: Child,
+    command: Command,
     data_dir: PathBuf,
     /// Lowest port, `None` for the defaults.
     port_base: Option<u16>,
@@ -62,6 +66,21 @@ impl Node {
     /// # Errors
     /// When it does not start.
     pub fn start(
+        binary: &Path,
+        port_base: Option<u16>,
+        buckets: &[&str],
+        wrapper: &[&str],
+    ) -> Result<Node, String> {
+        let mut node = Node::spawn(binary, port_base, buckets, wrapper)?;
+        node.wait_until_ready()?;
+        Ok(node)
+    }
+
+    /// As [`Node::start`], without waiting.
+    ///
+    /// # Errors
+    /// When a port is taken or the program cannot be run.
+    pub fn spawn(
         binary: &Path,
         port_base: Option<u16>,
         buckets: &[&str],
@@ -92,12 +111,40 @@ impl Node {
             command.args(["--port-base", &base.to_string()]);
         }
         command.env("NACRE_LOG", "error").stdout(Stdio::null()).stdin(Stdio::null());
-        let process = command
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
-        let mut node = Node { process, data_dir, port_base };
-        node.wait_until_ready()?;
-        Ok(node)
+        let process = spawn(&mut command)?;
+        Ok(Node { process, command, data_dir, port_base })
+    }
+
+    /// Runs the node again, on the same data, after [`Node::halt`]; does not wait for it.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn respawn(&mut self) -> Result<(), String> {
+        self.process = spawn(&mut self.command)?;
+        Ok(())
+    }
+
+    /// Its number, for the system.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for the first answer on the key-value port.
+    ///
+    /// # Errors
+    /// When there is none for as long as a start may take, counted from `begun`.
+    pub fn wait_for_key_value(&self, begun: Instant) -> Result<(), String> {
+        let answers = || {
+            let mut client = KvClient::open(("127.0.0.1", self.kv_port())).ok()?;
+            client.request(NOOP, 0, &[], &[], &[], 0).ok()
+        };
+        while answers().is_none() {
+            if begun.elapsed() > START_TIMEOUT {
+                return Err("the node does not answer".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn wait_until_ready(&mut self) -> Result<(), String> {
@@ -209,19 +256,49 @@ impl Node {
     /// # Errors
     /// When it does not end well.
     pub fn wait(mut self) -> Result<(), String> {
-        let status = self.process.wait().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("the node ended with {status}")) }
+        self.wait_for_end()
     }
 
-    /// Stops the node as an operator would, and waits for its clean end.
+    /// Stops the node as an operator would, and waits for its clean end. Its data goes with it.
     ///
     /// # Errors
     /// When it does not end well.
-    pub fn stop(self) -> Result<(), String> {
+    pub fn stop(mut self) -> Result<(), String> {
+        self.halt()
+    }
+
+    /// As [`Node::stop`], but the data stays for [`Node::respawn`].
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn halt(&mut self) -> Result<(), String> {
         // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
         unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
-        self.wait()
+        self.wait_for_end()
     }
+
+    fn wait_for_end(&mut self) -> Result<(), String> {
+        let status = self.process.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("the node ended with {status}")) }
+    }
+}
+
+fn spawn(command: &mut Command) -> Result<Child, String> {
+    command.spawn().map_err(|error| {
+        format!("cannot start {}: {error}", command.get_program().to_string_lossy())
+    })
+}
+
+/// Memory that a process has in use, as the system counts it (its resident set).
+///
+/// # Errors
+/// When there is no such process.
+pub fn memory_bytes(id: u32) -> Result<u64, String> {
+    let path = format!("/proc/{id}/status");
+    let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib = resident.trim().trim_end_matches(" kB").parse::<u64>();
+    kib.map(|kib| kib << 10).map_err(|_| format!("{path} does not tell its memory"))
 }
 
 impl Drop for Node {

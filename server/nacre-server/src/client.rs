@@ -7,8 +7,8 @@ use std::net::TcpStream;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// The features it asks for: SELECT_BUCKET, extended errors and collections.
-const FEATURES: [u16; 3] = [0x08, 0x07, 0x12];
+/// The features it asks for: SELECT_BUCKET, extended errors, flexible frames, durability and collections.
+const FEATURES: [u16; 5] = [0x08, 0x07, 0x10, 0x11, 0x12];
 
 /// A connection, logged in and with its bucket chosen.
 pub struct Client {
@@ -28,12 +28,37 @@ pub struct Request<'a> {
     pub vbid: Vbid,
     /// Echoed in the answer.
     pub opaque: u32,
+    /// Framing extras, encoded; with some the frame is a flexible one, and the key at most 255 bytes long.
+    pub framing: &'a [u8],
     /// Extras.
     pub extras: &'a [u8],
     /// Key.
     pub key: &'a [u8],
     /// Value.
     pub value: &'a [u8],
+}
+
+impl Request<'_> {
+    /// Adds the bytes of the frame to `output`.
+    pub fn encode(&self, output: &mut Vec<u8>) {
+        let Request { opcode, vbid, opaque, framing, extras, key, value } = *self;
+        let body = framing.len() + extras.len() + key.len() + value.len();
+        output.reserve(HEADER_BYTES + body);
+        if framing.is_empty() {
+            output.extend([0x80, opcode]);
+            output.extend((key.len() as u16).to_be_bytes());
+        } else {
+            output.extend([0x08, opcode, framing.len() as u8, key.len() as u8]);
+        }
+        output.extend([extras.len() as u8, 0]);
+        output.extend(vbid.0.to_be_bytes());
+        output.extend((body as u32).to_be_bytes());
+        output.extend(opaque.to_be_bytes());
+        output.extend([0; 8]);
+        for part in [framing, extras, key, value] {
+            output.extend_from_slice(part);
+        }
+    }
 }
 
 /// The parts of an answer that the tools look at.
@@ -136,21 +161,14 @@ impl Client {
         Vbid::of(name, self.vbucket_count)
     }
 
+    /// The socket and how many vBuckets the bucket has, for who exchanges frames itself.
+    pub fn into_parts(self) -> (TcpStream, u16) {
+        (self.stream, self.vbucket_count)
+    }
+
     /// Adds a request to those that the next [`Client::flush`] sends.
     pub fn send(&mut self, request: Request<'_>) {
-        let Request { opcode, vbid, opaque, extras, key, value } = request;
-        let body = extras.len() + key.len() + value.len();
-        self.output.reserve(HEADER_BYTES + body);
-        self.output.extend([0x80, opcode]);
-        self.output.extend((key.len() as u16).to_be_bytes());
-        self.output.extend([extras.len() as u8, 0]);
-        self.output.extend(vbid.0.to_be_bytes());
-        self.output.extend((body as u32).to_be_bytes());
-        self.output.extend(opaque.to_be_bytes());
-        self.output.extend([0; 8]);
-        self.output.extend_from_slice(extras);
-        self.output.extend_from_slice(key);
-        self.output.extend_from_slice(value);
+        request.encode(&mut self.output);
     }
 
     /// Sends what was added.
@@ -193,11 +211,7 @@ impl Client {
         Ok(seen)
     }
 
-    /// Whether a whole answer was read already, so that [`Client::receive`] does not wait.
-    ///
-    /// # Errors
-    /// When what was read is no frame.
-    pub fn has_answer(&self) -> Result<bool, String> {
+    fn has_answer(&self) -> Result<bool, String> {
         decode(&self.input[self.consumed..])
             .map(|frame| frame.is_some())
             .map_err(|error| error.to_string())

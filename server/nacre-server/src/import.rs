@@ -238,7 +238,14 @@ impl Loader<'_> {
         let key = [&self.prefix, name.as_bytes()].concat();
         let vbid = self.client.vbucket_of(name.as_bytes());
         let (opcode, value) = (Opcode::Set as u8, document.as_bytes());
-        self.client.send(Request { opcode, vbid, extras: &extras, key: &key, value, opaque: 0 });
+        self.client.send(Request {
+            opcode,
+            vbid,
+            extras: &extras,
+            key: &key,
+            value,
+            ..Request::default()
+        });
     }
 
     /// Takes the answer to the oldest write in flight; a busy server is asked again.

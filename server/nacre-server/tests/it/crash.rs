@@ -1,8 +1,10 @@
-//! kill -9 under write load, again and again: what was observed to be persisted is there afterwards, seqnos and CAS
-//! never go back, and a view says what a recomputation from scratch says.
+//! kill -9 under write load, again and again: what was observed to be persisted, or acknowledged as durable, is there
+//! afterwards, seqnos and CAS never go back, and a view says what a recomputation from scratch says.
+//!
+//! `NACRE_KILL_CYCLES` makes it longer.
 
 use crate::process::{Server, port_base};
-use nacre_conformance::kv::KvClient;
+use nacre_conformance::kv::{KvClient, Reply, Request};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
@@ -13,15 +15,26 @@ const KEYS: u32 = 300;
 /// How long each cycle writes before the process is killed, in milliseconds: from one to the other.
 const LOAD_MS: std::ops::Range<u64> = 100..700;
 
+/// Sent before each kill, and no answer waited for.
+const IN_FLIGHT: u32 = 30;
+
+const OP_SET: u8 = 0x01;
+const OP_DELETE: u8 = 0x04;
 const OP_OBSERVE_SEQNO: u8 = 0x91;
+
+/// Levels of durability as the protocol numbers them: once the active node has it on disk, once a majority has.
+const DURABLE: [u8; 2] = [2, 3];
 
 /// One write of a key: its number (the document's `n`; deletes have one too), and where it lies in history.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     n: u64,
     deleted: bool,
+    /// Acknowledged at a level that outlives the process.
+    durable: bool,
     seqno: u64,
-    cas: u64,
+    /// Unknown for what was not acknowledged.
+    cas: Option<u64>,
 }
 
 #[derive(Default)]
@@ -32,10 +45,33 @@ struct Model {
     /// Of each vBucket: greatest CAS seen, and greatest seqno known to be persisted.
     max_cas: HashMap<u16, u64>,
     persisted: HashMap<u16, u64>,
+    durable_count: u64,
 }
 
 fn name(key: u32) -> Vec<u8> {
     format!("crash_{key}").into_bytes()
+}
+
+/// A write of `n`; level 0 is in memory only.
+fn request(client: &KvClient, key: u32, n: u64, deleted: bool, level: u8) -> Request {
+    let (name, group) = (name(key), n % 7);
+    let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
+    let request = Request {
+        vbid: client.vbid(&name),
+        key: client.wire_key(0, &name),
+        framing,
+        ..Request::default()
+    };
+    if deleted {
+        return Request { opcode: OP_DELETE, ..request };
+    }
+    let value = format!("{{\"n\":{n},\"group\":{group}}}").into_bytes();
+    Request { opcode: OP_SET, extras: vec![2, 0, 0, 0, 0, 0, 0, 0], value, ..request }
+}
+
+/// None in most cases, as durable writes take so long that little else would be written.
+fn draw_level(random: &mut StdRng) -> u8 {
+    if random.random_range(0..20) == 0 { DURABLE[random.random_range(0..2)] } else { 0 }
 }
 
 fn token(extras: &[u8]) -> (u64, u64) {
@@ -52,16 +88,10 @@ impl Model {
             self.next_n += 1;
             let n = self.next_n;
             let deleted = random.random_range(0..10) == 0;
-            let reply = if deleted {
-                client.delete(&name(key), 0).unwrap()
-            } else {
-                let group = n % 7;
-                client
-                    .set(&name(key), format!("{{\"n\":{n},\"group\":{group}}}").as_bytes())
-                    .unwrap()
-            };
+            let level = draw_level(random);
+            let reply: Reply = client.call(&request(client, key, n, deleted, level)).unwrap();
             if !reply.is_success() {
-                assert!(deleted, "a set was refused: {reply:?}");
+                assert!(deleted && reply.status == 1, "refused at level {level}: {reply:?}");
                 continue;
             }
             let (vb_uuid, seqno) = token(&reply.extras);
@@ -72,10 +102,26 @@ impl Model {
             let max_cas = self.max_cas.entry(vbid).or_default();
             assert!(reply.cas > *max_cas, "the CAS of vBucket {vbid} went back");
             *max_cas = reply.cas;
-            self.keys.entry(key).or_default().push(Write { n, deleted, seqno, cas: reply.cas });
+            let durable = level != 0;
+            self.durable_count += u64::from(durable);
+            let cas = Some(reply.cas);
+            self.keys.entry(key).or_default().push(Write { n, deleted, durable, seqno, cas });
             if random.random_range(0..8) == 0 {
                 self.observe(client, vbid, vb_uuid);
             }
+        }
+    }
+
+    /// Sends writes whose answers nobody will see: each may be there afterwards, or not.
+    fn leave_in_flight(&mut self, client: &mut KvClient, random: &mut StdRng) {
+        for _ in 0..IN_FLIGHT {
+            let key = random.random_range(0..KEYS);
+            self.next_n += 1;
+            let n = self.next_n;
+            client.send(&request(client, key, n, false, draw_level(random))).unwrap();
+            let (durable, seqno) = (false, u64::MAX);
+            let write = Write { n, deleted: false, durable, seqno, cas: None };
+            self.keys.entry(key).or_default().push(write);
         }
     }
 
@@ -101,7 +147,8 @@ impl Model {
                 let document: serde_json::Value = serde_json::from_slice(&reply.value).unwrap();
                 document["n"].as_u64().unwrap()
             });
-            let durable = writes.iter().rposition(|write| write.seqno <= persisted);
+            let durable =
+                writes.iter().rposition(|write| write.durable || write.seqno <= persisted);
             let kept = writes.iter().rposition(|write| (!write.deleted).then_some(write.n) == n);
             let Some(kept) = kept else {
                 assert!(
@@ -113,13 +160,16 @@ impl Model {
             };
             assert!(
                 Some(kept) >= durable,
-                "key {key}: found {n:?}, but a later write was persisted: {writes:?}"
+                "key {key}: found {n:?}, but a later write was persisted or durable: {writes:?}"
             );
-            assert!(n.is_none() || writes[kept].cas == reply.cas, "key {key} has another CAS");
+            let mut kept = writes[kept];
             if let Some(n) = n {
                 alive.insert(key, n);
+                let cas = *kept.cas.get_or_insert(reply.cas);
+                assert_eq!(cas, reply.cas, "key {key} has another CAS");
+                let max_cas = self.max_cas.entry(vbid).or_default();
+                *max_cas = cas.max(*max_cas);
             }
-            let kept = writes[kept];
             *writes = vec![Write { seqno: 0, ..kept }];
         }
         alive
@@ -127,13 +177,15 @@ impl Model {
 }
 
 #[test]
-fn twenty_kills_lose_nothing_that_was_observed_as_persisted() {
+fn kills_lose_nothing_that_was_persisted_or_durable() {
+    let cycles = std::env::var("NACRE_KILL_CYCLES")
+        .map_or(CYCLES, |cycles| cycles.parse().expect("NACRE_KILL_CYCLES is a number"));
     let directory = tempfile::tempdir().unwrap();
     let port_base = port_base();
     let mut random = StdRng::seed_from_u64(20);
     let mut model = Model::default();
     let design = r#"{"views": {"groups": {"map": "function (doc, meta) { emit(doc.group, doc.n) }", "reduce": "_sum"}}}"#;
-    for cycle in 0..CYCLES {
+    for cycle in 0..cycles {
         let mut server = Server::start_at(directory.path(), port_base);
         let mut client = server.client();
         let alive = model.check(&mut client);
@@ -154,8 +206,12 @@ fn twenty_kills_lose_nothing_that_was_observed_as_persisted() {
         assert_eq!(found, expected, "the view after kill {cycle}");
         let load = Duration::from_millis(random.random_range(LOAD_MS));
         model.load(&mut client, &mut random, Instant::now() + load);
+        model.leave_in_flight(&mut client, &mut random);
         server.kill();
     }
     let observed: u64 = model.persisted.values().sum();
-    assert!(observed > 1_000, "only {observed} writes were ever observed as persisted");
+    let (written, durable) = (model.next_n, model.durable_count);
+    println!("{cycles} kills: {written} writes, {durable} of them durable; nothing lost");
+    assert!(observed > 50 * cycles, "only {observed} writes were ever observed as persisted");
+    assert!(durable > 10 * cycles, "only {durable} writes were ever durable");
 }

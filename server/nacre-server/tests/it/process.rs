@@ -11,8 +11,9 @@ pub const USER: &str = "Administrator";
 pub const PASSWORD: &str = "password";
 pub const BUCKET: &str = "default";
 
-/// Port ranges of the nodes of this test binary; each node takes 20 ports.
-static NEXT_PORT_BASE: AtomicU16 = AtomicU16::new(23_000);
+/// Port ranges of the nodes of this test binary, relative to `NACRE_TEST_PORT_BASE`; each node takes 20 ports.
+static NEXT_PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
+const PORT_BASE_DEFAULT: u16 = 23_000;
 
 /// How long a node may take to answer. The first start on a machine compiles the views plugin.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -23,7 +24,9 @@ pub struct Server {
 }
 
 pub fn port_base() -> u16 {
-    NEXT_PORT_BASE.fetch_add(20, Ordering::Relaxed)
+    let base = std::env::var("NACRE_TEST_PORT_BASE")
+        .map_or(PORT_BASE_DEFAULT, |base| base.parse().expect("NACRE_TEST_PORT_BASE is a port"));
+    base + NEXT_PORT_OFFSET.fetch_add(20, Ordering::Relaxed)
 }
 
 fn command(data_dir: &Path, port_base: u16) -> Command {

@@ -1,0 +1,182 @@
+//! `nacre bench`: a load like an application's against one server, the same for every server that speaks the protocol.
+//!
+//! [`load`] keeps requests in flight on many connections, [`wire`] writes and reads them, [`report`] shows what came
+//! of it. A closed loop (the default) sends a request for each answer and finds what a server can do; an open loop
+//! (`--rate`) sends by the clock, whether the server keeps up or not, and counts latency from the moment at which a
+//! request was due. A server that stalls for a second then shows a second, as its users would see it.
+
+mod load;
+mod plot;
+mod report;
+mod wire;
+
+use crate::client::Client;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use wire::{Connection, Protocol};
+
+/// Options of `nacre bench`.
+#[derive(Args, Clone, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Reads and writes by key; a line for each combination of connections, depth and size: operations per second
+    /// and latencies
+    Kv(Kv),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Kv {
+    /// Address of the server
+    #[arg(long, default_value = "127.0.0.1:11210")]
+    server: String,
+    /// What the server speaks
+    #[arg(long, value_enum, default_value = "memcached")]
+    protocol: Protocol,
+    /// Log in as this user; leave out for servers without login
+    #[arg(long)]
+    user: Option<String>,
+    /// Password of the user
+    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, default_value = "")]
+    password: String,
+    /// Bucket, after a login
+    #[arg(long, default_value = "bench")]
+    bucket: String,
+    /// Connections; more values, separated by commas, are measured one after the other, here and below
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    connections: Vec<usize>,
+    /// Requests in flight on each connection
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    depth: Vec<usize>,
+    /// Bytes of a value
+    #[arg(long, value_delimiter = ',', default_value = "1024")]
+    value_bytes: Vec<usize>,
+    /// Requests a second on all connections together; as fast as answers come when not given
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Seconds to measure; 0 only loads
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Different keys: key_000000000000 and on
+    #[arg(long, default_value_t = 100_000)]
+    keys: u32,
+    /// How keys are drawn
+    #[arg(long, value_enum, default_value = "zipfian")]
+    popularity: Popularity,
+    /// Share of reads, in percent
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    read_percent: u32,
+    /// When a write counts; beyond none it needs a login
+    #[arg(long, value_enum, default_value = "none")]
+    durability: Durability,
+    /// Do not write all keys first: they are there already
+    #[arg(long)]
+    no_load: bool,
+    /// Write the figures to this file as CSV; - prints them in place of the table
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draw latency by percentile into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// How keys are drawn.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Popularity {
+    /// A few keys get most requests, by a zipfian distribution of 0.99, as in YCSB
+    Zipfian,
+    /// All keys alike
+    Uniform,
+}
+
+/// When a write counts. The numbers are those of the protocol.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[value(rename_all = "camelCase")]
+enum Durability {
+    /// In memory
+    None = 0,
+    /// In the memory of a majority
+    Majority = 1,
+    /// In the memory of a majority, and on the disk of the active node
+    MajorityAndPersistToActive = 2,
+    /// On the disk of a majority
+    PersistToMajority = 3,
+}
+
+/// One combination of what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    connections: usize,
+    depth: usize,
+    value_bytes: usize,
+}
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// What went wrong, in a sentence.
+pub fn bench(options: &Bench) -> Result<(), String> {
+    match &options.what {
+        What::Kv(options) => options.run(),
+    }
+}
+
+impl Kv {
+    fn run(&self) -> Result<(), String> {
+        self.validate()?;
+        let mut report = report::Report::new(self);
+        for &value_bytes in &self.value_bytes {
+            if !self.no_load {
+                let outcome = load::fill(self, value_bytes)?;
+                if self.seconds == 0.0 {
+                    report.add(load::filling(value_bytes), &outcome)?;
+                }
+            }
+            if self.seconds == 0.0 {
+                continue;
+            }
+            for &connections in &self.connections {
+                for &depth in &self.depth {
+                    let cell = Cell { connections, depth, value_bytes };
+                    report.add(cell, &load::measure(self, cell)?)?;
+                }
+            }
+        }
+        report.finish()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let refused = |reason: &str| Err(reason.to_owned());
+        if self.keys == 0 || self.connections.contains(&0) || self.depth.contains(&0) {
+            return refused("--keys, --connections and --depth begin at 1");
+        }
+        if self.value_bytes.iter().any(|bytes| *bytes > nacre_protocol::BODY_BYTES_MAX) {
+            return refused("--value-bytes is more than a frame can carry");
+        }
+        if !(0.0..=1e6).contains(&self.seconds) {
+            return refused("--seconds goes from 0 to 1000000");
+        }
+        if self.rate.is_some_and(|rate| !(0.001..=1e9).contains(&rate)) {
+            return refused("--rate goes from 0.001 to 1000000000");
+        }
+        if self.durability != Durability::None && self.user.is_none() {
+            return refused("--durability needs a login: give --user and --password");
+        }
+        if self.user.is_some() && self.protocol == Protocol::Redis {
+            return refused("--user is a login of the memcached protocol: leave it out");
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<Connection, String> {
+        let client = match &self.user {
+            Some(user) => Client::connect(&self.server, user, &self.password, &self.bucket),
+            None => Client::plain(&self.server),
+        }?;
+        Connection::new(client, self.protocol, self.user.is_some(), self.durability as u8)
+    }
+}

@@ -1,0 +1,99 @@
+//! `nacre bench kv` from outside: what it counts, and what it says when it cannot.
+
+use crate::process::{BUCKET, PASSWORD, Server, USER};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+fn bench(server: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["bench", "kv", "--server", server, "--csv", "-"]).args(options);
+    command.output().unwrap()
+}
+
+/// The rows that were printed, by the names of their columns.
+fn rows(output: &Output) -> Vec<HashMap<String, f64>> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = text.lines().map(|line| line.split(','));
+    let names: Vec<&str> = lines.next().unwrap().collect();
+    let row = |line: std::str::Split<'_, char>| {
+        let values = line.map(|value| value.parse().unwrap());
+        names.iter().map(|name| (*name).to_owned()).zip(values).collect()
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn each_combination_is_a_row_and_sizes_that_exceed_a_socket_go_both_ways() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let login = ["--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
+    let run = |options: &[&str]| {
+        let options: Vec<&str> = login.iter().chain(options).copied().collect();
+        rows(&bench(&server.kv_address(), &options))
+    };
+    let sweep =
+        run(&["--connections", "1,3", "--depth", "1,8", "--keys", "50", "--seconds", "0.1"]);
+    let cells: Vec<_> = sweep.iter().map(|row| (row["connections"], row["depth"])).collect();
+    assert_eq!(cells, [(1.0, 1.0), (1.0, 8.0), (3.0, 1.0), (3.0, 8.0)]);
+    assert!(sweep.iter().all(|row| row["operations"] > 0.0 && row["p50_us"] <= row["max_us"]));
+
+    let large = ["--value-bytes", "3000000", "--keys", "4", "--depth", "8", "--connections", "2"];
+    let large = run(&large.iter().chain(&["--seconds", "0.3"]).copied().collect::<Vec<_>>());
+    assert!(large[0]["operations"] >= 16.0, "{large:?}");
+
+    let durable = ["--durability", "persistToMajority", "--keys", "20", "--read-percent", "0"];
+    let durable = run(&durable.iter().chain(&["--seconds", "0.2"]).copied().collect::<Vec<_>>());
+    assert!(durable[0]["operations"] > 0.0);
+
+    let filled = run(&["--keys", "777", "--seconds", "0"]);
+    assert_eq!(filled[0]["operations"], 777.0);
+}
+
+#[test]
+fn what_went_wrong_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let login = ["--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
+    let reason = |options: &[&str]| {
+        let output = bench(&server.kv_address(), options);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let missing: Vec<&str> = login.iter().chain(&["--no-load", "--keys", "9"]).copied().collect();
+    assert!(reason(&missing).contains("is not there: load first"), "{}", reason(&missing));
+    let large = ["--value-bytes", "22000000", "--keys", "1"];
+    let large: Vec<&str> = login.iter().chain(&large).copied().collect();
+    assert!(reason(&large).contains("loading failed") && reason(&large).contains("E2BIG"));
+    assert!(reason(&["--user", USER, "--password", "wrong"]).contains("cannot log in"));
+    assert!(reason(&["--durability", "majority"]).contains("needs a login"));
+    assert!(reason(&["--depth", "0"]).contains("begin at 1"));
+}
+
+#[test]
+fn an_open_loop_counts_the_time_that_requests_waited_to_be_sent() {
+    const STALL: Duration = Duration::from_millis(400);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // A server that stalls once, at its first request, and then answers every read.
+    let stalling = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 40];
+        let mut answer = [0; 24];
+        answer[0] = 0x81;
+        std::thread::sleep(STALL);
+        while stream.read_exact(&mut request).is_ok() && stream.write_all(&answer).is_ok() {}
+    });
+    let loops = ["--connections", "1", "--depth", "1", "--no-load", "--read-percent", "100"];
+    let open = ["--rate", "100", "--seconds", "0.8"];
+    let options: Vec<&str> = loops.iter().chain(&open).copied().collect();
+    let found = &rows(&bench(&address, &options))[0];
+    stalling.join().unwrap();
+    // Half of the 80 requests were due during the stall, though with one in flight only one was sent.
+    assert!(found["max_us"] >= 390_000.0, "{found:?}");
+    assert!(found["p90_us"] >= 200_000.0, "{found:?}");
+    assert!((70.0..=80.0).contains(&found["operations"]), "{found:?}");
+}

@@ -1,0 +1,83 @@
+//! Runs of `nacre bench kv`, and what they printed.
+
+use crate::command::output;
+use crate::node::{Node, PASSWORD, USER};
+use std::path::Path;
+use std::process::Command;
+
+/// The bucket that is measured.
+pub const BUCKET: &str = "bench";
+
+/// What one run says; latencies in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Operations a second.
+    pub ops: f64,
+    /// Half were faster.
+    pub p50: f64,
+    /// One in a hundred was slower.
+    pub p99: f64,
+    /// Requests sent again after temporary failures.
+    pub retries: f64,
+}
+
+/// Options that lead `nacre bench kv` to the bucket of a node.
+pub fn target(node: &Node) -> Vec<String> {
+    let server = format!("127.0.0.1:{}", node.kv_port());
+    let options = ["--server", &server, "--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
+    options.map(str::to_owned).into()
+}
+
+/// Measures with `options`, on the processors that `wrapper` leaves it.
+///
+/// # Errors
+/// What the server refused, or that the line cannot be read.
+pub fn measure(
+    binary: &Path,
+    wrapper: &[&str],
+    target: &[String],
+    options: &[&str],
+) -> Result<Figures, String> {
+    let mut command = match wrapper {
+        [] => Command::new(binary),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary);
+            command
+        }
+    };
+    command.args(["bench", "kv", "--csv", "-"]).args(target).args(options);
+    let text = output(&mut command, "measure")?;
+    let unreadable = |error: csv::Error| format!("cannot read {text:?}: {error}");
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().map_err(unreadable)?.clone();
+    let row = reader.records().next().ok_or("the measurement printed nothing")?;
+    let row = row.map_err(unreadable)?;
+    let figure = |name: &str| {
+        let value = names.iter().position(|known| known == name).and_then(|at| row.get(at));
+        value.and_then(|value| value.parse().ok()).ok_or(format!("no {name} in {text:?}"))
+    };
+    let (ops, p50, p99) = (figure("ops_per_s")?, figure("p50_us")?, figure("p99_us")?);
+    Ok(Figures { ops, p50, p99, retries: figure("retries")? })
+}
+
+/// The value in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Creates the bucket that is measured.
+///
+/// # Errors
+/// What the node says about it.
+pub fn create_bucket(node: &Node, kind: &str, quota_mb: u32) -> Result<(), String> {
+    let quota = quota_mb.to_string();
+    let form = [("name", BUCKET), ("ramQuotaMB", quota.as_str()), ("bucketType", kind)];
+    let created = node.rest("POST", "/pools/default/buckets", &form)?;
+    if created.status == 202 {
+        Ok(())
+    } else {
+        Err(format!("cannot create the bucket: {}", created.text()))
+    }
+}

@@ -1,0 +1,165 @@
+//! `cargo xtask bench`: ratios to a peer, both measured in one run, in turn; and what a node must endure.
+//!
+//! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
+
+mod eviction;
+mod idle;
+mod isolation;
+mod kills;
+mod kv;
+mod load;
+mod peers;
+mod start;
+mod store;
+mod warmup;
+
+use crate::command::{cargo, run as run_command};
+use crate::plugins;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Options of `cargo xtask bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Reads and writes by key, against other servers
+    Kv {
+        /// Which server to compare with
+        #[arg(long, value_enum, default_value = "memcached")]
+        peer: peers::Peer,
+        /// Rounds of each cell; the median ratio is shown
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// Documents indexed per second, in the sandbox against natively
+    Views,
+    /// The stores under the same work: load, reads, synced commits, overwriting, reopening
+    Store {
+        /// How many documents
+        #[arg(long, default_value_t = 1_000_000)]
+        documents: u64,
+        /// Write the figures to this file too
+        #[arg(long)]
+        csv: Option<PathBuf>,
+    },
+    /// Cut the power at every moment of many workloads, turn bits, fill the disk; count what is lost
+    Crashes {
+        /// How many workloads; 16 are more than 100,000 points
+        #[arg(long, default_value_t = 16)]
+        seeds: u64,
+    },
+    /// Kill a node under load again and again; what was acknowledged as durable must be there
+    Kills {
+        /// How many times
+        #[arg(long, default_value_t = 500)]
+        cycles: u64,
+    },
+    /// Stop and start a full node; time until its first and its last document can be read
+    Warmup {
+        /// How many documents of 1 KB
+        #[arg(long, default_value_t = 1_000_000)]
+        documents: u32,
+    },
+    /// Four times as many documents as fit into the quota: latency of reads, and memory throughout
+    Eviction {
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+    },
+    /// Latency of 16 connections beside idle ones and clients that send a byte at a time
+    Idle {
+        /// Idle connections
+        #[arg(long, default_value_t = 10_000)]
+        connections: usize,
+        /// Pairs of measurements; the median ratio counts
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+    },
+    /// Time from the start of a new node to its first answer, and its memory
+    Start {
+        /// How many starts; the median counts
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+    },
+    /// Latency of reads beside a view whose map function never ends, against the same without it
+    Isolation {
+        /// Pairs of measurements; the median ratio is shown
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+    },
+}
+
+/// Ports of the nodes and peers; nodes take 20, peers begin 50 higher.
+const PORT_BASE: u16 = 24_200;
+
+/// Runs what follows with one thread for keys.
+const NODE: [&str; 2] = ["env", "NACRE_KV_THREADS=1"];
+/// Runs what follows on the first processor.
+const ON_FIRST: [&str; 3] = ["taskset", "-c", "0"];
+/// Runs what follows on the second processor.
+const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// What is missing, or which limit was passed.
+pub fn run(options: &Bench) -> Result<(), String> {
+    match &options.what {
+        What::Isolation { rounds, seconds } => isolation::run((*rounds).max(1), *seconds),
+        What::Kv { peer, rounds, seconds } => {
+            kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
+        }
+        What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
+        What::Crashes { seeds } => store::crashes((*seeds).max(1)),
+        What::Kills { cycles } => kills::run((*cycles).max(1)),
+        What::Warmup { documents } => warmup::run((*documents).max(1)),
+        What::Eviction { seconds } => eviction::run(*seconds),
+        What::Idle { connections, rounds, seconds } => {
+            idle::run((*connections).max(1), (*rounds).max(1), *seconds)
+        }
+        What::Start { rounds } => start::run((*rounds).max(1)),
+        What::Views => {
+            plugins::build()?;
+            let mut bench = cargo();
+            bench.args(["bench", "--quiet", "-p", "nacre-plugin-host", "--bench", "views"]);
+            run_command(&mut bench, "measure views")
+        }
+    }
+}
+
+/// Something that must not be more than so much.
+struct Limit {
+    what: &'static str,
+    unit: &'static str,
+    max: f64,
+}
+
+impl Limit {
+    /// Prints `found` beside the limit.
+    ///
+    /// # Errors
+    /// When it is more.
+    fn check(&self, found: f64) -> Result<(), String> {
+        let Limit { what, unit, max } = self;
+        println!("{what}: {found:.2}{unit} (limit {max}{unit})");
+        if found <= *max {
+            Ok(())
+        } else {
+            Err(format!("{what} is {found:.2}{unit}, more than {max}{unit}"))
+        }
+    }
+}
