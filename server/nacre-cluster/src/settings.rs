@@ -53,12 +53,12 @@ impl EvictionPolicy {
 /// What happens to values that compress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompressionMode {
-    /// They are inflated when they arrive.
+    /// They are inflated when they arrive, and sent as they are.
     Off,
-    /// They stay as the client sent them.
+    /// They are inflated when they arrive, and sent as they are.
     #[default]
     Passive,
-    /// They are compressed by the server.
+    /// They are inflated when they arrive, and compressed for clients that can read them.
     Active,
 }
 

@@ -88,11 +88,7 @@ impl Bucket {
             .map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random()))
             .collect();
         let persisted = Watermarks::new(count);
-        let eviction = match config.settings.eviction_policy {
-            _ if store.is_none() => Eviction::Nothing,
-            EvictionPolicy::Full => Eviction::Items,
-            _ => Eviction::Values,
-        };
+        let eviction = eviction_of(&config.settings);
         let resident_bytes_max = (config.settings.ram_quota_mb << 20) / 100 * LOW_WATER_PERCENT;
         if let Some(store) = &store {
             let records = store.records()?;
@@ -191,6 +187,9 @@ impl Bucket {
         self.replicas.store(settings.replicas, Ordering::Relaxed);
         let compresses = settings.compression_mode == CompressionMode::Active;
         self.compresses.store(compresses, Ordering::Relaxed);
+        for vbucket in &self.vbuckets {
+            vbucket.lock().set_eviction(eviction_of(settings));
+        }
         let discards = settings.kind == BucketKind::Ephemeral
             && settings.eviction_policy == EvictionPolicy::NotRecentlyUsed;
         self.discards_documents.store(discards, Ordering::Relaxed);
@@ -425,8 +424,8 @@ impl Bucket {
         let ticket = self.waits.persistence(vbid, seqno, waiter);
         // Looked at after the entry was made: whatever is stored from now on settles it.
         self.waits.persisted(vbid, self.persisted.get(vbid));
-        if self.is_closed() {
-            self.waits.end();
+        if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
+            self.waits.give_up(&[vbid]);
         }
         ticket
     }
@@ -473,7 +472,8 @@ impl Bucket {
         }
     }
 
-    /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives the bytes freed.
+    /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives a number above 0 if
+    /// that made room.
     pub(crate) fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
         if self.store.is_some() {
             return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
@@ -640,6 +640,15 @@ impl Bucket {
     /// Whether the bucket was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// What may leave memory, given where the bucket's documents are kept.
+fn eviction_of(settings: &BucketSettings) -> Eviction {
+    match (settings.kind, settings.eviction_policy) {
+        (BucketKind::Ephemeral, _) => Eviction::Nothing,
+        (BucketKind::Persistent, EvictionPolicy::Full) => Eviction::Items,
+        (BucketKind::Persistent, _) => Eviction::Values,
     }
 }
 

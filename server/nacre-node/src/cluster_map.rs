@@ -32,7 +32,7 @@ pub struct Endpoints {
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 16] = [
+const BUCKET_CAPABILITIES: [&str; 17] = [
     "collections",
     "durableWrite",
     "couchapi",
@@ -45,6 +45,7 @@ const BUCKET_CAPABILITIES: [&str; 16] = [
     "rangeScan",
     "tombstonedUserXAttrs",
     "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
     "subdoc.DocumentMacroSupport",
     "subdoc.ReplicaRead",
     "subdoc.ReviveDocument",

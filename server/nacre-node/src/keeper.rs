@@ -67,12 +67,40 @@ impl Keeper {
         self.bucket.wake_readers();
     }
 
-    /// Forgets tombstones that are old enough, in the store too where keys are not all in memory.
+    /// Forgets tombstones that are old enough, and looks into the store for them and for what has expired, where keys are
+    /// not all in memory.
     fn purge(&mut self, now: Now) {
         let before = now.unix_s().saturating_sub(self.bucket.purge_age_s());
-        for index in 0..self.bucket.vbucket_count() {
-            self.bucket.change(Vbid(index), |vbucket| vbucket.purge(before));
+        for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
+            let purged = self.bucket.change(vbid, |vbucket| vbucket.purge(before));
+            if let Err(error) = self.sweep_store(vbid, before, now) {
+                let name = &self.bucket.name;
+                tracing::warn!("bucket {name}: cannot look for old tombstones of {vbid}: {error}");
+            }
+            if purged > Some(0) {
+                self.bucket.note(vbid);
+            }
         }
+        self.bucket.wake_readers();
+    }
+
+    fn sweep_store(&self, vbid: Vbid, before: u32, now: Now) -> Result<(), Error> {
+        let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
+        let (true, Some(store)) = (evicted, &self.bucket.store) else { return Ok(()) };
+        for document in store.scan(vbid, Seqno::ZERO)?.documents {
+            let document = document?;
+            if !document.collection().holds_documents() {
+                continue;
+            }
+            if document.is_expired(now.unix_s()) {
+                self.bucket.fetch(vbid, document.key())?;
+            } else if !document.is_alive() && document.meta.expiry < before {
+                self.bucket.change(vbid, |vbucket| vbucket.purge_stored(&document));
+                self.bucket.note(vbid);
+            }
+        }
+        self.bucket.expire(vbid, now);
+        Ok(())
     }
 
     /// Forgets the documents of dropped collections that only the store has.
@@ -130,6 +158,7 @@ impl Task for Keeper {
         if now.monotonic_ns >= self.expire_at {
             self.expire_at = now.monotonic_ns + EXPIRY_INTERVAL.as_nanos() as u64;
             self.expire(now);
+            self.bucket.scans.forget_old(now);
         }
         if now.monotonic_ns >= self.purge_at {
             self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;

@@ -69,6 +69,13 @@ struct Scan {
 #[derive(Default)]
 pub(crate) struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
+impl Scans {
+    /// Forgets the scans whose time is over.
+    pub fn forget_old(&self, now: Now) {
+        self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
+    }
+}
+
 /// What a request to read on asks for and gets.
 pub(crate) struct Page {
     pub key_only: bool,
@@ -96,8 +103,8 @@ impl Bucket {
             return Err(Refused::NotFound);
         }
         found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        self.scans.forget_old(now);
         let mut scans = self.scans.0.lock();
-        scans.retain(|_, scan| scan.ends_ns > now.monotonic_ns);
         if scans.len() >= SCANS_MAX {
             return Err(Refused::Busy);
         }
@@ -171,6 +178,7 @@ impl Bucket {
         };
         let mut documents = Vec::new();
         let (mut position, mut read) = (begin, 0);
+        let mut failure = None;
         while position < all.len() && documents.len() < items && read < bytes {
             if position > begin && !has_time() {
                 break;
@@ -178,13 +186,20 @@ impl Bucket {
             let document = &all[position];
             position += 1;
             let document = if key_only || document.is_resident() {
-                Some(Arc::clone(document))
+                Ok(Some(Arc::clone(document)))
             } else {
-                self.stored(vbid, document.key()).map_err(Refused::Store)?
+                self.stored(vbid, document.key())
             };
-            if let Some(document) = document {
-                read += document.memory_bytes();
-                documents.push(document);
+            match document {
+                Ok(document) => {
+                    read += document.as_ref().map_or(0, |document| document.memory_bytes());
+                    documents.extend(document);
+                }
+                Err(error) => {
+                    // Nothing of this page was given: the next request begins where this one did.
+                    (failure, position) = (Some(error), begin);
+                    break;
+                }
             }
         }
         let complete = position == all.len();
@@ -195,6 +210,9 @@ impl Bucket {
                 scans.remove(&id);
             }
             Some(scan) => scan.position = Some(position),
+        }
+        if let Some(error) = failure {
+            return Err(Refused::Store(error));
         }
         Ok(Page { key_only, with_xattrs, documents, complete })
     }

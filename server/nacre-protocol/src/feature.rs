@@ -63,6 +63,8 @@ features! {
     DedupeNotMyVbucket = 0x1e,
     /// The server pushes the version of the cluster map.
     ClustermapPushBrief = 0x1f,
+    /// Attributes may hold bytes of any kind.
+    SubdocBinaryXattr = 0x21,
 }
 
 /// A set of features.

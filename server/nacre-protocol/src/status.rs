@@ -136,4 +136,6 @@ statuses! {
     CanOnlyReviveDeleted = 0xd6, "SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS", "Only a deleted document can be revived", ["item-only", "subdoc"];
     /// A tombstone cannot take a body.
     DeletedCannotHaveValue = 0xd7, "SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE", "A deleted document cannot take a body", ["invalid-input", "subdoc"];
+    /// The attribute was asked for as bytes, and is none.
+    FieldNotBinary = 0xd8, "SUBDOC_FIELD_NOT_BINARY_VALUE", "The attribute does not hold binary data", ["item-only", "subdoc"];
 }

@@ -53,6 +53,8 @@ pub enum Error {
     DocumentDeleted,
     /// A deleted document cannot take a body \[d7 DELETED_DOC_CANT_HAVE_VALUE].
     DeletedCannotHaveValue,
+    /// An attribute was asked for as bytes, and is none.
+    FieldNotBinary,
 }
 
 impl fmt::Display for Error {
@@ -79,6 +81,7 @@ impl fmt::Display for Error {
             Error::UnknownVirtualMacro => "unknown part of a virtual attribute in a macro",
             Error::DocumentDeleted => "document is deleted",
             Error::DeletedCannotHaveValue => "a deleted document cannot have a value",
+            Error::FieldNotBinary => "the attribute does not hold binary data",
         })
     }
 }

@@ -45,6 +45,12 @@ impl Prepares {
         self.memory_bytes
     }
 
+    /// The collection of each.
+    pub fn collections(&self) -> impl Iterator<Item = CollectionId> {
+        let ids = self.by_key.keys().filter_map(|key| nacre_types::leb128_decode(key));
+        ids.map(|(id, _)| CollectionId(id))
+    }
+
     fn insert(&mut self, document: Arc<Document>, staging: Staging) {
         self.memory_bytes += document.memory_bytes();
         self.by_key.insert(document.name().into(), document.meta.seqno);

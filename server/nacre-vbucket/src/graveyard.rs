@@ -2,7 +2,7 @@
 
 use crate::command::Completion;
 use crate::vbucket::Vbucket;
-use nacre_types::{CollectionId, Kind, Now, Seqno};
+use nacre_types::{CollectionId, Document, Kind, Now, Seqno};
 use std::collections::BTreeMap;
 
 /// A stored version to forget, once history has come to a seqno.
@@ -71,13 +71,24 @@ impl Vbucket {
             .filter(|item| item.meta.seqno < high && item.meta.seqno <= persisted)
             .cloned()
             .collect();
-        for tombstone in &old {
-            let meta = tombstone.meta;
-            self.graveyard.purge_seqno = self.graveyard.purge_seqno.max(meta.seqno);
-            self.graveyard.purged_rev = self.graveyard.purged_rev.max(meta.rev);
-            self.erase(tombstone.key(), meta.seqno);
-        }
+        old.iter().for_each(|tombstone| self.forget(tombstone));
         old.len()
+    }
+
+    /// Forgets a tombstone that only the store has. False when it is the newest version of all, which stays.
+    pub fn purge_stored(&mut self, tombstone: &Document) -> bool {
+        let older = tombstone.meta.seqno < self.high_seqno();
+        if older && self.find(tombstone.key()).is_none() {
+            self.forget(tombstone);
+        }
+        older
+    }
+
+    fn forget(&mut self, tombstone: &Document) {
+        let meta = tombstone.meta;
+        self.graveyard.purge_seqno = self.graveyard.purge_seqno.max(meta.seqno);
+        self.graveyard.purged_rev = self.graveyard.purged_rev.max(meta.rev);
+        self.erase(tombstone.key(), meta.seqno);
     }
 
     /// Forgets the version `seqno` of `key`, in memory and in the store. A later version stays.

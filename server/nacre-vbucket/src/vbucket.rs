@@ -78,7 +78,7 @@ impl Vbucket {
         Vbucket::new(id, record, seed)
     }
 
-    /// Says what may leave memory; before the first document is loaded.
+    /// Says what may leave memory from now on.
     pub fn set_eviction(&mut self, eviction: Eviction) {
         self.table.eviction = eviction;
     }
@@ -158,10 +158,10 @@ impl Vbucket {
         self.table.stubs()
     }
 
-    /// The collections that have or had documents here.
+    /// The collections that have or had documents here, or durable writes under way; some perhaps twice.
     pub fn collections(&self) -> Vec<CollectionId> {
-        let counts = self.table.counts().iter();
-        counts.map(|(id, _)| *id).filter(|id| id.holds_documents()).collect()
+        let counts = self.table.counts().iter().map(|(id, _)| *id);
+        counts.chain(self.prepares.collections()).filter(|id| id.holds_documents()).collect()
     }
 
     /// What a collection has here.
@@ -170,7 +170,7 @@ impl Vbucket {
         counts.copied().find(|(id, _)| *id == collection).map_or_else(Default::default, |c| c.1)
     }
 
-    /// Bytes of all versions in memory that history does not hold: those of the hash table and of prepared writes.
+    /// Bytes of the versions in the hash table and of prepared writes. History counts those that it holds for itself.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.prepares.memory_bytes()
     }
@@ -183,6 +183,11 @@ impl Vbucket {
     /// All newest versions in memory, stubs among them, in no particular order.
     pub fn documents(&self) -> impl Iterator<Item = &Arc<Document>> {
         self.table.iter().filter(|item| item.collection().holds_documents())
+    }
+
+    /// Whether it takes no writes any more.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Notes that the store holds everything up to `seqno`.

@@ -85,7 +85,6 @@ const PRESENT: [&str; 41] = [
     "bucketmgrdura",
     "flushbucket",
     "storagebackend",
-    "historyretention",
     "customconflictresolution",
     "usermanager",
     "usergroup",
@@ -93,6 +92,7 @@ const PRESENT: [&str; 41] = [
     "transactions",
     "transactionsremovelocation",
     "transactionscustommetadata",
+    "transactionsbinaryxattr",
     "ping",
     "nodesmetadata",
     "clusterlabels",
@@ -132,14 +132,13 @@ const SDK_FEATURE_REASONS: Reasons = &[
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("zoneawarereplicareads", "one node has no replicas"),
+    ("historyretention", "superseded versions of documents are not kept yet"),
     ("memcachedbucket", "no memcached buckets: Couchbase 8 has none either"),
     ("ratelimits", "only Couchbase's serverless preview limits rates"),
-    ("transactionsbinaryxattr", "no binary attributes yet"),
     ("transactionsbulk", "the suite leaves it out by itself"),
 ];
 
 const SDK_REASONS: Reasons = &[
-    ("TestCollectionHistoryRetentionTest", "superseded versions of documents are not kept yet"),
     ("TestViewQuery", "answers of views have no debugging information"),
     (
         "TestBucketWaitUntilReadyFastFailConnStr",

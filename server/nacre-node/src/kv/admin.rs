@@ -34,8 +34,8 @@ const GRANTED: [Feature; 21] = [
     Feature::ReplaceBodyWithXattr,
     Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
-    Feature::DedupeNotMyVbucket,
     Feature::ClustermapPushBrief,
+    Feature::SubdocBinaryXattr,
 ];
 
 /// The name that deselects the bucket of a connection.

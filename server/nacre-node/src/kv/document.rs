@@ -39,7 +39,8 @@ mod path_flag {
     pub const CREATE_PATH: u8 = 0x01;
     pub const XATTR: u8 = 0x04;
     pub const EXPAND_MACROS: u8 = 0x10;
-    pub const KNOWN: u8 = CREATE_PATH | XATTR | EXPAND_MACROS;
+    pub const BINARY: u8 = 0x20;
+    pub const KNOWN: u8 = CREATE_PATH | XATTR | EXPAND_MACROS | BINARY;
 }
 
 /// A request on a document, with what it needs looked up.
@@ -602,6 +603,7 @@ fn flags(spec: &SubdocSpec<'_>) -> Result<Flags, Status> {
         create_path: has(path_flag::CREATE_PATH),
         xattr: has(path_flag::XATTR),
         expand_macros: has(path_flag::EXPAND_MACROS),
+        binary: has(path_flag::BINARY),
     })
 }
 

@@ -35,7 +35,6 @@ pub(super) fn answer(
         }),
         b"durability-monitor" => of_vbuckets(&bucket, |_, vbucket, push| {
             push(":num_tracked", &vbucket.prepare_count());
-            push(":high_prepared_seqno", &vbucket.persisted());
         }),
         b"collections" => collections(&bucket),
         b"scopes" => scopes(&bucket),
@@ -57,7 +56,7 @@ pub(super) fn answer(
 fn general(session: &Session, bucket: &Bucket) -> Stats {
     let (documents, memory_bytes) = bucket.usage();
     let now = session.node.now();
-    let pairs: [(&str, &dyn Display); 9] = [
+    let pairs: [(&str, &dyn Display); 8] = [
         ("version", &env!("CARGO_PKG_VERSION")),
         ("uptime", &(now.monotonic_ns / 1_000_000_000)),
         ("time", &now.unix_s()),
@@ -65,7 +64,6 @@ fn general(session: &Session, bucket: &Bucket) -> Stats {
         ("vb_active_num", &bucket.vbucket_count()),
         ("mem_used", &memory_bytes),
         ("ep_max_size", &bucket.quota_bytes()),
-        ("ep_tmp_oom_errors", &u8::from(bucket.refuses_growth())),
         ("ep_version", &env!("CARGO_PKG_VERSION")),
     ];
     pairs.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()

@@ -51,5 +51,6 @@ pub(super) fn of_value_error(error: Error) -> Status {
         Error::UnknownVirtualMacro => Status::UnknownVattrMacro,
         Error::DocumentDeleted => Status::KeyNotFound,
         Error::DeletedCannotHaveValue => Status::DeletedCannotHaveValue,
+        Error::FieldNotBinary => Status::FieldNotBinary,
     }
 }

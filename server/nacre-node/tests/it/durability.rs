@@ -85,6 +85,9 @@ fn nobody_waits_for_a_store_that_has_failed() {
     world.run_tasks();
     assert_eq!(connection.resume()[0].status, AMBIGUOUS);
     assert_eq!(other.resume()[0].status, 0x86);
+    let (answers, _, _) = other.give(&request(0xb7, &1u64.to_be_bytes(), b"", b""));
+    assert!(answers.is_empty());
+    assert_eq!(other.resume()[0].status, 0x86, "nor does who asks later");
 }
 
 #[test]

@@ -241,3 +241,51 @@ fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
     let events = usize::from(node.bucket("b").unwrap().vbucket_count());
     assert_eq!(stored(&world), 1 + events, "the new document, and the events that are known");
 }
+
+/// In a bucket that evicts whole documents, the keeper looks through the store for what ends by itself.
+#[test]
+fn what_was_evicted_whole_expires_and_is_purged_too() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::Full, BucketKind::Persistent));
+    let mut connection = Connection::open(&node);
+    let mut expiring = vec![0; 8];
+    expiring[4..].copy_from_slice(&60u32.to_be_bytes());
+    connection.ask(&request(0x01, &expiring, b"expires", value(0).as_bytes()));
+    connection.set("deleted", "1");
+    connection.ask(&request(0x04, b"", b"deleted", b""));
+    for n in 0..DOCUMENTS {
+        connection.set(&key(n), &value(n));
+        world.run_tasks();
+    }
+    // Both have left memory, or this shows nothing.
+    let evicted = |name: &[u8]| {
+        let bucket = node.bucket("b").unwrap();
+        let key = [&[0], name].concat();
+        bucket.vbucket(Vbid(0)).unwrap().find(&key).is_none()
+    };
+    for n in 0..DOCUMENTS {
+        get(&world, &mut connection, &key(n));
+        world.run_tasks();
+    }
+    assert!(evicted(b"expires") && evicted(b"deleted"));
+    let tombstones = |world: &World| {
+        let mut count = 0;
+        world.store().visit(&mut |_, document| count += usize::from(!document.is_alive())).unwrap();
+        count
+    };
+    assert_eq!(
+        (node.bucket("b").unwrap().usage().0, tombstones(&world)),
+        (DOCUMENTS as u64 + 1, 1)
+    );
+    // The keeper looks once an hour; a tombstone is kept for three days.
+    world.wait(2 * 3600);
+    world.run_tasks();
+    assert_eq!((node.bucket("b").unwrap().usage().0, tombstones(&world)), (DOCUMENTS as u64, 2));
+    connection.set("last", "1");
+    world.wait(4 * 86_400);
+    world.run_tasks();
+    assert_eq!(
+        (node.bucket("b").unwrap().usage().0, tombstones(&world)),
+        (DOCUMENTS as u64 + 1, 0)
+    );
+}

@@ -467,6 +467,8 @@ impl Thread {
             if !connection.session.is_logged_in() && connection.opened.monotonic_ns < since {
                 let reason = format!("nobody has logged in for {LOGIN_TIMEOUT:?}");
                 connection.next = Next::Close(Some(reason));
+                // Also ends an answer that is not read.
+                let _ = connection.stream.shutdown(Shutdown::Both);
                 late.push(index);
             }
         }

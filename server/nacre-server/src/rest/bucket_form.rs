@@ -105,7 +105,7 @@ pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) ->
                 settings.conflict_resolution = named(CONFLICT_RESOLUTIONS, field, value, reason)?;
             }
             "storageBackend" => {
-                let reason = "storage backend must be couchstore or magma";
+                let reason = "storage backend must be couchstore, magma or sled";
                 settings.storage_backend = named(STORAGE_BACKENDS, field, value, reason)?;
             }
             "durabilityMinLevel" => {
@@ -217,7 +217,7 @@ mod tests {
             {"errors":{"evictionPolicy":"Eviction policy must be either 'valueOnly' or 'fullEviction' for couchbase buckets"}}
             {"errors":{"compressionMode":"compressionMode can be set to 'off', 'passive' or 'active'"}}
             {"errors":{"conflictResolutionType":"Conflict resolution type must be 'seqno' or 'lww' or 'custom'"}}
-            {"errors":{"storageBackend":"storage backend must be couchstore or magma"}}
+            {"errors":{"storageBackend":"storage backend must be couchstore, magma or sled"}}
             {"errors":{"durability_min_level":"Durability minimum level must be either 'none', 'majority', 'majorityAndPersistActive', or 'persistToMajority'"}}
             {"errors":{"replicaNumber":"The value must be an integer"}}
             "#

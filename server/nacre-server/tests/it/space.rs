@@ -24,7 +24,7 @@ fn a_compaction_gives_back_what_was_overwritten() {
         }
     }
     server.wait_for("everything to be stored", |server| {
-        (usage(server).1 > (500 * 20) << 10).then_some(())
+        (usage(server).1 > 500 * (20 << 10)).then_some(())
     });
     let path = format!("/pools/default/buckets/{BUCKET}/controller/compactBucket");
     assert_eq!(server.rest("POST", &path, "").unwrap().status, 200);

@@ -14,6 +14,7 @@
 //!
 //! Source: sub-document API of the memcached binary protocol as Couchbase extends it.
 
+mod binary;
 mod macros;
 
 use crate::path::Path;
@@ -84,6 +85,8 @@ pub struct Flags {
     pub xattr: bool,
     /// The value is a macro; only together with `xattr`.
     pub expand_macros: bool,
+    /// The value is bytes of any kind; only together with `xattr`.
+    pub binary: bool,
 }
 
 /// One operation of a request.
@@ -162,7 +165,11 @@ pub fn lookup<'d>(
         match spec.operation {
             LookupOperation::Path(operation) if spec.flags.xattr => {
                 let xattrs = xattrs.as_ref().map_err(|error| *error)?;
-                lookup_xattr(xattrs, spec.path, operation, virtuals)
+                let found = lookup_xattr(xattrs, spec.path, operation, virtuals)?;
+                if spec.flags.binary && operation == Lookup::Get {
+                    return binary::decode(&found).map(Cow::Owned);
+                }
+                Ok(found)
             }
             _ if source.deleted => Err(Error::DocumentDeleted),
             LookupOperation::Document if spec.path.is_empty() => Ok(Cow::Borrowed(source.body)),
@@ -225,6 +232,8 @@ pub fn mutate(
         let failed = |error| Failure::Spec { index, error };
         let value = if spec.flags.expand_macros {
             Cow::Owned(macros::expand(spec.value, macros, &body_after, virtuals).map_err(failed)?)
+        } else if spec.flags.binary && !spec.value.is_empty() {
+            Cow::Owned(binary::encode(spec.value))
         } else {
             Cow::Borrowed(spec.value)
         };
@@ -237,7 +246,12 @@ pub fn mutate(
             _ => {
                 let path = spec.path;
                 let found = lookup_xattr(&xattrs, path, Lookup::Get, virtuals).map_err(failed)?;
-                replaced_body = Some(found.into_owned());
+                let found = if spec.flags.binary {
+                    binary::decode(&found).map_err(failed)?
+                } else {
+                    found.into_owned()
+                };
+                replaced_body = Some(found);
             }
         }
     }
@@ -337,7 +351,10 @@ fn check<O: Copy>(
     for spec in specs {
         if spec.flags.xattr {
             xattr_key(spec.path)?;
-        } else if spec.flags.expand_macros {
+        } else if spec.flags.expand_macros || spec.flags.binary {
+            return Err(Error::XattrFlagCombination);
+        }
+        if spec.flags.expand_macros && spec.flags.binary {
             return Err(Error::XattrFlagCombination);
         }
     }

@@ -202,7 +202,7 @@ fn every_operation(document: &[u8], path: &Path<'_>, value: &[u8], create: bool)
 fn every_request(bytes: &[u8], path: &[u8]) {
     let source = Source { xattrs: bytes, body: bytes, body_is_json: true, deleted: false };
     for xattr in [false, true] {
-        let flags = Flags { create_path: true, xattr, expand_macros: xattr };
+        let flags = Flags { create_path: true, xattr, expand_macros: xattr, ..Flags::default() };
         for operation in
             LOOKUPS.map(LookupOperation::Path).into_iter().chain([LookupOperation::Document])
         {

@@ -51,16 +51,19 @@ fn play(script: &str) -> String {
 }
 
 fn spec<'a, O>(text: &'a str, operation: impl Fn(&str) -> O) -> Spec<'a, O> {
+    let binary = text.starts_with("b:") || text.starts_with("bad-b:");
     let (text, xattr, expand_macros) = match text.split_once(':') {
         Some(("x", rest)) => (rest, true, false),
         Some(("m", rest)) => (rest, true, true),
         Some(("bad-m", rest)) => (rest, false, true),
+        Some(("b", rest)) => (rest, true, false),
+        Some(("bad-b", rest)) => (rest, false, false),
         _ => (text, false, false),
     };
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     let whole = word.ends_with("-doc");
     let (path, value) = if whole { ("", rest) } else { rest.split_once(' ').unwrap_or((rest, "")) };
-    let flags = Flags { create_path: word.ends_with('+'), xattr, expand_macros };
+    let flags = Flags { create_path: word.ends_with('+'), xattr, expand_macros, binary };
     Spec {
         operation: operation(word.trim_end_matches('+')),
         flags,
@@ -195,6 +198,22 @@ fn macros_are_expanded_in_attributes() {
         ! m:dict-upsert x "${$document.nope}"
         ! m:dict-upsert x "${$nope.CAS}"
         ! bad-m:dict-upsert x "${Mutation.CAS}"
+    "#
+    ));
+}
+
+#[test]
+fn attributes_hold_bytes_of_any_kind() {
+    insta::assert_snapshot!(play(
+        r#"
+        body {}
+        ! b:dict-upsert+ _bin.a not "json" at all
+        xattr _bin {"a":"cb-content-base64-encoded:bm90ICJqc29uIiBhdCBhbGw=","b":"plain"}
+        ? x:get _bin.a ; b:get _bin.a ; b:exists _bin.a
+        ? b:get _bin.b ; b:get _bin.c
+        ! b:body-from _bin.a
+        ! b:body-from _bin.b
+        ! bad-b:dict-upsert a 1
     "#
     ));
 }
