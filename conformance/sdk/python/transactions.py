@@ -1,6 +1,8 @@
 """ACID transactions: the SDK makes them of sub-document operations, attributes and durable writes."""
 
 from couchbase.exceptions import DocumentNotFoundException, TransactionFailed
+from couchbase.options import GetOptions, InsertOptions, TransactionGetOptions, TransactionReplaceOptions
+from couchbase.transcoder import RawBinaryTranscoder
 
 from support import refused
 
@@ -45,6 +47,21 @@ def a_transaction_that_fails_changes_nothing(env):
     assert _amounts(env, one, other) == [10, 0]
     with refused(DocumentNotFoundException):
         env.collection.get(receipt)
+
+
+def a_transaction_may_change_bytes_of_any_kind(env):
+    key = env.key()
+    env.collection.insert(key, b"\x00\xff old", InsertOptions(transcoder=RawBinaryTranscoder()))
+    options = TransactionGetOptions(transcoder=RawBinaryTranscoder())
+
+    def change(context):
+        found = context.get(env.collection, key, options)
+        assert found.content_as[bytes] == b"\x00\xff old"
+        context.replace(found, b"\x00\xfe new", TransactionReplaceOptions(transcoder=RawBinaryTranscoder()))
+
+    env.cluster.transactions.run(change)
+    stored = env.collection.get(key, GetOptions(transcoder=RawBinaryTranscoder()))
+    assert stored.content_as[bytes] == b"\x00\xfe new"
 
 
 def what_a_transaction_has_staged_is_seen_by_itself_alone(env):

@@ -105,6 +105,8 @@ pub enum Request<'a> {
         specs: Vec<SubdocSpec<'a>>,
         /// New expiry, if one was given.
         expiry: Option<u32>,
+        /// New flags of the document, if some were given.
+        flags: Option<u32>,
         /// Document flags.
         doc_flags: u8,
         /// One operation in the short form, whose answer is short too.
@@ -297,40 +299,45 @@ fn specs<'a>(value: &'a [u8], writes: bool) -> Result<Vec<SubdocSpec<'a>>, Statu
     if specs.is_empty() { Err(Status::InvalidCombo) } else { Ok(specs) }
 }
 
+/// What may follow in the extras of a sub-document request, known by its length: expiry and flags of a write, and the
+/// document flags. Gives them in that order.
+fn mutation_options(
+    extras: &mut Fields<'_>,
+    writes: bool,
+) -> Option<(Option<u32>, Option<u32>, u8)> {
+    let length = extras.0.len();
+    if !matches!((length, writes), (0 | 1, _) | (4 | 5 | 8 | 9, true)) {
+        return None;
+    }
+    let expiry = if length >= 4 { Some(extras.u32()?) } else { None };
+    let flags = if length >= 8 { Some(extras.u32()?) } else { None };
+    let doc_flags = if length % 4 == 1 { extras.u8()? } else { 0 };
+    Some((expiry, flags, doc_flags))
+}
+
 /// A single-path request: its extras are path length, path flags, then optionally expiry and document flags.
 fn single<'a>(frame: &Frame<'a>, writes: bool) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);
     let path_bytes = usize::from(extras.u16()?);
     let flags = extras.u8()?;
-    let (expiry, doc_flags) = match (frame.extras.len(), writes) {
-        (3, _) => (None, 0),
-        (4, _) => (None, extras.u8()?),
-        (7, true) => (Some(extras.u32()?), 0),
-        (8, true) => (Some(extras.u32()?), extras.u8()?),
-        _ => return None,
-    };
+    let options = mutation_options(&mut extras, writes)?;
     let mut body = Fields(frame.value);
     let path = body.take(path_bytes)?;
     let specs = vec![SubdocSpec { opcode: frame.opcode_byte, flags, path, value: body.0 }];
+    let (expiry, flags, doc_flags) = options;
     if writes {
-        return Some(Request::Mutate { specs, expiry, doc_flags, single: true });
+        return Some(Request::Mutate { specs, expiry, flags, doc_flags, single: true });
     }
     body.0.is_empty().then_some(Request::Lookup { specs, doc_flags, single: true })
 }
 
 fn multi<'a>(frame: &Frame<'a>, writes: bool) -> Result<Request<'a>, Status> {
     let mut extras = Fields(frame.extras);
-    let malformed = Status::InvalidArguments;
-    let (expiry, doc_flags) = match (frame.extras.len(), writes) {
-        (0, _) => (None, 0),
-        (1, _) => (None, extras.u8().ok_or(malformed)?),
-        (4, true) => (Some(extras.u32().ok_or(malformed)?), 0),
-        (5, true) => (Some(extras.u32().ok_or(malformed)?), extras.u8().ok_or(malformed)?),
-        _ => return Err(malformed),
-    };
+    let options = mutation_options(&mut extras, writes).ok_or(Status::InvalidArguments)?;
+    let (expiry, flags, doc_flags) = options;
     let specs = specs(frame.value, writes)?;
     Ok(if writes {
-        Request::Mutate { specs, expiry, doc_flags, single: false }
+        Request::Mutate { specs, expiry, flags, doc_flags, single: false }
     } else {
         Request::Lookup { specs, doc_flags, single: false }
     })

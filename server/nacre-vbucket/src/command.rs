@@ -126,6 +126,8 @@ pub enum Command<'a> {
         cas: Cas,
         /// New expiry; `None` keeps the old one.
         expiry: Option<u32>,
+        /// New flags; `None` keeps the old ones.
+        flags: Option<u32>,
         /// Keep the expiry of a document that exists in any case.
         keep_expiry: bool,
     },

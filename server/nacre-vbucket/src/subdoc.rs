@@ -46,6 +46,7 @@ impl Vbucket {
             revive,
             cas,
             expiry,
+            flags,
             keep_expiry,
         } = *command
         else {
@@ -102,7 +103,7 @@ impl Vbucket {
             Meta { expiry: now.unix_s(), kind: Kind::Deleted, ..Meta::default() }
         } else {
             Meta {
-                flags: old.flags,
+                flags: flags.unwrap_or(old.flags),
                 expiry: expiry.filter(|_| creates || !keep_expiry).unwrap_or(old.expiry),
                 kind: Kind::Alive,
                 ..Meta::default()

@@ -211,8 +211,8 @@ impl<'a> Call<'a> {
             Request::Lookup { ref specs, doc_flags, single } => {
                 self.lookup(specs, doc_flags, single, answer, now)
             }
-            Request::Mutate { ref specs, expiry, doc_flags, single } => {
-                self.mutate(specs, expiry, doc_flags, single, answer, now)
+            Request::Mutate { ref specs, expiry, flags, doc_flags, single } => {
+                self.mutate(specs, (expiry, flags), doc_flags, single, answer, now)
             }
             _ => Outcome::Status(Status::Internal),
         }
@@ -451,7 +451,7 @@ impl<'a> Call<'a> {
     fn mutate(
         &self,
         specs: &[SubdocSpec<'_>],
-        expiry: Option<u32>,
+        (expiry, flags): (Option<u32>, Option<u32>),
         doc_flags: u8,
         single: bool,
         answer: &mut Answer<'_>,
@@ -482,6 +482,7 @@ impl<'a> Call<'a> {
             revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
             expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
+            flags,
             keep_expiry: self.preserve_expiry,
         };
         match self.apply(&command, now) {

@@ -117,6 +117,7 @@ impl Script {
             revive: false,
             cas,
             expiry: None,
+            flags: None,
             keep_expiry,
         };
         let command = match word {
