@@ -42,17 +42,6 @@ pub fn frames(bytes: &[u8]) {
 ///
 /// Law: an edit of a document that is JSON, by a value that is JSON, leaves one that is.
 pub fn subdocuments(bytes: &[u8]) {
-    const MUTATIONS: [Mutation; 9] = [
-        Mutation::DictAdd,
-        Mutation::DictUpsert,
-        Mutation::Delete,
-        Mutation::Replace,
-        Mutation::ArrayPushLast,
-        Mutation::ArrayPushFirst,
-        Mutation::ArrayInsert,
-        Mutation::ArrayAddUnique,
-        Mutation::Counter,
-    ];
     let Some((&operation, rest)) = bytes.split_first() else { return };
     let mut parts = rest.splitn(3, |byte| *byte == 0);
     let (Some(path), Some(value), Some(document)) = (parts.next(), parts.next(), parts.next())
@@ -63,7 +52,7 @@ pub fn subdocuments(bytes: &[u8]) {
     for lookup in [Lookup::Get, Lookup::Exists, Lookup::GetCount] {
         let _ = subdoc::lookup(document, lookup, &path);
     }
-    let mutation = MUTATIONS[usize::from(operation) % MUTATIONS.len()];
+    let mutation = Mutation::ALL[usize::from(operation) % Mutation::ALL.len()];
     let edited = subdoc::mutate(document, mutation, &path, value, operation & 0x80 != 0);
     if let Ok(edited) = edited
         && is_json(document)

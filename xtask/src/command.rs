@@ -1,7 +1,7 @@
 //! Running other programs.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Runs `command` to its end.
@@ -35,6 +35,18 @@ pub fn output(command: &mut Command, purpose: &str) -> Result<String, String> {
 
 fn cannot_start(command: &Command, purpose: &str, error: &std::io::Error) -> String {
     format!("cannot {purpose}: {}: {error}", command.get_program().to_string_lossy())
+}
+
+/// A command that runs `binary`, by another program when `wrapper` names one with its arguments.
+pub fn wrapped(binary: &Path, wrapper: &[&str]) -> Command {
+    match wrapper {
+        [] => Command::new(binary),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary);
+            command
+        }
+    }
 }
 
 /// The cargo that runs this chore.

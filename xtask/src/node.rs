@@ -1,6 +1,6 @@
 //! A node of this workspace, built and running for as long as a chore needs it.
 
-use crate::command::{cargo, run, target_dir};
+use crate::command::{cargo, run, target_dir, wrapped};
 use crate::{plugins, tools};
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::KvClient;
@@ -97,14 +97,7 @@ impl Node {
             port_base.unwrap_or(0)
         ));
         let _ = std::fs::remove_dir_all(&data_dir);
-        let mut command = match wrapper {
-            [] => Command::new(binary),
-            [program, arguments @ ..] => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(binary);
-                command
-            }
-        };
+        let mut command = wrapped(binary, wrapper);
         command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
         command.args(["--user", USER, "--password", PASSWORD, "--buckets", &buckets.join(",")]);
         if let Some(base) = port_base {

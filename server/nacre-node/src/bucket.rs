@@ -121,7 +121,6 @@ impl Bucket {
         let now = platform.now();
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
-            vbucket.set_eviction(eviction);
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
                 if config.manifest.collection_by_id(collection).is_none() {
@@ -375,14 +374,20 @@ impl Bucket {
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
             // Entered under the lock: nobody can complete it before.
             let ticket = match (&reply, seqno) {
-                (Ok(_), Some(seqno)) => Some(self.waits.durable(vbid, seqno, waiter)),
+                (Ok(_), Some(seqno)) => {
+                    let (ticket, first) = self.waits.durable(vbid, seqno, waiter);
+                    if first {
+                        // From now on there are deadlines to look at.
+                        self.keeper.wake();
+                    }
+                    Some(ticket)
+                }
                 _ => None,
             };
             (reply, ticket, seqno.is_some())
         })?;
         if prepared.2 {
             self.note(vbid);
-            self.keeper.wake();
         }
         Some(prepared)
     }
@@ -431,16 +436,15 @@ impl Bucket {
     }
 
     /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
-    /// cannot be read.
+    /// cannot be read; there is none when the bucket has ended.
     pub(crate) fn fetch_later(
         &self,
         vbid: Vbid,
         key: &[u8],
         waiter: &Arc<dyn Waiter>,
-    ) -> Arc<Ticket<bool>> {
-        let ticket = Ticket::new(waiter);
-        let (key, done) = (Box::<[u8]>::from(key), Arc::clone(&ticket));
-        let begun = self.jobs.push(move |bucket| {
+    ) -> Option<Arc<Ticket<bool>>> {
+        let key = Box::<[u8]>::from(key);
+        self.jobs.push(waiter, move |bucket| {
             let fetched = bucket.fetch(vbid, &key);
             if let Err(error) = &fetched
                 && !bucket.is_discarded()
@@ -450,12 +454,8 @@ impl Bucket {
                     bucket.name
                 );
             }
-            done.settle(fetched.is_ok());
-        });
-        if !begun {
-            ticket.settle(false);
-        }
-        ticket
+            fetched.is_ok()
+        })
     }
 
     /// Reads a document of the store back into memory.

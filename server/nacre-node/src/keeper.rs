@@ -4,7 +4,7 @@
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use nacre_store::Error;
-use nacre_types::{CollectionId, Now, Seqno, Vbid};
+use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ const SHARE_MIN: u64 = 5;
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
     platform: Arc<dyn Platform>,
-    /// Monotonic nanoseconds.
+    /// When to look at deadlines, expired documents and old tombstones next, in monotonic nanoseconds.
+    deadlines_at: u64,
     expire_at: u64,
     purge_at: u64,
     /// The vBucket that gives memory next, and what the pass has freed so far.
@@ -35,7 +36,16 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Keeper {
         let purge_at = platform.now().monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
-        Keeper { bucket, platform, expire_at: 0, purge_at, turn: 0, freed: 0, room_at: 0 }
+        Keeper {
+            bucket,
+            platform,
+            deadlines_at: 0,
+            expire_at: 0,
+            purge_at,
+            turn: 0,
+            freed: 0,
+            room_at: 0,
+        }
     }
 
     /// Takes its share from one vBucket. False when there is room enough, or nothing is left to take.
@@ -84,10 +94,19 @@ impl Keeper {
         self.bucket.wake_readers();
     }
 
-    fn sweep_store(&self, vbid: Vbid, before: u32, now: Now) -> Result<(), Error> {
+    /// What the store has of a vBucket, where keys are not all in memory; else nothing.
+    fn stored(
+        &self,
+        vbid: Vbid,
+    ) -> Result<impl Iterator<Item = Result<Arc<Document>, Error>> + use<>, Error> {
         let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
-        let (true, Some(store)) = (evicted, &self.bucket.store) else { return Ok(()) };
-        for document in store.scan(vbid, Seqno::ZERO)?.documents {
+        let store = self.bucket.store.as_ref().filter(|_| evicted);
+        let scan = store.map(|store| store.scan(vbid, Seqno::ZERO)).transpose()?;
+        Ok(scan.into_iter().flat_map(|scan| scan.documents))
+    }
+
+    fn sweep_store(&self, vbid: Vbid, before: u32, now: Now) -> Result<(), Error> {
+        for document in self.stored(vbid)? {
             let document = document?;
             if !document.collection().holds_documents() {
                 continue;
@@ -117,14 +136,15 @@ impl Keeper {
     }
 
     fn erase_stored_of(&self, vbid: Vbid, dropped: &[CollectionId]) -> Result<(), Error> {
-        let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
-        let (true, Some(store)) = (evicted, &self.bucket.store) else { return Ok(()) };
         let mut found: Vec<(Box<[u8]>, Seqno)> = Vec::new();
-        for document in store.scan(vbid, Seqno::ZERO)?.documents {
+        for document in self.stored(vbid)? {
             let document = document?;
             if dropped.contains(&document.collection()) {
                 found.push((document.key().into(), document.meta.seqno));
             }
+        }
+        if found.is_empty() {
+            return Ok(());
         }
         self.bucket.change(vbid, |vbucket| {
             found.iter().for_each(|(key, seqno)| vbucket.erase(key, *seqno));
@@ -164,11 +184,14 @@ impl Task for Keeper {
             self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
             self.purge(now);
         }
-        if self.bucket.has_durable_writes() {
-            self.bucket.complete_durable_writes(now);
-            return Next::After(DEADLINE_INTERVAL);
+        if !self.bucket.has_durable_writes() {
+            return Next::After(EXPIRY_INTERVAL);
         }
-        Next::After(EXPIRY_INTERVAL)
+        if now.monotonic_ns >= self.deadlines_at {
+            self.deadlines_at = now.monotonic_ns + DEADLINE_INTERVAL.as_nanos() as u64;
+            self.bucket.complete_durable_writes(now);
+        }
+        Next::After(DEADLINE_INTERVAL)
     }
 
     fn signal(&self) -> &Signal {

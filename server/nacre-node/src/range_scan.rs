@@ -98,11 +98,11 @@ impl Bucket {
             let order = |document: &Arc<Document>| sample_order(seed, document.key());
             found.sort_by_cached_key(order);
             found.truncate(samples);
+            found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
         }
         if found.is_empty() {
             return Err(Refused::NotFound);
         }
-        found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
         self.scans.forget_old(now);
         let mut scans = self.scans.0.lock();
         if scans.len() >= SCANS_MAX {
@@ -120,7 +120,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// The documents that a scan is made of, in no particular order.
+    /// The documents that a scan may be made of, by key.
     fn scannable(
         &self,
         vbid: Vbid,

@@ -21,16 +21,18 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// A ticket for the end of a durable write.
+    /// A ticket for the end of a durable write, and whether no other was under way.
     pub fn durable(
         &self,
         vbid: Vbid,
         prepare: Seqno,
         waiter: &Arc<dyn Waiter>,
-    ) -> Arc<Ticket<Option<Token>>> {
+    ) -> (Arc<Ticket<Option<Token>>>, bool) {
         let ticket = Ticket::new(waiter);
-        self.durable.lock().insert((vbid, prepare), Arc::clone(&ticket));
-        ticket
+        let mut durable = self.durable.lock();
+        let first = durable.is_empty();
+        durable.insert((vbid, prepare), Arc::clone(&ticket));
+        (ticket, first)
     }
 
     /// Whether durable writes are under way.

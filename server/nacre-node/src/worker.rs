@@ -3,6 +3,7 @@
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Signal, Task};
+use crate::ticket::{Ticket, Waiter};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,16 +28,22 @@ struct Queue {
 }
 
 impl Jobs {
-    /// Has `job` done soon; false when the bucket has ended, and nobody is left to do it.
-    pub fn push(&self, job: impl FnOnce(&Bucket) + Send + 'static) -> bool {
+    /// Has `work` done soon, and tells `waiter` its outcome. `None` when the bucket has ended, and nobody is left to do it.
+    pub fn push<T: Send + Sync + 'static>(
+        &self,
+        waiter: &Arc<dyn Waiter>,
+        work: impl FnOnce(&Bucket) -> T + Send + 'static,
+    ) -> Option<Arc<Ticket<T>>> {
+        let ticket = Ticket::new(waiter);
+        let done = Arc::clone(&ticket);
         let mut queue = self.queue.lock();
         if queue.closed {
-            return false;
+            return None;
         }
-        queue.waiting.push_back(Box::new(job));
+        queue.waiting.push_back(Box::new(move |bucket| done.settle(work(bucket))));
         drop(queue);
         self.signal.wake();
-        true
+        Some(ticket)
     }
 
     /// Ends the workers, each of which wakes the next.

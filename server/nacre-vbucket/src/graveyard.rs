@@ -75,13 +75,12 @@ impl Vbucket {
         old.len()
     }
 
-    /// Forgets a tombstone that only the store has. False when it is the newest version of all, which stays.
-    pub fn purge_stored(&mut self, tombstone: &Document) -> bool {
+    /// Forgets a tombstone that only the store has, unless it is the newest version of all.
+    pub fn purge_stored(&mut self, tombstone: &Document) {
         let older = tombstone.meta.seqno < self.high_seqno();
         if older && self.find(tombstone.key()).is_none() {
             self.forget(tombstone);
         }
-        older
     }
 
     fn forget(&mut self, tombstone: &Document) {

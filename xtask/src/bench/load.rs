@@ -1,9 +1,8 @@
 //! Runs of `nacre bench kv`, and what they printed.
 
-use crate::command::output;
+use crate::command::{output, wrapped};
 use crate::node::{Node, PASSWORD, USER};
 use std::path::Path;
-use std::process::Command;
 
 /// The bucket that is measured.
 pub const BUCKET: &str = "bench";
@@ -38,14 +37,7 @@ pub fn measure(
     target: &[String],
     options: &[&str],
 ) -> Result<Figures, String> {
-    let mut command = match wrapper {
-        [] => Command::new(binary),
-        [program, arguments @ ..] => {
-            let mut command = Command::new(program);
-            command.args(arguments).arg(binary);
-            command
-        }
-    };
+    let mut command = wrapped(binary, wrapper);
     command.args(["bench", "kv", "--csv", "-"]).args(target).args(options);
     let text = output(&mut command, "measure")?;
     let unreadable = |error: csv::Error| format!("cannot read {text:?}: {error}");

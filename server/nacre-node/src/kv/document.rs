@@ -243,6 +243,7 @@ impl<'a> Call<'a> {
             (Ok(reply), None) => Ok(reply),
             (Err(Refusal::NotResident), _) => {
                 let ticket = self.bucket.fetch_later(self.vbid, self.key, self.waiter);
+                let ticket = ticket.ok_or(Stop::Status(Status::TemporaryFailure))?;
                 Err(Stop::Park(Until::Fetched(ticket)))
             }
             // Clients that do not know the newer statuses get the nearest old one.

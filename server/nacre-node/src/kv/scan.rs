@@ -2,7 +2,6 @@
 
 use super::session::{Answer, Outcome, Session, Until};
 use crate::range_scan::{Page, Refused, ScanId, ScanOptions};
-use crate::ticket::Ticket;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
@@ -52,18 +51,13 @@ pub(super) fn create(
     id[..8].copy_from_slice(&session.node.random().to_be_bytes());
     id[8..].copy_from_slice(&session.node.random().to_be_bytes());
     let (vbid, now) = (Vbid(frame.vbid), session.node.now());
-    let ticket = Ticket::new(&session.waiter);
-    let done = Arc::clone(&ticket);
-    let begun = bucket.jobs.push(move |bucket| {
-        done.settle(match bucket.begin_scan(id, vbid, &options, now) {
+    let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
+        match bucket.begin_scan(id, vbid, &options, now) {
             Ok(()) => Scanned::Created(id),
             Err(refused) => Scanned::Refused(status_of(&refused)),
-        });
+        }
     });
-    if !begun {
-        return Err(Status::TemporaryFailure);
-    }
-    Ok(Outcome::Park(Until::Scanned(ticket)))
+    Ok(Outcome::Park(Until::Scanned(ticket.ok_or(Status::TemporaryFailure)?)))
 }
 
 /// Has a worker read on. Limits of 0 are none.
@@ -78,26 +72,21 @@ pub(super) fn read_on(
     let node = Arc::clone(&session.node);
     let limit = |limit: u32, none: usize| if limit == 0 { none } else { limit as usize };
     let (items, bytes) = (limit(items, usize::MAX), limit(bytes, READ_BYTES).min(READ_BYTES));
-    let ticket = Ticket::new(&session.waiter);
-    let done = Arc::clone(&ticket);
-    let pushed = bucket.jobs.push(move |bucket| {
+    let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
         let begun = node.now().monotonic_ns;
         let has_time = || {
             let taken = node.now().monotonic_ns.saturating_sub(begun);
             milliseconds == 0 || taken < u64::from(milliseconds) * 1_000_000
         };
-        done.settle(match bucket.continue_scan(id, items, bytes, &has_time) {
+        match bucket.continue_scan(id, items, bytes, &has_time) {
             Ok(page) => {
                 let kind = PageKind { key_only: page.key_only, complete: page.complete };
                 Scanned::Page(pack(&page), kind)
             }
             Err(refused) => Scanned::Refused(status_of(&refused)),
-        });
+        }
     });
-    if !pushed {
-        return Err(Status::TemporaryFailure);
-    }
-    Ok(Outcome::Park(Until::Scanned(ticket)))
+    Ok(Outcome::Park(Until::Scanned(ticket.ok_or(Status::TemporaryFailure)?)))
 }
 
 /// Ends a scan.

@@ -2,9 +2,11 @@
 
 use crate::world::{Answer, Connection, World, request};
 use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
+use nacre_node::Node;
 use nacre_node::kv::Next;
 use nacre_store::Store;
 use nacre_types::{Seqno, Vbid};
+use std::sync::Arc;
 
 const TEMPORARY_FAILURE: u16 = 0x86;
 /// Of 1 MiB each.
@@ -173,6 +175,20 @@ fn an_expired_document_is_buried_although_nobody_asks() {
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(2), "it is a mutation like any other");
 }
 
+/// A connection that knows collections, and a collection for it.
+fn with_collection(node: &Arc<Node>) -> Connection {
+    let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
+    node.change(&Change::CreateCollection { bucket, scope, collection, max_ttl: 0 }).unwrap();
+    let mut connection = Connection::open(node);
+    connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
+    connection
+}
+
+fn drop_collection(node: &Arc<Node>) {
+    let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
+    node.change(&Change::DropCollection { bucket, scope, collection }).unwrap();
+}
+
 /// A request on the document `k` of the first collection that somebody has made.
 fn in_collection(opcode: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
     request(opcode, extras, &[8, b'k'], value)
@@ -188,16 +204,7 @@ fn stored(world: &World) -> usize {
 fn a_dropped_collection_leaves_memory_and_store() {
     let world = World::new();
     let node = world.node();
-    let change = |change: Change| node.change(&change).unwrap();
-    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
-    change(Change::CreateCollection {
-        bucket: bucket.clone(),
-        scope: scope.clone(),
-        collection: collection.clone(),
-        max_ttl: 0,
-    });
-    let mut connection = Connection::open(&node);
-    connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
+    let mut connection = with_collection(&node);
     assert_eq!(connection.ask(&in_collection(0x01, &[0; 8], b"1")).status, 0);
     world.run_tasks();
     let events = usize::from(node.bucket("b").unwrap().vbucket_count());
@@ -207,7 +214,7 @@ fn a_dropped_collection_leaves_memory_and_store() {
         "the document, and in each vBucket that there is a collection"
     );
     assert_eq!(node.bucket("b").unwrap().usage().0, 1, "events are no documents");
-    change(Change::DropCollection { bucket, scope, collection });
+    drop_collection(&node);
     assert_eq!(connection.ask(&in_collection(0x00, b"", b"")).status, 0x88);
     assert_eq!(node.bucket("b").unwrap().usage().0, 0);
     world.run_tasks();
@@ -219,19 +226,10 @@ fn a_dropped_collection_leaves_memory_and_store() {
 fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
     let world = World::new();
     let node = world.node();
-    let change = |change: Change| node.change(&change).unwrap();
-    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
-    change(Change::CreateCollection {
-        bucket: bucket.clone(),
-        scope: scope.clone(),
-        collection: collection.clone(),
-        max_ttl: 0,
-    });
-    let mut connection = Connection::open(&node);
-    connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
+    let mut connection = with_collection(&node);
     connection.ask(&in_collection(0x01, &[0; 8], b"1"));
     world.run_tasks();
-    change(Change::DropCollection { bucket, scope, collection });
+    drop_collection(&node);
     world.crash();
     let node = world.node();
     assert_eq!(node.bucket("b").unwrap().usage().0, 0);

@@ -66,6 +66,19 @@ impl Lookup {
 }
 
 impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 9] = [
+        Mutation::DictAdd,
+        Mutation::DictUpsert,
+        Mutation::Delete,
+        Mutation::Replace,
+        Mutation::ArrayPushLast,
+        Mutation::ArrayPushFirst,
+        Mutation::ArrayInsert,
+        Mutation::ArrayAddUnique,
+        Mutation::Counter,
+    ];
+
     /// Whether the operation may name the root of the document.
     pub fn permits_root(self) -> bool {
         use Mutation::*;

@@ -111,17 +111,6 @@ fn render(value: &Value, spaced: bool) -> String {
     if spaced { format!(" {value:#}\n\t") } else { value.to_string() }
 }
 
-const MUTATIONS: [Mutation; 9] = [
-    Mutation::DictAdd,
-    Mutation::DictUpsert,
-    Mutation::Delete,
-    Mutation::Replace,
-    Mutation::ArrayPushLast,
-    Mutation::ArrayPushFirst,
-    Mutation::ArrayInsert,
-    Mutation::ArrayAddUnique,
-    Mutation::Counter,
-];
 const LOOKUPS: [Lookup; 3] = [Lookup::Get, Lookup::Exists, Lookup::GetCount];
 
 proptest! {
@@ -130,7 +119,7 @@ proptest! {
     #[test]
     fn editing_the_text_is_editing_the_value(
         root in value(), new in value(), steps in steps(), spaced: bool,
-        operation in prop::sample::select(&MUTATIONS[..7]),
+        operation in prop::sample::select(&Mutation::ALL[..7]),
     ) {
         let text = render(&root, spaced);
         let path_text = path_text(&steps);
@@ -192,7 +181,7 @@ fn every_operation(document: &[u8], path: &Path<'_>, value: &[u8], create: bool)
     for operation in LOOKUPS {
         let _ = lookup(document, operation, path);
     }
-    for operation in MUTATIONS {
+    for operation in Mutation::ALL {
         for value in [value, b"1"] {
             let _ = mutate(document, operation, path, value, create);
         }
@@ -209,7 +198,7 @@ fn every_request(bytes: &[u8], path: &[u8]) {
             let _ =
                 multi::lookup(&source, &[Spec { operation, flags, path, value: b"" }], &|_| None);
         }
-        for operation in MUTATIONS.map(MutationOperation::Path) {
+        for operation in Mutation::ALL.map(MutationOperation::Path) {
             let spec = Spec { operation, flags, path, value: bytes };
             let _ = multi::mutate(
                 &source,
