@@ -4,7 +4,7 @@
 //! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
 //!                                │ note, wake
 //!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
-//!                                └──► views::Feed   ──► plugin partition raises `Deployment::processed`
+//!                                └──► plugins::Feed   ──► plugin partition raises `Deployment::processed`
 //! REST  ──► Node::change ──► Cluster (stored) ──► takes effect: buckets, collections, deployments
 //! ```
 //!
@@ -21,10 +21,10 @@ mod keeper;
 pub mod kv;
 mod node;
 mod platform;
+pub mod plugins;
 mod range_scan;
 mod reader;
 mod ticket;
-pub mod views;
 mod waits;
 mod watermark;
 mod worker;
