@@ -178,7 +178,6 @@ impl Wanted {
             errors_max: self
                 .errors_max
                 .map_or(limits.errors_max, |wanted| wanted.min(limits.errors_max)),
-            ..limits
         }
     }
 }

@@ -5,7 +5,6 @@ use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_cluster::Since;
 use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Seqno, Vbid};
@@ -71,21 +70,6 @@ impl Feed {
             rebuilds: 0,
             goal: None,
         }
-    }
-
-    /// A deployment that begins with what is written from now on passes over what is there, when it is new.
-    fn skip_what_was(&mut self) -> Result<(), Failure> {
-        if self.deployment.spec.since == Since::Everything || self.partition.is_begun() {
-            return Ok(());
-        }
-        let vbids = (0..self.bucket.vbucket_count()).map(Vbid);
-        let points = vbids.filter_map(|vbid| {
-            let vbucket = self.bucket.vbucket(vbid)?;
-            let (seqno, vb_uuid) = (vbucket.high_seqno(), vbucket.failover_log().current());
-            Some((vbid, ResumePoint { vb_uuid, seqno, snapshot_start: seqno, snapshot_end: seqno }))
-        });
-        let points: Vec<_> = points.collect();
-        self.partition.begin_at(&points).map_err(Failure::Plugin)
     }
 
     /// Begins to read a vBucket where the partition stopped, or where both histories part.
@@ -256,7 +240,6 @@ impl Feed {
     }
 
     fn work(&mut self) -> Result<Next, Failure> {
-        self.skip_what_was()?;
         let batch = match self.retry.take() {
             Some(batch) => batch,
             None => self.collect()?,

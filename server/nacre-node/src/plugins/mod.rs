@@ -21,7 +21,10 @@ use crate::platform::Signal;
 pub use deployment::{Deployment, Progress};
 use feed::Feed;
 pub(crate) use loader::Loader;
+use nacre_cluster::Since;
+use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Limits, Partition, Plugin, Status};
+use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use spec::Code;
 use spec::{PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE};
@@ -333,7 +336,7 @@ fn deploy(
     runtime: &Runtime,
     spec: Spec,
 ) -> Arc<Deployment> {
-    let opened = open(node, runtime, &spec);
+    let opened = open(node, bucket, runtime, &spec);
     let (reader, status, progress) = match &opened {
         Ok(partition) => {
             let progress = if spec.paused { Progress::Paused } else { Progress::Running };
@@ -354,7 +357,12 @@ fn deploy(
     deployment
 }
 
-fn open(node: &Arc<Node>, runtime: &Runtime, spec: &Spec) -> Result<Partition, String> {
+fn open(
+    node: &Arc<Node>,
+    bucket: &Bucket,
+    runtime: &Runtime,
+    spec: &Spec,
+) -> Result<Partition, String> {
     spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
     let config = match &spec.script {
         Some(digest) => packages::script_config(&packages::read(node, digest)?, &spec.config)?,
@@ -363,6 +371,22 @@ fn open(node: &Arc<Node>, runtime: &Runtime, spec: &Spec) -> Result<Partition, S
     let storage =
         SpaceStorage(node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?);
     let plugin = runtime.plugin.clone();
-    Partition::open(plugin, &spec.name, &config, spec.limits, Box::new(storage))
-        .map_err(|error| error.to_string())
+    let mut partition =
+        Partition::open(plugin, &spec.name, &config, spec.limits, Box::new(storage))
+            .map_err(|error| error.to_string())?;
+    if spec.since == Since::Now && !partition.is_begun() {
+        partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
+    }
+    Ok(partition)
+}
+
+/// Where the history of each vBucket ends.
+fn ends(bucket: &Bucket) -> Vec<(Vbid, ResumePoint)> {
+    let vbids = (0..bucket.vbucket_count()).map(Vbid);
+    let end = |vbid: Vbid| {
+        let vbucket = bucket.vbucket(vbid)?;
+        let (seqno, vb_uuid) = (vbucket.high_seqno(), vbucket.failover_log().current());
+        Some((vbid, ResumePoint { vb_uuid, seqno, snapshot_start: seqno, snapshot_end: seqno }))
+    };
+    vbids.filter_map(end).collect()
 }
