@@ -84,43 +84,32 @@ fn tick(host: &Host) {
 }
 
 fn load(cache_dir: &Path) -> Result<(Host, Plugin), Error> {
-    let host = Host::new()?;
+    let begun = Instant::now();
+    let host = Host::new(move || begun.elapsed().as_nanos() as u64)?;
     let name = format!("views-{:08x}-{}.aot", crc32fast::hash(VIEWS), host.fingerprint());
     let path = cache_dir.join(name);
-    let cached = std::fs::read(&path)
-        .ok()
-        .and_then(|sealed| unseal(sealed).map(|artefact| (artefact, true)));
-    let (artefact, was_cached) = match cached {
-        Some(cached) => cached,
-        None => {
-            let begun = Instant::now();
-            let artefact = host.compile(VIEWS)?;
-            tracing::info!("compiled the views plugin in {} ms", begun.elapsed().as_millis());
-            (artefact, false)
-        }
-    };
-    // SAFETY: the artefact was made by this host's own compiler: just now, or by an earlier process that sealed it with
-    // its checksum in a directory that belongs to the server.
+    // SAFETY: the artefact was made by this host's own compiler in an earlier process, and lies in a directory that belongs
+    // to the server; the host finds out when it was damaged since.
+    let cached = std::fs::read(&path).ok().map(|artefact| unsafe { host.load("views", &artefact) });
+    if let Some(Ok(plugin)) = cached {
+        return Ok((host, plugin));
+    }
+    let begun = Instant::now();
+    let artefact = host.compile(VIEWS)?;
+    tracing::info!("compiled the views plugin in {} ms", begun.elapsed().as_millis());
+    // SAFETY: the artefact was made by this host's own compiler just now.
     let plugin = unsafe { host.load("views", &artefact) }?;
-    if !was_cached && let Err(error) = store(&path, &artefact) {
+    if let Err(error) = store(&path, &artefact) {
         tracing::warn!("the compiled views plugin cannot be kept for the next start: {error}");
     }
     Ok((host, plugin))
 }
 
-/// An artefact as it is kept: its checksum, then the bytes.
 fn store(path: &Path, artefact: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let sealed = [&crc32fast::hash(artefact).to_be_bytes()[..], artefact].concat();
     // Written beside and renamed, so that a crash leaves no half of it.
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    std::fs::write(&partial, sealed)?;
+    std::fs::write(&partial, artefact)?;
     std::fs::rename(&partial, path)
-}
-
-fn unseal(mut sealed: Vec<u8>) -> Option<Vec<u8>> {
-    let crc = u32::from_be_bytes(sealed.get(..4)?.try_into().ok()?);
-    let artefact = sealed.split_off(4);
-    (crc32fast::hash(&artefact) == crc).then_some(artefact)
 }

@@ -10,7 +10,7 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::watermark::Watermarks;
 use feed::Feed;
-use nacre_plugin_host::{Limits, Partition, Plugin, Reader, Request, Response, Status};
+use nacre_plugin_host::{Limits, Partition, Plugin, Reader, Request, Response, Setup, Status};
 use nacre_types::{CollectionId, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -124,6 +124,7 @@ impl Deployment {
             .as_ref()
             .ok_or_else(stopped)?
             .handle(request, now)
+            .and_then(nacre_plugin_host::Answer::whole)
             .map_err(|error| error.to_string())
     }
 }
@@ -190,11 +191,10 @@ impl Views {
         let runtime =
             self.plugin.read().clone().ok_or("the views plugin is not ready yet: try again")?;
         let config = config_of(name, document).ok_or("a design document is a JSON object")?;
-        nacre_plugin_host::validate(&runtime.plugin, &config, Views::limits()).map_err(|error| {
-            match error {
-                nacre_plugin_host::Error::Config { message, .. } => message,
-                other => other.to_string(),
-            }
+        let setup = Setup { limits: Views::limits(), ..Setup::new("views", config) };
+        nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
+            nacre_plugin_host::Error::Config { message, .. } => message,
+            other => other.to_string(),
         })
     }
 
@@ -348,7 +348,8 @@ fn deploy(
         let storage =
             SpaceStorage(node.platform.spaces().open(&space).map_err(|error| error.to_string())?);
         let config = config_of(name, document).ok_or("a design document is a JSON object")?;
-        Partition::open(plugin.clone(), &full_name, &config, Views::limits(), Box::new(storage))
+        let setup = Setup { limits: Views::limits(), ..Setup::new(&*full_name, config) };
+        Partition::open(plugin.clone(), setup, Box::new(storage))
             .map(|partition| (collection, partition))
             .map_err(|error| error.to_string())
     });

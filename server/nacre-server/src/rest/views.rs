@@ -148,7 +148,7 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         "dead_letter_count": status.dead_letter_count,
         "dead_letters": dead_letters,
         "log": status.log.iter().map(|line| json!({"level": line.level, "message": line.message})).collect::<Vec<_>>(),
-        "traps": status.traps,
+        "traps": status.writer.failures,
         "state_bytes": status.state_bytes,
     })))
 }
@@ -175,6 +175,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         method: call.method.to_string(),
         path: format!("/{view}"),
         query: call.query.clone(),
+        headers: Vec::new(),
         body: call.body,
     };
     let now = call.node.now();
@@ -185,7 +186,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         })?
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Ok(reply(status, &response.content_type, response.body))
+    Ok(reply(status, &response.content_type().to_owned(), response.body))
 }
 
 /// Waits until the rows reflect what was written before the query came.
