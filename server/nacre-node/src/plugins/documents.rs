@@ -4,8 +4,8 @@ use crate::bucket::Bucket;
 use crate::platform::{Platform, Signal};
 use crate::ticket::{Ticket, Waiter};
 use nacre_plugin_host::{Content, Counted, Documents, Found, KvError, StoreMode};
-use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_SNAPPY, KEY_BYTES_MAX, Vbid, leb128_encode};
-use nacre_vbucket::{Command, Completion, Condition, Refusal, Reply};
+use nacre_types::{Cas, DATATYPE_JSON, KEY_BYTES_MAX, Vbid, leb128_encode};
+use nacre_vbucket::{Command, Condition, Refusal, Reply};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,9 +107,9 @@ impl Call<'_> {
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
             return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
         }
-        let level = bucket
-            .durability(None)
-            .map_err(|_| KvError::Denied("the bucket has too few copies to be written to".into()))?;
+        let level = bucket.durability(None).map_err(|_| {
+            KvError::Denied("the bucket has too few copies to be written to".into())
+        })?;
         let reply = self.carry_out(command, level);
         bucket.wake_readers();
         reply
@@ -140,8 +140,7 @@ impl Call<'_> {
             };
             match (reply, ticket) {
                 (Ok(reply), Some(ticket)) => {
-                    let Completion { commit, .. } = self.wait(&ticket)?;
-                    return match commit {
+                    return match self.wait(&ticket)? {
                         Some(_) => Ok(reply),
                         None => Err(KvError::Temporary("the write was not durable in time".into())),
                     };

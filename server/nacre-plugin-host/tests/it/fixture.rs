@@ -2,7 +2,7 @@
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin_host::{
-    Host, Limits, MemoryStorage, Partition, Plugin, Reader, Request, StateStorage,
+    Host, Limits, MemoryStorage, Partition, Plugin, Reader, Request, Setup, StateStorage,
 };
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
@@ -16,7 +16,9 @@ pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 }
 pub fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
-        let host = Host::new().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "calls are measured in real time")]
+        let begun = std::time::Instant::now();
+        let host = Host::new(move || begun.elapsed().as_nanos() as u64).unwrap();
         let ticking = host.clone();
         #[expect(clippy::disallowed_methods, reason = "deadlines are about real time")]
         std::thread::spawn(move || {
@@ -61,7 +63,8 @@ pub fn design(map: &str, reduce: Option<&str>) -> String {
 }
 
 pub fn open(config: &str, limits: Limits, storage: impl StateStorage + 'static) -> Partition {
-    Partition::open(views(), "travel/_design/d", config, limits, Box::new(storage)).unwrap()
+    let setup = Setup { limits, ..Setup::new("travel/_design/d", config) };
+    Partition::open(views(), setup, Box::new(storage)).unwrap()
 }
 
 pub fn open_in_memory(map: &str, reduce: Option<&str>) -> Partition {
@@ -116,9 +119,13 @@ pub fn query(reader: &Reader, query: &str) -> String {
 }
 
 pub fn request(reader: &Reader, path: &str, query: &str) -> String {
-    let request =
-        Request { method: "GET".into(), path: path.into(), query: query.into(), body: Vec::new() };
-    let response = reader.handle(&request, NOW).unwrap();
+    let request = Request {
+        method: "GET".into(),
+        path: path.into(),
+        query: query.into(),
+        ..Request::default()
+    };
+    let response = reader.handle(&request, NOW).unwrap().whole().unwrap();
     let body = String::from_utf8(response.body).unwrap();
     if response.status == 200 { body } else { format!("{} {body}", response.status) }
 }

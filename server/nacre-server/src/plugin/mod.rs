@@ -1,6 +1,7 @@
 //! `nacre plugin`: from a new project to a deployment and back.
 
 mod inspect;
+mod new;
 mod project;
 mod remote;
 mod test;
@@ -18,6 +19,8 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
+    /// Begin a project
+    New(new::New),
     /// Make a package of a project
     Build(project::Build),
     /// Play the scripts of a project in the host that a node runs
@@ -54,6 +57,7 @@ enum Action {
 /// A sentence for the person who ran it.
 pub fn run(options: &Options) -> Result<(), String> {
     match &options.action {
+        Action::New(options) => new::new(options),
         Action::Build(options) => {
             let built = project::build(options)?;
             println!("{}", built.display());

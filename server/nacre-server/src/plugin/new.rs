@@ -39,7 +39,9 @@ pub fn new(options: &New) -> Result<(), String> {
     let name = &options.name;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) || !name.bytes().all(allowed) {
-        return Err(format!("{name:?} cannot be a name: letters, digits, '-' and '_', a letter first"));
+        return Err(format!(
+            "{name:?} cannot be a name: letters, digits, '-' and '_', a letter first"
+        ));
     }
     let project = PathBuf::from(name);
     if project.exists() {
@@ -76,7 +78,7 @@ fn files(language: Language) -> Vec<(&'static str, &'static str)> {
         Language::Py => vec![
             ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
             ("app.py", include_str!("../../templates/py/app.py")),
-            ("nacre_plugin.py", include_str!("../../../../sdk-py/nacre_plugin.py")),
+            ("nacre_plugin.py", include_str!("../../../../sdk-py/plugin/nacre_plugin.py")),
             ("wit/plugin.wit", WIT),
             (".gitignore", ".venv\n__pycache__\nplugin.wasm\n*.tar\n"),
         ],

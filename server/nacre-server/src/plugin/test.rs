@@ -112,8 +112,8 @@ fn play_file(
 }
 
 fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {
-    let text = std::fs::read(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text =
+        std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let capsule: Capsule = serde_json::from_slice(&text)
         .map_err(|error| format!("{} is no capsule: {error}", path.display()))?;
     println!("then: {}", capsule.reason);

@@ -157,9 +157,12 @@ impl Snapshot {
         of_buckets("nacre_bucket_memory", "Memory in use", Some(&Unit::Bytes), |bucket| {
             bucket.memory_bytes
         })?;
-        of_buckets("nacre_bucket_quota", "Memory that may be used", Some(&Unit::Bytes), |bucket| {
-            bucket.quota_bytes
-        })?;
+        of_buckets(
+            "nacre_bucket_quota",
+            "Memory that may be used",
+            Some(&Unit::Bytes),
+            |bucket| bucket.quota_bytes,
+        )?;
         of_buckets("nacre_bucket_disk", "Disk in use", Some(&Unit::Bytes), |bucket| {
             bucket.disk_bytes
         })?;
@@ -190,7 +193,11 @@ impl Snapshot {
         })?;
         count("nacre_plugin_timers", "Timers that fired", |status| status.timers)?;
         family.each(
-            ("nacre_plugin_lag", "Seqnos of a vBucket yet to be processed, where there are any", None),
+            (
+                "nacre_plugin_lag",
+                "Seqnos of a vBucket yet to be processed, where there are any",
+                None,
+            ),
             MetricType::Gauge,
             all().flat_map(|one| one.lags.iter().map(move |lag| (one, lag))),
             |(one, (vbid, lag))| ([label(one), ("vbucket", vbid.to_string())], gauge(*lag)),
