@@ -7,6 +7,7 @@ mod capsules;
 mod commits;
 mod fixture;
 mod grants;
+mod page;
 mod pure;
 mod queries;
 mod timers;
