@@ -248,7 +248,42 @@ mod tests {
             "",
         ]
         .map(|url| format!("{url}\n    {}", verdict(url)));
-        insta::assert_snapshot!(told.join("\n"), @"");
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        https://api.example.com/v1?q=a#b
+            tls api.example.com 443 /v1?q=a
+        http://API.example.com
+            plain api.example.com 80 /
+        https://api.example.com?q
+            tls api.example.com 443 /?q
+        https://api.example.com:8443/
+            requests to api.example.com:8443 are not granted
+        http://localhost:8080/x
+            plain localhost 8080 /x
+        http://localhost/x
+            requests to localhost:80 are not granted
+        http://[::1]:81/
+            plain [::1] 81 /
+        https://evil.com/
+            requests to evil.com:443 are not granted
+        https://api.example.com.evil.com/
+            requests to api.example.com.evil.com:443 are not granted
+        https://api.example.com@evil.com/
+            "https://api.example.com@evil.com/" is no URL of the form https://host/path
+        https://evil.com\@api.example.com/
+            "https://evil.com\\@api.example.com/" is no URL of the form https://host/path
+        https://api.example.com:80:80/
+            "https://api.example.com:80:80/" is no URL of the form https://host/path
+        https://api.example.com/a b
+            "https://api.example.com/a b" is no URL of the form https://host/path
+        https://api.exämple.com/
+            "https://api.exämple.com/" is no URL of the form https://host/path
+        file:///etc/passwd
+            "file:///etc/passwd" is no URL of the form https://host/path
+        https:///path
+            "https:///path" is no URL of the form https://host/path
+
+            "" is no URL of the form https://host/path
+        "#);
     }
 
     #[test]
