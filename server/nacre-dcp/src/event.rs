@@ -98,11 +98,8 @@ mod tests {
             name: "inventory".into(),
             ended: true,
         };
-        let collection = SystemEvent {
-            collection: Some((CollectionId(10), -1)),
-            ended: false,
-            ..scope.clone()
-        };
+        let collection =
+            SystemEvent { collection: Some((CollectionId(10), -1)), ended: false, ..scope.clone() };
         for event in [scope, collection] {
             assert_eq!(SystemEvent::read(&kept(&event)), Some(event));
         }

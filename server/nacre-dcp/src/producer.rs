@@ -255,7 +255,8 @@ impl<E> Producer<E> {
     pub fn note(&mut self, vbid: Vbid) {
         for serial in self.by_vbucket.get(&vbid).into_iter().flatten() {
             let Some(stream) = self.streams.get_mut(serial) else { continue };
-            if matches!(stream.source, Source::Memory) && !std::mem::replace(&mut stream.queued, true)
+            if matches!(stream.source, Source::Memory)
+                && !std::mem::replace(&mut stream.queued, true)
             {
                 self.ready.push_back(*serial);
             }
@@ -358,5 +359,232 @@ impl<E> Producer<E> {
                 Some(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Interest;
+    use nacre_types::{Cas, Document, Now, VbUuid};
+    use nacre_vbucket::{Command, Condition};
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    /// Some vBuckets whose store has what they had when they were last [stored](Bucket::store).
+    struct Bucket {
+        vbuckets: Vec<RefCell<Vbucket>>,
+        stored: RefCell<BTreeMap<Vbid, Vec<Arc<Document>>>>,
+    }
+
+    impl Vbuckets for Bucket {
+        fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+            self.vbuckets.get(vbid.index()).map(|vbucket| work(&mut vbucket.borrow_mut()))
+        }
+    }
+
+    impl Bucket {
+        fn new(count: u16) -> Bucket {
+            let vbucket = |id| RefCell::new(Vbucket::create(Vbid(id), VbUuid(5), 0));
+            Bucket { vbuckets: (0..count).map(vbucket).collect(), stored: RefCell::default() }
+        }
+
+        fn set(&self, vbid: u16, key: &str) {
+            let command = Command::Store {
+                condition: Condition::Always,
+                cas: Cas::ANY,
+                flags: 0,
+                expiry: 0,
+                keep_expiry: false,
+                body: b"1",
+            };
+            let key = format!("\0{key}");
+            let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
+            vbucket.apply(key.as_bytes(), &command, Now::default()).0.unwrap();
+        }
+
+        /// All of a vBucket is in the store, and what no reader waits for has left memory.
+        fn store(&self, vbid: u16) {
+            let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
+            let mut documents: Vec<_> = vbucket.documents().cloned().collect();
+            documents.sort_unstable_by_key(|document| document.meta.seqno);
+            self.stored.borrow_mut().insert(Vbid(vbid), documents);
+            let high_seqno = vbucket.high_seqno();
+            vbucket.set_persisted(high_seqno, usize::MAX);
+        }
+
+        fn open(&self, producer: &mut Producer<&'static str>, vbid: u16, from: u64, end: u64) {
+            let address = Address { vbid: Vbid(vbid), stream_id: None, opaque: u32::from(vbid) };
+            let at = Seqno(from);
+            let from =
+                ResumePoint { vb_uuid: VbUuid(5), seqno: at, snapshot_start: at, snapshot_end: at };
+            let wanted = Wanted {
+                interest: Interest::Everything,
+                end: Seqno(end),
+                advances: true,
+                skips_deletes: false,
+            };
+            producer.open(
+                &mut self.vbuckets[usize::from(vbid)].borrow_mut(),
+                address,
+                from,
+                wanted,
+            );
+        }
+
+        fn scan(&self, work: Work<&'static str>) -> Finished<&'static str> {
+            work.run(|vbid, after| {
+                let stored = self.stored.borrow();
+                let documents = stored.get(&vbid).ok_or("not stored")?.clone();
+                let end = documents.last().map_or(after, |last| last.meta.seqno);
+                let behind = documents.into_iter().filter(move |d| d.meta.seqno > after);
+                Ok((Box::new(behind.map(Ok)) as Documents<_>, end))
+            })
+        }
+    }
+
+    fn shown((address, message): (Address, Message)) -> String {
+        let what = match message {
+            Message::Snapshot { start, end, origin } => format!("{start}..{end} {origin:?}"),
+            Message::Document(document) => {
+                format!("{}@{}", String::from_utf8_lossy(document.name()), document.meta.seqno)
+            }
+            Message::Advanced(seqno) => format!("->{seqno}"),
+            Message::End(end) => format!("{end:?}"),
+        };
+        format!("{} {what}", address.vbid.0)
+    }
+
+    fn sent(producer: &mut Producer<&'static str>, bucket: &Bucket) -> Vec<String> {
+        std::iter::from_fn(|| producer.next(bucket)).map(shown).collect()
+    }
+
+    #[test]
+    fn streams_follow_what_is_written_and_end_where_they_were_to() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.open(&mut producer, 0, 0, u64::MAX);
+        bucket.open(&mut producer, 1, 0, 2);
+        assert_eq!(sent(&mut producer, &bucket), ["0 0..1 Memory", "0 a@1"]);
+        assert!(!producer.is_ready());
+        for key in ["b", "c", "d"] {
+            bucket.set(1, key);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0], "nobody has said so");
+        producer.note(Vbid(1));
+        producer.note(Vbid(1));
+        assert_eq!(sent(&mut producer, &bucket), ["1 0..2 Memory", "1 b@1", "1 c@2", "1 Complete"]);
+        assert_eq!(producer.len(), 1);
+        bucket.open(&mut producer, 1, 2, 2);
+        assert_eq!(sent(&mut producer, &bucket), ["1 Complete"], "there is nothing to do");
+    }
+
+    #[test]
+    fn what_left_memory_is_read_elsewhere_a_few_scans_at_a_time() {
+        let bucket = Bucket::new(9);
+        let mut producer = Producer::default();
+        for vbid in 0..9 {
+            for key in 0..PORTION.count + 1 {
+                bucket.set(vbid, &key.to_string());
+            }
+            bucket.store(vbid);
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0], "all are behind");
+        let work: Vec<_> = std::iter::from_fn(|| producer.take_work()).collect();
+        assert_eq!(work.len(), SCANS_MAX);
+        for work in work {
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+        }
+        assert!(producer.take_work().is_none(), "what arrived was not sent yet");
+        let first = sent(&mut producer, &bucket);
+        assert_eq!(first[..2], ["0 0..257 Disk", "0 0@1"]);
+        assert_eq!(first.len(), SCANS_MAX * (PORTION.count + 1));
+        // Those that have begun go on before others begin.
+        let mut rounds = 0;
+        let mut rest = Vec::new();
+        while let Some(work) = producer.take_work() {
+            assert_eq!(work.backfill.is_some(), work.after > Seqno(0));
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+            rest.extend(sent(&mut producer, &bucket));
+            rounds += 1;
+        }
+        assert_eq!(rounds, 2 * 9 - SCANS_MAX);
+        assert_eq!(rest.len(), 9 * (PORTION.count + 2) - first.len());
+        bucket.set(3, "live");
+        producer.note(Vbid(3));
+        assert_eq!(sent(&mut producer, &bucket), ["3 258..258 Memory", "3 live@258"]);
+    }
+
+    #[test]
+    fn a_stream_that_is_closed_says_nothing_more() {
+        let bucket = Bucket::new(1);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.set(0, "b");
+        bucket.open(&mut producer, 0, 0, u64::MAX);
+        assert_eq!(producer.next(&bucket).map(shown).unwrap(), "0 0..2 Memory");
+        assert!(producer.close(Vbid(0), None, true, &bucket));
+        assert_eq!(sent(&mut producer, &bucket), ["0 Closed"]);
+        assert!(!producer.close(Vbid(0), None, true, &bucket), "it is gone");
+        bucket.store(0);
+        assert_eq!(bucket.vbuckets[0].borrow().checkpoint().memory_bytes(), 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_closed_while_its_scan_is_read_leaves_room_for_others() {
+        let bucket = Bucket::new(1);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.store(0);
+        for _ in 0..2 * SCANS_MAX {
+            bucket.open(&mut producer, 0, 0, u64::MAX);
+            assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+            let work = producer.take_work().unwrap();
+            assert!(producer.close(Vbid(0), None, false, &bucket));
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+    }
+
+    #[test]
+    fn a_scan_that_fails_ends_its_stream_only() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        for vbid in [0, 1] {
+            bucket.set(vbid, "a");
+            bucket.store(vbid);
+            bucket.open(&mut producer, vbid, 0, 1);
+        }
+        bucket.stored.borrow_mut().remove(&Vbid(0));
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+        let failed = bucket.scan(producer.take_work().unwrap());
+        assert_eq!(producer.finish(failed, &bucket), Some("not stored"));
+        let read = bucket.scan(producer.take_work().unwrap());
+        assert_eq!(producer.finish(read, &bucket), None);
+        assert_eq!(
+            sent(&mut producer, &bucket),
+            ["0 BackfillFailed", "1 0..1 Disk", "1 a@1", "1 Complete"]
+        );
+        assert!(producer.is_empty());
+    }
+
+    #[test]
+    fn consumers_with_many_streams_hold_few_documents() {
+        let bucket = Bucket::new(64);
+        let mut producer = Producer::default();
+        for vbid in 0..64 {
+            for key in 0..10 {
+                bucket.set(vbid, &key.to_string());
+            }
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        let mut messages = 0;
+        while producer.next(&bucket).is_some() {
+            messages += 1;
+            assert!(producer.outbox.len() <= 11, "of one stream at a time");
+        }
+        assert_eq!(messages, 64 * 11);
     }
 }

@@ -51,12 +51,7 @@ pub struct Backfill<E> {
 
 impl<E> Backfill<E> {
     /// A scan of what follows `after` up to `end`, on the branch of history that `vb_uuid` names.
-    pub fn new(
-        documents: Documents<E>,
-        vb_uuid: VbUuid,
-        after: Seqno,
-        end: Seqno,
-    ) -> Backfill<E> {
+    pub fn new(documents: Documents<E>, vb_uuid: VbUuid, after: Seqno, end: Seqno) -> Backfill<E> {
         Backfill { documents, vb_uuid, position: after, start: after.next(), end, done: false }
     }
 

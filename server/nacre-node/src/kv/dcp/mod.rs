@@ -126,9 +126,8 @@ impl Dcp {
         let waiter: Arc<dyn Waiter> = Arc::clone(&self.line) as _;
         while let Some(work) = self.producer.take_work() {
             let scan = self.bucket.jobs.push(&waiter, move |bucket| {
-                let open = |vbid, after| {
-                    bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end))
-                };
+                let open =
+                    |vbid, after| bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end));
                 Mutex::new(Some(work.run(open)))
             });
             // Without a worker the bucket has ended, and so do the streams.

@@ -99,9 +99,8 @@ impl Settings {
             let number = text.parse().ok().filter(|number| range.contains(number));
             number.ok_or(Status::InvalidArguments)
         };
-        let one_of = |known: &[&str]| {
-            known.contains(&text).then_some(()).ok_or(Status::InvalidArguments)
-        };
+        let one_of =
+            |known: &[&str]| known.contains(&text).then_some(()).ok_or(Status::InvalidArguments);
         match key {
             b"enable_noop" => self.noop = switch()?,
             b"set_noop_interval" => self.noop_interval_s = number(1..=NOOP_INTERVAL_S_MAX)?,
