@@ -10,9 +10,11 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo names a folder for output"));
     // <target>/<profile>/build/<package>/out
     let target = out.ancestors().nth(4).unwrap_or(Path::new(".")).to_owned();
-    let component = target.join("plugins").join("views.wasm");
-    println!("cargo::rerun-if-changed={}", component.display());
     println!("cargo::rerun-if-changed=build.rs");
-    let bytes = std::fs::read(&component).unwrap_or_default();
-    std::fs::write(out.join("views.wasm"), bytes).expect("the folder for output can be written to");
+    for name in ["views.wasm", "js.wasm"] {
+        let component = target.join("plugins").join(name);
+        println!("cargo::rerun-if-changed={}", component.display());
+        let bytes = std::fs::read(&component).unwrap_or_default();
+        std::fs::write(out.join(name), bytes).expect("the folder for output can be written to");
+    }
 }

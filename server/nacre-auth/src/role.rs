@@ -55,6 +55,10 @@ pub enum Privilege {
     ManageFunctions,
     /// Make and restore backups.
     Backup,
+    /// Upload, deploy and undeploy plugins.
+    AdministerPlugins,
+    /// Send requests to what is deployed.
+    InvokePlugins,
 }
 
 /// How much of the data a role names.
@@ -115,7 +119,7 @@ roles! {
     /// Sees everything but documents, changes nothing.
     ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
     /// Changes everything but users.
-    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats];
+    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats AdministerPlugins InvokePlugins];
     /// Changes users only.
     SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers];
     /// Sees the cluster and moves data between clusters.
@@ -135,7 +139,7 @@ roles! {
     /// Administers a bucket, without its documents.
     BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
     /// Everything with the documents of a bucket.
-    BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes];
+    BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes InvokePlugins];
     /// Administers the collections of a scope.
     ScopeAdmin "scope_admin" "Manage Scopes" Scope [ReadCluster AdministerCollections];
     /// Reads documents.
@@ -154,6 +158,10 @@ roles! {
     MobileSyncGateway "mobile_sync_gateway" "Sync Gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
     /// Queries views.
     ViewsReader "views_reader" "Views Reader" Bucket [ReadData ReadViews];
+    /// Uploads and deploys plugins.
+    PluginAdmin "plugin_admin" "Plugin Admin" Cluster [ReadCluster AdministerPlugins InvokePlugins];
+    /// Sends requests to deployed plugins.
+    PluginInvoke "plugin_invoke" "Plugin Invocation" Bucket [InvokePlugins];
     /// Changes and queries views.
     ViewsAdmin "views_admin" "Views Admin" Bucket [ReadCluster ReadData ReadStats ReadViews AdministerViews];
     /// Reads by SQL++.

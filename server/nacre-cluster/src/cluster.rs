@@ -1,6 +1,6 @@
 //! The state machine that all nodes share.
 
-use crate::{Bucket, BucketSettings, Manifest};
+use crate::{Bucket, BucketSettings, Deployment, Manifest, Package, Plugins, Source};
 use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ pub struct Cluster {
     pub rev: u64,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
+    /// Packages of plugins, and what is deployed of them.
+    #[serde(default)]
+    pub plugins: Plugins,
 }
 
 /// One change of the agreed state.
@@ -117,6 +120,46 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// A new version of a package of a plugin.
+    PutPackage {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: String,
+        /// What it is.
+        package: Package,
+    },
+    /// The end of a version of a package.
+    DropPackage {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: String,
+    },
+    /// A new deployment, or another version, configuration or grants for one.
+    Deploy {
+        /// Its name.
+        name: String,
+        /// What it is to be.
+        deployment: Deployment,
+    },
+    /// A deployment stops taking documents, or goes on.
+    PauseDeployment {
+        /// Its name.
+        name: String,
+        /// Whether it stops.
+        paused: bool,
+    },
+    /// A deployment begins again with a new state.
+    ReplayDeployment {
+        /// Its name.
+        name: String,
+    },
+    /// The end of a deployment and its state.
+    Undeploy {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Why a change was refused; nothing has changed. All are the requester's to fix. The texts are API: SDKs match on them.
@@ -172,6 +215,44 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// No such package, or not in that version.
+    #[error("there is no package {name} {version}")]
+    PackageNotFound {
+        /// Its name.
+        name: String,
+        /// The version.
+        version: String,
+    },
+    /// A version of a package is what it is.
+    #[error(
+        "there is a package {name} {version} with another content: give this one another version"
+    )]
+    PackageExists {
+        /// Its name.
+        name: String,
+        /// The version.
+        version: String,
+    },
+    /// A package that is deployed must stay.
+    #[error("the package is used by the deployment {deployment}: undeploy it first")]
+    PackageInUse {
+        /// The deployment.
+        deployment: String,
+    },
+    /// No such deployment.
+    #[error("there is no deployment {name}")]
+    DeploymentNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken by a deployment of another package, or with another source.
+    #[error(
+        "there is a deployment {name} of another package or with another source: undeploy it, or choose another name"
+    )]
+    DeploymentExists {
+        /// The name.
+        name: String,
+    },
     /// A field has a value it cannot have.
     #[error("{reason}")]
     Invalid {
@@ -185,7 +266,13 @@ pub enum Refusal {
 impl Cluster {
     /// A cluster without buckets.
     pub fn new(uuid: String) -> Cluster {
-        Cluster { uuid, name: String::new(), rev: 1, buckets: BTreeMap::new() }
+        Cluster {
+            uuid,
+            name: String::new(),
+            rev: 1,
+            buckets: BTreeMap::new(),
+            plugins: Plugins::default(),
+        }
     }
 
     /// The bucket `name`.
@@ -222,6 +309,7 @@ impl Cluster {
             Change::DropBucket { name } => {
                 self.bucket(name)?;
                 self.buckets.remove(name);
+                self.plugins.forget_bucket(name);
             }
             Change::FlushBucket { name } => {
                 let bucket = self.bucket_mut(name)?;
@@ -253,6 +341,14 @@ impl Cluster {
                 let removed = self.bucket_mut(bucket)?.design_documents.remove(name);
                 removed.ok_or_else(|| Refusal::DesignDocumentNotFound { name: name.clone() })?;
             }
+            Change::PutPackage { name, version, package } => {
+                self.plugins.put_package(name, version, package)?
+            }
+            Change::DropPackage { name, version } => self.plugins.drop_package(name, version)?,
+            Change::Deploy { name, deployment } => self.deploy(name, deployment)?,
+            Change::PauseDeployment { name, paused } => self.plugins.set_paused(name, *paused)?,
+            Change::ReplayDeployment { name } => self.plugins.replay(name)?,
+            Change::Undeploy { name } => self.plugins.undeploy(name)?,
         }
         Ok(Vec::new())
     }
@@ -264,6 +360,12 @@ impl Cluster {
         }
         self.name = name.to_owned();
         Ok(())
+    }
+
+    fn deploy(&mut self, name: &str, deployment: &Deployment) -> Result<(), Refusal> {
+        let Source { bucket, scope, collection } = &deployment.source;
+        self.bucket(bucket)?.manifest.collections(scope.as_deref(), collection.as_deref())?;
+        self.plugins.deploy(name, deployment)
     }
 
     fn create_bucket(

@@ -91,6 +91,36 @@ impl Manifest {
             .ok_or(Refusal::CollectionNotFound { scope, collection })
     }
 
+    /// Numbers of the collection named, of all collections of the scope named, or of all that there are.
+    ///
+    /// # Errors
+    /// [`Refusal::ScopeNotFound`], [`Refusal::CollectionNotFound`], or [`Refusal::Invalid`] for a collection without a
+    /// scope.
+    pub fn collections(
+        &self,
+        scope: Option<&str>,
+        collection: Option<&str>,
+    ) -> Result<Vec<CollectionId>, Refusal> {
+        let all = |scope: &Scope| -> Vec<CollectionId> {
+            scope.collections.iter().map(|collection| CollectionId(collection.id)).collect()
+        };
+        match (scope, collection) {
+            (Some(scope), Some(name)) => {
+                let path = format!("{scope}.{name}");
+                Ok(vec![self.resolve(&path)?])
+            }
+            (Some(name), None) => {
+                let found = self.scope(name);
+                found.map(all).ok_or_else(|| Refusal::ScopeNotFound { scope: name.to_owned() })
+            }
+            (None, None) => Ok(self.scopes.iter().flat_map(all).collect()),
+            (None, Some(_)) => Err(Refusal::Invalid {
+                field: "collection",
+                reason: "a collection is named with its scope".into(),
+            }),
+        }
+    }
+
     /// Number of the scope that `path` (a scope, perhaps with a collection behind a dot) names.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ pub enum Error {
     /// What the node stored about itself cannot be read: the operator restores it.
     #[error("the node's settings are damaged: {0} cannot be read")]
     Settings(&'static str),
+    /// A package is not what it should be: its author mends it.
+    #[error("{0}")]
+    Package(String),
     /// Mutations of a bucket were not written before the stop: the next start recovers what was.
     #[error("bucket {bucket} has mutations that were not persisted")]
     Unpersisted {

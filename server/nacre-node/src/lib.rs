@@ -4,7 +4,7 @@
 //! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
 //!                                │ note, wake
 //!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
-//!                                └──► views::Feed   ──► plugin partition raises `Deployment::processed`
+//!                                └──► plugins::Feed   ──► plugin partition raises `Deployment::processed`
 //! REST  ──► Node::change ──► Cluster (stored) ──► takes effect: buckets, collections, deployments
 //! ```
 //!
@@ -22,10 +22,10 @@ pub mod kv;
 mod line;
 mod node;
 mod platform;
+pub mod plugins;
 mod range_scan;
 mod reader;
 mod ticket;
-pub mod views;
 mod waits;
 mod watermark;
 mod worker;

@@ -2,8 +2,8 @@
 
 use crate::bucket::Bucket;
 use crate::cluster_map::Endpoints;
+use crate::plugins::{Loader, Plugins, packages};
 use crate::ticket::Waiter;
-use crate::views::Views;
 use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{BucketKind, Change, Cluster};
@@ -39,7 +39,7 @@ pub struct Node {
     /// Grows with every change of a user.
     users_version: AtomicU64,
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
-    views: Views,
+    plugins: Plugins,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     map_rev: AtomicU64,
     map_changed: Notify,
@@ -83,7 +83,7 @@ impl Node {
             password_policy: RwLock::new(password_policy),
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
-            views: Views::default(),
+            plugins: Plugins::default(),
             map_rev,
             map_changed: Notify::new(),
             map_watchers: Mutex::default(),
@@ -132,9 +132,14 @@ impl Node {
         self.users_version.load(Ordering::Acquire)
     }
 
-    /// Views and the plugin that runs them.
-    pub fn views(&self) -> &Views {
-        &self.views
+    /// Views, and everything else that is deployed.
+    pub fn plugins(&self) -> &Plugins {
+        &self.plugins
+    }
+
+    /// Loads plugins from now on, beside everything else: compiling them takes seconds.
+    pub fn load_plugins(self: &Arc<Node>) {
+        self.platform.run(Box::new(Loader::new(self)));
     }
 
     /// The bucket `name`, if it serves here.
@@ -227,15 +232,42 @@ impl Node {
                     if !events.is_empty() {
                         serving.record_events(&events, self.platform.now());
                     }
-                    self.views.redeploy(self, &serving, config);
+                    self.plugins.redeploy(self, &serving);
                 }
             }
             Change::PutDesignDocument { bucket, .. }
             | Change::DropDesignDocument { bucket, .. } => {
-                if let Some(serving) = self.bucket(bucket) {
-                    self.views.redeploy(self, &serving, &after.buckets[bucket]);
-                }
+                self.redeploy(bucket);
             }
+            // What is deployed of it comes later, or has gone before.
+            Change::PutPackage { .. } => {}
+            Change::DropPackage { name, version } => {
+                self.forget_package(&before.plugins.packages[name][version].digest, after)?;
+            }
+            Change::Deploy { name, .. }
+            | Change::PauseDeployment { name, .. }
+            | Change::ReplayDeployment { name } => {
+                self.redeploy(&after.plugins.deployments[name].source.bucket);
+            }
+            Change::Undeploy { name } => {
+                self.redeploy(&before.plugins.deployments[name].source.bucket);
+            }
+        }
+        Ok(())
+    }
+
+    fn redeploy(self: &Arc<Node>, bucket: &str) {
+        if let Some(serving) = self.bucket(bucket) {
+            self.plugins.redeploy(self, &serving);
+        }
+    }
+
+    /// Two packages may have the same bytes under different names.
+    fn forget_package(&self, digest: &str, cluster: &Cluster) -> Result<(), Error> {
+        let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
+        if packages.all(|package| package.digest != digest) {
+            self.plugins.forget(digest);
+            packages::forget(&*self.platform, digest)?;
         }
         Ok(())
     }
@@ -257,14 +289,14 @@ impl Node {
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
-        self.views.redeploy(self, &bucket, config);
+        self.plugins.redeploy(self, &bucket);
         Ok(())
     }
 
     fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
         if let Some(bucket) = self.buckets.write().remove(&config.name) {
             bucket.discard();
-            self.views.undeploy_bucket(&bucket);
+            self.plugins.undeploy_bucket(&bucket);
         }
         if config.settings.kind == BucketKind::Persistent {
             self.platform.remove_store(config)?;
@@ -335,7 +367,7 @@ impl Node {
     /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
-        self.views.stop();
+        self.plugins.stop();
         for bucket in self.buckets.read().values() {
             bucket.close();
         }

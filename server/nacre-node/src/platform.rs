@@ -3,6 +3,7 @@
 use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::Bucket;
+use nacre_plugin_host::Plugin;
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::Now;
 use std::sync::Arc;
@@ -30,6 +31,15 @@ pub trait Platform: Send + Sync {
 
     /// Where the node keeps its settings and the state of its plugins.
     fn spaces(&self) -> &dyn Spaces;
+
+    /// The component that comes with the binary under that name.
+    fn shipped_plugin(&self, name: &str) -> Option<&'static [u8]>;
+
+    /// Compiles a component, or loads what was compiled before under the same `digest`. Takes seconds.
+    ///
+    /// # Errors
+    /// What is wrong with the component.
+    fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
 
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);

@@ -92,6 +92,21 @@ impl Partition {
         self.progress.iter().map(|(vbid, point)| (*vbid, *point))
     }
 
+    /// Whether it was ever fed, or told where to begin.
+    pub fn is_begun(&self) -> bool {
+        !self.progress.is_empty()
+    }
+
+    /// Begins somewhere else than with the first mutation of each vBucket.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition is stopped then.
+    pub fn begin_at(&mut self, points: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+        self.running()?;
+        let space = self.slot.shared.published.read().space.clone();
+        self.commit(space, Writes::new(), points)
+    }
+
     /// Folds a batch into the state: its writes and its progress become visible in one commit.
     ///
     /// Documents that fail are in the report, and documents that kill the plugin are parked and skipped; both

@@ -8,10 +8,11 @@
 
 mod bench;
 mod client;
+mod engine;
 mod import;
 mod kv;
 mod platform;
-mod plugins;
+mod plugin;
 mod rest;
 mod serve;
 mod tls;
@@ -43,7 +44,7 @@ enum Command {
     /// Load documents from a file.
     Import(import::Import),
     /// Work on plugins.
-    Plugin(plugins::Options),
+    Plugin(plugin::Options),
     /// Measure a server with a load like an application's.
     Bench(bench::Bench),
 }
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options),
         Command::Dev(options) => serve::dev(&options),
         Command::Import(options) => import::import(&options),
-        Command::Plugin(options) => plugins::run(&options),
+        Command::Plugin(options) => plugin::run(&options),
         Command::Bench(options) => bench::bench(&options),
     };
     match outcome {

@@ -1,7 +1,9 @@
-//! The real world: clocks, chance, disks and threads.
+//! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
+use crate::engine::{self, Engine};
 use nacre_cluster::{Bucket, StorageBackend};
 use nacre_node::{Next, Platform, Task};
+use nacre_plugin_host::Plugin;
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::Now;
 use parking_lot::Mutex;
@@ -24,20 +26,22 @@ pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
     spaces: SledSpaces,
+    engine: Engine,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl SystemPlatform {
-    /// Opens the data directory, which is created when it does not exist.
+    /// Opens the data directory, which is created when it does not exist. Compiled plugins are kept in `plugin_cache`.
     ///
     /// # Errors
     /// Whatever is wrong with the directory.
-    pub fn open(data_dir: &Path) -> Result<SystemPlatform, Error> {
+    pub fn open(data_dir: &Path, plugin_cache: PathBuf) -> Result<SystemPlatform, Error> {
         let spaces = SledSpaces::open(&data_dir.join("node"), SPACES_CACHE_BYTES)?;
         Ok(SystemPlatform {
             started: Instant::now(),
             data_dir: data_dir.to_owned(),
             spaces,
+            engine: Engine::new(plugin_cache),
             threads: Mutex::default(),
         })
     }
@@ -99,6 +103,14 @@ impl Platform for SystemPlatform {
 
     fn spaces(&self) -> &dyn Spaces {
         &self.spaces
+    }
+
+    fn shipped_plugin(&self, name: &str) -> Option<&'static [u8]> {
+        engine::shipped(name)
+    }
+
+    fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {
+        self.engine.load(name, digest, component)
     }
 
     fn run(&self, mut task: Box<dyn Task>) {

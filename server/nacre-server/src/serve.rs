@@ -1,9 +1,9 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
+use crate::kv;
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Service};
 use crate::tls::{Files, Tls};
-use crate::{kv, plugins};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -209,15 +209,15 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
-    let platform =
-        Arc::new(SystemPlatform::open(&options.data_dir).map_err(|error| error.to_string())?);
+    let plugin_cache =
+        options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
+    let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
+    let platform = Arc::new(platform.map_err(|error| error.to_string())?);
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
     initialise(&node, options)?;
     let tls = Arc::new(options.tls(&node)?);
-    let cache_dir =
-        options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
-    plugins::start(&node, cache_dir);
+    node.load_plugins();
 
     let threads = options
         .kv_threads

@@ -5,6 +5,7 @@ use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_node::cluster_map::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task, Waiter};
+use nacre_plugin_host::Plugin;
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::Now;
 use std::collections::BTreeMap;
@@ -122,6 +123,14 @@ impl Platform for World {
 
     fn spaces(&self) -> &dyn Spaces {
         &self.spaces
+    }
+
+    fn shipped_plugin(&self, _name: &str) -> Option<&'static [u8]> {
+        None
+    }
+
+    fn load_plugin(&self, _: &str, _: &str, _: &[u8]) -> Result<Plugin, String> {
+        Err("there is no engine in this world".into())
     }
 
     fn run(&self, task: Box<dyn Task>) {

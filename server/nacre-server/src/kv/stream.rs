@@ -253,7 +253,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_never_logs_in_is_shown_out_however_busy_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        let platform = Arc::new(SystemPlatform::open(directory.path()).unwrap());
+        let platform = Arc::new(
+            SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
+        );
         let plain = Ports { mgmt: 1, views: 2, kv: 3 };
         let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
         let bell = Arc::new(Bell::default());

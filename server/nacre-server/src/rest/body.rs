@@ -45,6 +45,9 @@ pub(crate) fn not_found() -> Reply {
 
 /// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
 pub(crate) fn refused(error: &Error) -> Reply {
+    if let Error::Package(reason) = error {
+        return json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}));
+    }
     let Error::Refused(refusal) = error else {
         return json_reply(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -60,7 +63,12 @@ pub(crate) fn refused(error: &Error) -> Reply {
         Refusal::ScopeNotFound { .. } | Refusal::CollectionNotFound { .. } => {
             (StatusCode::NOT_FOUND, "_")
         }
-        Refusal::DesignDocumentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        Refusal::DesignDocumentNotFound { .. }
+        | Refusal::PackageNotFound { .. }
+        | Refusal::DeploymentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        Refusal::PackageExists { .. }
+        | Refusal::PackageInUse { .. }
+        | Refusal::DeploymentExists { .. } => (StatusCode::CONFLICT, "_"),
         Refusal::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
         _ => (StatusCode::BAD_REQUEST, "_"),
     };

@@ -7,6 +7,7 @@ mod buckets;
 mod certificates;
 mod cluster;
 mod collections;
+mod plugins;
 mod users;
 mod views;
 
@@ -35,6 +36,9 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
+const CONSISTENCY: &str = "nacre-consistency";
 
 /// Which of the node's ports a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub(crate) struct Call {
     /// As it came, without `?`.
     pub query: String,
     pub body: Vec<u8>,
+    /// Whether the answer must reflect what was written before.
+    pub consistent: bool,
 }
 
 impl Call {
@@ -195,6 +201,10 @@ async fn admit(
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
     let query = head.uri.query().unwrap_or_default().to_owned();
+    let consistent = head
+        .headers
+        .get(CONSISTENCY)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"request_plus"));
     Ok(Call {
         node: Arc::clone(&door.node),
         tls: Arc::clone(&door.tls),
@@ -203,6 +213,7 @@ async fn admit(
         path,
         query,
         body,
+        consistent,
     })
 }
 
@@ -254,6 +265,9 @@ async fn management(call: Call) -> Reply {
             | ["controller", "uploadClusterCA" | "regenerateCertificate"]
             | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
         ) => certificates::route(call, &path).await,
+        (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
+        (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
+        (_, ["_plugin", name, rest @ ..]) => plugins::invoke(call, name, rest).await,
         ("GET", rest) => cluster::route(&call, rest),
         _ => Err(body::not_found()),
     };

@@ -6,7 +6,7 @@ use super::buckets::change;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
-use nacre_node::views::{Deployment, Progress};
+use nacre_node::plugins::{Deployment, Progress};
 use nacre_plugin_host::Request;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -66,11 +66,12 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
     // Nothing is known to be wrong with the document, which "invalid" would say.
-    if !call.node.views().is_ready() {
+    if !call.node.plugins().runs_views() {
         return Err(not_ready());
     }
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
-    let checked = tokio::task::spawn_blocking(move || node.views().validate(&owned, &text)).await;
+    let checked =
+        tokio::task::spawn_blocking(move || node.plugins().validate_view(&owned, &text)).await;
     checked
         .map_err(|_| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
@@ -98,7 +99,7 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         return Err(missing());
     }
     let id = format!("_design/{name}");
-    let deployment = call.node.views().deployment(bucket, name);
+    let deployment = call.node.plugins().view(bucket, name);
     change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
         .await?;
     if let Some(deployment) = deployment {
@@ -115,17 +116,32 @@ fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, 
     if !config.design_documents.contains_key(name) {
         return Err(missing());
     }
-    call.node.views().deployment(bucket, name).ok_or_else(not_ready)
+    call.node.plugins().view(bucket, name).ok_or_else(not_ready)
 }
 
 /// How a design document is doing: what it took, what failed, whether it runs.
 fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     let deployment = deployment(call, bucket, name)?;
-    let (state, reason) = match deployment.progress() {
+    let (state, reason) = state_of(&deployment.progress());
+    let mut value = counts_of(&deployment);
+    value["name"] = deployment.name.as_str().into();
+    value["state"] = state.into();
+    value["reason"] = reason.into();
+    Ok(ok(&value))
+}
+
+/// How a deployment is doing, in a word, and why it has stopped.
+pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
+    match progress {
         Progress::Running => ("running", None),
-        Progress::Removed => ("removed", None),
-        Progress::Failed(reason) => ("failed", Some(reason)),
-    };
+        Progress::Paused => ("paused", None),
+        Progress::Removed | Progress::HandedOver => ("removed", None),
+        Progress::Failed(reason) => ("failed", Some(reason.clone())),
+    }
+}
+
+/// What a deployment took, and what failed.
+pub(super) fn counts_of(deployment: &Deployment) -> Value {
     let status = deployment.status.lock().clone();
     let lossy = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let errors: Vec<Value> = status
@@ -138,10 +154,7 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         .iter()
         .map(|dead| json!({"id": lossy(&dead.key), "vbucket": dead.vbid.0, "seqno": dead.seqno.0, "reason": dead.reason}))
         .collect();
-    Ok(ok(&json!({
-        "name": deployment.name,
-        "state": state,
-        "reason": reason,
+    json!({
         "documents": status.documents,
         "document_errors": status.errors,
         "last_errors": errors,
@@ -150,7 +163,7 @@ fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         "log": status.log.iter().map(|line| json!({"level": line.level, "message": line.message})).collect::<Vec<_>>(),
         "traps": status.traps,
         "state_bytes": status.state_bytes,
-    })))
+    })
 }
 
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {

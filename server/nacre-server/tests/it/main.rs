@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod crash;
 mod graph;
+mod plugins;
 mod process;
 mod restart;
 mod slow_clients;

@@ -1,12 +1,13 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
+use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
 use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
-use nacre_types::{CollectionId, Seqno, Vbid};
+use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
+/// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
+const CAUGHT_UP_NS: u64 = 1_000_000_000;
 /// Documents read from one vBucket at a time.
 const PORTION_DOCUMENTS_MAX: usize = 128;
 
@@ -30,8 +33,7 @@ pub(crate) struct Feed {
     platform: Arc<dyn Platform>,
     bucket: Arc<Bucket>,
     deployment: Arc<Deployment>,
-    /// Documents of other collections are passed over.
-    collection: CollectionId,
+    selection: Selection,
     partition: Partition,
     news: Arc<News>,
     signal: Signal,
@@ -42,6 +44,8 @@ pub(crate) struct Feed {
     retry: Option<Batch>,
     /// How often the state was built anew because the plugin could not go on with it.
     rebuilds: u32,
+    /// What is to be reached before it takes another's place, and since when.
+    goal: Option<(u64, Vec<Seqno>)>,
 }
 
 impl Feed {
@@ -49,7 +53,6 @@ impl Feed {
         platform: Arc<dyn Platform>,
         bucket: Arc<Bucket>,
         deployment: Arc<Deployment>,
-        collection: CollectionId,
         partition: Partition,
     ) -> Feed {
         let signal = Signal::default();
@@ -59,7 +62,7 @@ impl Feed {
             platform,
             bucket,
             deployment,
-            collection,
+            selection: Selection::default(),
             partition,
             news,
             signal,
@@ -68,6 +71,7 @@ impl Feed {
             batch_documents: BATCH_DOCUMENTS_FIRST,
             retry: None,
             rebuilds: 0,
+            goal: None,
         }
     }
 
@@ -130,10 +134,13 @@ impl Feed {
             self.news.note(vbid);
             bytes +=
                 portion.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
+            if let Ok(source) = &self.deployment.spec.source {
+                self.selection.follow(&self.bucket.manifest(), source);
+            }
             let ours = portion
                 .documents
                 .into_iter()
-                .filter(|document| document.collection() == self.collection);
+                .filter(|document| self.selection.holds(document.collection()));
             batch.documents.extend(ours.map(|document| (vbid, document)));
             match batch.progress.iter_mut().find(|(known, _)| *known == vbid) {
                 Some((_, position)) => *position = portion.position,
@@ -215,6 +222,29 @@ impl Feed {
         }
     }
 
+    /// Looks whether a deployment that is built beside another has caught up: once it reaches the end that history had
+    /// a moment ago. Nobody who goes on writing can put that off for ever.
+    fn race(&mut self) {
+        let Some(node) = self.deployment.node.upgrade() else { return };
+        let is_building = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
+        if !node.plugins().building(&self.deployment.name).is_some_and(is_building) {
+            return;
+        }
+        let now = self.platform.now().monotonic_ns;
+        let (set_at, goal) = self.goal.get_or_insert_with(|| (now, self.bucket.high_seqnos()));
+        let reached = goal
+            .iter()
+            .enumerate()
+            .all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno);
+        if reached {
+            let took_ns = now.saturating_sub(*set_at);
+            self.goal = None;
+            if took_ns <= CAUGHT_UP_NS {
+                node.plugins().promote(&self.deployment);
+            }
+        }
+    }
+
     fn work(&mut self) -> Result<Next, Failure> {
         let batch = match self.retry.take() {
             Some(batch) => batch,
@@ -223,6 +253,7 @@ impl Feed {
         if batch.progress.is_empty() {
             // Opening a stream may have shown that a vBucket is up to date.
             self.deployment.processed.publish();
+            self.race();
             return Ok(Next::Wait);
         }
         let begun = self.platform.now();
@@ -241,6 +272,7 @@ impl Feed {
         }
         *self.deployment.status.lock() = self.partition.status();
         self.deployment.processed.publish();
+        self.race();
         Ok(Next::Again)
     }
 }
@@ -262,7 +294,7 @@ fn consistent(point: &ResumePoint) -> Seqno {
 
 impl Task for Feed {
     fn name(&self) -> &'static str {
-        "views"
+        "plugin"
     }
 
     fn is_background(&self) -> bool {

@@ -1,0 +1,64 @@
+//! Loads the components that deployments need: beside everything else, since compiling one takes seconds.
+
+use super::Runtime;
+use super::spec::Code;
+use crate::node::Node;
+use crate::platform::{Next, Signal, Task};
+use std::sync::{Arc, Weak};
+
+pub(crate) struct Loader {
+    node: Weak<Node>,
+    signal: Signal,
+}
+
+impl Loader {
+    pub fn new(node: &Arc<Node>) -> Loader {
+        Loader { node: Arc::downgrade(node), signal: node.plugins().wanted.clone() }
+    }
+}
+
+impl Task for Loader {
+    fn name(&self) -> &'static str {
+        "plugins"
+    }
+
+    fn is_background(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> Next {
+        let Some(node) = self.node.upgrade() else { return Next::Done };
+        if node.plugins().is_stopped() {
+            return Next::Done;
+        }
+        let Some(code) = node.plugins().next_to_load(&node) else { return Next::Wait };
+        let loaded = load(&node, &code);
+        if let Err(reason) = &loaded {
+            tracing::error!("the plugin {code} cannot run: {reason}");
+        }
+        node.plugins().install(&node, code, loaded);
+        Next::Again
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}
+
+pub(super) fn load(node: &Node, code: &Code) -> Result<Runtime, String> {
+    match code {
+        Code::Shipped(name) => {
+            let component = node.platform.shipped_plugin(name).ok_or(
+                "this binary was built without plugins: run `cargo xtask plugins` and build again",
+            )?;
+            let key = super::spec::digest(component);
+            Runtime::new(node.platform.load_plugin(name, &key, component)?)
+        }
+        Code::Uploaded(digest) => {
+            let package = super::packages::read(node, digest)?;
+            let name = &package.manifest.name;
+            let plugin = node.platform.load_plugin(name, digest, package.code())?;
+            Ok(Runtime { plugin, state_version: package.manifest.state_version.clone() })
+        }
+    }
+}

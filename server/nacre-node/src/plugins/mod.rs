@@ -1,0 +1,392 @@
+//! Plugins at work: for each design document and each deployed package a deployment, fed and asked.
+//!
+//! ```text
+//! agreed state ─► Spec (what is to run) ─► Deployment ◄── Feed (a thread) ◄── history of the bucket
+//!                       ▲ Loader: compiles                 └─► Partition: state and progress in one commit
+//! ```
+//!
+//! A deployment's state lives in a space named after everything that the state depends on: what is changed is built
+//! anew beside the old state, and what is not resumes after a restart.
+
+mod deployment;
+mod feed;
+mod loader;
+pub mod packages;
+mod spec;
+mod storage;
+
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::platform::Signal;
+pub use deployment::{Deployment, Progress};
+use feed::Feed;
+pub(crate) use loader::Loader;
+use nacre_cluster::Since;
+use nacre_dcp::ResumePoint;
+use nacre_plugin_host::{Limits, Partition, Plugin, Status};
+use nacre_types::Vbid;
+use parking_lot::{Mutex, RwLock};
+pub use spec::Code;
+use spec::{PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use storage::SpaceStorage;
+
+/// A component that is ready to run.
+#[derive(Clone)]
+pub(crate) struct Runtime {
+    pub plugin: Plugin,
+    /// Names the format of its state: those of another version are built anew.
+    pub state_version: String,
+}
+
+impl Runtime {
+    /// A component that says itself which state it keeps.
+    fn new(plugin: Plugin) -> Result<Runtime, String> {
+        let description = plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
+        let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
+        let state_version =
+            description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
+        Ok(Runtime { plugin, state_version })
+    }
+}
+
+/// One name, and what answers under it.
+struct Slot {
+    serving: Arc<Deployment>,
+    /// Takes the place of the other once it has caught up.
+    building: Option<Arc<Deployment>>,
+}
+
+/// The plugins of a node.
+#[derive(Default)]
+pub struct Plugins {
+    /// What was loaded, or why it could not be.
+    loaded: RwLock<BTreeMap<Code, Result<Runtime, String>>>,
+    /// Wakes the [`Loader`].
+    wanted: Signal,
+    slots: RwLock<BTreeMap<String, Slot>>,
+    /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
+    deploying: Mutex<()>,
+    /// Deployments that were removed and whose feeds may still use their spaces.
+    leaving: Mutex<Vec<Arc<Deployment>>>,
+    stopped: AtomicBool,
+}
+
+impl Plugins {
+    /// Whether the component that runs views is there: compiling it takes seconds after a first start.
+    pub fn runs_views(&self) -> bool {
+        self.runtime(&VIEWS).is_ok()
+    }
+
+    /// Checks a design document without deploying it.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn validate_view(&self, name: &str, document: &str) -> Result<(), String> {
+        let runtime = self.runtime(&VIEWS)?;
+        let config =
+            spec::view_config(name, document).ok_or("a design document is a JSON object")?;
+        nacre_plugin_host::validate(&runtime.plugin, &config, Limits::default()).map_err(|error| {
+            match error {
+                nacre_plugin_host::Error::Config { message, .. } => message,
+                other => other.to_string(),
+            }
+        })
+    }
+
+    /// The deployment of a design document.
+    pub fn view(&self, bucket: &str, name: &str) -> Option<Arc<Deployment>> {
+        self.deployment(&spec::view_name(bucket, name))
+    }
+
+    /// What answers under `name`.
+    pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
+        self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
+    }
+
+    /// What will answer under `name` once it has caught up.
+    pub fn building(&self, name: &str) -> Option<Arc<Deployment>> {
+        self.slots.read().get(name)?.building.clone()
+    }
+
+    /// The component, if it is loaded; otherwise it will be.
+    fn runtime(&self, code: &Code) -> Result<Runtime, String> {
+        match self.loaded.read().get(code) {
+            Some(loaded) => loaded.clone(),
+            None => Err(format!("the plugin {code} is not ready yet: try again")),
+        }
+    }
+
+    /// The component, loaded now if need be; takes seconds then.
+    fn runtime_or_load(&self, node: &Node, code: &Code) -> Result<Runtime, String> {
+        self.runtime(code).or_else(|_| loader::load(node, code))
+    }
+
+    /// Takes what was loaded for a deployment that is to come.
+    fn provide(&self, code: Code, runtime: Runtime) {
+        self.loaded.write().insert(code, Ok(runtime));
+    }
+
+    /// A package is gone.
+    pub(crate) fn forget(&self, digest: &str) {
+        self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
+    }
+
+    /// Something that deployments need and that has not been looked at.
+    fn next_to_load(&self, node: &Node) -> Option<Code> {
+        let loaded = self.loaded.read();
+        let cluster = node.cluster();
+        let deployed = cluster
+            .buckets
+            .values()
+            .flat_map(|bucket| spec::of_packages(&cluster, bucket))
+            .map(|spec| spec.code);
+        std::iter::once(VIEWS).chain(deployed).find(|code| !loaded.contains_key(code))
+    }
+
+    /// Takes what the loader has loaded, and deploys what waits for it.
+    fn install(&self, node: &Arc<Node>, code: Code, loaded: Result<Runtime, String>) {
+        // Before anything can be deployed, so that nothing new is taken for a leftover.
+        if let (true, Ok(runtime)) = (code == VIEWS, &loaded)
+            && let Err(error) = remove_leftovers(node, runtime)
+        {
+            tracing::warn!("state of deployments that are gone could not be removed: {error}");
+        }
+        self.loaded.write().insert(code, loaded);
+        for name in node.cluster().buckets.keys() {
+            if let Some(bucket) = node.bucket(name) {
+                self.redeploy(node, &bucket);
+            }
+        }
+    }
+
+    /// Brings the deployments of a bucket in line with the agreed state; those that failed get another try.
+    pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let _deploying = self.deploying.lock();
+        // Read under the lock, so that whoever comes last brings in line with the newest.
+        let cluster = node.cluster();
+        let Some(config) = cluster.buckets.get(&bucket.name) else { return };
+        let mut wanted = spec::of_packages(&cluster, config);
+        if let Ok(runtime) = self.runtime(&VIEWS) {
+            wanted.extend(spec::of_views(config, &runtime));
+        }
+        self.slots.write().retain(|name, slot| {
+            let ours = Arc::ptr_eq(&slot.serving.bucket, bucket);
+            let of_the_bucket = slot.serving.bucket.name == bucket.name;
+            let kept = !of_the_bucket || ours && wanted.iter().any(|spec| spec.name == *name);
+            if !kept {
+                self.leave(slot);
+            }
+            kept
+        });
+        for spec in wanted {
+            self.place(node, bucket, spec);
+        }
+        // Something may be needed that is not loaded.
+        self.wanted.wake();
+    }
+
+    /// Brings one name in line.
+    fn place(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, spec: Spec) {
+        let Ok(runtime) = self.runtime(&spec.code) else {
+            // Until it is loaded, what was there goes on.
+            return;
+        };
+        let name = spec.name.clone();
+        let slot = self
+            .slots
+            .read()
+            .get(&name)
+            .map(|slot| (Arc::clone(&slot.serving), slot.building.clone()));
+        let put = |serving: Arc<Deployment>, building: Option<Arc<Deployment>>| {
+            self.slots.write().insert(name.clone(), Slot { serving, building });
+        };
+        let Some((serving, building)) = slot else {
+            self.wait_for_space(&spec.space);
+            put(deploy(node, bucket, &runtime, spec), None);
+            return;
+        };
+        if serving.spec.space == spec.space {
+            if let Some(building) = building {
+                self.leave_one(&building);
+            }
+            let is_as_wanted = serving.spec.is_same_as(&spec)
+                && serving.progress()
+                    == if spec.paused { Progress::Paused } else { Progress::Running };
+            if is_as_wanted {
+                put(serving, None);
+            } else {
+                // The state goes on with the next.
+                serving.end(Progress::HandedOver);
+                serving.wait_for_feed();
+                put(deploy(node, bucket, &runtime, spec), None);
+            }
+            return;
+        }
+        if let Some(building) = building {
+            if building.spec.is_same_as(&spec) && building.progress() == Progress::Running {
+                return;
+            }
+            self.leave_one(&building);
+        }
+        self.wait_for_space(&spec.space);
+        let answers = matches!(serving.progress(), Progress::Running | Progress::Paused);
+        if spec.beside && answers {
+            let building = deploy(node, bucket, &runtime, spec);
+            put(serving, Some(building));
+        } else {
+            self.leave_one(&serving);
+            put(deploy(node, bucket, &runtime, spec), None);
+        }
+    }
+
+    /// `deployment` has caught up: it takes the place that it was built for.
+    fn promote(&self, deployment: &Deployment) {
+        let mut slots = self.slots.write();
+        let Some(slot) = slots.get_mut(&deployment.name) else { return };
+        match slot.building.take() {
+            Some(building) if std::ptr::eq(&*building, deployment) => {
+                let before = std::mem::replace(&mut slot.serving, building);
+                self.leave_one(&before);
+                tracing::info!(
+                    "{}: version {} has caught up",
+                    deployment.name,
+                    deployment.version()
+                );
+            }
+            other => slot.building = other,
+        }
+    }
+
+    pub(crate) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
+        self.slots.write().retain(|_, slot| {
+            let kept = !Arc::ptr_eq(&slot.serving.bucket, bucket);
+            if !kept {
+                self.leave(slot);
+            }
+            kept
+        });
+    }
+
+    fn leave(&self, slot: &Slot) {
+        self.leave_one(&slot.serving);
+        slot.building.iter().for_each(|building| self.leave_one(building));
+    }
+
+    fn leave_one(&self, deployment: &Arc<Deployment>) {
+        deployment.end(Progress::Removed);
+        let mut leaving = self.leaving.lock();
+        leaving.retain(|deployment| deployment.is_feeding());
+        leaving.push(Arc::clone(deployment));
+    }
+
+    /// Two feeds never share a space: a text that was replaced and comes back waits until its old rows are gone.
+    fn wait_for_space(&self, space: &str) {
+        let leaving: Vec<_> = self.leaving.lock().clone();
+        leaving
+            .iter()
+            .filter(|deployment| deployment.spec.space == space)
+            .for_each(|deployment| deployment.wait_for_feed());
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Wakes all feeds so that they see their buckets closed.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.wanted.wake();
+        for slot in self.slots.read().values() {
+            slot.serving.bucket.wake_readers();
+        }
+    }
+}
+
+/// Removes the spaces of deployments that were removed when the node could not finish.
+fn remove_leftovers(node: &Node, views: &Runtime) -> Result<(), nacre_store::Error> {
+    let cluster = node.cluster();
+    let wanted: Vec<String> = cluster
+        .buckets
+        .values()
+        .flat_map(|config| {
+            let mut specs = spec::of_views(config, views);
+            specs.extend(spec::of_packages(&cluster, config));
+            specs
+        })
+        .map(|spec| spec.space)
+        .collect();
+    let spaces = node.platform.spaces();
+    let of_deployments =
+        |name: &&String| name.starts_with(VIEWS_SPACE) || name.starts_with(PLUGINS_SPACE);
+    for name in spaces.names()?.iter().filter(of_deployments) {
+        if !wanted.contains(name) {
+            spaces.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts one deployment.
+fn deploy(
+    node: &Arc<Node>,
+    bucket: &Arc<Bucket>,
+    runtime: &Runtime,
+    spec: Spec,
+) -> Arc<Deployment> {
+    let opened = open(node, bucket, runtime, &spec);
+    let (reader, status, progress) = match &opened {
+        Ok(partition) => {
+            let progress = if spec.paused { Progress::Paused } else { Progress::Running };
+            (Some(partition.reader()), partition.status(), progress)
+        }
+        Err(reason) => {
+            tracing::error!("{} cannot be deployed: {reason}", spec.name);
+            (None, Status::default(), Progress::Failed(reason.clone()))
+        }
+    };
+    let deployment =
+        Arc::new(Deployment::new(node, bucket, spec, reader, status, progress.clone()));
+    if let (Ok(partition), Progress::Running) = (opened, progress) {
+        let platform = Arc::clone(&node.platform);
+        let feed = Feed::new(platform, Arc::clone(bucket), Arc::clone(&deployment), partition);
+        node.platform.run(Box::new(feed));
+    }
+    deployment
+}
+
+fn open(
+    node: &Arc<Node>,
+    bucket: &Bucket,
+    runtime: &Runtime,
+    spec: &Spec,
+) -> Result<Partition, String> {
+    spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
+    let config = match &spec.script {
+        Some(digest) => packages::script_config(&packages::read(node, digest)?, &spec.config)?,
+        None => spec.config.clone(),
+    };
+    let storage =
+        SpaceStorage(node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?);
+    let plugin = runtime.plugin.clone();
+    let mut partition =
+        Partition::open(plugin, &spec.name, &config, spec.limits, Box::new(storage))
+            .map_err(|error| error.to_string())?;
+    if spec.since == Since::Now && !partition.is_begun() {
+        partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
+    }
+    Ok(partition)
+}
+
+/// Where the history of each vBucket ends.
+fn ends(bucket: &Bucket) -> Vec<(Vbid, ResumePoint)> {
+    let vbids = (0..bucket.vbucket_count()).map(Vbid);
+    let end = |vbid: Vbid| {
+        let vbucket = bucket.vbucket(vbid)?;
+        let (seqno, vb_uuid) = (vbucket.high_seqno(), vbucket.failover_log().current());
+        Some((vbid, ResumePoint { vb_uuid, seqno, snapshot_start: seqno, snapshot_end: seqno }))
+    };
+    vbids.filter_map(end).collect()
+}

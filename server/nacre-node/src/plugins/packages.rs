@@ -1,0 +1,126 @@
+//! The packages of a node: checked, compiled, and kept under their digest.
+
+use super::Runtime;
+pub use super::spec::digest;
+use super::spec::{self, Code};
+use crate::node::Node;
+use crate::{Error, Platform};
+use nacre_cluster::Change;
+use nacre_plugin_host::{Limits, Manifest, Package, validate};
+use std::sync::Arc;
+
+/// What the names of the spaces of packages begin with.
+const SPACE: &str = "packages/";
+/// Bytes of one row.
+const ROW_BYTES: usize = 1 << 20;
+
+/// What became of a package that was offered.
+pub struct Added {
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// Its identity: SHA-256, in hexadecimal.
+    pub digest: String,
+}
+
+/// Checks a package, compiles it, keeps it and makes it known. Takes seconds: not for a thread that others wait for.
+///
+/// # Errors
+/// [`Error::Package`] with what is wrong with it, [`Error::Refused`] when its version is taken, or what the disk says.
+pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<Added, Error> {
+    let package = Package::read(archive).map_err(Error::Package)?;
+    let digest = spec::digest(archive);
+    check(node, &package, &digest, None).map_err(Error::Package)?;
+    let Package { manifest, manifest_text, .. } = package;
+    let (name, version) = (manifest.name.clone(), manifest.version.clone());
+    let known = nacre_cluster::Package { digest: digest.clone(), manifest: manifest_text };
+    let change = Change::PutPackage { name, version, package: known };
+    // Bytes of a package that would be refused are not kept.
+    (*node.cluster()).clone().apply(&change).map_err(Error::Refused)?;
+    let space = node.platform.spaces().open(&format!("{SPACE}{digest}"))?;
+    let rows: Vec<_> = archive
+        .chunks(ROW_BYTES)
+        .enumerate()
+        .map(|(index, chunk)| ((index as u32).to_be_bytes().to_vec(), Some(chunk.to_vec())))
+        .collect();
+    space.apply(&rows, true)?;
+    node.change(&change)?;
+    Ok(Added { manifest, digest })
+}
+
+/// Loads a package that does what it says, and can do with `config`; errors are for its author.
+fn check(
+    node: &Node,
+    package: &Package,
+    digest: &str,
+    config: Option<&str>,
+) -> Result<Runtime, String> {
+    let (runtime, config) = if package.manifest.script.is_some() {
+        // Without one the script is read, which finds what is wrong with it.
+        let config = script_config(package, config.unwrap_or("{}"))?;
+        (node.plugins().runtime_or_load(node, &spec::JS)?, Some(config))
+    } else {
+        let plugin = node.platform.load_plugin(&package.manifest.name, digest, package.code())?;
+        plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
+        let state_version = package.manifest.state_version.clone();
+        (Runtime { plugin, state_version }, config.map(str::to_owned))
+    };
+    if let Some(config) = config {
+        validate(&runtime.plugin, &config, Limits::default()).map_err(|error| error.to_string())?;
+    }
+    Ok(runtime)
+}
+
+/// What the JavaScript component is told: the script, and what the deployer says to it.
+pub(super) fn script_config(package: &Package, config: &str) -> Result<String, String> {
+    let file = package.manifest.file();
+    let source = std::str::from_utf8(package.code()).map_err(|_| format!("{file} is not UTF-8"))?;
+    let config: serde_json::Value =
+        serde_json::from_str(config).map_err(|error| format!("the configuration: {error}"))?;
+    Ok(serde_json::json!({"file": file, "source": source, "config": config}).to_string())
+}
+
+/// The package with that digest.
+pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
+    let rows = node
+        .platform
+        .spaces()
+        .open(&format!("{SPACE}{digest}"))
+        .and_then(|space| space.load())
+        .map_err(|error| error.to_string())?;
+    let archive: Vec<u8> = rows.into_iter().flat_map(|(_, chunk)| chunk).collect();
+    if spec::digest(&archive) != digest {
+        return Err(format!("the package {digest} is damaged: upload it again"));
+    }
+    Package::read(&archive)
+}
+
+/// Forgets the bytes of a package that is gone.
+pub(crate) fn forget(platform: &dyn Platform, digest: &str) -> Result<(), nacre_store::Error> {
+    platform.spaces().remove(&format!("{SPACE}{digest}"))
+}
+
+/// Loads a package that is to be deployed, and asks it whether it can do with a configuration. Not for a thread that
+/// others wait for.
+///
+/// # Errors
+/// What is wrong with it, for who deploys.
+pub fn prepare(
+    node: &Arc<Node>,
+    known: &nacre_cluster::Package,
+    config: &str,
+) -> Result<(), String> {
+    let package = read(node, &known.digest)?;
+    let code = spec::code_of(&package.manifest, &known.digest);
+    let runtime = check(node, &package, &known.digest, Some(config))?;
+    node.plugins().provide(code, runtime);
+    Ok(())
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Code::Shipped(name) => f.write_str(name),
+            Code::Uploaded(digest) => f.write_str(&digest[..digest.len().min(12)]),
+        }
+    }
+}

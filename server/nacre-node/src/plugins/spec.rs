@@ -1,0 +1,211 @@
+//! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
+
+use super::Runtime;
+use nacre_cluster::{Cluster, Manifest as Collections, Refusal, Since, Source};
+use nacre_plugin_host::{Capabilities, Limits, Manifest};
+use nacre_types::CollectionId;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+/// What the names of all views' spaces begin with.
+pub(super) const VIEWS_SPACE: &str = "views/";
+/// What the names of all deployments' spaces begin with.
+pub(super) const PLUGINS_SPACE: &str = "plugins/";
+
+/// The code that a deployment runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// A component that comes with the binary: `views`, `js`.
+    Shipped(&'static str),
+    /// A component that was uploaded: the digest of its package.
+    Uploaded(String),
+}
+
+/// The component that runs views.
+pub(super) const VIEWS: Code = Code::Shipped("views");
+/// The component that runs JavaScript.
+pub(super) const JS: Code = Code::Shipped("js");
+
+/// One deployment as it is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spec {
+    /// `bucket/design document`, or the name of the deployment.
+    pub name: String,
+    pub code: Code,
+    /// Version of the package.
+    pub version: String,
+    /// The package whose script it runs.
+    pub script: Option<String>,
+    /// What it reads, or why that is not there.
+    pub source: Result<Source, Refusal>,
+    pub since: Since,
+    /// What its deployer tells it.
+    pub config: String,
+    pub limits: Limits,
+    pub capabilities: Capabilities,
+    pub paused: bool,
+    /// Where its state lies: named after everything that the state depends on.
+    pub space: String,
+    /// Whether the state before goes on answering until this one has caught up.
+    pub beside: bool,
+}
+
+impl Spec {
+    /// Whether `other` goes on as this one, but for a pause.
+    pub fn is_same_as(&self, other: &Spec) -> bool {
+        (&self.code, &self.version, &self.space, &self.config, &self.source)
+            == (&other.code, &other.version, &other.space, &other.config, &other.source)
+            && self.capabilities == other.capabilities
+            && self.limits == other.limits
+    }
+}
+
+/// The deployments of a bucket's design documents.
+pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec<Spec> {
+    let one = |(name, document): (&String, &String)| Spec {
+        name: view_name(&config.name, name),
+        code: VIEWS,
+        version: String::new(),
+        script: None,
+        source: source_of(config, document),
+        since: Since::Everything,
+        config: view_config(name, document).unwrap_or_default(),
+        limits: Limits::default(),
+        capabilities: Capabilities::default(),
+        paused: false,
+        space: view_space(config, name, document, &runtime.state_version),
+        beside: false,
+    };
+    config.design_documents.iter().map(one).collect()
+}
+
+/// What a design document is deployed under.
+pub(super) fn view_name(bucket: &str, name: &str) -> String {
+    format!("{bucket}/{name}")
+}
+
+/// The configuration of the views plugin: the design document with its name.
+pub(super) fn view_config(name: &str, document: &str) -> Option<String> {
+    let mut config: serde_json::Value = serde_json::from_str(document).ok()?;
+    config.as_object_mut()?.insert("name".into(), name.into());
+    Some(config.to_string())
+}
+
+/// What a design document indexes: `"collection": "scope.name"`, or the default one.
+fn source_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Source, Refusal> {
+    let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
+    let path = document.get("collection").and_then(serde_json::Value::as_str).unwrap_or(".");
+    config.manifest.resolve(path)?;
+    let (scope, collection) = path.split_once('.').expect("what resolves has a dot");
+    let or_default =
+        |name: &str| Some(if name.is_empty() { "_default".to_owned() } else { name.to_owned() });
+    Ok(Source {
+        bucket: config.name.clone(),
+        scope: or_default(scope),
+        collection: or_default(collection),
+    })
+}
+
+/// Names the space of a design document by all that its rows depend on.
+fn view_space(
+    config: &nacre_cluster::Bucket,
+    name: &str,
+    document: &str,
+    state_version: &str,
+) -> String {
+    let collection = source_of(config, document)
+        .and_then(|source| numbers(&config.manifest, &source))
+        .unwrap_or_else(|_| "none".into());
+    let text = nacre_value::crc32c(document.as_bytes());
+    format!(
+        "{VIEWS_SPACE}{}/{}/{name}/{collection}/{text:08x}-{}/{state_version}",
+        config.uuid,
+        config.flushes,
+        document.len()
+    )
+}
+
+/// The numbers of the scope and collection that a source names, which a new one of the same name does not have.
+fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
+    match (&source.scope, &source.collection) {
+        (Some(scope), Some(collection)) => {
+            manifest.resolve(&format!("{scope}.{collection}")).map(|id| id.to_string())
+        }
+        (Some(scope), None) => manifest.resolve_scope(scope).map(|id| format!("scope {}", id.0)),
+        _ => Ok("all".into()),
+    }
+}
+
+/// What runs a package.
+pub(super) fn code_of(manifest: &Manifest, digest: &str) -> Code {
+    match manifest.script {
+        Some(_) => JS,
+        None => Code::Uploaded(digest.to_owned()),
+    }
+}
+
+/// The deployments of packages that read from `bucket`.
+pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
+    let plugins = &cluster.plugins;
+    let deployed =
+        plugins.deployments.iter().filter(|(_, wanted)| wanted.source.bucket == bucket.name);
+    let specs = deployed.filter_map(|(name, wanted)| {
+        // A deployed package is never dropped, and was read before it was stored.
+        let package = plugins.package(&wanted.package, &wanted.version).ok()?;
+        let manifest = Manifest::read(&package.manifest).ok()?;
+        let found = numbers(&bucket.manifest, &wanted.source);
+        let numbers = found.clone().unwrap_or_else(|_| "none".into());
+        let config = nacre_value::crc32c(wanted.config.as_bytes());
+        Some(Spec {
+            name: name.clone(),
+            code: code_of(&manifest, &package.digest),
+            version: wanted.version.clone(),
+            script: manifest.script.is_some().then(|| package.digest.clone()),
+            source: found.map(|_| wanted.source.clone()),
+            since: wanted.since,
+            config: wanted.config.clone(),
+            limits: manifest.limits.within(Limits::default()),
+            capabilities: manifest.capabilities,
+            paused: wanted.paused,
+            space: format!(
+                "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",
+                wanted.uuid,
+                wanted.replays,
+                bucket.uuid,
+                bucket.flushes,
+                wanted.config.len(),
+                manifest.state_version
+            ),
+            beside: true,
+        })
+    });
+    specs.collect()
+}
+
+/// Names code by its content: SHA-256 in hexadecimal.
+pub fn digest(archive: &[u8]) -> String {
+    Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The collections that a source names, as of one manifest. Documents of others are passed over.
+#[derive(Default)]
+pub(super) struct Selection {
+    /// Of the manifest that was looked at last.
+    uid: Option<u64>,
+    collections: BTreeSet<CollectionId>,
+}
+
+impl Selection {
+    /// Looks again when the manifest is another one. A collection is in its manifest before it has a document.
+    pub fn follow(&mut self, manifest: &Collections, source: &Source) {
+        if self.uid != Some(manifest.uid) {
+            let found = manifest.collections(source.scope.as_deref(), source.collection.as_deref());
+            self.collections = found.unwrap_or_default().into_iter().collect();
+            self.uid = Some(manifest.uid);
+        }
+    }
+
+    pub fn holds(&self, collection: CollectionId) -> bool {
+        self.collections.contains(&collection)
+    }
+}

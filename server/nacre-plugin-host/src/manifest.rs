@@ -1,0 +1,289 @@
+//! `plugin.toml`: what a plugin is, what it asks for, and what it can do with less than.
+//!
+//! ```toml
+//! name = "orders-by-mail"
+//! version = "0.1.0"
+//! component = "plugin.wasm"        # or script = "main.js"
+//!
+//! [capabilities]
+//! kv = { read = ["shop.orders"], write = ["shop.lookup"] }
+//!
+//! [limits]
+//! memory_mb = 64
+//! ```
+
+use crate::Limits;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a package says of itself. A key that is not listed here is refused, so that a typo is not taken for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Its name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// Its version. What has another version may differ; what has the same is the same.
+    pub version: String,
+    /// A sentence for who chooses.
+    #[serde(default)]
+    pub description: String,
+    /// The world of its component.
+    #[serde(default)]
+    pub world: World,
+    /// The file of the package that is a WebAssembly component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// The file of the package that is JavaScript, in place of a component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// Names the format of its state: a version with the same goes on with the state of the one before, a version with
+    /// another builds its own.
+    #[serde(default = "first")]
+    pub state_version: String,
+    /// What it asks for.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Limits that it wants to be lower than the node's.
+    #[serde(default)]
+    pub limits: Wanted,
+}
+
+fn first() -> String {
+    "1".into()
+}
+
+/// What a component imports and exports, as `plugins/wit` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum World {
+    /// Keeps a state from the change stream and answers requests about it.
+    #[default]
+    Service,
+    /// Projects documents to the entries of an index.
+    IndexType,
+    /// Decides between two versions of a document.
+    Resolver,
+    /// Functions for queries.
+    Functions,
+}
+
+/// What reaches beyond the plugin's own state, which needs to be granted. State, timers, log and metrics do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Capabilities {
+    /// Documents of the bucket.
+    #[serde(default, skip_serializing_if = "Keyspaces::is_empty")]
+    pub kv: Keyspaces,
+    /// Hosts that it sends requests to, `host` or `host:port`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub http_out: Vec<String>,
+}
+
+/// Collections as `scope.collection`; `*` stands for any in either place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keyspaces {
+    /// Those it reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
+    /// Those it writes, and reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<String>,
+}
+
+impl Keyspaces {
+    fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty()
+    }
+
+    /// Whether documents of `scope.collection` may be read.
+    pub fn may_read(&self, keyspace: &str) -> bool {
+        self.may_write(keyspace) || self.read.iter().any(|pattern| covers(pattern, keyspace))
+    }
+
+    /// Whether documents of `scope.collection` may be written.
+    pub fn may_write(&self, keyspace: &str) -> bool {
+        self.write.iter().any(|pattern| covers(pattern, keyspace))
+    }
+}
+
+/// Whether `pattern` covers all that `wanted`, a keyspace or a pattern, does.
+fn covers(pattern: &str, wanted: &str) -> bool {
+    let Some((scope, collection)) = pattern.split_once('.') else { return pattern == "*" };
+    let Some((wanted_scope, wanted_collection)) = wanted.split_once('.') else { return false };
+    (scope == "*" || scope == wanted_scope)
+        && (collection == "*" || collection == wanted_collection)
+}
+
+impl Capabilities {
+    /// What of this is not in `granted`, in words: `write documents of shop.lookup`.
+    pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
+        let lacks = |patterns: &[String], wanted: &str| {
+            !patterns.iter().any(|pattern| covers(pattern, wanted))
+        };
+        let reads = self
+            .kv
+            .read
+            .iter()
+            .filter(|wanted| lacks(&granted.kv.read, wanted) && lacks(&granted.kv.write, wanted))
+            .map(|wanted| format!("read documents of {wanted} (kv:read={wanted})"));
+        let writes = self
+            .kv
+            .write
+            .iter()
+            .filter(|wanted| lacks(&granted.kv.write, wanted))
+            .map(|wanted| format!("write documents of {wanted} (kv:write={wanted})"));
+        let hosts = self
+            .http_out
+            .iter()
+            .filter(|wanted| !granted.http_out.contains(wanted))
+            .map(|wanted| format!("send requests to {wanted} (http-out={wanted})"));
+        reads.chain(writes).chain(hosts).collect()
+    }
+}
+
+/// Limits as a manifest or a deployer states them; what is not stated is the node's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Memory of one instance, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u32>,
+    /// How long one call may take, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u32>,
+    /// Keys and values of the state, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_mb: Option<u32>,
+    /// Body of one answer, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_mb: Option<u32>,
+    /// How many documents in a row may kill it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors_max: Option<u32>,
+}
+
+impl Wanted {
+    /// The lower of `limits` and what is wanted.
+    pub fn within(&self, limits: Limits) -> Limits {
+        let bytes = |wanted: Option<u32>, limit: usize| {
+            wanted.map_or(limit, |mb| limit.min((mb as usize) << 20))
+        };
+        let deadline = self.deadline_ms.map(|ms| Duration::from_millis(ms.into()));
+        Limits {
+            memory_bytes: bytes(self.memory_mb, limits.memory_bytes),
+            deadline: deadline.map_or(limits.deadline, |wanted| wanted.min(limits.deadline)),
+            state_bytes: bytes(self.state_mb, limits.state_bytes),
+            result_bytes: bytes(self.result_mb, limits.result_bytes),
+            errors_max: self
+                .errors_max
+                .map_or(limits.errors_max, |wanted| wanted.min(limits.errors_max)),
+        }
+    }
+}
+
+impl Manifest {
+    /// Reads a `plugin.toml`.
+    ///
+    /// # Errors
+    /// What is wrong with it and where, for its author.
+    pub fn read(text: &str) -> Result<Manifest, String> {
+        let manifest: Manifest =
+            toml::from_str(text).map_err(|error| format!("plugin.toml: {error}"))?;
+        let wrong = |reason: &str| Err(format!("plugin.toml: {reason}"));
+        match (&manifest.component, &manifest.script) {
+            (None, None) => {
+                wrong("name a file: `component = \"plugin.wasm\"` or `script = \"main.js\"`")
+            }
+            (Some(_), Some(_)) => wrong("a plugin has a `component` or a `script`, not both"),
+            (None, Some(_)) if manifest.world != World::Service => {
+                wrong("a `script` is of the world `service`")
+            }
+            _ if manifest.version.is_empty() || manifest.version.len() > 64 => {
+                wrong("`version` has 1 to 64 characters")
+            }
+            _ => Ok(manifest),
+        }
+    }
+
+    /// The file that is the plugin.
+    pub fn file(&self) -> &str {
+        self.component.as_deref().or(self.script.as_deref()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTER: &str = "name = \"counter\"\nversion = \"0.1.0\"\nscript = \"main.js\"\n";
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let manifest = Manifest::read(COUNTER).unwrap();
+        assert_eq!((manifest.world, manifest.state_version.as_str()), (World::Service, "1"));
+        assert_eq!(manifest.capabilities, Capabilities::default());
+        assert_eq!(manifest.limits.within(Limits::default()), Limits::default());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_reason() {
+        let refused = |text: &str| Manifest::read(text).unwrap_err();
+        insta::assert_snapshot!(
+            [
+                refused(""),
+                refused(&format!("{COUNTER}compnent = \"x\"")),
+                refused(&format!("{COUNTER}component = \"x\"")),
+                refused(&format!("{COUNTER}world = \"resolver\"")),
+                refused(&format!("{COUNTER}[capabilities]\nfiles = true")),
+                refused("name = \"counter\"\nversion = \"0.1.0\""),
+            ]
+            .join("\n---\n")
+        );
+    }
+
+    #[test]
+    fn a_manifest_can_lower_limits_but_not_raise_them() {
+        let wanted = Wanted { memory_mb: Some(16), deadline_ms: Some(60_000), ..Wanted::default() };
+        let limits = wanted.within(Limits::default());
+        assert_eq!(limits.memory_bytes, 16 << 20);
+        assert_eq!(limits.deadline, Limits::default().deadline);
+    }
+
+    #[test]
+    fn patterns_cover_what_they_say() {
+        for (pattern, wanted, covered) in [
+            ("shop.orders", "shop.orders", true),
+            ("shop.orders", "shop.lookup", false),
+            ("shop.*", "shop.orders", true),
+            ("*.orders", "shop.orders", true),
+            ("*", "shop.orders", true),
+            ("shop.orders", "shop.*", false),
+            ("shop", "shop.orders", false),
+        ] {
+            assert_eq!(covers(pattern, wanted), covered, "{pattern} {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_granted_is_named() {
+        let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let wanted = Capabilities {
+            kv: Keyspaces { read: strings(&["a.b", "c.d"]), write: strings(&["e.f"]) },
+            http_out: strings(&["example.com"]),
+        };
+        let granted = Capabilities {
+            kv: Keyspaces { read: strings(&["a.*"]), write: Vec::new() },
+            http_out: Vec::new(),
+        };
+        assert_eq!(
+            wanted.missing_from(&granted),
+            [
+                "read documents of c.d (kv:read=c.d)",
+                "write documents of e.f (kv:write=e.f)",
+                "send requests to example.com (http-out=example.com)"
+            ]
+        );
+        assert_eq!(wanted.missing_from(&wanted), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,129 @@
+//! Packages: a manifest and the files it names, as one archive (tar, not compressed).
+
+use crate::Manifest;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+/// The largest package. A plugin in Python has about 19 MB.
+pub const PACKAGE_BYTES_MAX: usize = 32 << 20;
+/// Files of a package.
+const FILES_MAX: usize = 64;
+/// Where the manifest lies.
+const MANIFEST: &str = "plugin.toml";
+
+/// A plugin as it is uploaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// The text of the manifest.
+    pub manifest_text: String,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Package {
+    /// Makes a package of a manifest and the files around it, by name.
+    ///
+    /// # Errors
+    /// What is wrong with them, for the author.
+    pub fn new(manifest_text: String, files: BTreeMap<String, Vec<u8>>) -> Result<Package, String> {
+        let manifest = Manifest::read(&manifest_text)?;
+        let name = manifest.file();
+        if !files.contains_key(name) {
+            return Err(format!("plugin.toml names {name:?}, which is not there"));
+        }
+        Ok(Package { manifest, manifest_text, files })
+    }
+
+    /// Reads an archive.
+    ///
+    /// # Errors
+    /// What is wrong with it, for who made it.
+    pub fn read(archive: &[u8]) -> Result<Package, String> {
+        if archive.len() > PACKAGE_BYTES_MAX {
+            return Err(format!("a package has at most {PACKAGE_BYTES_MAX} bytes"));
+        }
+        let broken = |error: std::io::Error| format!("not a package (a tar archive): {error}");
+        let mut files = BTreeMap::new();
+        for entry in tar::Archive::new(archive).entries().map_err(broken)? {
+            let mut entry = entry.map_err(broken)?;
+            if !entry.header().entry_type().is_file() {
+                continue;
+            }
+            if files.len() == FILES_MAX {
+                return Err(format!("a package has at most {FILES_MAX} files"));
+            }
+            let name = String::from_utf8(entry.path_bytes().into_owned())
+                .map_err(|_| "the name of a file is not UTF-8")?;
+            let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
+            // What an entry claims is bounded by what the archive holds.
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).map_err(broken)?;
+            files.insert(name, content);
+        }
+        let manifest = files.remove(MANIFEST).ok_or("the package has no plugin.toml")?;
+        let manifest = String::from_utf8(manifest).map_err(|_| "plugin.toml is not UTF-8")?;
+        Package::new(manifest, files)
+    }
+
+    /// The archive. Equal packages give equal bytes.
+    ///
+    /// # Panics
+    /// When the name of a file is too long for an archive.
+    pub fn write(&self) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        let manifest = (MANIFEST, self.manifest_text.as_bytes());
+        let files = self.files.iter().map(|(name, content)| (name.as_str(), content.as_slice()));
+        for (name, content) in std::iter::once(manifest).chain(files) {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            archive
+                .append_data(&mut header, name, content)
+                .expect("writing to memory does not fail");
+        }
+        archive.into_inner().expect("writing to memory does not fail")
+    }
+
+    /// The component or script.
+    pub fn code(&self) -> &[u8] {
+        &self.files[self.manifest.file()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST_TEXT: &str = "name = \"c\"\nversion = \"1\"\nscript = \"main.js\"\n";
+
+    fn package() -> Package {
+        let files = BTreeMap::from([("main.js".to_owned(), b"export function f() {}".to_vec())]);
+        Package::new(MANIFEST_TEXT.into(), files).unwrap()
+    }
+
+    #[test]
+    fn a_package_reads_back_as_written() {
+        let package = package();
+        assert_eq!(Package::read(&package.write()), Ok(package));
+    }
+
+    #[test]
+    fn what_is_no_package_is_refused_with_a_reason() {
+        assert!(Package::read(b"").unwrap_err().contains("no plugin.toml"));
+        assert!(Package::read(&[7; 1024]).unwrap_err().contains("not a package"));
+        let missing = Package::new(MANIFEST_TEXT.into(), BTreeMap::new()).unwrap_err();
+        assert_eq!(missing, "plugin.toml names \"main.js\", which is not there");
+    }
+
+    #[test]
+    fn every_damaged_archive_is_refused_or_reads_as_something() {
+        let archive = package().write();
+        for cut in 0..archive.len() {
+            let _ = Package::read(&archive[..cut]);
+            let mut flipped = archive.clone();
+            flipped[cut] ^= 0x81;
+            let _ = Package::read(&flipped);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Plugins as machine code: compiled once for this machine, then loaded from the cache.
+
+use nacre_plugin_host::{Host, Plugin};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The components that come with the binary; empty when it was built without them.
+const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
+const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
+
+/// Their names.
+pub const SHIPPED: [&str; 2] = ["views", "js"];
+/// Said when they are missing.
+pub const WITHOUT_PLUGINS: &str =
+    "this binary was built without plugins: run `cargo xtask plugins` and build again";
+
+/// How often deadlines are checked; the plugin host counts them in these.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The component that comes with the binary under that name.
+pub fn shipped(name: &str) -> Option<&'static [u8]> {
+    let component = match name {
+        "views" => VIEWS,
+        "js" => JS,
+        _ => return None,
+    };
+    (!component.is_empty()).then_some(component)
+}
+
+/// The engine of this process, started when it is first needed, and its cache.
+pub struct Engine {
+    cache_dir: PathBuf,
+    host: OnceLock<Result<Host, String>>,
+}
+
+impl Engine {
+    /// An engine that keeps what it compiles in `cache_dir`.
+    pub fn new(cache_dir: PathBuf) -> Engine {
+        Engine { cache_dir, host: OnceLock::new() }
+    }
+
+    /// The host, with somebody who counts its deadlines.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn host(&self) -> Result<&Host, String> {
+        self.host.get_or_init(start).as_ref().map_err(Clone::clone)
+    }
+
+    /// Loads a component that `digest` identifies.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn load(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {
+        let host = self.host()?;
+        let path = self.cache_dir.join(format!("{digest}-{}.aot", host.fingerprint()));
+        let cached = std::fs::read(&path).ok().and_then(unseal);
+        let was_cached = cached.is_some();
+        let artefact = match cached {
+            Some(cached) => cached,
+            None => {
+                let begun = Instant::now();
+                let artefact = host.compile(component).map_err(|error| error.to_string())?;
+                tracing::info!("compiled the plugin {name} in {} ms", begun.elapsed().as_millis());
+                artefact
+            }
+        };
+        // SAFETY: the artefact was made by this host's own compiler: just now, or by an earlier process that sealed it
+        // with its checksum in a directory that belongs to the server.
+        let plugin = unsafe { host.load(name, &artefact) }.map_err(|error| error.to_string())?;
+        if !was_cached && let Err(error) = store(&path, &artefact) {
+            tracing::warn!("the compiled plugin {name} cannot be kept for the next start: {error}");
+        }
+        Ok(plugin)
+    }
+}
+
+fn start() -> Result<Host, String> {
+    let host = Host::new().map_err(|error| error.to_string())?;
+    let ticking = host.clone();
+    std::thread::Builder::new().name("deadlines".into()).spawn(move || tick(&ticking)).map_err(
+        |error| format!("plugins cannot run without a thread for their deadlines: {error}"),
+    )?;
+    Ok(host)
+}
+
+fn tick(host: &Host) {
+    loop {
+        std::thread::sleep(TICK);
+        host.tick();
+    }
+}
+
+/// An artefact as it is kept: its checksum, then the bytes.
+fn store(path: &Path, artefact: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let sealed = [&crc32fast::hash(artefact).to_be_bytes()[..], artefact].concat();
+    // Written beside and renamed, so that a crash leaves no half of it.
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    std::fs::write(&partial, sealed)?;
+    std::fs::rename(&partial, path)
+}
+
+fn unseal(mut sealed: Vec<u8>) -> Option<Vec<u8>> {
+    let crc = u32::from_be_bytes(sealed.get(..4)?.try_into().ok()?);
+    let artefact = sealed.split_off(4);
+    (crc32fast::hash(&artefact) == crc).then_some(artefact)
+}

@@ -1,0 +1,73 @@
+//! `nacre plugin`: from a new project to a deployment and back.
+
+mod project;
+mod remote;
+
+use crate::engine::{self, Engine};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Options of `nacre plugin`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Make a package of a project
+    Build(project::Build),
+    /// Upload a package and deploy it, or upgrade what is deployed
+    Deploy(remote::Deploy),
+    /// Show what is deployed
+    List(remote::List),
+    /// Show what a deployment has logged, and which documents failed
+    Logs(remote::Named),
+    /// Take no more documents; requests are still answered
+    Pause(remote::Named),
+    /// Go on after a pause
+    Resume(remote::Named),
+    /// Build the state anew from the first document on, beside the present one
+    Replay(remote::Named),
+    /// End a deployment and remove its state
+    Undeploy(remote::Named),
+    /// Compile the shipped plugins for this machine, so that nodes with this cache need not
+    Compile {
+        /// The folder that `nacre serve` is given by the same name
+        #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+        plugin_cache: PathBuf,
+    },
+}
+
+/// Runs `nacre plugin`.
+///
+/// # Errors
+/// A sentence for the person who ran it.
+pub fn run(options: &Options) -> Result<(), String> {
+    match &options.action {
+        Action::Build(options) => {
+            let built = project::build(options)?;
+            println!("{}", built.display());
+            Ok(())
+        }
+        Action::Deploy(options) => remote::deploy(options),
+        Action::List(options) => remote::list(options),
+        Action::Logs(options) => remote::logs(options),
+        Action::Pause(options) => remote::command(options, "pause"),
+        Action::Resume(options) => remote::command(options, "resume"),
+        Action::Replay(options) => remote::command(options, "replay"),
+        Action::Undeploy(options) => remote::undeploy(options),
+        Action::Compile { plugin_cache } => compile(plugin_cache),
+    }
+}
+
+fn compile(plugin_cache: &std::path::Path) -> Result<(), String> {
+    let engine = Engine::new(plugin_cache.to_owned());
+    for name in engine::SHIPPED {
+        let component = engine::shipped(name).ok_or(engine::WITHOUT_PLUGINS)?;
+        engine.load(name, &nacre_node::plugins::packages::digest(component), component)?;
+    }
+    println!("compiled into {}", plugin_cache.display());
+    Ok(())
+}

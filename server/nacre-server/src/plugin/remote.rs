@@ -1,0 +1,244 @@
+//! What `nacre plugin` asks of a node, over HTTP.
+
+use super::project;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a node may take over one request: compiling a plugin takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A node to talk to.
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    /// Management address of the node
+    #[arg(long, env = "NACRE_SERVER", default_value = "http://127.0.0.1:8091")]
+    server: String,
+    /// User
+    #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
+    user: String,
+    /// Password
+    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
+    password: String,
+}
+
+/// Options of commands that concern one deployment.
+#[derive(Args, Clone, Debug)]
+pub struct Named {
+    /// Name of the deployment
+    name: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Options of `nacre plugin list`.
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Where a deployment begins to read.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Since {
+    Everything,
+    Now,
+}
+
+/// Options of `nacre plugin deploy`.
+#[derive(Args, Clone, Debug)]
+pub struct Deploy {
+    /// A project, or the package built of it
+    package: PathBuf,
+    /// Name of the deployment (default: that of the package)
+    #[arg(long)]
+    name: Option<String>,
+    /// Bucket whose documents it takes
+    #[arg(long)]
+    bucket: String,
+    /// Scope (default: all of the bucket)
+    #[arg(long)]
+    scope: Option<String>,
+    /// Collection (default: all of the scope)
+    #[arg(long, requires = "scope")]
+    collection: Option<String>,
+    /// Where to begin
+    #[arg(long, value_enum, default_value = "everything")]
+    since: Since,
+    /// Configuration for the plugin, JSON
+    #[arg(long, default_value = "{}")]
+    config: String,
+    /// What it may do, as kv:read=scope.collection, kv:write=… or http-out=host; may be given several times
+    #[arg(long = "grant", value_name = "GRANT")]
+    grants: Vec<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Server {
+    fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .build()
+            .into();
+        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server))
+            .header("authorization", format!("Basic {login}"))
+            .body(body)
+            .map_err(|error| format!("{}: {error}", self.server))?;
+        let mut answer =
+            agent.run(request).map_err(|error| format!("cannot reach {}: {error}", self.server))?;
+        let text = answer.body_mut().read_to_string().map_err(|error| error.to_string())?;
+        let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        if answer.status().is_success() {
+            return Ok(value);
+        }
+        Err(reason(&value).unwrap_or_else(|| format!("{} {value}", answer.status())))
+    }
+}
+
+/// Why a request was refused, as the node words it.
+fn reason(value: &Value) -> Option<String> {
+    let errors = value["errors"].as_object()?;
+    let texts = errors.values().filter_map(Value::as_str);
+    Some(texts.collect::<Vec<_>>().join("; "))
+}
+
+/// What is granted, from `kv:read=a.b` and the like.
+fn grants(texts: &[String]) -> Result<Value, String> {
+    let (mut read, mut write, mut http_out) = (Vec::new(), Vec::new(), Vec::new());
+    for text in texts {
+        let (kind, what) = text.split_once('=').unwrap_or((text, ""));
+        let list = match kind {
+            "kv:read" => &mut read,
+            "kv:write" => &mut write,
+            "http-out" => &mut http_out,
+            _ => {
+                return Err(format!(
+                    "{text:?} is no grant: kv:read=scope.collection, kv:write=scope.collection or http-out=host"
+                ));
+            }
+        };
+        list.push(what);
+    }
+    Ok(json!({"kv": {"read": read, "write": write}, "http-out": http_out}))
+}
+
+/// Uploads a package and deploys it.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn deploy(options: &Deploy) -> Result<(), String> {
+    let config: Value = serde_json::from_str(&options.config)
+        .map_err(|error| format!("--config is not JSON: {error}"))?;
+    let grants = grants(&options.grants)?;
+    let package = project::package(&options.package)?;
+    let manifest = &package.manifest;
+    options.server.call("POST", "/plugins", &package.write())?;
+    let name = options.name.as_ref().unwrap_or(&manifest.name);
+    let since = match options.since {
+        Since::Everything => "everything",
+        Since::Now => "now",
+    };
+    let mut wanted = json!({
+        "package": manifest.name,
+        "version": manifest.version,
+        "bucket": options.bucket,
+        "since": since,
+        "config": config,
+        "grants": grants,
+    });
+    for (member, value) in [("scope", &options.scope), ("collection", &options.collection)] {
+        if let Some(value) = value {
+            wanted[member] = value.as_str().into();
+        }
+    }
+    let path = format!("/deployments/{name}");
+    options.server.call("PUT", &path, wanted.to_string().as_bytes())?;
+    println!("{name} runs {} {}", manifest.name, manifest.version);
+    println!("it answers at {}/_plugin/{name}/", options.server.server);
+    Ok(())
+}
+
+/// Shows what is deployed.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn list(options: &List) -> Result<(), String> {
+    let all = options.server.call("GET", "/deployments", b"")?;
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    println!(
+        "{:<24} {:<24} {:<10} {:>10} {:>8} {:>6} {:>12}",
+        "NAME", "PACKAGE", "STATE", "DOCUMENTS", "LAG", "TRAPS", "STATE BYTES"
+    );
+    for one in all.as_array().into_iter().flatten() {
+        println!(
+            "{:<24} {:<24} {:<10} {:>10} {:>8} {:>6} {:>12}",
+            text(&one["name"]),
+            format!("{} {}", text(&one["package"]), text(&one["version"])),
+            text(&one["state"]),
+            text(&one["documents"]),
+            text(&one["lag"]),
+            text(&one["traps"]),
+            text(&one["state_bytes"]),
+        );
+        if let Some(reason) = one["reason"].as_str() {
+            println!("    {reason}");
+        }
+    }
+    Ok(())
+}
+
+/// Shows what a deployment has logged, and which documents failed.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn logs(options: &Named) -> Result<(), String> {
+    let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
+    let rows = |member: &str| one[member].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for line in rows("log") {
+        println!("{:<5} {}", text(&line["level"]), text(&line["message"]));
+    }
+    for error in rows("last_errors") {
+        println!("document {:?} failed: {}", text(&error["id"]), text(&error["reason"]));
+    }
+    for dead in rows("dead_letters") {
+        println!("document {:?} was skipped: {}", text(&dead["id"]), text(&dead["reason"]));
+    }
+    if let Some(reason) = one["reason"].as_str() {
+        println!("it has stopped: {reason}");
+    }
+    Ok(())
+}
+
+/// Pauses, resumes or replays a deployment.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn command(options: &Named, command: &str) -> Result<(), String> {
+    let path = format!("/deployments/{}/{command}", options.name);
+    let status = options.server.call("POST", &path, b"")?;
+    println!("{}: {}", options.name, status["state"].as_str().unwrap_or_default());
+    Ok(())
+}
+
+/// Ends a deployment.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn undeploy(options: &Named) -> Result<(), String> {
+    options.server.call("DELETE", &format!("/deployments/{}", options.name), b"")?;
+    println!("{} is gone", options.name);
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Packages and deployments of plugins, and the requests that deployments answer.
+//!
+//! ```text
+//! GET    /plugins                              packages
+//! POST   /plugins                              the body is a package (tar)
+//! GET    /plugins/{name}/{version}             its manifest
+//! DELETE /plugins/{name}/{version}
+//! GET    /deployments                          how all are doing
+//! PUT    /deployments/{name}                   deploy, or upgrade: JSON
+//! GET    /deployments/{name}                   how it is doing
+//! POST   /deployments/{name}/pause|resume|replay
+//! DELETE /deployments/{name}                   undeploy, with its state
+//! any    /_plugin/{name}/…                     answered by the plugin
+//! ```
+
+use super::Call;
+use super::body::{Reply, error_reply, json_reply, not_found, ok, refused, reply};
+use super::buckets::change;
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
+use nacre_node::Error;
+use nacre_node::plugins::{Deployment, Progress, packages};
+use nacre_plugin_host::{Capabilities, Manifest, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request waits for a state that reflects what was written before it.
+const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a deployer wants. A member that is not listed here is refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    package: String,
+    version: String,
+    bucket: String,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    collection: Option<String>,
+    #[serde(default)]
+    since: Since,
+    #[serde(default)]
+    config: Option<Value>,
+    #[serde(default)]
+    grants: Capabilities,
+}
+
+pub(super) async fn packages(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerPlugins, None)?;
+    match (call.method.as_str(), path) {
+        ("GET", []) => {
+            let cluster = call.node.cluster();
+            let all = cluster.plugins.packages.iter().flat_map(|(name, versions)| {
+                versions.iter().map(move |(version, package)| describe(name, version, package))
+            });
+            Ok(ok(&Value::Array(all.collect())))
+        }
+        ("POST", []) => upload(call).await,
+        ("GET", [name, version]) => {
+            let cluster = call.node.cluster();
+            let package = cluster.plugins.package(name, version).map_err(no_such)?;
+            Ok(ok(&describe(name, version, package)))
+        }
+        ("DELETE", [name, version]) => {
+            let (name, version) = ((*name).to_owned(), (*version).to_owned());
+            change(&call, Change::DropPackage { name, version }).await?;
+            Ok(ok(&json!({"ok": true})))
+        }
+        _ => Err(not_found()),
+    }
+}
+
+fn no_such(refusal: cluster::Refusal) -> Reply {
+    refused(&Error::Refused(refusal))
+}
+
+fn invalid(reason: &str) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}))
+}
+
+fn describe(name: &str, version: &str, package: &cluster::Package) -> Value {
+    let manifest = Manifest::read(&package.manifest).ok();
+    json!({"name": name, "version": version, "digest": package.digest, "manifest": manifest})
+}
+
+async fn upload(call: Call) -> Result<Reply, Reply> {
+    let (node, archive) = (Arc::clone(&call.node), call.body);
+    let added = tokio::task::spawn_blocking(move || packages::add(&node, &archive)).await;
+    let added = added.map_err(|_| {
+        error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
+    })?;
+    let added = added.map_err(|error| refused(&error))?;
+    let described = json!({
+        "name": added.manifest.name,
+        "version": added.manifest.version,
+        "digest": added.digest,
+        "manifest": added.manifest,
+    });
+    Ok(json_reply(StatusCode::CREATED, &described))
+}
+
+pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerPlugins, None)?;
+    match (call.method.as_str(), path) {
+        ("GET", []) => {
+            let cluster = call.node.cluster();
+            let names = cluster.plugins.deployments.keys();
+            Ok(ok(&Value::Array(names.map(|name| status(&call, &cluster, name)).collect())))
+        }
+        ("PUT", [name]) => deploy(call, name).await,
+        ("GET", [name]) => {
+            let cluster = call.node.cluster();
+            cluster.plugins.deployment(name).map_err(no_such)?;
+            Ok(ok(&status(&call, &cluster, name)))
+        }
+        ("POST", [name, "pause"]) => {
+            let name = (*name).to_owned();
+            changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
+        }
+        ("POST", [name, "resume"]) => {
+            let name = (*name).to_owned();
+            changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name)
+                .await
+        }
+        ("POST", [name, "replay"]) => {
+            let name = (*name).to_owned();
+            changed(call, Change::ReplayDeployment { name: name.clone() }, &name).await
+        }
+        ("DELETE", [name]) => {
+            let running = call.node.plugins().deployment(name);
+            change(&call, Change::Undeploy { name: (*name).to_owned() }).await?;
+            if let Some(running) = running {
+                // The answer means that nothing of it runs any more and its state is gone.
+                let _ = tokio::task::spawn_blocking(move || running.wait_for_feed()).await;
+            }
+            Ok(ok(&json!({"ok": true})))
+        }
+        _ => Err(not_found()),
+    }
+}
+
+async fn changed(call: Call, wanted: Change, name: &str) -> Result<Reply, Reply> {
+    let cluster = change(&call, wanted).await?;
+    Ok(ok(&status(&call, &cluster, name)))
+}
+
+async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
+    let wanted: Wanted = serde_json::from_slice(&call.body)
+        .map_err(|error| invalid(&format!("the body: {error}")))?;
+    let cluster = call.node.cluster();
+    let package = cluster.plugins.package(&wanted.package, &wanted.version).map_err(no_such)?;
+    let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid(&reason))?;
+    let missing = manifest.capabilities.missing_from(&wanted.grants);
+    if !missing.is_empty() {
+        let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
+        return Err(invalid(&reason));
+    }
+    let config = wanted.config.unwrap_or_else(|| json!({})).to_string();
+    let (node, known, checked) = (Arc::clone(&call.node), package.clone(), config.clone());
+    let prepared =
+        tokio::task::spawn_blocking(move || packages::prepare(&node, &known, &checked)).await;
+    prepared
+        .map_err(|_| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
+        })?
+        .map_err(|reason| invalid(&reason))?;
+    let deployment = cluster::Deployment {
+        uuid: call.node.new_uuid(),
+        package: wanted.package,
+        version: wanted.version,
+        source: Source {
+            bucket: wanted.bucket,
+            scope: wanted.scope,
+            collection: wanted.collection,
+        },
+        since: wanted.since,
+        config,
+        grants: serde_json::to_string(&wanted.grants).unwrap_or_default(),
+        paused: false,
+        replays: 0,
+    };
+    let name = name.to_owned();
+    changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
+}
+
+/// What a deployment is, and how it is doing.
+fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
+    let Some(wanted) = cluster.plugins.deployments.get(name) else { return Value::Null };
+    let mut value = json!({
+        "name": name,
+        "package": wanted.package,
+        "version": wanted.version,
+        "source": wanted.source,
+        "since": wanted.since,
+        "config": serde_json::from_str::<Value>(&wanted.config).unwrap_or_default(),
+        "grants": serde_json::from_str::<Value>(&wanted.grants).unwrap_or_default(),
+    });
+    let plugins = call.node.plugins();
+    match plugins.deployment(name) {
+        Some(serving) => merge(&mut value, progress(&serving)),
+        None => merge(&mut value, json!({"state": "loading"})),
+    }
+    if let Some(building) = plugins.building(name) {
+        value["building"] = progress(&building);
+    }
+    value
+}
+
+fn merge(value: &mut Value, more: Value) {
+    if let (Value::Object(value), Value::Object(more)) = (value, more) {
+        value.extend(more);
+    }
+}
+
+fn progress(deployment: &Deployment) -> Value {
+    let (state, reason) = super::views::state_of(&deployment.progress());
+    let mut value = super::views::counts_of(deployment);
+    value["state"] = state.into();
+    value["reason"] = reason.into();
+    value["running_version"] = deployment.version().into();
+    value["lag"] = deployment.lag().into();
+    value
+}
+
+/// A request that a deployment answers.
+pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
+    call.require(Privilege::InvokePlugins, Some(&wanted.source.bucket))?;
+    let loading = "the plugin is being loaded: try again";
+    let deployment = call
+        .node
+        .plugins()
+        .deployment(name)
+        .ok_or_else(|| error_reply(StatusCode::SERVICE_UNAVAILABLE, "not_ready", loading))?;
+    if let Progress::Failed(reason) = deployment.progress() {
+        return Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason));
+    }
+    if call.consistent {
+        fresh(&deployment).await?;
+    }
+    let request = Request {
+        method: call.method.to_string(),
+        path: format!("/{}", rest.join("/")),
+        query: call.query.clone(),
+        body: call.body,
+    };
+    let now = call.node.now();
+    let outcome = tokio::task::spawn_blocking(move || deployment.handle(&request, now)).await;
+    let response = outcome
+        .map_err(|_| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request has panicked")
+        })?
+        .map_err(|reason| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", &reason)
+        })?;
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    Ok(reply(status, &response.content_type, response.body))
+}
+
+/// Waits until the state reflects what was written before the request came.
+async fn fresh(deployment: &Deployment) -> Result<(), Reply> {
+    match tokio::time::timeout(FRESH_TIMEOUT, deployment.catch_up()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(reason)) => {
+            Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason))
+        }
+        Err(_) => {
+            let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
+            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Packages of plugins through the whole node: uploaded, deployed, upgraded, paused, replayed, removed.
+//!
+//! The component is that of the views, whose configuration is a design document.
+
+use crate::process::{BUCKET, PASSWORD, Server, USER};
+use base64::Engine;
+use nacre_plugin_host::Package;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+/// Rows are counted by the member `n` of documents.
+const CONFIG: &str = r#"{"name": "d", "views": {"n": {"map": "function (doc) { emit(doc.n, 1) }", "reduce": "_sum"}}}"#;
+
+fn component() -> Vec<u8> {
+    // <target>/<profile>/nacre
+    let binary = Path::new(env!("CARGO_BIN_EXE_nacre"));
+    let path = binary.ancestors().nth(2).unwrap().join("plugins/views.wasm");
+    std::fs::read(&path).unwrap_or_else(|_| {
+        panic!("{} is missing: run `cargo xtask plugins` before the tests", path.display())
+    })
+}
+
+fn package(version: &str, more: &str) -> Vec<u8> {
+    let manifest =
+        format!("name = \"sums\"\nversion = \"{version}\"\ncomponent = \"plugin.wasm\"\n{more}\n");
+    let files = BTreeMap::from([("plugin.wasm".to_owned(), component())]);
+    Package::new(manifest, files).unwrap().write()
+}
+
+/// One request with a body of any kind; gives status and body.
+fn ask(server: &Server, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port_base)).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\nAuthorization: Basic {login}\r\n{headers}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    (status, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.into())))
+}
+
+fn upload(server: &Server, version: &str, more: &str) -> (u16, Value) {
+    ask(server, "POST", "/plugins", "", &package(version, more))
+}
+
+fn deploy(server: &Server, version: &str, config: &str) -> (u16, Value) {
+    let config: Value = serde_json::from_str(config).unwrap();
+    let wanted = json!({"package": "sums", "version": version, "bucket": BUCKET, "config": config});
+    ask(server, "PUT", "/deployments/sums", "", wanted.to_string().as_bytes())
+}
+
+fn status(server: &Server) -> Value {
+    let (code, status) = ask(server, "GET", "/deployments/sums", "", b"");
+    assert_eq!(code, 200, "{status}");
+    status
+}
+
+/// The sum of a state that reflects every write before, or none without a row.
+fn sum(server: &Server) -> Value {
+    let fresh = "Nacre-Consistency: request_plus\r\n";
+    let (code, answer) = ask(server, "GET", "/_plugin/sums/n", fresh, b"");
+    assert_eq!(code, 200, "{answer}");
+    answer["rows"][0]["value"].clone()
+}
+
+fn write(server: &Server, keys: std::ops::Range<u32>) {
+    let mut client = server.client();
+    for key in keys {
+        client.set(format!("k{key}").as_bytes(), b"{\"n\":1}").unwrap();
+    }
+}
+
+#[test]
+fn a_package_is_deployed_upgraded_and_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    write(&server, 0..300);
+    assert_eq!(upload(&server, "1", "").0, 201);
+    assert_eq!(upload(&server, "1", "").0, 201, "the same once more");
+    assert_eq!(upload(&server, "1", "description = \"other\"").0, 409);
+    assert_eq!(deploy(&server, "1", CONFIG).0, 200);
+    assert_eq!(sum(&server), 300);
+
+    // The same format of state: the next version goes on with it.
+    assert_eq!(upload(&server, "2", "").0, 201);
+    let (code, upgraded) = deploy(&server, "2", CONFIG);
+    assert_eq!((code, &upgraded["running_version"]), (200, &json!("2")));
+    write(&server, 300..400);
+    assert_eq!(sum(&server), 400);
+    assert_eq!(status(&server)["documents"], 100, "it took none of the first 300 again");
+
+    // Another format: it is built beside, while the other answers.
+    assert_eq!(upload(&server, "3", "state_version = \"2\"").0, 201);
+    assert_eq!(deploy(&server, "3", CONFIG).0, 200);
+    assert_eq!(sum(&server), 400);
+    server.wait_for("the upgrade", |server| {
+        let status = status(server);
+        (status["running_version"] == "3").then(|| assert_eq!(status["documents"], 400))
+    });
+    assert_eq!(sum(&server), 400);
+
+    assert_eq!(ask(&server, "DELETE", "/plugins/sums/3", "", b"").0, 409, "it is deployed");
+    assert_eq!(ask(&server, "DELETE", "/deployments/sums", "", b"").0, 200);
+    assert_eq!(ask(&server, "GET", "/_plugin/sums/n", "", b"").0, 404);
+    for version in ["1", "2", "3"] {
+        assert_eq!(ask(&server, "DELETE", &format!("/plugins/sums/{version}"), "", b"").0, 200);
+    }
+    assert_eq!(ask(&server, "GET", "/plugins", "", b"").1, json!([]));
+}
+
+#[test]
+fn a_paused_deployment_answers_and_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    upload(&server, "1", "");
+    deploy(&server, "1", CONFIG);
+    write(&server, 0..10);
+    assert_eq!(sum(&server), 10);
+    let (code, paused) = ask(&server, "POST", "/deployments/sums/pause", "", b"");
+    assert_eq!((code, &paused["state"]), (200, &json!("paused")));
+    write(&server, 10..15);
+    let (_, stale) = ask(&server, "GET", "/_plugin/sums/n", "", b"");
+    assert_eq!(stale["rows"][0]["value"], 10);
+    let fresh = "Nacre-Consistency: request_plus\r\n";
+    assert_eq!(ask(&server, "GET", "/_plugin/sums/n", fresh, b"").0, 503, "it will not be");
+    ask(&server, "POST", "/deployments/sums/resume", "", b"");
+    assert_eq!(sum(&server), 15);
+    assert_eq!(status(&server)["documents"], 5);
+    ask(&server, "POST", "/deployments/sums/replay", "", b"");
+    server.wait_for("the replay", |server| (status(server)["documents"] == 15).then_some(()));
+    assert_eq!(sum(&server), 15);
+}
+
+#[test]
+fn a_deployment_resumes_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    upload(&server, "1", "");
+    deploy(&server, "1", CONFIG);
+    write(&server, 0..200);
+    assert_eq!(sum(&server), 200);
+    server.kill();
+    let mut server = Server::start(directory.path());
+    server
+        .wait_for("the deployment", |server| (status(server)["state"] == "running").then_some(()));
+    // Some writes may be gone, which is for the store to say: the state follows what there is.
+    write(&server, 0..250);
+    assert_eq!(sum(&server), 250);
+}
+
+#[test]
+fn a_deployment_since_now_passes_over_what_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    write(&server, 0..100);
+    upload(&server, "1", "");
+    let config: Value = serde_json::from_str(CONFIG).unwrap();
+    let wanted = json!({"package": "sums", "version": "1", "bucket": BUCKET, "since": "now", "config": config});
+    ask(&server, "PUT", "/deployments/sums", "", wanted.to_string().as_bytes());
+    assert_eq!(sum(&server), Value::Null);
+    write(&server, 100..107);
+    assert_eq!(sum(&server), 7);
+}
+
+#[test]
+fn what_cannot_be_deployed_is_refused_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let post = |body: &[u8]| ask(&server, "POST", "/plugins", "", body);
+    let reason = |answer: (u16, Value)| (answer.0, answer.1["errors"]["_"].to_string());
+    let (code, text) = reason(post(b"no archive"));
+    assert!(code == 400 && text.contains("not a package"), "{code} {text}");
+    let manifest = "name = \"x\"\nversion = \"1\"\ncomponent = \"x.wasm\"\n";
+    let files = BTreeMap::from([("x.wasm".to_owned(), b"no component".to_vec())]);
+    let (code, text) = reason(post(&Package::new(manifest.into(), files).unwrap().write()));
+    assert!(code == 400 && text.contains("not a plugin"), "{code} {text}");
+
+    assert_eq!(upload(&server, "1", "[capabilities]\nkv = { write = [\"a.b\"] }").0, 201);
+    let put = |name: &str, wanted: Value| {
+        ask(&server, "PUT", &format!("/deployments/{name}"), "", wanted.to_string().as_bytes())
+    };
+    let wanted = |more: Value| {
+        let mut wanted = json!({
+            "package": "sums", "version": "1", "bucket": BUCKET,
+            "config": {"name": "d", "views": {}}, "grants": {"kv": {"write": ["*"]}},
+        });
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        wanted
+    };
+    let refused = [
+        ("a", json!({"grants": {}}), 400, "write documents of a.b"),
+        ("a", json!({"version": "9"}), 404, "no package sums 9"),
+        ("a", json!({"bucket": "nowhere"}), 404, "null"),
+        ("a", json!({"scope": "nowhere"}), 404, "nowhere"),
+        ("a", json!({"collection": "c"}), 400, "null"),
+        ("a", json!({"sinse": "now"}), 400, "sinse"),
+        ("a", json!({"config": {"views": {"v": {"map": "function ("}}}}), 400, "v"),
+        ("-", json!({}), 400, "null"),
+    ];
+    for (name, more, code, words) in refused {
+        let (status, text) = reason(put(name, wanted(more.clone())));
+        assert!(status == code && text.contains(words), "{more}: {status} {text}");
+    }
+    assert_eq!(ask(&server, "GET", "/deployments", "", b"").1, json!([]), "nothing was deployed");
+    assert_eq!(put("a", wanted(json!({}))).0, 200);
+    assert_eq!(put("a", wanted(json!({"scope": "_default"}))).0, 409, "another source");
+}
+
+#[test]
+fn only_who_may_deploys_and_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    upload(&server, "1", "");
+    deploy(&server, "1", CONFIG);
+    let user = |name: &str, roles: &str| {
+        let form = format!("password=password&roles={roles}");
+        let path = format!("/settings/rbac/users/local/{name}");
+        assert_eq!(server.rest("PUT", &path, &form).unwrap().status, 200);
+        base64::engine::general_purpose::STANDARD.encode(format!("{name}:password"))
+    };
+    let call = |login: &str, path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port_base)).unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\nAuthorization: Basic {login}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let reader = user("reader", &format!("data_reader[{BUCKET}]"));
+    let asker = user("asker", &format!("plugin_invoke[{BUCKET}]"));
+    let deployer = user("deployer", "plugin_admin");
+    let paths = ["/_plugin/sums/n", "/deployments"];
+    assert_eq!(paths.map(|path| call(&reader, path)), ["403", "403"]);
+    assert_eq!(paths.map(|path| call(&asker, path)), ["200", "403"]);
+    assert_eq!(paths.map(|path| call(&deployer, path)), ["200", "200"]);
+}
