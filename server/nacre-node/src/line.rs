@@ -90,6 +90,11 @@ impl Lines {
         self.0.lock().retain(|known| !Arc::ptr_eq(known, line));
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
     /// Has silent consumers asked whether they live, and cuts the connections of those that do not answer.
     pub fn tick(&self, now: Now) {
         for line in self.0.lock().iter() {
