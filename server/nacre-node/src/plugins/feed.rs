@@ -5,7 +5,7 @@ use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
+use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
-/// Bytes of one batch, give or take one portion.
+/// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,6 +36,7 @@ pub(crate) struct Feed {
     selection: Selection,
     partition: Partition,
     news: Arc<News>,
+    signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     turn: usize,
     batch_documents: usize,
@@ -54,7 +55,8 @@ impl Feed {
         deployment: Arc<Deployment>,
         partition: Partition,
     ) -> Feed {
-        let news = bucket.add_reader();
+        let signal = Signal::default();
+        let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         Feed {
             platform,
@@ -63,6 +65,7 @@ impl Feed {
             selection: Selection::default(),
             partition,
             news,
+            signal,
             streams,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
@@ -121,8 +124,11 @@ impl Feed {
                 return Err(Failure::Plugin(error));
             }
             let room = self.batch_documents - batch.documents.len();
-            let portion =
-                self.read(vbid, room.min(PORTION_DOCUMENTS_MAX)).map_err(Failure::Store)?;
+            let limit = Limit {
+                count: room.min(PORTION_DOCUMENTS_MAX),
+                bytes: BATCH_BYTES_MAX.saturating_sub(bytes),
+            };
+            let portion = self.read(vbid, limit).map_err(Failure::Store)?;
             let Some(portion) = portion else { continue };
             // There may be more: look again once the others had their turn.
             self.news.note(vbid);
@@ -144,8 +150,8 @@ impl Feed {
         Ok(batch)
     }
 
-    /// The next portion of one vBucket, of at most `limit` seqnos; `None` when there is nothing new.
-    fn read(&mut self, vbid: Vbid, limit: usize) -> Result<Option<Portion>, nacre_store::Error> {
+    /// The next portion of one vBucket; `None` when there is nothing new.
+    fn read(&mut self, vbid: Vbid, limit: Limit) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         if !stream.is_backfilling() {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
@@ -366,7 +372,7 @@ impl Task for Feed {
     }
 
     fn signal(&self) -> &Signal {
-        &self.news.signal
+        &self.signal
     }
 }
 
