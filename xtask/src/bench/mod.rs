@@ -62,6 +62,12 @@ enum What {
         #[arg(long, default_value_t = 500)]
         cycles: u64,
     },
+    /// Kill, upgrade, pause and rebuild a plugin under load again and again; it must have taken every document once
+    Once {
+        /// How many times
+        #[arg(long, default_value_t = 1000)]
+        cycles: u64,
+    },
     /// Stop and start a full node; time until its first and its last document can be read
     Warmup {
         /// How many documents of 1 KB
