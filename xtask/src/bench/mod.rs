@@ -131,7 +131,8 @@ pub fn run(options: &Bench) -> Result<(), String> {
         }
         What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
         What::Crashes { seeds } => store::crashes((*seeds).max(1)),
-        What::Kills { cycles } => kills::run((*cycles).max(1)),
+        What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
+        What::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
         What::Warmup { documents } => warmup::run((*documents).max(1)),
         What::Eviction { seconds } => eviction::run(*seconds),
         What::Idle { connections, rounds, seconds } => {
