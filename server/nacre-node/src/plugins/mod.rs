@@ -399,6 +399,7 @@ fn open(
         keyspace: spec.keyspace(),
         limits: spec.limits,
         grants: spec.grants.clone(),
+        runs_script: spec.code == spec::JS,
         documents: Arc::new(documents),
         http: node.platform.http(),
     };

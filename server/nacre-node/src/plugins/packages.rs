@@ -69,7 +69,8 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
     };
     if let Some(config) = config {
         let grants = package.manifest.capabilities.grants();
-        let setup = Setup { grants, ..Setup::new(&package.manifest.name, config) };
+        let runs_script = package.manifest.script.is_some();
+        let setup = Setup { grants, runs_script, ..Setup::new(&package.manifest.name, config) };
         validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;
     }
     Ok(runtime)
