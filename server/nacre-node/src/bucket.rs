@@ -3,6 +3,7 @@
 use crate::compactor::Compactor;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
+use crate::line::Lines;
 use crate::range_scan::Scans;
 use crate::reader::News;
 use crate::ticket::{Ticket, Waiter};
@@ -56,6 +57,8 @@ pub struct Bucket {
     waits: Waits,
     pub(crate) jobs: Jobs,
     pub(crate) scans: Scans,
+    /// The DCP connections.
+    pub(crate) lines: Lines,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
@@ -158,6 +161,7 @@ impl Bucket {
             waits: Waits::default(),
             jobs: Jobs::default(),
             scans: Scans::default(),
+            lines: Lines::default(),
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
@@ -539,7 +543,7 @@ impl Bucket {
     /// Wakes those who have news; called once for the requests that arrived together.
     pub fn wake_readers(&self) {
         for reader in self.readers.read().iter() {
-            reader.signal.wake();
+            reader.wake();
         }
     }
 
@@ -596,14 +600,14 @@ impl Bucket {
         Ok(Scan { end, documents: Box::new(documents.into_iter().map(Ok)) })
     }
 
-    /// Registers a reader, which at first has news of every vBucket.
-    pub(crate) fn add_reader(&self) -> Arc<News> {
-        let news = Arc::new(News::new(self.vbuckets.len()));
+    /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
+    pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
         self.readers.write().push(Arc::clone(&news));
         for index in 0..self.vbuckets.len() {
             news.note(Vbid(index as u16));
         }
-        news.signal.wake();
+        news.wake();
         news
     }
 
@@ -640,6 +644,12 @@ impl Bucket {
     /// Whether the bucket was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl nacre_dcp::Vbuckets for Bucket {
+    fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+        self.vbucket(vbid).map(|mut vbucket| work(&mut vbucket))
     }
 }
 

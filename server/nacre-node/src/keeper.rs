@@ -1,5 +1,6 @@
 //! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
-//! expired, forgets old tombstones and dropped collections, and gives up durable writes whose time is over.
+//! expired, forgets old tombstones and dropped collections, gives up durable writes whose time is over, and notices
+//! consumers that have fallen silent.
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
@@ -8,7 +9,8 @@ use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often documents that have expired are looked for. A vBucket without one costs a comparison.
+/// How often documents that have expired and consumers that are silent are looked for. A vBucket without one costs a
+/// comparison.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the deadlines of durable writes are looked at, while there are any.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
@@ -179,6 +181,7 @@ impl Task for Keeper {
             self.expire_at = now.monotonic_ns + EXPIRY_INTERVAL.as_nanos() as u64;
             self.expire(now);
             self.bucket.scans.forget_old(now);
+            self.bucket.lines.tick(now);
         }
         if now.monotonic_ns >= self.purge_at {
             self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;

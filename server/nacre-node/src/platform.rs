@@ -1,8 +1,9 @@
 //! What a node needs from the world: time, chance, storage and somebody to run its loops.
 
+use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::Bucket;
-use nacre_plugin_host::Plugin;
+use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::Now;
 use std::sync::Arc;
@@ -39,6 +40,15 @@ pub trait Platform: Send + Sync {
     /// # Errors
     /// What is wrong with the component.
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
+
+    /// Sends the requests of plugins.
+    fn http(&self) -> Arc<dyn Http>;
+
+    /// Keeps a call of a plugin that failed, for its author; says where.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);
@@ -83,6 +93,12 @@ impl Default for Signal {
     fn default() -> Signal {
         let (sender, receiver) = bounded(1);
         Signal { sender, receiver }
+    }
+}
+
+impl Waiter for Signal {
+    fn wake(&self) {
+        Signal::wake(self);
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
+use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
-/// Bytes of one batch, give or take one portion.
+/// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,6 +36,7 @@ pub(crate) struct Feed {
     selection: Selection,
     partition: Partition,
     news: Arc<News>,
+    signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     turn: usize,
     batch_documents: usize,
@@ -54,7 +55,8 @@ impl Feed {
         deployment: Arc<Deployment>,
         partition: Partition,
     ) -> Feed {
-        let news = bucket.add_reader();
+        let signal = Signal::default();
+        let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         Feed {
             platform,
@@ -63,6 +65,7 @@ impl Feed {
             selection: Selection::default(),
             partition,
             news,
+            signal,
             streams,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
@@ -121,8 +124,11 @@ impl Feed {
                 return Err(Failure::Plugin(error));
             }
             let room = self.batch_documents - batch.documents.len();
-            let portion =
-                self.read(vbid, room.min(PORTION_DOCUMENTS_MAX)).map_err(Failure::Store)?;
+            let limit = Limit {
+                count: room.min(PORTION_DOCUMENTS_MAX),
+                bytes: BATCH_BYTES_MAX.saturating_sub(bytes),
+            };
+            let portion = self.read(vbid, limit).map_err(Failure::Store)?;
             let Some(portion) = portion else { continue };
             // There may be more: look again once the others had their turn.
             self.news.note(vbid);
@@ -144,8 +150,8 @@ impl Feed {
         Ok(batch)
     }
 
-    /// The next portion of one vBucket, of at most `limit` seqnos; `None` when there is nothing new.
-    fn read(&mut self, vbid: Vbid, limit: usize) -> Result<Option<Portion>, nacre_store::Error> {
+    /// The next portion of one vBucket; `None` when there is nothing new.
+    fn read(&mut self, vbid: Vbid, limit: Limit) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         if !stream.is_backfilling() {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
@@ -206,6 +212,9 @@ impl Feed {
                 error.message
             );
         }
+        for dead in &report.dead_timers {
+            tracing::warn!("{name}: timer {:?} was removed: {}", dead.name, dead.reason);
+        }
         if let Some(dead) = report.dead_letters.first() {
             let (key, count) = (String::from_utf8_lossy(&dead.key), report.dead_letters.len());
             tracing::warn!(
@@ -239,7 +248,49 @@ impl Feed {
         }
     }
 
+    /// Calls the plugin with the timers that are due; gives whether there were any.
+    fn fire_timers(&mut self) -> Result<bool, Failure> {
+        let now = self.platform.now();
+        if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000) {
+            return Ok(false);
+        }
+        let outcome = self.partition.on_timers(now);
+        self.keep_capsules();
+        self.log(&outcome.map_err(Failure::Plugin)?);
+        *self.deployment.status.lock() = self.partition.status();
+        Ok(true)
+    }
+
+    /// Until the next timer is due, or somebody has news.
+    fn idle(&self) -> Next {
+        let Some(due_us) = self.partition.next_timer_us() else { return Next::Wait };
+        let now_us = self.platform.now().unix_ns / 1000;
+        Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))
+    }
+
+    /// What failed is kept, so that its author can make it fail again.
+    fn keep_capsules(&self) {
+        for capsule in self.partition.take_capsules() {
+            let name = &self.deployment.name;
+            match self.platform.keep_capsule(&capsule) {
+                Ok(place) => tracing::warn!(
+                    "{name}: {}; `nacre plugin test --replay {place}` makes the call again",
+                    capsule.reason
+                ),
+                Err(error) => {
+                    tracing::warn!(
+                        "{name}: {}; the call could not be kept: {error}",
+                        capsule.reason
+                    );
+                }
+            }
+        }
+    }
+
     fn work(&mut self) -> Result<Next, Failure> {
+        if self.fire_timers()? {
+            return Ok(Next::Again);
+        }
         let batch = match self.retry.take() {
             Some(batch) => batch,
             None => self.collect()?,
@@ -248,10 +299,11 @@ impl Feed {
             // Opening a stream may have shown that a vBucket is up to date.
             self.deployment.processed.publish();
             self.race();
-            return Ok(Next::Wait);
+            return Ok(self.idle());
         }
         let begun = self.platform.now();
         let outcome = self.partition.on_batch(&batch, begun);
+        self.keep_capsules();
         self.adapt(self.platform.now().monotonic_ns.saturating_sub(begun.monotonic_ns));
         match outcome {
             Ok(report) => self.log(&report),
@@ -320,7 +372,7 @@ impl Task for Feed {
     }
 
     fn signal(&self) -> &Signal {
-        &self.news.signal
+        &self.signal
     }
 }
 

@@ -9,6 +9,7 @@
 //! anew beside the old state, and what is not resumes after a restart.
 
 mod deployment;
+mod documents;
 mod feed;
 mod loader;
 pub mod packages;
@@ -19,11 +20,12 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
 pub use deployment::{Deployment, Progress};
+use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::Since;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, Partition, Plugin, Status};
+use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use spec::Code;
@@ -88,11 +90,10 @@ impl Plugins {
         let runtime = self.runtime(&VIEWS)?;
         let config =
             spec::view_config(name, document).ok_or("a design document is a JSON object")?;
-        nacre_plugin_host::validate(&runtime.plugin, &config, Limits::default()).map_err(|error| {
-            match error {
-                nacre_plugin_host::Error::Config { message, .. } => message,
-                other => other.to_string(),
-            }
+        let setup = Setup::new("views", config);
+        nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
+            nacre_plugin_host::Error::Config { message, .. } => message,
+            other => other.to_string(),
         })
     }
 
@@ -104,6 +105,13 @@ impl Plugins {
     /// What answers under `name`.
     pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
         self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
+    }
+
+    /// All deployments, those that are built beside others included.
+    pub fn deployments(&self) -> Vec<Arc<Deployment>> {
+        let slots = self.slots.read();
+        let of_slot = |slot: &Slot| [Some(Arc::clone(&slot.serving)), slot.building.clone()];
+        slots.values().flat_map(of_slot).flatten().collect()
     }
 
     /// What will answer under `name` once it has caught up.
@@ -359,21 +367,30 @@ fn deploy(
 
 fn open(
     node: &Arc<Node>,
-    bucket: &Bucket,
+    bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: &Spec,
 ) -> Result<Partition, String> {
     spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
     let config = match &spec.script {
-        Some(digest) => packages::script_config(&packages::read(node, digest)?, &spec.config)?,
+        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
+    };
+    let documents =
+        BucketDocuments { bucket: Arc::clone(bucket), platform: Arc::clone(&node.platform) };
+    let setup = Setup {
+        name: spec.name.clone(),
+        config,
+        keyspace: spec.keyspace(),
+        limits: spec.limits,
+        grants: spec.grants.clone(),
+        documents: Arc::new(documents),
+        http: node.platform.http(),
     };
     let storage =
         SpaceStorage(node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?);
-    let plugin = runtime.plugin.clone();
-    let mut partition =
-        Partition::open(plugin, &spec.name, &config, spec.limits, Box::new(storage))
-            .map_err(|error| error.to_string())?;
+    let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
+        .map_err(|error| error.to_string())?;
     if spec.since == Since::Now && !partition.is_begun() {
         partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
     }

@@ -6,7 +6,7 @@ use super::spec::{self, Code};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::Change;
-use nacre_plugin_host::{Limits, Manifest, Package, validate};
+use nacre_plugin_host::{Limits, Manifest, Package, Setup, validate};
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -56,22 +56,38 @@ fn check(
 ) -> Result<Runtime, String> {
     let (runtime, config) = if package.manifest.script.is_some() {
         // Without one the script is read, which finds what is wrong with it.
-        let config = script_config(package, config.unwrap_or("{}"))?;
+        let config = self::config(package, config.unwrap_or("{}"))?;
         (node.plugins().runtime_or_load(node, &spec::JS)?, Some(config))
     } else {
-        let plugin = node.platform.load_plugin(&package.manifest.name, digest, package.code())?;
+        let manifest = &package.manifest;
+        let plugin = node.platform.load_plugin(&manifest.name, digest, package.code())?;
+        if plugin.world() != manifest.world {
+            return Err(format!(
+                "plugin.toml says that it is of the world `{}`, but its component is of the world `{}`",
+                manifest.world,
+                plugin.world()
+            ));
+        }
         plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
-        let state_version = package.manifest.state_version.clone();
+        let state_version = manifest.state_version.clone();
         (Runtime { plugin, state_version }, config.map(str::to_owned))
     };
     if let Some(config) = config {
-        validate(&runtime.plugin, &config, Limits::default()).map_err(|error| error.to_string())?;
+        let grants = package.manifest.capabilities.grants();
+        let setup = Setup { grants, ..Setup::new(&package.manifest.name, config) };
+        validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;
     }
     Ok(runtime)
 }
 
-/// What the JavaScript component is told: the script, and what the deployer says to it.
-pub(super) fn script_config(package: &Package, config: &str) -> Result<String, String> {
+/// What the component of a package is told: what the deployer says to it, and the JavaScript one its script.
+///
+/// # Errors
+/// What is wrong with the script or the configuration.
+pub fn config(package: &Package, config: &str) -> Result<String, String> {
+    if package.manifest.script.is_none() {
+        return Ok(config.to_owned());
+    }
     let file = package.manifest.file();
     let source = std::str::from_utf8(package.code()).map_err(|_| format!("{file} is not UTF-8"))?;
     let config: serde_json::Value =

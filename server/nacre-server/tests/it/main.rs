@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod crash;
+mod dcp;
 mod graph;
 mod plugins;
 mod process;
