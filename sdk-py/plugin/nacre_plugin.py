@@ -400,20 +400,16 @@ class State:
         if self._before is not None and key not in self._before:
             self._before[key] = self.get(key)
 
-    def attempt(self, call: Callable[[], T]) -> T:
-        """Runs ``call``; when it raises, the state is as it was before."""
+    def _hold(self) -> None:
         self._before = {}
-        try:
-            return call()
-        except Exception:
-            for key, value in self._before.items():
-                if value is None:
-                    outside["state"].delete(key)
-                else:
-                    outside["state"].put(key, value)
-            raise
-        finally:
-            self._before = None
+
+    def _settle(self, keep: bool) -> None:
+        before, self._before = self._before or {}, None
+        for key, value in () if keep else before.items():
+            if value is None:
+                outside["state"].delete(key)
+            else:
+                outside["state"].put(key, value)
 
 
 class Document(NamedTuple):
@@ -601,17 +597,35 @@ class Timers:
     call writes.
     """
 
+    def __init__(self) -> None:
+        self._held: list[Callable[[], Any]] | None = None
+
     def set(self, name: str, due_us: int, payload: Any = b"") -> None:
         """Sets a timer, in place of one of the same name (1 to 1024 bytes), for a time in µs since
         the Unix epoch.
 
         The payload is bytes or text; everything else is kept as JSON.
         """
-        outside["timer"].set(name, due_us, _encoded(payload))
+        content = _encoded(payload)
+        self._do(lambda: outside["timer"].set(name, due_us, content))
 
-    def cancel(self, name: str) -> bool:
-        """Removes a timer; gives whether there was one."""
-        return bool(outside["timer"].cancel(name))
+    def cancel(self, name: str) -> None:
+        """Removes a timer, if there is one of that name."""
+        self._do(lambda: outside["timer"].cancel(name))
+
+    def _do(self, call: Callable[[], Any]) -> None:
+        if self._held is None:
+            call()
+        else:
+            self._held.append(call)
+
+    def _hold(self) -> None:
+        self._held = []
+
+    def _settle(self, keep: bool) -> None:
+        held, self._held = self._held or [], None
+        for call in held if keep else ():
+            call()
 
 
 class Http:
@@ -700,6 +714,19 @@ class Log:
 state, kv, timer, http, metrics, log = State(), Kv(), Timers(), Http(), Metrics(), Log()
 
 
+def _attempt(call: Callable[[], None]) -> None:
+    """Runs ``call``; when it raises, state and timers are as they were before."""
+    state._hold()
+    timer._hold()
+    kept = False
+    try:
+        call()
+        kept = True
+    finally:
+        state._settle(kept)
+        timer._settle(kept)
+
+
 class Service:
     """A fold over the change stream, plus answers from its state.
 
@@ -733,9 +760,8 @@ class Service:
         """Takes a document that was created or changed: its parsed JSON, or the bytes of what is
         none.
 
-        When it raises, what it wrote into the state is taken back, the document is reported, and
-        the feed goes on; a `Fault` is one of the whole batch. What it did outside, timers included,
-        stays.
+        When it raises, what it did to state and timers is taken back, the document is reported, and
+        the feed goes on; a `Fault` is one of the whole batch. What it did outside stays.
         """
 
     def on_delete(self, meta: Event) -> None:
@@ -751,7 +777,7 @@ class Service:
         errors = []
         for index, event in enumerate(events):
             try:
-                state.attempt(lambda event=event: self._on_event(event))  # type: ignore[misc]
+                _attempt(lambda event=event: self._on_event(event))  # type: ignore[misc]
             except Fault:
                 raise
             except Exception as error:
@@ -778,6 +804,8 @@ class Service:
 
     def handle(self, request: Request) -> Response:
         """Answers a request from a snapshot of the state. Without it, there is nothing to be found.
+
+        When it raises another error than a `Fault`, the answer has the status 500 and names it.
 
         Raises:
             Fault: there is no answer; an HTTP error status is an answer.
@@ -832,6 +860,16 @@ def _request(asked: Any) -> Request:
     return Request(asked.method, asked.path, asked.query, headers, asked.body, asked.now_us)
 
 
+def _handled(service: Service, request: Request) -> Response:
+    """What a service answers; of one that fails, as the request then does."""
+    try:
+        return service.handle(request)
+    except Fault:
+        raise
+    except Exception as error:
+        return Response.json(500, {"error": "exception", "reason": _said(error)})
+
+
 def export(service: S) -> S:
     """Exports a service as the component that its module is built to. Does nothing outside of
     WebAssembly.
@@ -879,7 +917,7 @@ def export(service: S) -> S:
             answer(lambda: Component.running.on_timer(now_us, due))
 
         def handle(self, request: Any) -> Any:
-            return answer(lambda: lowered(Component.running.handle(_request(request))))
+            return answer(lambda: lowered(_handled(Component.running, _request(request))))
 
         def more(self, cursor: bytes) -> Any:
             return answer(lambda: reader.Chunk(*Component.running.more(cursor)))

@@ -415,7 +415,7 @@ class Harness:
             Fault: what the service says.
         """
         service = self._service(self._config)
-        response = service.handle(replace(request, now_us=self.now_us))
+        response = nacre_plugin._handled(service, replace(request, now_us=self.now_us))
         body, cursor = response.body, response.cursor
         while cursor is not None:
             chunk = service.more(cursor)

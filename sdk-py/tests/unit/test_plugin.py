@@ -204,11 +204,12 @@ class KvTest(unittest.TestCase):
 
 
 class Cities(Service):
-    """Keeps the city of each document; looks at ``zip`` first, so that it fails halfway."""
+    """Keeps city and ``zip`` of each document; without the second it fails halfway."""
 
     def on_update(self, doc: Any, meta: Event) -> None:
         if isinstance(doc, bytes):
             raise Reject(f"{meta.id} is no JSON")
+        timer.set(meta.id, meta.now_us)
         state.put(meta.key, doc["city"])
         state.put(b"zip/" + meta.key, doc["zip"])
 
@@ -221,10 +222,12 @@ class ServiceTest(unittest.TestCase):
     def test_a_document_that_fails_leaves_nothing_and_stops_nothing(self) -> None:
         cities = Harness(Cities)
         cities.put("a", {"city": "Ulm", "zip": "89"}).feed()
+        cities.advance(0)
         errors = cities.put("a", {"city": "Bonn"}).put("b", {"city": "Köln", "zip": "50"}).feed()
         self.assertEqual([error.index for error in errors], [0])
         self.assertRegex(errors[0].message, r"^KeyError: 'zip' \(test_plugin.py:\d+\)$")
         self.assertEqual(cities.state_text(), "a = Ulm\nb = Köln\nzip/a = 89\nzip/b = 50\n")
+        self.assertEqual([timer.name for timer in cities.timers], ["b"])
         cities.delete("a").expire("b").feed()
         self.assertEqual(cities.state, {})
 
@@ -255,8 +258,9 @@ class ServiceTest(unittest.TestCase):
                 state.put("a", "1")
                 return Response()
 
-        with self.assertRaisesRegex(RuntimeError, "only be read"):
-            Harness(Writing).get("/")
+        answer = Harness(Writing).get("/")
+        self.assertEqual((answer.status, json.loads(answer.body)["error"]), (500, "exception"))
+        self.assertIn("only be read", answer.body.decode())
 
     def test_answers_come_in_pieces(self) -> None:
         class Pieces(Service):
@@ -363,7 +367,7 @@ class ExportTest(unittest.TestCase):
         self.assertEqual([error.values[0] for error in errors], [0])
         self.assertEqual(self.harness.state_text(), "b = Bonn\nzip/b = 53\n")
 
-    def test_faults_keep_their_kind_and_other_errors_are_rejections(self) -> None:
+    def test_faults_keep_their_kind_and_other_errors_are_answers(self) -> None:
         class Failing(Service):
             def __init__(self, config: Any) -> None:
                 if config["error"] == "init":
@@ -387,9 +391,9 @@ class ExportTest(unittest.TestCase):
             return app.Reader().handle(asked)
 
         self.assertEqual(self.fault(lambda: ask("retry")), ("Fault_Retry", "full"))
-        kind, message = self.fault(lambda: ask("other"))
-        self.assertEqual(kind, "Fault_Reject")
-        self.assertRegex(message, r"KeyError: 'k' \(test_plugin.py:\d+\)")
+        status, _, body, _ = ask("other").values
+        self.assertEqual(status, 500)
+        self.assertRegex(json.loads(body)["reason"], r"^KeyError: 'k' \(test_plugin.py:\d+\)$")
 
 
 if __name__ == "__main__":
