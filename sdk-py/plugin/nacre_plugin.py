@@ -1,4 +1,5 @@
-"""The Python guest kit: everything a plugin needs to fold the change stream into a state and answer from it.
+"""The Python guest kit: everything a plugin needs to fold the change stream into a state and answer
+from it.
 
 A plugin derives from `Service` and is named in `export`::
 
@@ -17,10 +18,11 @@ A plugin derives from `Service` and is named in `export`::
         def handle(self, request: Request) -> Response:
             return Response.json(200, {"city": state.get_text(request.path[1:])})
 
-The same class runs as plain Python in `nacre_plugin_testing.Harness`, which is how its logic is tested; the WebAssembly
-component adds nothing but the sandbox. It has no clock and no chance: `time` fails, `random` gives the same numbers in
-each instance, and the time is that of the events, the request or the timer. What is outside is reached through `state`,
-`kv`, `timer`, `http`, `metrics` and `log`, each a capability; `kv` and `http` only when plugin.toml asks for them.
+The same class runs as plain Python in `nacre_plugin_testing.Harness`, which is how its logic is
+tested; the WebAssembly component adds nothing but the sandbox. It has no clock and no chance:
+`time` fails, `random` gives the same numbers in each instance, and the time is that of the events,
+the request or the timer. What is outside is reached through `state`, `kv`, `timer`, `http`,
+`metrics` and `log`, each a capability; `kv` and `http` only when plugin.toml asks for them.
 
 One file without dependencies: a copy lies in each project.
 """
@@ -106,7 +108,8 @@ class Event(NamedTuple):
     body: bytes
     """The document body; empty for a deletion."""
     now_us: int
-    """When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has."""
+    """When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has.
+    """
 
     @property
     def id(self) -> str:
@@ -132,10 +135,11 @@ class Event(NamedTuple):
 
 
 class Events(Sequence[Event]):
-    """A decoded buffer: the events of a batch, in history order within each vBucket. No JSON is parsed.
+    """A decoded buffer: the events of a batch, in history order within each vBucket. No JSON is
+    parsed.
 
-    Its layout is in the documentation of the plugin ABI. Every offset is checked once, so that reading an event cannot
-    fail.
+    Its layout is in the documentation of the plugin ABI. Every offset is checked once, so that
+    reading an event cannot fail.
     """
 
     def __init__(self, buffer: bytes) -> None:
@@ -174,23 +178,29 @@ class Events(Sequence[Event]):
         return self._event(self._records[index])
 
     def _event(self, record: tuple[int, ...]) -> Event:
-        key, value, value_bytes, xattr_bytes, vb, key_bytes, kind, datatype = record[6:]
+        seqno, cas, rev, flags, expiry, collection, key, value, value_bytes = record[:9]
+        xattr_bytes, vb, key_bytes, kind, datatype = record[9:]
         key, value = self._arena + key, self._arena + value
         body = value + xattr_bytes
-        buffer = self._buffer
         return Event(
-            *record[:6],
-            vb,
-            EventKind(kind),
-            datatype,
-            buffer[key : key + key_bytes],
-            buffer[value:body],
-            buffer[body : value + value_bytes],
-            self.now_us,
+            seqno=seqno,
+            cas=cas,
+            rev=rev,
+            flags=flags,
+            expiry=expiry,
+            collection=collection,
+            vb=vb,
+            kind=EventKind(kind),
+            datatype=datatype,
+            key=self._buffer[key : key + key_bytes],
+            xattrs=self._buffer[value:body],
+            body=self._buffer[body : value + value_bytes],
+            now_us=self.now_us,
         )
 
 
-class DocumentError(NamedTuple):
+@dataclass(frozen=True)
+class DocumentError:
     """A document that could not be processed; the feed goes on."""
 
     index: int
@@ -275,7 +285,9 @@ class Chunk(NamedTuple):
 
 
 def successor(prefix: bytes) -> bytes:
-    """The smallest byte string above all that start with ``prefix``; empty (no bound) when there is none."""
+    """The smallest byte string above all that start with ``prefix``; empty (no bound) when there is
+    none.
+    """
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b""
 
@@ -292,7 +304,9 @@ def _encoded(value: Any) -> bytes:
 
 
 outside: dict[str, Any] = {}
-"""The interfaces that the plugin imports, by name: modules of the component, or what a test puts in their place."""
+"""The interfaces that the plugin imports, by name: modules of the component, or what a test puts in
+their place.
+"""
 
 for _name in ("state", "log", "kv", "timer", "http_out", "metrics"):
     try:
@@ -311,10 +325,11 @@ except ImportError:
 
 
 class State:
-    """Capability `state`: the plugin's own ordered key space. Keys are compared as bytes and are not empty.
+    """Capability `state`: the plugin's own ordered key space. Keys are compared as bytes and are
+    not empty.
 
-    A key is bytes or text. So is a value; everything else is stored as JSON. Nothing is visible to others before the
-    call of the host ends well.
+    A key is bytes or text. So is a value; everything else is stored as JSON. Nothing is visible to
+    others before the call of the host ends well.
     """
 
     def __init__(self) -> None:
@@ -354,10 +369,11 @@ class State:
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``start <= key < end`` (an empty ``end`` is no bound), at most ``limit``.
+        """The entries with ``start <= key < end`` (an empty ``end`` is no bound), at most
+        ``limit``.
 
-        Ascending or, with ``reverse``, descending from the end of the range. They are fetched as they are asked for:
-        what is written meanwhile is seen if it lies ahead.
+        Ascending or, with ``reverse``, descending from the end of the range. They are fetched as
+        they are asked for: what is written meanwhile is seen if it lies ahead.
         """
         first, last = _encoded(start), _encoded(end)
         left = sys.maxsize if limit is None else limit
@@ -384,20 +400,16 @@ class State:
         if self._before is not None and key not in self._before:
             self._before[key] = self.get(key)
 
-    def attempt(self, call: Callable[[], T]) -> T:
-        """Runs ``call``; when it raises, the state is as it was before."""
+    def _hold(self) -> None:
         self._before = {}
-        try:
-            return call()
-        except Exception:
-            for key, value in self._before.items():
-                if value is None:
-                    outside["state"].delete(key)
-                else:
-                    outside["state"].put(key, value)
-            raise
-        finally:
-            self._before = None
+
+    def _settle(self, keep: bool) -> None:
+        before, self._before = self._before or {}, None
+        for key, value in () if keep else before.items():
+            if value is None:
+                outside["state"].delete(key)
+            else:
+                outside["state"].put(key, value)
 
 
 class Document(NamedTuple):
@@ -435,9 +447,10 @@ class Counted(NamedTuple):
 class Kv:
     """Capability `kv`: documents of the deployment's bucket.
 
-    A keyspace is ``scope.collection``; the empty string is the deployment's own. A body is bytes or text; everything
-    else is stored as JSON. An ``expiry`` is in seconds from now up to 30 days, or since the Unix epoch; 0 is never.
-    What is written takes effect at once: a call that is made again, because it failed or the node did, writes again.
+    A keyspace is ``scope.collection``; the empty string is the deployment's own. A body is bytes or
+    text; everything else is stored as JSON. An ``expiry`` is in seconds from now up to 30 days, or
+    since the Unix epoch; 0 is never. What is written takes effect at once: a call that is made
+    again, because it failed or the node did, writes again.
     """
 
     class Error(Exception):
@@ -459,7 +472,9 @@ class Kv:
         """A client holds the lock of the document. Not caught, it has the call made again."""
 
     class Temporary(Error, Retry):
-        """Not now: memory or disk are full, or the time of the call is over. Not caught, it has the call made again."""
+        """Not now: memory or disk are full, or the time of the call is over. Not caught, it has the
+        call made again.
+        """
 
     class Denied(Error):
         """The keyspace does not exist or is not granted, or not for writing."""
@@ -505,7 +520,8 @@ class Kv:
         flags: int = 0,
         expiry: int = 0,
     ) -> int:
-        """Stores a document where there is one, of the version ``cas`` when that is given; gives its new version.
+        """Stores a document where there is one, of the version ``cas`` when that is given; gives
+        its new version.
 
         Raises:
             NotFound: there is none.
@@ -515,7 +531,8 @@ class Kv:
         return int(self._ask("replace", keyspace, _encoded(key), content, cas))
 
     def remove(self, keyspace: str, key: bytes | str, cas: int | None = None) -> int:
-        """Deletes a document, of the version ``cas`` when that is given; gives the version of its tombstone.
+        """Deletes a document, of the version ``cas`` when that is given; gives the version of its
+        tombstone.
 
         Raises:
             NotFound: there is none.
@@ -531,7 +548,8 @@ class Kv:
         initial: int | None = None,
         expiry: int = 0,
     ) -> Counted:
-        """Adds ``delta`` to a counter, which stops at 0. Where there is none, ``initial`` becomes one.
+        """Adds ``delta`` to a counter, which stops at 0. Where there is none, ``initial`` becomes
+        one.
 
         Raises:
             NotFound: there is none, and no ``initial``.
@@ -558,7 +576,7 @@ class Kv:
 
 
 def _named(errors: type, value: Any) -> Exception:
-    """The error of ``errors`` that a variant case is called after, for example ``Error_NotFound``."""
+    """The error of ``errors`` that a variant case is called after: ``Error_NotFound``."""
     kind: type[Exception] = getattr(errors, type(value).__name__.removeprefix("Error_"))
     return kind(getattr(value, "value", kind.__doc__))
 
@@ -575,19 +593,39 @@ def _content(body: Any, flags: int, expiry: int) -> Any:
 class Timers:
     """Capability `timer`: calls of `Service.on_timer` at a later time.
 
-    Timers belong to the state: they are set, and removed when they fire, together with what the call writes.
+    Timers belong to the state: they are set, and removed when they fire, together with what the
+    call writes.
     """
 
+    def __init__(self) -> None:
+        self._held: list[Callable[[], Any]] | None = None
+
     def set(self, name: str, due_us: int, payload: Any = b"") -> None:
-        """Sets a timer, in place of one of the same name (1 to 1024 bytes), for a time in µs since the Unix epoch.
+        """Sets a timer, in place of one of the same name (1 to 1024 bytes), for a time in µs since
+        the Unix epoch.
 
         The payload is bytes or text; everything else is kept as JSON.
         """
-        outside["timer"].set(name, due_us, _encoded(payload))
+        content = _encoded(payload)
+        self._do(lambda: outside["timer"].set(name, due_us, content))
 
-    def cancel(self, name: str) -> bool:
-        """Removes a timer; gives whether there was one."""
-        return bool(outside["timer"].cancel(name))
+    def cancel(self, name: str) -> None:
+        """Removes a timer, if there is one of that name."""
+        self._do(lambda: outside["timer"].cancel(name))
+
+    def _do(self, call: Callable[[], Any]) -> None:
+        if self._held is None:
+            call()
+        else:
+            self._held.append(call)
+
+    def _hold(self) -> None:
+        self._held = []
+
+    def _settle(self, keep: bool) -> None:
+        held, self._held = self._held or [], None
+        for call in held if keep else ():
+            call()
 
 
 class Http:
@@ -600,7 +638,9 @@ class Http:
         """The host of the URL is not granted, or the URL is none."""
 
     class Timeout(Error, Retry):
-        """The answer did not come before the deadline of the call. Not caught, it has the call made again."""
+        """The answer did not come before the deadline of the call. Not caught, it has the call made
+        again.
+        """
 
     class TooLarge(Error):
         """The answer is larger than is granted."""
@@ -632,7 +672,8 @@ class Http:
 class Metrics:
     """Capability `metrics`: numbers for the operator.
 
-    A name has 1 to 64 of the characters `a-z`, `0-9` and `_`, and a deployment at most 64 of them; others are dropped.
+    A name has 1 to 64 of the characters `a-z`, `0-9` and `_`, and a deployment at most 64 of them;
+    others are dropped.
     """
 
     def add(self, name: str, delta: float = 1) -> None:
@@ -645,7 +686,9 @@ class Metrics:
 
 
 class Log:
-    """Capability `log`: lines in the log of the deployment. The host keeps 100 of a call, 2000 characters each."""
+    """Capability `log`: lines in the log of the deployment. The host keeps 100 of a call, 2000
+    characters each.
+    """
 
     def debug(self, message: str) -> None:
         """For the author of the plugin."""
@@ -671,11 +714,25 @@ class Log:
 state, kv, timer, http, metrics, log = State(), Kv(), Timers(), Http(), Metrics(), Log()
 
 
+def _attempt(call: Callable[[], None]) -> None:
+    """Runs ``call``; when it raises, state and timers are as they were before."""
+    state._hold()
+    timer._hold()
+    kept = False
+    try:
+        call()
+        kept = True
+    finally:
+        state._settle(kept)
+        timer._settle(kept)
+
+
 class Service:
     """A fold over the change stream, plus answers from its state.
 
-    The host relies on this: nothing that must survive lies outside the state, since an instance may be replaced between
-    any two calls; ``__init__`` uses no capability but `log`; equal calls give equal writes.
+    The host relies on this: nothing that must survive lies outside the state, since an instance may
+    be replaced between any two calls; ``__init__`` uses no capability but `log`; equal calls give
+    equal writes.
 
     A plugin has `on_update` and `on_delete`, or `on_batch` to see all events of a batch at once.
     """
@@ -700,18 +757,19 @@ class Service:
         return json.dumps({"name": name, "version": cls.version, "limits": {}})
 
     def on_update(self, doc: Any, meta: Event) -> None:
-        """Takes a document that was created or changed: its parsed JSON, or the bytes of what is none.
+        """Takes a document that was created or changed: its parsed JSON, or the bytes of what is
+        none.
 
-        When it raises, what it wrote into the state is taken back, the document is reported, and the feed goes on; a
-        `Fault` is one of the whole batch. What it did outside, timers included, stays.
+        When it raises, what it did to state and timers is taken back, the document is reported, and
+        the feed goes on; a `Fault` is one of the whole batch. What it did outside stays.
         """
 
     def on_delete(self, meta: Event) -> None:
         """Takes a document that was deleted or expired. When it raises, then as for `on_update`."""
 
     def on_batch(self, events: Events) -> list[DocumentError]:
-        """Folds a batch into the state; gives the documents that failed. Unless overridden, calls `on_update` and
-        `on_delete`.
+        """Folds a batch into the state; gives the documents that failed. Unless overridden, calls
+        `on_update` and `on_delete`.
 
         Raises:
             Fault: the batch as a whole could not be taken; its writes are dropped then.
@@ -719,7 +777,7 @@ class Service:
         errors = []
         for index, event in enumerate(events):
             try:
-                state.attempt(lambda event=event: self._on_event(event))  # type: ignore[misc]
+                _attempt(lambda event=event: self._on_event(event))  # type: ignore[misc]
             except Fault:
                 raise
             except Exception as error:
@@ -733,10 +791,11 @@ class Service:
             self.on_update(event.json() if event.is_json else event.body, event)
 
     def rollback(self, vb: int, seqno: int) -> int | None:
-        """Removes what came from vBucket ``vb`` after ``seqno``; gives the seqno (at most that) reached.
+        """Removes what came from vBucket ``vb`` after ``seqno``; gives the seqno (at most that)
+        reached.
 
-        None has it called again for the rest; a call that gives None must have removed something. Without it, the host
-        builds the state anew from the first document on.
+        None has it called again for the rest; a call that gives None must have removed something.
+        Without it, the host builds the state anew from the first document on.
 
         Raises:
             Fault: the state could not be cut back.
@@ -746,13 +805,16 @@ class Service:
     def handle(self, request: Request) -> Response:
         """Answers a request from a snapshot of the state. Without it, there is nothing to be found.
 
+        When it raises another error than a `Fault`, the answer has the status 500 and names it.
+
         Raises:
             Fault: there is no answer; an HTTP error status is an answer.
         """
         return Response.json(404, {"error": "not_found", "reason": "missing"})
 
     def more(self, cursor: bytes) -> Chunk:
-        """The next piece of an answer that had a cursor: on the same snapshot, in the same instance.
+        """The next piece of an answer that had a cursor: on the same snapshot, in the same
+        instance.
 
         Raises:
             Fault: the answer cannot go on.
@@ -776,7 +838,9 @@ class Service:
 
 
 def _said(error: Exception) -> str:
-    """An error in a line, with the place in the plugin that raised it: ``KeyError: 'city' (app.py:9)``."""
+    """An error in a line, with the place in the plugin that raised it: ``KeyError: 'city'
+    (app.py:9)``.
+    """
     message = f"{type(error).__name__}: {error}"
     place, trace = "", error.__traceback__
     while trace is not None:
@@ -796,8 +860,20 @@ def _request(asked: Any) -> Request:
     return Request(asked.method, asked.path, asked.query, headers, asked.body, asked.now_us)
 
 
+def _handled(service: Service, request: Request) -> Response:
+    """What a service answers; of one that fails, as the request then does."""
+    try:
+        return service.handle(request)
+    except Fault:
+        raise
+    except Exception as error:
+        return Response.json(500, {"error": "exception", "reason": _said(error)})
+
+
 def export(service: S) -> S:
-    """Exports a service as the component that its module is built to. Does nothing outside of WebAssembly."""
+    """Exports a service as the component that its module is built to. Does nothing outside of
+    WebAssembly.
+    """
     try:
         types, feed, reader = (
             importlib.import_module(f"wit_world.{name}")
@@ -830,7 +906,8 @@ def export(service: S) -> S:
 
         def on_batch(self, buffer: bytes) -> Any:
             errors = answer(lambda: Component.running.on_batch(Events(buffer)))
-            return feed.Outcome([feed.DocumentError(*error) for error in errors or ()])
+            told = [feed.DocumentError(error.index, error.message) for error in errors or ()]
+            return feed.Outcome(told)
 
         def rollback(self, vb: int, seqno: int) -> int | None:
             return answer(lambda: Component.running.rollback(vb, seqno))
@@ -840,7 +917,7 @@ def export(service: S) -> S:
             answer(lambda: Component.running.on_timer(now_us, due))
 
         def handle(self, request: Any) -> Any:
-            return answer(lambda: lowered(Component.running.handle(_request(request))))
+            return answer(lambda: lowered(_handled(Component.running, _request(request))))
 
         def more(self, cursor: bytes) -> Any:
             return answer(lambda: reader.Chunk(*Component.running.more(cursor)))
