@@ -42,6 +42,8 @@ enum Suite {
     Rust,
     /// The tests of the core of the Go SDK
     Gocbcore,
+    /// Its tests of DCP
+    GocbcoreDcp,
     /// The tests of the Go SDK
     Gocb,
     /// Every operation of the Python SDK
@@ -74,6 +76,7 @@ pub fn run(options: &Conformance) -> Result<(), String> {
         suites.push(match suite {
             Suite::Rust => Box::new(rust::prepare()?),
             Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
+            Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP)?),
             Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
             Suite::Python => Box::new(python::prepare(false)?),
             Suite::PythonTls => Box::new(python::prepare(true)?),
