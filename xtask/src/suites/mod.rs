@@ -4,6 +4,7 @@
 //! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
 
 mod go;
+pub(crate) mod java;
 mod limit;
 mod ours;
 mod page;
@@ -46,6 +47,8 @@ enum Suite {
     GocbcoreDcp,
     /// The tests of the Go SDK
     Gocb,
+    /// The DCP client for Java
+    JavaDcp,
     /// Every operation of the Python SDK
     Python,
     /// The same over TLS
@@ -78,6 +81,7 @@ pub fn run(options: &Conformance) -> Result<(), String> {
             Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
             Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP)?),
             Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
+            Suite::JavaDcp => Box::new(java::prepare(&binary)?),
             Suite::Python => Box::new(python::prepare(false)?),
             Suite::PythonTls => Box::new(python::prepare(true)?),
             Suite::Ours => Box::new(ours::Cases),
