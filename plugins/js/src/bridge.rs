@@ -26,6 +26,9 @@ pub struct Answered {
     pub has_more: bool,
 }
 
+/// When a timer is due, in microseconds since the Unix epoch, and what it carries.
+type Due = (u64, Vec<u8>);
+
 /// The host of a program.
 #[derive(Default)]
 pub struct Bridge {
@@ -33,7 +36,7 @@ pub struct Bridge {
     /// What entries were before the handler at hand changed them.
     undo: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Timers to be set, or cancelled where there is none, once the handler has ended well.
-    timers: Vec<(String, Option<(u64, Vec<u8>)>)>,
+    timers: Vec<(String, Option<Due>)>,
     answered: Option<Answered>,
 }
 

@@ -154,7 +154,7 @@ fn is_newer(file: &Path, project: &Path) -> bool {
 
 fn world_of(manifest: &Manifest) -> String {
     let mut imports = vec!["state", "log", "timer", "metrics"];
-    let grants = manifest.capabilities.grants();
+    let grants = manifest.grants();
     if !grants.kv.is_empty() {
         imports.push("kv");
     }
