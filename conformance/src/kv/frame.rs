@@ -108,6 +108,8 @@ pub enum Incoming {
     Reply(Reply),
     /// A request of the server's own, such as a new cluster map.
     Push,
+    /// A message of a stream of history, with its vBucket. It has no status.
+    Message(u16, Reply),
 }
 
 /// How many bytes follow this header.
@@ -125,8 +127,8 @@ pub fn body_bytes(header: &[u8; HEADER_BYTES]) -> io::Result<usize> {
 /// [`io::ErrorKind::InvalidData`] for an unknown magic or lengths that exceed the body.
 pub fn decode(header: &[u8; HEADER_BYTES], body: &[u8]) -> io::Result<Incoming> {
     let (framing_length, key_length) = match header[0] {
-        REPLY => (0, usize::from(u16::from_be_bytes([header[2], header[3]]))),
-        REPLY_FLEXIBLE => (usize::from(header[2]), usize::from(header[3])),
+        REPLY | REQUEST => (0, usize::from(u16::from_be_bytes([header[2], header[3]]))),
+        REPLY_FLEXIBLE | REQUEST_FLEXIBLE => (usize::from(header[2]), usize::from(header[3])),
         0x82 => return Ok(Incoming::Push),
         _ => return Err(invalid("unknown magic of a frame")),
     };
@@ -140,9 +142,11 @@ pub fn decode(header: &[u8; HEADER_BYTES], body: &[u8]) -> io::Result<Incoming> 
     let framing = part(framing_length)?;
     let extras = part(usize::from(header[4]))?;
     let key = part(key_length)?;
-    Ok(Incoming::Reply(Reply {
+    let number = u16::from_be_bytes([header[6], header[7]]);
+    let is_message = matches!(header[0], REQUEST | REQUEST_FLEXIBLE);
+    let frame = Reply {
         opcode: header[1],
-        status: u16::from_be_bytes([header[6], header[7]]),
+        status: if is_message { 0 } else { number },
         opaque: be_u32(&header[12..16]),
         cas: u64::from(be_u32(&header[16..20])) << 32 | u64::from(be_u32(&header[20..24])),
         datatype: header[5],
@@ -150,7 +154,8 @@ pub fn decode(header: &[u8; HEADER_BYTES], body: &[u8]) -> io::Result<Incoming> 
         extras,
         key,
         value: rest.to_vec(),
-    }))
+    };
+    Ok(if is_message { Incoming::Message(number, frame) } else { Incoming::Reply(frame) })
 }
 
 fn be_u32(bytes: &[u8]) -> u32 {
@@ -205,6 +210,11 @@ mod tests {
             (reply.extras, reply.key, reply.value),
             (b"flag".to_vec(), b"k".to_vec(), b"vv".to_vec())
         );
+        header[0] = 0x80;
+        let Incoming::Message(vbid, message) = decode(&header, b"flagkvv").unwrap() else {
+            panic!("a message")
+        };
+        assert_eq!((vbid, message.status, message.key), (2, 0, b"k".to_vec()));
         (header[0], header[2]) = (0x18, 3);
         header[11] = 10;
         let Incoming::Reply(reply) = decode(&header, b"\x02\0\x01flagkvv").unwrap() else {
@@ -217,9 +227,9 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn arbitrary_frames_never_panic(header: [u8; HEADER_BYTES], magic in 0..4usize, body in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_frames_never_panic(header: [u8; HEADER_BYTES], magic in 0..6usize, body in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut header = header;
-            header[0] = [0x81, 0x18, 0x82, 0][magic];
+            header[0] = [0x81, 0x18, 0x82, 0x80, 0x08, 0][magic];
             let _ = body_bytes(&header);
             let _ = decode(&header, &body);
         }

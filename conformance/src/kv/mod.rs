@@ -8,10 +8,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! One connection, one thread. [`KvClient::request`] waits for its reply; [`KvClient::send`] and
+//! [`dcp::Consumer`] is a connection that streams history. One connection, one thread. [`KvClient::request`] waits for its reply; [`KvClient::send`] and
 //! [`KvClient::receive`] pipeline. Keys are given without collection prefix to the calls that work on documents, and
 //! with it (as they travel) to [`KvClient::request`] and [`KvClient::send`].
 
+pub mod dcp;
 pub mod frame;
 mod scram;
 
@@ -199,14 +200,22 @@ impl KvClient {
     /// Those of the socket, a time-out after [`REPLY_TIMEOUT`], [`io::ErrorKind::InvalidData`] for no frame.
     pub fn receive(&mut self) -> io::Result<Reply> {
         loop {
-            let mut header = [0; HEADER_BYTES];
-            self.reader.read_exact(&mut header)?;
-            let mut body = vec![0; body_bytes(&header)?];
-            self.reader.read_exact(&mut body)?;
-            if let Incoming::Reply(reply) = decode(&header, &body)? {
+            if let Incoming::Reply(reply) = self.receive_any()? {
                 return Ok(reply);
             }
         }
+    }
+
+    /// Waits for whatever comes next.
+    ///
+    /// # Errors
+    /// As for [`KvClient::receive`].
+    pub fn receive_any(&mut self) -> io::Result<Incoming> {
+        let mut header = [0; HEADER_BYTES];
+        self.reader.read_exact(&mut header)?;
+        let mut body = vec![0; body_bytes(&header)?];
+        self.reader.read_exact(&mut body)?;
+        decode(&header, &body)
     }
 
     /// The vBucket of a key (given without prefix).

@@ -66,6 +66,16 @@ impl User {
         self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
     }
 
+    /// Whether one of the roles permits `privilege` on `bucket` or a part of it.
+    pub fn may_within(&self, privilege: Privilege, bucket: &str) -> bool {
+        let permits = |role: &Role| {
+            let own = role.keyspace();
+            own.bucket.is_none_or(|covered| covered == bucket)
+                && role.permits(privilege, Keyspace { bucket: Some(bucket), ..own })
+        };
+        self.all_roles().any(|(role, _)| permits(role))
+    }
+
     /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
     pub fn may_open(&self, bucket: &str) -> bool {
         let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);

@@ -16,11 +16,27 @@
 //!
 //! Invariants: seqnos ascend within a stream; a key appears once in a snapshot; a consumer that stopped at any
 //! resume point it was given continues from there without loss or repetition.
+//!
+//! A consumer on another machine has many streams: its [`Producer`] says who is next and what it is told
+//! ([`Message`]), its [`Window`] how much may be on its way, its [`Heartbeat`] whether it still lives. None of them knows
+//! the bytes, the socket or the clock.
 
 mod batch;
+mod event;
+mod heartbeat;
+mod interest;
+mod outlet;
+mod producer;
 mod rollback;
 mod stream;
+mod window;
 
 pub use batch::{Batch, ResumePoint};
+pub use event::SystemEvent;
+pub use heartbeat::{Beat, Heartbeat};
+pub use interest::Interest;
+pub use outlet::{End, Message, Origin, Wanted};
+pub use producer::{Address, Finished, Producer, SCANS_MAX, STREAMS_MAX, Vbuckets, Work};
 pub use rollback::{Resume, resume};
-pub use stream::{Portion, Read, Stream};
+pub use stream::{Backfill, Documents, Limit, Portion, Read, Stream};
+pub use window::Window;

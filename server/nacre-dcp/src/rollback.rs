@@ -1,7 +1,7 @@
 //! Whether a consumer may go on from where it stopped.
 
 use crate::ResumePoint;
-use nacre_types::{FailoverLog, Seqno, VbUuid};
+use nacre_types::{FailoverLog, Seqno};
 
 /// The producer's answer to a consumer that wants to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub fn resume(
     if snapshot_start > start || start > snapshot_end {
         return Resume::Invalid;
     }
-    if start == Seqno::ZERO && vb_uuid == VbUuid(0) {
+    if start == Seqno::ZERO {
+        // Who has nothing shares everything.
         return Resume::Continue;
     }
     if Seqno::ZERO < start && start < purge_seqno {
@@ -54,6 +55,7 @@ pub fn resume(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_types::VbUuid;
 
     fn ask(vb_uuid: u64, seqno: u64, start: u64, end: u64) -> Resume {
         let log =
@@ -70,6 +72,7 @@ mod tests {
     #[test]
     fn a_consumer_continues_where_histories_are_one() {
         assert_eq!(ask(0, 0, 0, 0), Resume::Continue, "a first start");
+        assert_eq!(ask(9, 0, 0, 50), Resume::Continue, "a stranger who has nothing yet");
         assert_eq!(ask(2, 100, 90, 100), Resume::Continue);
         assert_eq!(ask(2, 95, 90, 100), Resume::Continue, "within a snapshot");
         assert_eq!(ask(1, 80, 70, 80), Resume::Continue, "at the fork");

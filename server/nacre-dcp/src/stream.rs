@@ -25,10 +25,63 @@ pub enum Read {
     Behind(Seqno),
 }
 
-struct Backfill<E> {
-    documents: Box<dyn Iterator<Item = Result<Arc<Document>, E>> + Send>,
+/// Versions of a vBucket in the order of their seqnos, each key once.
+pub type Documents<E> = Box<dyn Iterator<Item = Result<Arc<Document>, E>> + Send>;
+
+/// How much a reader takes at a time. Give or take one document, both count.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Seqnos of memory, documents of a backfill; at least 1.
+    pub count: usize,
+    /// Bytes in memory of the documents.
+    pub bytes: usize,
+}
+
+/// A scan of the store on its way to a reader. It knows no vBucket, so that another thread may read it.
+///
+/// `E` is the error of the store.
+pub struct Backfill<E> {
+    documents: Documents<E>,
+    vb_uuid: VbUuid,
+    position: Seqno,
     start: Seqno,
     end: Seqno,
+    done: bool,
+}
+
+impl<E> Backfill<E> {
+    /// A scan of what follows `after` up to `end`, on the branch of history that `vb_uuid` names.
+    pub fn new(documents: Documents<E>, vb_uuid: VbUuid, after: Seqno, end: Seqno) -> Backfill<E> {
+        Backfill { documents, vb_uuid, position: after, start: after.next(), end, done: false }
+    }
+
+    /// Reads the next documents; the last portion stands at the end of the snapshot.
+    ///
+    /// # Errors
+    /// What the store reports. The position has not moved then.
+    pub fn read(&mut self, limit: Limit) -> Result<Portion, E> {
+        let mut documents: Vec<Arc<Document>> = Vec::new();
+        let mut bytes = 0;
+        while documents.len() < limit.count && bytes < limit.bytes {
+            let Some(document) = self.documents.next().transpose()? else {
+                self.done = true;
+                break;
+            };
+            bytes += document.memory_bytes();
+            documents.push(document);
+        }
+        self.position = match documents.last() {
+            Some(last) if !self.done => last.meta.seqno,
+            _ => self.end.max(self.position),
+        };
+        let position = ResumePoint {
+            vb_uuid: self.vb_uuid,
+            seqno: self.position,
+            snapshot_start: self.start.min(self.position),
+            snapshot_end: self.end.max(self.position),
+        };
+        Ok(Portion { documents, position })
+    }
 }
 
 /// A cursor on one vBucket's history, with the backfill that brings it to memory when it is behind.
@@ -59,6 +112,11 @@ impl<E> Stream<E> {
         self.vbid
     }
 
+    /// The branch of history that its seqnos count in.
+    pub fn vb_uuid(&self) -> VbUuid {
+        self.vb_uuid
+    }
+
     /// The last seqno handed out.
     pub fn position(&self) -> Seqno {
         self.position
@@ -69,11 +127,12 @@ impl<E> Stream<E> {
         self.backfill.is_some()
     }
 
-    /// Reads the next snapshot from memory, of at most `limit` seqnos.
-    pub fn read(&mut self, vbucket: &mut Vbucket, limit: usize) -> Read {
+    /// Reads the next snapshot from memory.
+    pub fn read(&mut self, vbucket: &mut Vbucket, limit: Limit) -> Read {
         debug_assert!(self.backfill.is_none(), "a backfill comes before memory");
         self.vb_uuid = vbucket.failover_log().current();
-        let Some(drained) = vbucket.checkpoint().read(self.position, limit) else {
+        let count = vbucket.checkpoint().count_within(self.position, limit.count, limit.bytes);
+        let Some(drained) = vbucket.checkpoint().read(self.position, count) else {
             // What is not stored yet must wait in memory for the end of the scan.
             let persisted = vbucket.persisted();
             vbucket.checkpoint_mut().advance(self.cursor, persisted);
@@ -94,37 +153,31 @@ impl<E> Stream<E> {
     }
 
     /// Takes a scan of the store that began after [`Read::Behind`] was reported and ends at `end`.
-    pub fn begin_backfill(
-        &mut self,
-        documents: Box<dyn Iterator<Item = Result<Arc<Document>, E>> + Send>,
-        end: Seqno,
-    ) {
-        self.backfill = Some(Backfill { documents, start: self.position.next(), end });
+    pub fn begin_backfill(&mut self, documents: Documents<E>, end: Seqno) {
+        self.backfill = Some(Backfill::new(documents, self.vb_uuid, self.position, end));
     }
 
-    /// Reads at most `limit` documents of the backfill; the last portion stands at the end of its snapshot.
+    /// Reads on in the backfill; the last portion stands at the end of its snapshot.
     ///
     /// # Errors
     /// What the store reports. The stream has not moved past what it handed out.
-    pub fn backfill(&mut self, limit: usize) -> Result<Portion, E> {
+    pub fn backfill(&mut self, limit: Limit) -> Result<Portion, E> {
         let backfill = self.backfill.as_mut().expect("only called during a backfill");
-        let documents = backfill.documents.by_ref().take(limit).collect::<Result<Vec<_>, E>>()?;
-        let (start, end) = (backfill.start, backfill.end);
-        let done = documents.len() < limit;
-        self.position = match documents.last() {
-            Some(last) if !done => last.meta.seqno,
-            _ => end.max(self.position),
-        };
-        if done {
-            self.backfill = None;
-        }
-        let position = ResumePoint {
-            vb_uuid: self.vb_uuid,
-            seqno: self.position,
-            snapshot_start: start.min(self.position),
-            snapshot_end: end.max(self.position),
-        };
-        Ok(Portion { documents, position })
+        let portion = backfill.read(limit)?;
+        let backfill = self.backfill.take();
+        backfill.into_iter().for_each(|backfill| self.put_back(backfill));
+        Ok(portion)
+    }
+
+    /// Hands out the backfill, to be read elsewhere and [put back](Stream::put_back).
+    pub fn take_backfill(&mut self) -> Option<Backfill<E>> {
+        self.backfill.take()
+    }
+
+    /// Goes on where a backfill that was handed out has come to.
+    pub fn put_back(&mut self, backfill: Backfill<E>) {
+        self.position = backfill.position;
+        self.backfill = Some(backfill).filter(|backfill| !backfill.done);
     }
 
     /// Ends the stream: history no longer waits for it.
@@ -156,6 +209,10 @@ mod tests {
         vbucket.apply(format!("\0{key}").as_bytes(), &command, Now::default()).0.unwrap();
     }
 
+    fn limit(count: usize) -> Limit {
+        Limit { count, bytes: usize::MAX }
+    }
+
     fn shown(portion: &Portion) -> String {
         let names: Vec<String> = portion
             .documents
@@ -167,7 +224,7 @@ mod tests {
     }
 
     fn read(stream: &mut Stream<Infallible>, vbucket: &mut Vbucket) -> String {
-        match stream.read(vbucket, 100) {
+        match stream.read(vbucket, limit(100)) {
             Read::Portion(portion) => shown(&portion),
             Read::CaughtUp => "caught up".into(),
             Read::Behind(after) => format!("behind {after}"),
@@ -204,8 +261,8 @@ mod tests {
         stream.begin_backfill(Box::new(stored.into_iter()), Seqno(3));
         // While the scan runs, the rest is stored too; the stream's cursor keeps it in memory.
         vbucket.set_persisted(Seqno(4), usize::MAX);
-        assert_eq!(shown(&stream.backfill(2).unwrap()), "a@1 b@2 -> 2 in 1..=3");
-        assert_eq!(shown(&stream.backfill(2).unwrap()), "c@3 -> 3 in 1..=3");
+        assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "a@1 b@2 -> 2 in 1..=3");
+        assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "c@3 -> 3 in 1..=3");
         assert!(!stream.is_backfilling());
         assert_eq!(read(&mut stream, &mut vbucket), "d@4 -> 4 in 4..=4");
         stream.close(&mut vbucket);

@@ -3,6 +3,7 @@
 use crate::compactor::Compactor;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
+use crate::line::Lines;
 use crate::range_scan::Scans;
 use crate::reader::News;
 use crate::ticket::{Ticket, Waiter};
@@ -20,7 +21,8 @@ use nacre_vbucket::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Share of the quota above which writes are refused for the time being, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
@@ -47,6 +49,7 @@ pub struct Bucket {
     /// Read on every write, so kept beside the settings they come from.
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
+    expiry_pager_s: AtomicU32,
     durability_min_level: AtomicU8,
     replicas: AtomicU8,
     compresses: AtomicBool,
@@ -56,6 +59,8 @@ pub struct Bucket {
     waits: Waits,
     pub(crate) jobs: Jobs,
     pub(crate) scans: Scans,
+    /// The DCP connections.
+    pub(crate) lines: Lines,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
@@ -146,6 +151,7 @@ impl Bucket {
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
+            expiry_pager_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
             replicas: AtomicU8::new(0),
             compresses: AtomicBool::new(false),
@@ -158,6 +164,7 @@ impl Bucket {
             waits: Waits::default(),
             jobs: Jobs::default(),
             scans: Scans::default(),
+            lines: Lines::default(),
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
@@ -182,6 +189,7 @@ impl Bucket {
     pub(crate) fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
         self.quota_bytes.store(settings.ram_quota_mb << 20, Ordering::Relaxed);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
+        self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
         self.replicas.store(settings.replicas, Ordering::Relaxed);
         let compresses = settings.compression_mode == CompressionMode::Active;
@@ -504,6 +512,12 @@ impl Bucket {
         }
     }
 
+    /// How often expired documents are searched for; `None` for never.
+    pub(crate) fn expiry_interval(&self) -> Option<Duration> {
+        let seconds = self.expiry_pager_s.load(Ordering::Relaxed);
+        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+    }
+
     /// How long tombstones are kept, in seconds.
     pub(crate) fn purge_age_s(&self) -> u32 {
         if self.store.is_some() { PURGE_AGE_S } else { PURGE_AGE_EPHEMERAL_S }
@@ -539,7 +553,7 @@ impl Bucket {
     /// Wakes those who have news; called once for the requests that arrived together.
     pub fn wake_readers(&self) {
         for reader in self.readers.read().iter() {
-            reader.signal.wake();
+            reader.wake();
         }
     }
 
@@ -596,14 +610,14 @@ impl Bucket {
         Ok(Scan { end, documents: Box::new(documents.into_iter().map(Ok)) })
     }
 
-    /// Registers a reader, which at first has news of every vBucket.
-    pub(crate) fn add_reader(&self) -> Arc<News> {
-        let news = Arc::new(News::new(self.vbuckets.len()));
+    /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
+    pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
         self.readers.write().push(Arc::clone(&news));
         for index in 0..self.vbuckets.len() {
             news.note(Vbid(index as u16));
         }
-        news.signal.wake();
+        news.wake();
         news
     }
 
@@ -640,6 +654,12 @@ impl Bucket {
     /// Whether the bucket was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl nacre_dcp::Vbuckets for Bucket {
+    fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+        self.vbucket(vbid).map(|mut vbucket| work(&mut vbucket))
     }
 }
 

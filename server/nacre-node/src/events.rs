@@ -2,8 +2,8 @@
 
 use crate::bucket::Event;
 use nacre_cluster::{Collection, Manifest, Scope};
-use nacre_types::CollectionId;
-use serde_json::json;
+use nacre_dcp::SystemEvent;
+use nacre_types::{CollectionId, ScopeId};
 
 /// The events that lead from one manifest to a later one: what ended first, then what began or changed.
 pub(crate) fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
@@ -37,26 +37,25 @@ fn collections(manifest: &Manifest) -> impl Iterator<Item = (&Scope, &Collection
 }
 
 fn of_scope(manifest: &Manifest, scope: &Scope) -> Event {
-    let value = json!({
-        "uid": format!("{:x}", manifest.uid),
-        "scope": format!("{:x}", scope.id),
-        "name": scope.name,
-    });
-    event(format!("scope:{:x}", scope.id), &value)
+    event(&SystemEvent {
+        manifest_uid: manifest.uid,
+        scope: ScopeId(scope.id),
+        collection: None,
+        name: scope.name.clone(),
+        ended: false,
+    })
 }
 
 fn of_collection(manifest: &Manifest, scope: &Scope, collection: &Collection) -> Event {
-    let value = json!({
-        "uid": format!("{:x}", manifest.uid),
-        "scope": format!("{:x}", scope.id),
-        "collection": format!("{:x}", collection.id),
-        "name": collection.name,
-        "maxTTL": collection.max_ttl,
-    });
-    event(format!("collection:{:x}", collection.id), &value)
+    event(&SystemEvent {
+        manifest_uid: manifest.uid,
+        scope: ScopeId(scope.id),
+        collection: Some((CollectionId(collection.id), collection.max_ttl)),
+        name: collection.name.clone(),
+        ended: false,
+    })
 }
 
-fn event(name: String, value: &serde_json::Value) -> Event {
-    let (name, value) = (name.into_bytes(), value.to_string().into_bytes());
-    Event { name, value, ended: false, dropped: None }
+fn event(event: &SystemEvent) -> Event {
+    Event { name: event.key(), value: event.value(), ended: event.ended, dropped: None }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
     platform: Arc<dyn Platform>,
     news: Arc<News>,
+    signal: Signal,
     /// What did not fit on the disk, to be tried again before anything else.
     held: Vec<Commit>,
     /// vBuckets whose commit failed: what the store holds of them is unknown.
@@ -44,8 +45,17 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
 
 impl Flusher {
     pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Flusher {
-        let news = bucket.add_reader();
-        Flusher { bucket, platform, news, held: Vec::new(), failed: BTreeSet::new(), turn: 0 }
+        let signal = Signal::default();
+        let news = bucket.add_reader(Arc::new(signal.clone()));
+        Flusher {
+            bucket,
+            platform,
+            news,
+            signal,
+            held: Vec::new(),
+            failed: BTreeSet::new(),
+            turn: 0,
+        }
     }
 
     /// Reads what is new, in pieces that the store likes.
@@ -188,7 +198,7 @@ impl Task for Flusher {
     }
 
     fn signal(&self) -> &Signal {
-        &self.news.signal
+        &self.signal
     }
 }
 

@@ -19,6 +19,7 @@ mod events;
 mod flusher;
 mod keeper;
 pub mod kv;
+mod line;
 mod node;
 mod platform;
 pub mod plugins;

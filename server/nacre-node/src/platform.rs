@@ -1,5 +1,6 @@
 //! What a node needs from the world: time, chance, storage and somebody to run its loops.
 
+use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::Bucket;
 use nacre_plugin_host::{Capsule, Http, Plugin};
@@ -92,6 +93,12 @@ impl Default for Signal {
     fn default() -> Signal {
         let (sender, receiver) = bounded(1);
         Signal { sender, receiver }
+    }
+}
+
+impl Waiter for Signal {
+    fn wake(&self) {
+        Signal::wake(self);
     }
 }
 

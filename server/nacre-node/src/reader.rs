@@ -1,21 +1,31 @@
 //! What a reader of a bucket's history is told: which vBuckets were written to.
 
-use crate::Signal;
+use crate::ticket::Waiter;
 use nacre_types::Vbid;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of vBuckets that have news for one reader, and the signal that wakes it.
-#[derive(Debug)]
+/// A set of vBuckets that have news for one reader, and what wakes it.
 pub(crate) struct News {
     bits: Box<[AtomicU64]>,
-    pub signal: Signal,
+    waiter: Arc<dyn Waiter>,
 }
 
 impl News {
     /// No news of `vbucket_count` vBuckets.
-    pub fn new(vbucket_count: usize) -> News {
+    pub fn new(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
         let words = vbucket_count.div_ceil(64);
-        News { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), signal: Signal::default() }
+        News { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), waiter }
+    }
+
+    /// Has the reader look.
+    pub fn wake(&self) {
+        self.waiter.wake();
+    }
+
+    /// Whether no vBucket has news.
+    pub fn is_empty(&self) -> bool {
+        self.bits.iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
     /// Notes that `vbid` has news. Does not wake: callers wake once for all they noted.
@@ -49,23 +59,30 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Signal;
+
+    fn news(vbucket_count: usize) -> News {
+        News::new(vbucket_count, Arc::new(Signal::default()))
+    }
 
     #[test]
     fn news_are_taken_once_and_in_turn() {
-        let news = News::new(1024);
+        let news = news(1024);
         for vbid in [3, 64, 700] {
             news.note(Vbid(vbid));
             news.note(Vbid(vbid));
         }
+        assert!(!news.is_empty());
         assert_eq!(news.take(65), Some(Vbid(700)));
         assert_eq!(news.take(701), Some(Vbid(3)));
         assert_eq!(news.take(4), Some(Vbid(64)));
         assert_eq!(news.take(0), None);
+        assert!(news.is_empty());
     }
 
     #[test]
     fn a_bit_below_the_start_is_found_on_the_way_round() {
-        let news = News::new(64);
+        let news = news(64);
         news.note(Vbid(2));
         assert_eq!(news.take(5), Some(Vbid(2)));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-/// A connection as those see it who have something for it: whatever runs the connection implements this.
+/// A connection or a task as those see it who have something for it: whatever runs the connection implements this.
 pub trait Waiter: Send + Sync {
-    /// Has the connection look at what it waits for, soon and on its own thread. Never blocks.
+    /// Has it look at what it waits for, soon and on its own thread. Never blocks.
     fn wake(&self);
 }
 

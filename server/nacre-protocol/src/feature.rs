@@ -65,6 +65,8 @@ features! {
     ClustermapPushBrief = 0x1f,
     /// Attributes may hold bytes of any kind.
     SubdocBinaryXattr = 0x21,
+    /// DCP streams may leave out deletions while they read what is old.
+    DcpSkipDeletes = 0x26,
 }
 
 /// A set of features.

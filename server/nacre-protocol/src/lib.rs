@@ -22,6 +22,7 @@
 //! Invariants: decoding never panics and never allocates; a frame is only handed out whole; a length is believed
 //! only after it was checked against [`BODY_BYTES_MAX`]. What a command *means* is not known here.
 
+pub mod dcp;
 mod feature;
 mod frame;
 mod framing;

@@ -89,6 +89,22 @@ opcodes! {
     SaslStep = 0x22,
     /// The high seqno of each vBucket.
     GetAllVbSeqnos = 0x48,
+    /// DCP: make the connection a stream of history.
+    DcpOpen = 0x50,
+    /// DCP: have the other end ask for a stream.
+    DcpAddStream = 0x51,
+    /// DCP: end the stream of a vBucket.
+    DcpCloseStream = 0x52,
+    /// DCP: begin the stream of a vBucket.
+    DcpStreamRequest = 0x53,
+    /// DCP: the branches of a vBucket's history.
+    DcpGetFailoverLog = 0x54,
+    /// DCP: show that the connection lives. The server asks, the client answers.
+    DcpNoop = 0x5c,
+    /// DCP: bytes that the client has taken in.
+    DcpBufferAck = 0x5d,
+    /// DCP: a setting of the connection.
+    DcpControl = 0x5e,
     /// Read from a replica.
     GetReplica = 0x83,
     /// Choose the bucket of the connection.

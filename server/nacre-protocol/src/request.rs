@@ -164,6 +164,8 @@ pub enum Request<'a> {
     GetAllVbSeqnos {
         /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
         state: Option<u32>,
+        /// Only what concerns this collection.
+        collection: Option<u32>,
     },
     /// The branches of the vBucket's history.
     GetFailoverLog,
@@ -217,6 +219,44 @@ pub enum Request<'a> {
     Stat {
         /// The group; empty for the general one.
         group: &'a [u8],
+    },
+    /// Make the connection a DCP producer.
+    DcpOpen {
+        /// The connection's name.
+        name: &'a [u8],
+        /// A combination of the bits of [`crate::dcp::open_flag`].
+        flags: u32,
+    },
+    /// Have the server ask for a stream.
+    DcpAddStream,
+    /// End the stream of the vBucket.
+    DcpCloseStream,
+    /// Begin the stream of the vBucket.
+    DcpStreamRequest {
+        /// A combination of the bits of [`crate::dcp::stream_flag`].
+        flags: u32,
+        /// The last seqno that the client has.
+        start: u64,
+        /// The last seqno that it wants.
+        end: u64,
+        /// The branch of history that `start` counts in; 0 for a client that has nothing.
+        vb_uuid: u64,
+        /// First and last seqno of the snapshot that `start` lies in.
+        snapshot: (u64, u64),
+        /// JSON, or nothing: what of the vBucket it wants.
+        filter: &'a [u8],
+    },
+    /// The client has taken in so many bytes.
+    DcpBufferAck {
+        /// Bytes of messages, headers included.
+        bytes: u32,
+    },
+    /// A setting of a DCP connection.
+    DcpControl {
+        /// What is set.
+        key: &'a [u8],
+        /// To what.
+        value: &'a [u8],
     },
     /// Do nothing.
     Noop,
@@ -478,8 +518,29 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
         Opcode::SeqnoPersistence => Request::SeqnoPersistence { seqno: extras.u64()? },
         Opcode::GetAllVbSeqnos => Request::GetAllVbSeqnos {
             state: if frame.extras.is_empty() { None } else { Some(extras.u32()?) },
+            collection: if extras.0.is_empty() { None } else { Some(extras.u32()?) },
         },
-        Opcode::GetFailoverLog => Request::GetFailoverLog,
+        Opcode::GetFailoverLog | Opcode::DcpGetFailoverLog => Request::GetFailoverLog,
+        Opcode::DcpOpen => {
+            let _reserved = extras.u32()?;
+            Request::DcpOpen { name: frame.key, flags: extras.u32()? }
+        }
+        Opcode::DcpAddStream => Request::DcpAddStream,
+        Opcode::DcpCloseStream => bare.then_some(Request::DcpCloseStream)?,
+        Opcode::DcpStreamRequest => {
+            let (flags, _reserved) = (extras.u32()?, extras.u32()?);
+            Request::DcpStreamRequest {
+                flags,
+                start: extras.u64()?,
+                end: extras.u64()?,
+                vb_uuid: extras.u64()?,
+                snapshot: (extras.u64()?, extras.u64()?),
+                filter: frame.value,
+            }
+        }
+        Opcode::DcpBufferAck => Request::DcpBufferAck { bytes: extras.u32()? },
+        Opcode::DcpControl => Request::DcpControl { key: frame.key, value: frame.value },
+        Opcode::DcpNoop => (bare && frame.key.is_empty()).then_some(Request::Noop)?,
         Opcode::Hello => {
             Request::Hello { features: frame.value.len().is_multiple_of(2).then_some(frame.value)? }
         }
@@ -512,7 +573,10 @@ fn path_of<'a>(frame: &Frame<'a>) -> &'a [u8] {
     if frame.value.is_empty() { frame.key } else { frame.value }
 }
 
-/// Document operations refuse extras they do not expect, so that no part of a request is silently ignored.
+/// Requests on documents and streams refuse extras they do not expect, so that no part of a request is silently ignored.
 fn extras_consumed(frame: &Frame<'_>, rest: &Fields<'_>, opcode: Opcode) -> bool {
-    !opcode.addresses_document() || rest.0.is_empty() || frame.extras.is_empty()
+    use Opcode::{DcpBufferAck, DcpControl, DcpOpen, DcpStreamRequest};
+    let strict = opcode.addresses_document()
+        || matches!(opcode, DcpOpen | DcpStreamRequest | DcpBufferAck | DcpControl);
+    !strict || rest.0.is_empty() || frame.extras.is_empty()
 }

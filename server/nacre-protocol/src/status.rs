@@ -70,8 +70,12 @@ statuses! {
     XattrInvalid = 0x87, "XATTR_EINVAL", "Malformed extended attributes", ["invalid-input"];
     /// The collection is unknown.
     UnknownCollection = 0x88, "UNKNOWN_COLLECTION", "Unknown collection", ["item-only"];
+    /// The client knows a newer manifest than the server.
+    ManifestAhead = 0x8b, "MANIFEST_IS_AHEAD", "The client's manifest is newer than the server's", ["item-only", "retry-later"];
     /// The scope is unknown.
     UnknownScope = 0x8c, "UNKNOWN_SCOPE", "Unknown scope", ["item-only"];
+    /// A DCP stream needs an id, or must not have one.
+    DcpStreamIdInvalid = 0x8d, "DCP_STREAMID_INVALID", "The stream needs an id, or must not have one", ["dcp", "invalid-input"];
     /// No such durability level here.
     DurabilityInvalidLevel = 0xa0, "DURABILITY_INVALID_LEVEL", "Invalid durability level", ["invalid-input"];
     /// Too few nodes for the durability level.

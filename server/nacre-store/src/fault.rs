@@ -12,6 +12,8 @@ pub enum Fault {
     Full,
     /// The disk fails in the middle of a commit: its first half is there, the call fails.
     Torn,
+    /// What is there cannot be scanned.
+    Unreadable,
 }
 
 /// Passes everything on to another store until told to fail.
@@ -26,7 +28,7 @@ impl<S: Store> FaultStore<S> {
         FaultStore { inner, fault: Mutex::new(None) }
     }
 
-    /// From now on, commits meet `fault`.
+    /// From now on, commits or scans meet `fault`.
     pub fn inject(&self, fault: Option<Fault>) {
         *self.fault.lock() = fault;
     }
@@ -35,7 +37,7 @@ impl<S: Store> FaultStore<S> {
 impl<S: Store> Store for FaultStore<S> {
     fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
         match *self.fault.lock() {
-            None => self.inner.commit(commits),
+            None | Some(Fault::Unreadable) => self.inner.commit(commits),
             Some(Fault::Full) => Err(Error::Full),
             Some(Fault::Torn) => {
                 self.inner.commit(&commits[..commits.len() / 2])?;
@@ -49,6 +51,9 @@ impl<S: Store> Store for FaultStore<S> {
     }
 
     fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+        if *self.fault.lock() == Some(Fault::Unreadable) {
+            return Err(Error::io("scan")(std::io::ErrorKind::Other.into()));
+        }
         self.inner.scan(vbid, after)
     }
 

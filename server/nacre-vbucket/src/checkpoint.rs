@@ -86,6 +86,19 @@ impl Checkpoint {
         })
     }
 
+    /// How many of the `count` seqnos after `after` make up about `bytes`; at least 1.
+    pub fn count_within(&self, after: Seqno, count: usize, bytes: usize) -> usize {
+        let start = after.0.saturating_sub(self.trimmed_to.0) as usize;
+        let mut taken = 0;
+        let entries = self.entries.range(start.min(self.entries.len())..);
+        let within = entries.take(count).take_while(|entry| {
+            let fits = taken < bytes;
+            taken += entry.memory_bytes();
+            fits
+        });
+        within.count().max(1)
+    }
+
     /// Registers a reader that has read up to `after`; what follows stays in memory as long as its limit allows.
     pub fn register(&mut self, after: Seqno) -> CursorId {
         self.cursors_made += 1;
@@ -187,6 +200,17 @@ mod tests {
             "what is not stored is never dropped"
         );
         assert_eq!(checkpoint.memory_bytes(), checkpoint.entries[0].memory_bytes());
+    }
+
+    #[test]
+    fn a_reader_that_takes_little_at_a_time_gets_at_least_one_seqno() {
+        let checkpoint = checkpoint(&["a", "b", "c", "d"]);
+        let each = checkpoint.memory_bytes() / 4;
+        assert_eq!(checkpoint.count_within(Seqno(0), 9, 2 * each), 2);
+        assert_eq!(checkpoint.count_within(Seqno(1), 9, 2 * each - 1), 2, "give or take one");
+        assert_eq!(checkpoint.count_within(Seqno(0), 3, usize::MAX), 3);
+        assert_eq!(checkpoint.count_within(Seqno(0), 9, 0), 1);
+        assert_eq!(checkpoint.count_within(Seqno(9), 9, each), 1, "nothing is there");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
 
+use super::dcp;
 use super::document::send_document;
 use super::error_map::error_map;
 use super::scan;
@@ -10,11 +11,11 @@ use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
-use nacre_types::{CollectionId, DATATYPE_JSON, Seqno, VbState, VbUuid, Vbid, leb128_decode};
+use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 21] = [
+const GRANTED: [Feature; 22] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -36,6 +37,7 @@ const GRANTED: [Feature; 21] = [
     Feature::ConfigWithKnownVersion,
     Feature::ClustermapPushBrief,
     Feature::SubdocBinaryXattr,
+    Feature::DcpSkipDeletes,
 ];
 
 /// The name that deselects the bucket of a connection.
@@ -46,8 +48,19 @@ pub(super) fn run(
     frame: &Frame<'_>,
     request: &Request<'_>,
     answer: &mut Answer<'_>,
+    now: Now,
 ) -> Outcome {
     let outcome = match *request {
+        // Streams belong to a user and a bucket.
+        Request::SaslAuth { .. } | Request::SelectBucket { .. } if session.dcp.is_some() => {
+            Err(Status::NotSupported)
+        }
+        Request::DcpOpen { .. }
+        | Request::DcpAddStream
+        | Request::DcpCloseStream
+        | Request::DcpStreamRequest { .. }
+        | Request::DcpBufferAck { .. }
+        | Request::DcpControl { .. } => dcp::run(session, frame, request, answer, now),
         Request::Hello { features } => hello(session, features, answer),
         Request::SaslListMechs => {
             answer.value(0, Mechanism::list(session.confidential).as_bytes());
@@ -77,7 +90,9 @@ pub(super) fn run(
         Request::ObserveSeqno { vb_uuid } => observe_seqno(session, frame, VbUuid(vb_uuid), answer),
         Request::Observe { list } => observe(session, list, answer),
         Request::SeqnoPersistence { seqno } => seqno_persistence(session, frame, Seqno(seqno)),
-        Request::GetAllVbSeqnos { state } => all_seqnos(session, state, answer),
+        Request::GetAllVbSeqnos { state, collection } => {
+            all_seqnos(session, state, collection.map(CollectionId), answer)
+        }
         Request::GetFailoverLog => failover_log(session, frame, answer),
         Request::GetRandomKey { collection } => random_key(session, collection, answer),
         Request::GetKeys { count, from } => keys(session, frame, count, from, answer),
@@ -308,9 +323,13 @@ fn seqno_persistence(
 fn all_seqnos(
     session: &mut Session,
     state: Option<u32>,
+    collection: Option<CollectionId>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
+    if collection.is_some_and(|id| bucket.manifest().collection_by_id(id).is_none()) {
+        return Err(Status::UnknownCollection);
+    }
     let wanted = match state {
         None | Some(0) => None,
         Some(1) => Some(VbState::Active),
@@ -323,8 +342,12 @@ fn all_seqnos(
     for index in 0..bucket.vbucket_count() {
         let Some(vbucket) = bucket.vbucket(Vbid(index)) else { continue };
         if wanted.is_none_or(|wanted| wanted == vbucket.state()) {
+            let seqno = match collection {
+                Some(collection) => vbucket.counts_of(collection).high_seqno,
+                None => vbucket.high_seqno(),
+            };
             value.extend(index.to_be_bytes());
-            value.extend(vbucket.high_seqno().0.to_be_bytes());
+            value.extend(seqno.0.to_be_bytes());
         }
     }
     answer.value(0, &value);

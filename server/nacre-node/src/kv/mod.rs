@@ -1,6 +1,7 @@
 //! The key-value protocol over one connection, without the connection: bytes in, bytes out.
 
 mod admin;
+mod dcp;
 mod document;
 mod durability;
 mod error_map;

@@ -12,6 +12,8 @@ pub(super) enum Need {
     Login,
     /// A bucket that the user may open.
     Bucket,
+    /// A privilege on the bucket or a part of it; which part, the request says.
+    WithinBucket(Privilege),
     /// A privilege on all of the bucket.
     OnBucket(Privilege),
     /// Privileges on the collection that the request names.
@@ -40,6 +42,8 @@ pub(super) fn need(opcode: Opcode) -> Need {
         // A scan was allowed when it was begun, and nobody else can guess its name.
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
+        DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
+        | DcpNoop | DcpBufferAck | DcpControl => Need::WithinBucket(Privilege::StreamData),
         Stat => Need::OnBucket(Privilege::ReadStats),
         Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | GetKeys
         | RangeScanCreate | Observe | SubdocGet | SubdocExists | SubdocGetCount

@@ -2,7 +2,7 @@
 
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
-use super::{admin, document, snappy};
+use super::{admin, dcp, document, snappy};
 use crate::bucket::Bucket;
 use crate::cluster_map;
 use crate::node::Node;
@@ -102,6 +102,8 @@ pub struct Session {
     /// Something was written since the readers of history were last woken.
     wrote: bool,
     parked: Vec<Parked>,
+    /// The streams of a DCP connection.
+    pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
     /// Woken whenever something that a parked request waits for is over.
@@ -158,6 +160,7 @@ impl Session {
             selected: None,
             wrote: false,
             parked: Vec::new(),
+            dcp: None,
             map_sent: None,
             waiter,
             key: Vec::new(),
@@ -179,6 +182,9 @@ impl Session {
     /// Gives the bytes that were consumed and what to do next. `now` is when the input arrived.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
+        if let Some(dcp) = &self.dcp {
+            dcp.heard(now);
+        }
         let next = loop {
             let announced = announced_body_bytes(&input[consumed..]);
             if self.user.is_none() && announced > Some(LOGIN_BODY_BYTES_MAX) {
@@ -213,15 +219,23 @@ impl Session {
         }
     }
 
-    /// Whether there may be something to send although the client sends nothing: requests are under way, or it wants to
-    /// be told of a new cluster map.
+    /// Whether there may be something to send although the client sends nothing: requests are under way, it wants to be
+    /// told of a new cluster map, or it is a consumer of history.
     pub fn may_speak_first(&self) -> bool {
-        !self.parked.is_empty() || self.map_sent.is_some()
+        !self.parked.is_empty() || self.map_sent.is_some() || self.dcp.is_some()
+    }
+
+    /// Why the connection is to end at once, whatever is still to be sent. The session's waiter is woken when that
+    /// changes.
+    pub fn cut(&self) -> Option<&'static str> {
+        self.dcp.as_ref().and_then(|dcp| dcp.cut())
     }
 
     /// Whether there is something to send for [`Session::resume`]. The session's waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
-        self.parked.iter().any(|parked| parked.until.is_over()) || self.map_is_news()
+        self.parked.iter().any(|parked| parked.until.is_over())
+            || self.map_is_news()
+            || self.dcp.as_ref().is_some_and(|dcp| dcp.is_ready())
     }
 
     fn map_is_news(&self) -> bool {
@@ -251,8 +265,9 @@ impl Session {
         MapPush { bucket, version, map: map.as_bytes() }.encode(out);
     }
 
-    /// Sends what there is to send: answers to requests for which the wait is over, and a new cluster map.
-    pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) {
+    /// Sends what there is to send: answers to requests for which the wait is over, a new cluster map, history. Gives
+    /// [`Next::More`] or [`Next::Close`].
+    pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let is_over = |parked: &mut Parked| parked.until.is_over();
         let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
         for Parked { frame: bytes, received, until } in over {
@@ -286,6 +301,7 @@ impl Session {
         }
         self.wake_readers();
         self.push_map(out);
+        dcp::pump(self, out, now)
     }
 
     /// Whether `frame` must not be handled before the requests that are under way.
@@ -318,6 +334,12 @@ impl Session {
             Magic::Request | Magic::FlexRequest => {}
             // A client's answer to something the server pushed: nobody waits for it.
             Magic::ServerResponse => return Next::More,
+            Magic::Response | Magic::FlexResponse
+                if self.dcp.is_some() && frame.opcode() == Some(Opcode::DcpNoop) =>
+            {
+                self.dcp.iter().for_each(|dcp| dcp.answered(now));
+                return Next::More;
+            }
             other => return Next::Close(Some(format!("a client does not send {other:?} frames"))),
         }
         let compressed = frame.datatype & DATATYPE_SNAPPY != 0;
@@ -382,6 +404,15 @@ impl Session {
                 self.check_user()?;
                 self.bucket()?;
             }
+            Need::WithinBucket(privilege) => {
+                self.check_user()?;
+                let bucket = Arc::clone(&self.bucket()?.bucket);
+                let users = self.node.users();
+                let user = self.user.as_deref().and_then(|user| users.get(user));
+                if !user.is_some_and(|user| user.may_within(privilege, &bucket.name)) {
+                    return Err(Status::AccessDenied);
+                }
+            }
             Need::OnBucket(privilege) => {
                 self.check_user()?;
                 self.bucket()?;
@@ -420,7 +451,7 @@ impl Session {
     ) -> Outcome {
         if !frame.opcode().is_some_and(Opcode::addresses_document) {
             self.wake_readers();
-            return admin::run(self, frame, request, answer);
+            return admin::run(self, frame, request, answer, now);
         }
         self.call(frame, request, None, answer, now)
     }
@@ -540,7 +571,8 @@ impl Session {
         self.has(&[privilege], keyspace)
     }
 
-    fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
+    /// Whether the user has all of `privileges` there.
+    pub(super) fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.node.users();
         let user = self.user.as_deref().and_then(|user| users.get(user));
         user.is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))

@@ -42,8 +42,7 @@ pub(super) fn answer(
             ("ep_max_size".into(), bucket.quota_bytes().to_string()),
             ("ep_max_vbuckets".into(), bucket.vbucket_count().to_string()),
         ],
-        // Nobody streams over the network yet.
-        b"dcp" => vec![("ep_dcp_count".into(), "0".into())],
+        b"dcp" => vec![("ep_dcp_count".into(), bucket.lines.count().to_string())],
         _ => return Err(Status::KeyNotFound),
     };
     for (name, value) in &stats {

@@ -5,7 +5,7 @@ use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_dcp::{Batch, Portion, Read, Resume, ResumePoint, Stream, resume};
+use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
-/// Bytes of one batch, give or take one portion.
+/// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,6 +36,7 @@ pub(crate) struct Feed {
     selection: Selection,
     partition: Partition,
     news: Arc<News>,
+    signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     turn: usize,
     batch_documents: usize,
@@ -45,6 +46,8 @@ pub(crate) struct Feed {
     rebuilds: u32,
     /// What is to be reached before it takes another's place, and since when.
     goal: Option<(u64, Vec<Seqno>)>,
+    /// Whether it has been reached, and the place could not be taken yet.
+    is_promotion_due: bool,
 }
 
 impl Feed {
@@ -54,7 +57,8 @@ impl Feed {
         deployment: Arc<Deployment>,
         partition: Partition,
     ) -> Feed {
-        let news = bucket.add_reader();
+        let signal = Signal::default();
+        let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         Feed {
             platform,
@@ -63,12 +67,14 @@ impl Feed {
             selection: Selection::default(),
             partition,
             news,
+            signal,
             streams,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
             retry: None,
             rebuilds: 0,
             goal: None,
+            is_promotion_due: false,
         }
     }
 
@@ -121,8 +127,11 @@ impl Feed {
                 return Err(Failure::Plugin(error));
             }
             let room = self.batch_documents - batch.documents.len();
-            let portion =
-                self.read(vbid, room.min(PORTION_DOCUMENTS_MAX)).map_err(Failure::Store)?;
+            let limit = Limit {
+                count: room.min(PORTION_DOCUMENTS_MAX),
+                bytes: BATCH_BYTES_MAX.saturating_sub(bytes),
+            };
+            let portion = self.read(vbid, limit).map_err(Failure::Store)?;
             let Some(portion) = portion else { continue };
             // There may be more: look again once the others had their turn.
             self.news.note(vbid);
@@ -144,8 +153,8 @@ impl Feed {
         Ok(batch)
     }
 
-    /// The next portion of one vBucket, of at most `limit` seqnos; `None` when there is nothing new.
-    fn read(&mut self, vbid: Vbid, limit: usize) -> Result<Option<Portion>, nacre_store::Error> {
+    /// The next portion of one vBucket; `None` when there is nothing new.
+    fn read(&mut self, vbid: Vbid, limit: Limit) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         if !stream.is_backfilling() {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
@@ -236,9 +245,8 @@ impl Feed {
         if reached {
             let took_ns = now.saturating_sub(*set_at);
             self.goal = None;
-            if took_ns <= CAUGHT_UP_NS {
-                node.plugins().promote(&self.deployment);
-            }
+            self.is_promotion_due =
+                took_ns <= CAUGHT_UP_NS && !node.plugins().promote(&self.deployment);
         }
     }
 
@@ -257,6 +265,9 @@ impl Feed {
 
     /// Until the next timer is due, or somebody has news.
     fn idle(&self) -> Next {
+        if self.is_promotion_due {
+            return Next::After(BUSY_INTERVAL);
+        }
         let Some(due_us) = self.partition.next_timer_us() else { return Next::Wait };
         let now_us = self.platform.now().unix_ns / 1000;
         Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))
@@ -366,7 +377,7 @@ impl Task for Feed {
     }
 
     fn signal(&self) -> &Signal {
-        &self.news.signal
+        &self.signal
     }
 }
 

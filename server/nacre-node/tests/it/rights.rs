@@ -25,6 +25,8 @@ enum Does {
     Exchange,
     /// Takes over versions of another cluster.
     Replicate,
+    /// Reads the history.
+    Stream,
 }
 
 fn does(opcode: Opcode) -> Does {
@@ -44,6 +46,8 @@ fn does(opcode: Opcode) -> Does {
         SubdocGet | SubdocExists | SubdocGetCount | SubdocMultiLookup => Does::Read,
         Increment | IncrementQ | Decrement | DecrementQ | SubdocCounter => Does::Exchange,
         GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
+        DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
+        | DcpNoop | DcpBufferAck | DcpControl => Does::Stream,
         _ => Does::Write,
     }
 }
@@ -52,6 +56,7 @@ fn does(opcode: Opcode) -> Does {
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select";
 const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete";
 const REPLICATORS: &str = "admin backup_admin data_backup replication_target";
+const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
 
 /// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
@@ -89,6 +94,9 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
         }
         RangeScanContinue => (&[0; 28], b"", b""),
         RangeScanCancel => (&[0; 16], b"", b""),
+        DcpOpen => (&[0, 0, 0, 0, 0, 0, 0, 1], b"consumer", b""),
+        DcpStreamRequest => (&[0; 48], b"", b""),
+        DcpBufferAck => (&[0; 4], b"", b""),
         opcode if opcode.addresses_document() => (b"", &key, b""),
         _ => (b"", b"", b""),
     };
@@ -183,6 +191,8 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                     Does::Write => write,
                     Does::Exchange => read && write,
                     Does::Replicate => is_in(REPLICATORS) && covers_here,
+                    // Which part of the bucket is asked for with each stream.
+                    Does::Stream => is_in(STREAMERS) && opens,
                 };
                 let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
                 assert_eq!(!refused, allowed, "{opcode:?} for {role}");

@@ -197,17 +197,29 @@ impl Connection {
 
     /// Does what is possible by now.
     fn go_on(&mut self, now: Now) {
+        if let Some(reason) = self.session.cut() {
+            self.next = Next::Close(Some(reason.into()));
+            // Also ends an answer that is not read.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
         loop {
             match self.next {
                 Next::Close(_) => return,
                 Next::Flush if self.sending.is_empty() && self.output.is_empty() => {}
                 Next::Wait if self.session.is_ready() => {
-                    self.session.resume(&mut self.output, now);
+                    let next = self.session.resume(&mut self.output, now);
+                    if matches!(next, Next::Close(_)) {
+                        self.next = next;
+                        return;
+                    }
                 }
                 Next::Flush | Next::Wait => return,
                 Next::More => {
                     if self.session.may_speak_first() && self.session.is_ready() {
-                        self.session.resume(&mut self.output, now);
+                        self.next = self.session.resume(&mut self.output, now);
+                    }
+                    if matches!(self.next, Next::Close(_)) {
+                        return;
                     }
                     if self.rest.is_empty() || !self.takes_requests() {
                         return;

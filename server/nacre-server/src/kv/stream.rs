@@ -144,8 +144,10 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
             Next::Flush => next = receive(&mut session, &mut rest, &mut output),
             Next::Wait => {
                 ready(&session, bell).await;
-                session.resume(&mut output, session.now());
-                next = receive(&mut session, &mut rest, &mut output);
+                next = session.resume(&mut output, session.now());
+                if matches!(next, Next::More) {
+                    next = receive(&mut session, &mut rest, &mut output);
+                }
             }
             Next::More => {
                 // A long part of a frame stays where it is, a short one is put before what comes.
@@ -165,9 +167,6 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     }
                 };
                 output = buffers.take_output();
-                if length == 0 {
-                    session.resume(&mut output, session.now());
-                }
                 let input = &buffers.input.borrow()[..length];
                 if rest.is_empty() && length > 0 {
                     let consumed;
@@ -180,14 +179,29 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         rest = held;
                     }
                     rest.extend_from_slice(input);
-                    next = receive(&mut session, &mut rest, &mut output);
+                    if length == 0 {
+                        next = session.resume(&mut output, session.now());
+                    }
+                    if matches!(next, Next::More) {
+                        next = receive(&mut session, &mut rest, &mut output);
+                    }
                 }
             }
         }
-        if !output.is_empty()
-            && (stream.write_all(&output).await.is_err() || stream.flush().await.is_err())
-        {
-            return Ok(());
+        if !output.is_empty() {
+            let send = async {
+                stream.write_all(&output).await?;
+                stream.flush().await
+            };
+            tokio::select! {
+                sent = send => if sent.is_err() {
+                    return Ok(());
+                },
+                reason = cut(&session, bell) => return Err(reason.into()),
+            }
+        }
+        if let Some(reason) = session.cut() {
+            return Err(reason.into());
         }
         buffers.give_back(output);
         if rest.is_empty() && rest.capacity() > 0 {
@@ -196,9 +210,19 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Returns once the session has something to send of its own accord.
+/// Returns once the session has something to send of its own accord, or is to end.
 async fn ready(session: &Session, bell: &Bell) {
-    while !session.is_ready() {
+    while !session.is_ready() && session.cut().is_none() {
+        bell.0.notified().await;
+    }
+}
+
+/// Returns once the connection is to end whatever is still to be sent, with the reason.
+async fn cut(session: &Session, bell: &Bell) -> &'static str {
+    loop {
+        if let Some(reason) = session.cut() {
+            return reason;
+        }
         bell.0.notified().await;
     }
 }

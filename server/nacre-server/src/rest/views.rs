@@ -230,7 +230,8 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         })?
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Ok(reply(status, &response.content_type().to_owned(), response.body))
+    let content_type = response.content_type().to_owned();
+    Ok(reply(status, &content_type, response.body))
 }
 
 /// Waits until the rows reflect what was written before the query came.

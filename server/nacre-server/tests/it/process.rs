@@ -53,7 +53,13 @@ impl Server {
     }
 
     pub fn start_at(data_dir: &Path, port_base: u16) -> Server {
-        let process = command(data_dir, port_base).stdout(Stdio::null()).spawn().unwrap();
+        Server::start_with(data_dir, port_base, &[])
+    }
+
+    /// Starts it with further arguments.
+    pub fn start_with(data_dir: &Path, port_base: u16, arguments: &[&str]) -> Server {
+        let mut command = command(data_dir, port_base);
+        let process = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
         let mut server = Server { process, port_base };
         server.wait_for("the node", |server| {
             assert!(

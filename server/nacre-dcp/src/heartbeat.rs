@@ -1,0 +1,118 @@
+//! Whether the other end of a connection still lives, which silence does not tell.
+
+/// How long a consumer may be silent, in nanoseconds: six minutes, unless it chose to be asked less often.
+const SILENCE_NS_MAX: u64 = 360 * 1_000_000_000;
+
+/// What a connection should do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// Nothing.
+    Rest,
+    /// Ask the consumer to answer.
+    Ask,
+    /// End: the consumer does not answer.
+    GiveUp,
+}
+
+/// When a connection has last heard of its consumer, and the consumer of it. Times are monotonic nanoseconds.
+///
+/// Invariant: at most one question is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Heartbeat {
+    /// The longest silence, in either direction, after which the consumer is asked; `None`: it is never asked.
+    interval_ns: Option<u64>,
+    heard: u64,
+    sent: u64,
+    asked: bool,
+}
+
+impl Heartbeat {
+    /// Of a connection that was opened at `now` and asks nothing.
+    pub fn new(now: u64) -> Heartbeat {
+        Heartbeat { interval_ns: None, heard: now, sent: now, asked: false }
+    }
+
+    /// Says how long silence may be before the consumer is asked.
+    pub fn set_interval(&mut self, interval_ns: Option<u64>) {
+        self.interval_ns = interval_ns;
+    }
+
+    /// The consumer has said something.
+    pub fn heard(&mut self, now: u64) {
+        self.heard = now;
+    }
+
+    /// The consumer has answered a question.
+    pub fn answered(&mut self, now: u64) {
+        self.heard = now;
+        self.asked = false;
+    }
+
+    /// The consumer was sent something.
+    pub fn sent(&mut self, now: u64) {
+        self.sent = now;
+    }
+
+    /// What to do at `now`. After [`Beat::Ask`] the question counts as asked.
+    pub fn tick(&mut self, now: u64) -> Beat {
+        let Some(interval) = self.interval_ns else { return Beat::Rest };
+        if now.saturating_sub(self.heard) > SILENCE_NS_MAX.max(2 * interval) {
+            return Beat::GiveUp;
+        }
+        if self.asked || now.saturating_sub(self.heard.min(self.sent)) < interval {
+            return Beat::Rest;
+        }
+        self.asked = true;
+        Beat::Ask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_silent_consumer_is_asked_once_and_then_given_up() {
+        let mut heartbeat = Heartbeat::new(0);
+        assert_eq!(heartbeat.tick(u64::MAX), Beat::Rest, "it has not agreed to be asked");
+        heartbeat.set_interval(Some(60 * SECOND));
+        assert_eq!(heartbeat.tick(59 * SECOND), Beat::Rest);
+        assert_eq!(heartbeat.tick(60 * SECOND), Beat::Ask);
+        assert_eq!(heartbeat.tick(121 * SECOND), Beat::Rest, "one question is enough");
+        assert_eq!(heartbeat.tick(360 * SECOND), Beat::Rest);
+        assert_eq!(heartbeat.tick(361 * SECOND), Beat::GiveUp);
+    }
+
+    #[test]
+    fn a_consumer_that_answers_is_asked_again() {
+        let mut heartbeat = Heartbeat::new(0);
+        heartbeat.set_interval(Some(60 * SECOND));
+        for minute in 1..20 {
+            let now = minute * 60 * SECOND;
+            assert_eq!(heartbeat.tick(now), Beat::Ask);
+            heartbeat.sent(now);
+            heartbeat.answered(now);
+        }
+    }
+
+    #[test]
+    fn who_only_receives_or_only_sends_is_asked_as_well() {
+        let mut heartbeat = Heartbeat::new(0);
+        heartbeat.set_interval(Some(10 * SECOND));
+        heartbeat.sent(9 * SECOND);
+        assert_eq!(heartbeat.tick(10 * SECOND), Beat::Ask, "nothing was heard");
+        heartbeat.answered(20 * SECOND);
+        assert_eq!(heartbeat.tick(20 * SECOND), Beat::Ask, "nothing was sent");
+    }
+
+    #[test]
+    fn a_long_interval_makes_patience_longer() {
+        let mut heartbeat = Heartbeat::new(0);
+        heartbeat.set_interval(Some(300 * SECOND));
+        assert_eq!(heartbeat.tick(599 * SECOND), Beat::Ask);
+        assert_eq!(heartbeat.tick(600 * SECOND), Beat::Rest);
+        assert_eq!(heartbeat.tick(601 * SECOND), Beat::GiveUp);
+    }
+}

@@ -1,0 +1,259 @@
+//! What the consumer of one stream is told: the messages that portions of history become.
+
+use crate::interest::Interest;
+use crate::{Portion, ResumePoint};
+use nacre_types::{Document, Kind, Seqno};
+use std::sync::Arc;
+
+/// Where a portion was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The checkpoint.
+    Memory,
+    /// The store.
+    Disk,
+}
+
+/// Why a stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All that was asked for was handed out.
+    Complete,
+    /// The consumer closed it.
+    Closed,
+    /// The vBucket is no longer here.
+    VbucketGone,
+    /// What is old cannot be read.
+    BackfillFailed,
+    /// What was of interest is gone.
+    NothingOfInterest,
+    /// The consumer may no longer read it.
+    Forbidden,
+}
+
+/// One thing that a consumer is told.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// What follows lies between these seqnos, and each key is in it once.
+    Snapshot {
+        /// The first seqno, or before it.
+        start: Seqno,
+        /// The consumer is consistent when it has come here.
+        end: Seqno,
+        /// Where it was read.
+        origin: Origin,
+    },
+    /// A version of a document, or an event.
+    Document(Arc<Document>),
+    /// History went on to here with nothing that the consumer wants.
+    Advanced(Seqno),
+    /// Nothing follows.
+    End(End),
+}
+
+/// What a consumer wants of a vBucket.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Which documents and events.
+    pub interest: Interest,
+    /// The last seqno.
+    pub end: Seqno,
+    /// Whether it is told of seqnos that it does not see.
+    pub advances: bool,
+    /// Whether tombstones are left out of a backfill.
+    pub skips_deletes: bool,
+}
+
+/// Turns the portions of a stream into messages.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    wanted: Wanted,
+    /// Start of the first snapshot: that of the one in which the consumer stopped. Only for the first.
+    resumed: Option<Seqno>,
+    /// End of the snapshot that was announced last.
+    announced: Option<Seqno>,
+    /// The last seqno that the consumer knows of.
+    told: Seqno,
+}
+
+impl Outlet {
+    /// For a consumer that stands at `from`.
+    pub fn new(wanted: Wanted, from: ResumePoint) -> Outlet {
+        let complete = from.seqno == from.snapshot_end;
+        let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
+        Outlet { wanted, resumed, announced: None, told: from.seqno }
+    }
+
+    /// What the consumer wants by now.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// The last seqno that is wanted.
+    pub fn end(&self) -> Seqno {
+        self.wanted.end
+    }
+
+    /// How the stream ends at `seqno`, if it does.
+    pub fn end_at(&self, seqno: Seqno) -> Option<End> {
+        if self.wanted.interest == Interest::Nothing {
+            return Some(End::NothingOfInterest);
+        }
+        (seqno >= self.wanted.end).then_some(End::Complete)
+    }
+
+    /// Appends what the consumer is told of a portion.
+    pub fn tell(&mut self, portion: Portion, origin: Origin, mut say: impl FnMut(Message)) {
+        let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
+        let skips_deletes = self.wanted.skips_deletes && origin == Origin::Disk;
+        let Wanted { interest, end, .. } = &mut self.wanted;
+        let shown: Vec<Arc<Document>> = portion
+            .documents
+            .into_iter()
+            .filter(|document| document.meta.seqno <= *end && interest.admits(document))
+            .filter(|document| {
+                !(skips_deletes && document.collection().holds_documents() && is_gone(document))
+            })
+            .collect();
+        let last = shown.last().map(|document| document.meta.seqno);
+        let reached = seqno.min(self.wanted.end);
+        let ends = seqno == snapshot_end || reached == self.wanted.end;
+        let lags = ends && self.wanted.advances && last.unwrap_or(self.told) < reached;
+        if last.is_none() && !lags {
+            return;
+        }
+        if self.announced != Some(snapshot_end) {
+            self.announced = Some(snapshot_end);
+            let start = self.resumed.take().unwrap_or(snapshot_start).min(snapshot_start);
+            // Who is not told of seqnos that it does not see would wait for them at the end of the snapshot.
+            let end = match last {
+                Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
+                _ => snapshot_end,
+            };
+            say(Message::Snapshot { start, end, origin });
+        }
+        shown.into_iter().for_each(|document| say(Message::Document(document)));
+        if lags {
+            say(Message::Advanced(reached));
+        }
+        self.told = if lags { reached } else { last.unwrap_or(self.told) };
+    }
+}
+
+fn is_gone(document: &Document) -> bool {
+    document.meta.kind != Kind::Alive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{CollectionId, DocKey, Meta, VbUuid};
+
+    fn portion(documents: &[(u32, u64)], seqno: u64, start: u64, end: u64) -> Portion {
+        let document = |(collection, seqno): &(u32, u64)| {
+            let meta = Meta { seqno: Seqno(*seqno), ..Meta::default() };
+            let key = DocKey::new(CollectionId(*collection), b"k");
+            Arc::new(Document::new(meta, key.prefixed(), b"1"))
+        };
+        let position = ResumePoint {
+            vb_uuid: VbUuid(1),
+            seqno: Seqno(seqno),
+            snapshot_start: Seqno(start),
+            snapshot_end: Seqno(end),
+        };
+        Portion { documents: documents.iter().map(document).collect(), position }
+    }
+
+    fn outlet(interest: Interest, end: u64, advances: bool) -> Outlet {
+        let wanted = Wanted { interest, end: Seqno(end), advances, skips_deletes: false };
+        Outlet::new(wanted, ResumePoint::default())
+    }
+
+    fn told(outlet: &mut Outlet, portion: Portion, origin: Origin) -> String {
+        let mut said = Vec::new();
+        outlet.tell(portion, origin, |message| {
+            said.push(match message {
+                Message::Snapshot { start, end, .. } => format!("{start}..{end}"),
+                Message::Document(document) => format!("@{}", document.meta.seqno),
+                Message::Advanced(seqno) => format!("->{seqno}"),
+                Message::End(end) => format!("{end:?}"),
+            });
+        });
+        said.join(" ")
+    }
+
+    #[test]
+    fn each_snapshot_is_announced_once() {
+        let mut outlet = outlet(Interest::Everything, u64::MAX, true);
+        let mut tell = |portion| told(&mut outlet, portion, Origin::Disk);
+        assert_eq!(tell(portion(&[(0, 1), (0, 2)], 2, 1, 9)), "0..9 @1 @2");
+        assert_eq!(tell(portion(&[(0, 7)], 7, 1, 9)), "@7");
+        assert_eq!(tell(portion(&[], 9, 1, 9)), "->9", "nothing is at the end of the scan");
+        assert_eq!(tell(portion(&[(0, 10)], 10, 10, 10)), "10..10 @10");
+    }
+
+    #[test]
+    fn what_a_consumer_does_not_see_moves_it_on_all_the_same() {
+        let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, true);
+        let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
+        assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..2 @1 ->2");
+        assert_eq!(tell(portion(&[(8, 3)], 3, 3, 3)), "3..3 ->3");
+        assert_eq!(tell(portion(&[(8, 4), (0, 5)], 5, 4, 5)), "4..5 @5");
+    }
+
+    #[test]
+    fn who_is_not_told_of_unseen_seqnos_gets_snapshots_that_end_with_what_it_sees() {
+        let mut outlet = outlet(Interest::DefaultCollection, u64::MAX, false);
+        let mut tell = |portion| told(&mut outlet, portion, Origin::Memory);
+        assert_eq!(tell(portion(&[(0, 1), (8, 2)], 2, 1, 2)), "0..1 @1");
+        assert_eq!(tell(portion(&[(8, 3)], 3, 3, 3)), "");
+    }
+
+    #[test]
+    fn nothing_beyond_the_end_is_sent_though_the_scan_goes_on() {
+        let mut outlet = outlet(Interest::Everything, 5, true);
+        let mut tell = |portion| told(&mut outlet, portion, Origin::Disk);
+        assert_eq!(tell(portion(&[(0, 2), (0, 8)], 8, 1, 20)), "0..20 @2 ->5");
+        assert_eq!(outlet.end_at(Seqno(8)), Some(End::Complete));
+        assert_eq!(outlet.end_at(Seqno(4)), None);
+    }
+
+    #[test]
+    fn a_consumer_that_stopped_within_a_snapshot_goes_on_in_it() {
+        let wanted = Wanted {
+            interest: Interest::Everything,
+            end: Seqno(u64::MAX),
+            advances: true,
+            skips_deletes: false,
+        };
+        let at = |seqno, start, end| ResumePoint {
+            vb_uuid: VbUuid(1),
+            seqno: Seqno(seqno),
+            snapshot_start: Seqno(start),
+            snapshot_end: Seqno(end),
+        };
+        let next = || portion(&[(0, 8)], 8, 6, 8);
+        let mut within = Outlet::new(wanted.clone(), at(5, 3, 9));
+        assert_eq!(told(&mut within, next(), Origin::Memory), "3..8 @8");
+        let mut behind = Outlet::new(wanted, at(5, 3, 5));
+        assert_eq!(told(&mut behind, next(), Origin::Memory), "5..8 @8");
+    }
+
+    #[test]
+    fn deletions_are_left_out_of_a_backfill_only() {
+        let wanted = Wanted {
+            interest: Interest::Everything,
+            end: Seqno(u64::MAX),
+            advances: true,
+            skips_deletes: true,
+        };
+        let mut outlet = Outlet::new(wanted, ResumePoint::default());
+        let deleted = |seqno| {
+            let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
+            let documents = vec![Arc::new(Document::new(meta, b"\0k", b""))];
+            Portion { documents, ..portion(&[], seqno, seqno, seqno) }
+        };
+        assert_eq!(told(&mut outlet, deleted(1), Origin::Disk), "0..1 ->1");
+        assert_eq!(told(&mut outlet, deleted(2), Origin::Memory), "2..2 @2");
+    }
+}

@@ -1,0 +1,590 @@
+//! The streams of one consumer, and who of them is next.
+//!
+//! A stream is *ready* when there may be something to read for it in memory or from a scan. Ready streams take turns, a
+//! portion each. One that is *behind* waits until one of a few scans is free; its portions are read elsewhere, as
+//! [`Work`].
+//!
+//! ```text
+//!            note(vBucket) ──► ready ──► read memory ──► messages ──► next()
+//!                                ▲           │ behind
+//!            finish(work) ───────┘           ▼
+//!                  ▲                  waiting ──► take_work() ──► a scan on another thread
+//!                  └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants: messages of at most one portion wait to be sent, and at most [`SCANS_MAX`] portions of scans beside them,
+//! however many streams there are and however slow the consumer is; a stream that has nothing new costs nothing.
+
+use crate::outlet::{End, Message, Origin, Outlet, Wanted};
+use crate::{Backfill, Documents, Limit, Portion, Read, ResumePoint, Stream};
+use nacre_types::{Seqno, VbUuid, Vbid};
+use nacre_vbucket::Vbucket;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Scans of the store that a consumer may have open.
+pub const SCANS_MAX: usize = 4;
+/// Streams of one consumer.
+pub const STREAMS_MAX: usize = 16 << 10;
+/// What is read at a time.
+const PORTION: Limit = Limit { count: 256, bytes: 256 << 10 };
+
+/// The vBuckets that streams read, each behind its lock.
+pub trait Vbuckets {
+    /// Locks one of them; `None` when it is not there.
+    fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T>;
+}
+
+/// Which stream a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its vBucket.
+    pub vbid: Vbid,
+    /// The id that the consumer gave it.
+    pub stream_id: Option<u16>,
+    /// The number that it answers to.
+    pub opaque: u32,
+}
+
+/// Names a stream for as long as the consumer is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Serial(u64);
+
+/// Where the next portion of a stream comes from.
+enum Source<E> {
+    Memory,
+    /// The store, once a scan is free.
+    Waiting,
+    /// A scan that is being read.
+    Scan,
+    /// A portion of a scan that was read.
+    Arrived(Backfill<E>, Portion),
+}
+
+struct Outgoing<E> {
+    address: Address,
+    stream: Stream<E>,
+    outlet: Outlet,
+    source: Source<E>,
+    /// In the queue of those that are ready.
+    queued: bool,
+}
+
+/// A portion to be read from the store, by whoever may wait for a disk.
+pub struct Work<E> {
+    serial: Serial,
+    /// The vBucket to scan.
+    pub vbid: Vbid,
+    /// After which seqno a scan is to begin.
+    pub after: Seqno,
+    vb_uuid: VbUuid,
+    /// The scan to read on in, when one is open.
+    backfill: Option<Backfill<E>>,
+}
+
+/// What came of a [`Work`].
+pub struct Finished<E> {
+    serial: Serial,
+    outcome: Result<(Backfill<E>, Portion), E>,
+}
+
+impl<E> Work<E> {
+    /// Does it. `open` begins a scan after the seqno, for streams that have none: it gives the documents and the seqno at
+    /// which the scan ends.
+    pub fn run(
+        self,
+        open: impl FnOnce(Vbid, Seqno) -> Result<(Documents<E>, Seqno), E>,
+    ) -> Finished<E> {
+        let Work { serial, vbid, after, vb_uuid, backfill } = self;
+        let read = |mut backfill: Backfill<E>| {
+            let portion = backfill.read(PORTION)?;
+            Ok((backfill, portion))
+        };
+        let outcome = match backfill {
+            Some(backfill) => read(backfill),
+            None => open(vbid, after)
+                .and_then(|(documents, end)| read(Backfill::new(documents, vb_uuid, after, end))),
+        };
+        Finished { serial, outcome }
+    }
+}
+
+/// All streams of one consumer.
+pub struct Producer<E> {
+    streams: BTreeMap<Serial, Outgoing<E>>,
+    by_vbucket: BTreeMap<Vbid, Vec<Serial>>,
+    opened: u64,
+    ready: VecDeque<Serial>,
+    waiting: VecDeque<Serial>,
+    /// Portions that are being read, or have arrived and not become messages.
+    scans: usize,
+    outbox: VecDeque<(Address, Message)>,
+}
+
+impl<E> Default for Producer<E> {
+    fn default() -> Producer<E> {
+        Producer {
+            streams: BTreeMap::new(),
+            by_vbucket: BTreeMap::new(),
+            opened: 0,
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            scans: 0,
+            outbox: VecDeque::new(),
+        }
+    }
+}
+
+impl<E> Producer<E> {
+    /// How many streams there are.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there is no stream.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The streams, with what each wants.
+    pub fn streams(&self) -> impl Iterator<Item = (Address, &Wanted)> {
+        self.streams.values().map(|stream| (stream.address, stream.outlet.wanted()))
+    }
+
+    /// Whether there is a stream of this vBucket with this id.
+    pub fn has(&self, vbid: Vbid, stream_id: Option<u16>) -> bool {
+        self.find(vbid, stream_id).is_some()
+    }
+
+    fn find(&self, vbid: Vbid, stream_id: Option<u16>) -> Option<Serial> {
+        let serials = self.by_vbucket.get(&vbid)?;
+        serials.iter().copied().find(|serial| {
+            self.streams.get(serial).is_some_and(|found| found.address.stream_id == stream_id)
+        })
+    }
+
+    /// Begins a stream of what follows `from`, which the caller has found [shared](crate::resume) with the vBucket.
+    pub fn open(
+        &mut self,
+        vbucket: &mut Vbucket,
+        address: Address,
+        from: ResumePoint,
+        wanted: Wanted,
+    ) {
+        let outlet = Outlet::new(wanted, from);
+        if let Some(end) = outlet.end_at(from.seqno) {
+            self.outbox.push_back((address, Message::End(end)));
+            return;
+        }
+        self.opened += 1;
+        let serial = Serial(self.opened);
+        let stream = Stream::open(vbucket, from.seqno);
+        let source = Source::Memory;
+        self.streams.insert(serial, Outgoing { address, stream, outlet, source, queued: true });
+        self.by_vbucket.entry(address.vbid).or_default().push(serial);
+        self.ready.push_back(serial);
+    }
+
+    /// Ends a stream at the consumer's wish: nothing more of it is sent, but for its end if `says_so`. False when there is
+    /// no such stream.
+    pub fn close(
+        &mut self,
+        vbid: Vbid,
+        stream_id: Option<u16>,
+        says_so: bool,
+        vbuckets: &impl Vbuckets,
+    ) -> bool {
+        let Some(serial) = self.find(vbid, stream_id) else { return false };
+        let Some(address) = self.remove(serial, vbuckets) else { return false };
+        self.outbox.retain(|(known, _)| *known != address);
+        if says_so {
+            self.outbox.push_back((address, Message::End(End::Closed)));
+        }
+        true
+    }
+
+    /// Ends the streams for which `why` gives a reason. What waits to be sent is sent before.
+    pub fn end_where(
+        &mut self,
+        vbuckets: &impl Vbuckets,
+        why: impl Fn(Address, &Wanted) -> Option<End>,
+    ) {
+        let reason = |(serial, found): (&Serial, &Outgoing<E>)| {
+            why(found.address, found.outlet.wanted()).map(|end| (*serial, end))
+        };
+        let ending: Vec<(Serial, End)> = self.streams.iter().filter_map(reason).collect();
+        for (serial, end) in ending {
+            self.end(serial, end, vbuckets);
+        }
+    }
+
+    fn end(&mut self, serial: Serial, end: End, vbuckets: &impl Vbuckets) {
+        if let Some(address) = self.remove(serial, vbuckets) {
+            self.outbox.push_back((address, Message::End(end)));
+        }
+    }
+
+    fn remove(&mut self, serial: Serial, vbuckets: &impl Vbuckets) -> Option<Address> {
+        let Outgoing { address, stream, source, .. } = self.streams.remove(&serial)?;
+        if let Some(serials) = self.by_vbucket.get_mut(&address.vbid) {
+            serials.retain(|known| *known != serial);
+            if serials.is_empty() {
+                self.by_vbucket.remove(&address.vbid);
+            }
+        }
+        match source {
+            // Its queue skips it.
+            Source::Memory => {}
+            Source::Waiting => self.waiting.retain(|known| *known != serial),
+            // Counted until it is finished.
+            Source::Scan => {}
+            Source::Arrived(..) => self.scans -= 1,
+        }
+        vbuckets.with(address.vbid, |vbucket| stream.close(vbucket));
+        Some(address)
+    }
+
+    /// Ends all streams; nobody is told. History no longer waits for them.
+    pub fn clear(&mut self, vbuckets: &impl Vbuckets) {
+        while let Some((&serial, _)) = self.streams.first_key_value() {
+            self.remove(serial, vbuckets);
+        }
+        self.outbox.clear();
+    }
+
+    /// Takes note that a vBucket was written to.
+    pub fn note(&mut self, vbid: Vbid) {
+        for serial in self.by_vbucket.get(&vbid).into_iter().flatten() {
+            let Some(stream) = self.streams.get_mut(serial) else { continue };
+            if matches!(stream.source, Source::Memory)
+                && !std::mem::replace(&mut stream.queued, true)
+            {
+                self.ready.push_back(*serial);
+            }
+        }
+    }
+
+    /// Whether [`Producer::next`] has something to look at.
+    pub fn is_ready(&self) -> bool {
+        !self.outbox.is_empty() || !self.ready.is_empty()
+    }
+
+    /// The next message, if there is one.
+    pub fn next(&mut self, vbuckets: &impl Vbuckets) -> Option<(Address, Message)> {
+        while self.outbox.is_empty() {
+            let serial = self.ready.pop_front()?;
+            self.read(serial, vbuckets);
+        }
+        self.outbox.pop_front()
+    }
+
+    /// Gives a stream its turn.
+    fn read(&mut self, serial: Serial, vbuckets: &impl Vbuckets) {
+        let Some(found) = self.streams.get_mut(&serial) else { return };
+        found.queued = false;
+        let (portion, origin) = match std::mem::replace(&mut found.source, Source::Memory) {
+            Source::Arrived(backfill, portion) => {
+                self.scans -= 1;
+                found.stream.put_back(backfill);
+                (portion, Origin::Disk)
+            }
+            Source::Memory => {
+                let left = found.outlet.end().0.saturating_sub(found.stream.position().0);
+                let count = usize::try_from(left).unwrap_or(usize::MAX).min(PORTION.count);
+                let limit = Limit { count, ..PORTION };
+                let read =
+                    vbuckets.with(found.address.vbid, |vbucket| found.stream.read(vbucket, limit));
+                match read {
+                    Some(Read::Portion(portion)) => (portion, Origin::Memory),
+                    Some(Read::CaughtUp) => return,
+                    Some(Read::Behind(_)) => {
+                        found.source = Source::Waiting;
+                        self.waiting.push_back(serial);
+                        return;
+                    }
+                    None => return self.end(serial, End::VbucketGone, vbuckets),
+                }
+            }
+            other => {
+                // Whoever waits for the store is not in this queue.
+                found.source = other;
+                return;
+            }
+        };
+        let (address, outbox) = (found.address, &mut self.outbox);
+        found.outlet.tell(portion, origin, |message| outbox.push_back((address, message)));
+        if let Some(end) = found.outlet.end_at(found.stream.position()) {
+            return self.end(serial, end, vbuckets);
+        }
+        if found.stream.is_backfilling() {
+            found.source = Source::Waiting;
+            // Before those that have not begun, so that few scans are open.
+            self.waiting.push_front(serial);
+        } else {
+            found.queued = true;
+            self.ready.push_back(serial);
+        }
+    }
+
+    /// A portion to read from the store, while there are fewer than [`SCANS_MAX`].
+    pub fn take_work(&mut self) -> Option<Work<E>> {
+        if self.scans >= SCANS_MAX {
+            return None;
+        }
+        let serial = self.waiting.pop_front()?;
+        let found = self.streams.get_mut(&serial).expect("a stream that ends leaves the queue");
+        self.scans += 1;
+        found.source = Source::Scan;
+        let (vbid, after) = (found.address.vbid, found.stream.position());
+        let (vb_uuid, backfill) = (found.stream.vb_uuid(), found.stream.take_backfill());
+        Some(Work { serial, vbid, after, vb_uuid, backfill })
+    }
+
+    /// Takes back what a work has come to. The error of one that failed is given back when its stream is still there.
+    pub fn finish(&mut self, finished: Finished<E>, vbuckets: &impl Vbuckets) -> Option<E> {
+        let Finished { serial, outcome } = finished;
+        let Some(found) = self.streams.get_mut(&serial) else {
+            self.scans -= 1;
+            return None;
+        };
+        match outcome {
+            Ok((backfill, portion)) => {
+                found.source = Source::Arrived(backfill, portion);
+                found.queued = true;
+                self.ready.push_back(serial);
+                None
+            }
+            Err(error) => {
+                self.scans -= 1;
+                self.end(serial, End::BackfillFailed, vbuckets);
+                Some(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Interest;
+    use nacre_types::{Cas, Document, Now, VbUuid};
+    use nacre_vbucket::{Command, Condition};
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    /// Some vBuckets whose store has what they had when they were last [stored](Bucket::store).
+    struct Bucket {
+        vbuckets: Vec<RefCell<Vbucket>>,
+        stored: RefCell<BTreeMap<Vbid, Vec<Arc<Document>>>>,
+    }
+
+    impl Vbuckets for Bucket {
+        fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+            self.vbuckets.get(vbid.index()).map(|vbucket| work(&mut vbucket.borrow_mut()))
+        }
+    }
+
+    impl Bucket {
+        fn new(count: u16) -> Bucket {
+            let vbucket = |id| RefCell::new(Vbucket::create(Vbid(id), VbUuid(5), 0));
+            Bucket { vbuckets: (0..count).map(vbucket).collect(), stored: RefCell::default() }
+        }
+
+        fn set(&self, vbid: u16, key: &str) {
+            let command = Command::Store {
+                condition: Condition::Always,
+                cas: Cas::ANY,
+                flags: 0,
+                expiry: 0,
+                keep_expiry: false,
+                body: b"1",
+            };
+            let key = format!("\0{key}");
+            let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
+            vbucket.apply(key.as_bytes(), &command, Now::default()).0.unwrap();
+        }
+
+        /// All of a vBucket is in the store, and what no reader waits for has left memory.
+        fn store(&self, vbid: u16) {
+            let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
+            let mut documents: Vec<_> = vbucket.documents().cloned().collect();
+            documents.sort_unstable_by_key(|document| document.meta.seqno);
+            self.stored.borrow_mut().insert(Vbid(vbid), documents);
+            let high_seqno = vbucket.high_seqno();
+            vbucket.set_persisted(high_seqno, usize::MAX);
+        }
+
+        fn open(&self, producer: &mut Producer<&'static str>, vbid: u16, from: u64, end: u64) {
+            let address = Address { vbid: Vbid(vbid), stream_id: None, opaque: u32::from(vbid) };
+            let at = Seqno(from);
+            let from =
+                ResumePoint { vb_uuid: VbUuid(5), seqno: at, snapshot_start: at, snapshot_end: at };
+            let wanted = Wanted {
+                interest: Interest::Everything,
+                end: Seqno(end),
+                advances: true,
+                skips_deletes: false,
+            };
+            producer.open(
+                &mut self.vbuckets[usize::from(vbid)].borrow_mut(),
+                address,
+                from,
+                wanted,
+            );
+        }
+
+        fn scan(&self, work: Work<&'static str>) -> Finished<&'static str> {
+            work.run(|vbid, after| {
+                let stored = self.stored.borrow();
+                let documents = stored.get(&vbid).ok_or("not stored")?.clone();
+                let end = documents.last().map_or(after, |last| last.meta.seqno);
+                let behind = documents.into_iter().filter(move |d| d.meta.seqno > after);
+                Ok((Box::new(behind.map(Ok)) as Documents<_>, end))
+            })
+        }
+    }
+
+    fn shown((address, message): (Address, Message)) -> String {
+        let what = match message {
+            Message::Snapshot { start, end, origin } => format!("{start}..{end} {origin:?}"),
+            Message::Document(document) => {
+                format!("{}@{}", String::from_utf8_lossy(document.name()), document.meta.seqno)
+            }
+            Message::Advanced(seqno) => format!("->{seqno}"),
+            Message::End(end) => format!("{end:?}"),
+        };
+        format!("{} {what}", address.vbid.0)
+    }
+
+    fn sent(producer: &mut Producer<&'static str>, bucket: &Bucket) -> Vec<String> {
+        std::iter::from_fn(|| producer.next(bucket)).map(shown).collect()
+    }
+
+    #[test]
+    fn streams_follow_what_is_written_and_end_where_they_were_to() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.open(&mut producer, 0, 0, u64::MAX);
+        bucket.open(&mut producer, 1, 0, 2);
+        assert_eq!(sent(&mut producer, &bucket), ["0 0..1 Memory", "0 a@1"]);
+        assert!(!producer.is_ready());
+        for key in ["b", "c", "d"] {
+            bucket.set(1, key);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0], "nobody has said so");
+        producer.note(Vbid(1));
+        producer.note(Vbid(1));
+        assert_eq!(sent(&mut producer, &bucket), ["1 0..2 Memory", "1 b@1", "1 c@2", "1 Complete"]);
+        assert_eq!(producer.len(), 1);
+        bucket.open(&mut producer, 1, 2, 2);
+        assert_eq!(sent(&mut producer, &bucket), ["1 Complete"], "there is nothing to do");
+    }
+
+    #[test]
+    fn what_left_memory_is_read_elsewhere_a_few_scans_at_a_time() {
+        let bucket = Bucket::new(9);
+        let mut producer = Producer::default();
+        for vbid in 0..9 {
+            for key in 0..PORTION.count + 1 {
+                bucket.set(vbid, &key.to_string());
+            }
+            bucket.store(vbid);
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0], "all are behind");
+        let work: Vec<_> = std::iter::from_fn(|| producer.take_work()).collect();
+        assert_eq!(work.len(), SCANS_MAX);
+        for work in work {
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+        }
+        assert!(producer.take_work().is_none(), "what arrived was not sent yet");
+        let first = sent(&mut producer, &bucket);
+        assert_eq!(first[..2], ["0 0..257 Disk", "0 0@1"]);
+        assert_eq!(first.len(), SCANS_MAX * (PORTION.count + 1));
+        // Those that have begun go on before others begin.
+        let mut rounds = 0;
+        let mut rest = Vec::new();
+        while let Some(work) = producer.take_work() {
+            assert_eq!(work.backfill.is_some(), work.after > Seqno(0));
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+            rest.extend(sent(&mut producer, &bucket));
+            rounds += 1;
+        }
+        assert_eq!(rounds, 2 * 9 - SCANS_MAX);
+        assert_eq!(rest.len(), 9 * (PORTION.count + 2) - first.len());
+        bucket.set(3, "live");
+        producer.note(Vbid(3));
+        assert_eq!(sent(&mut producer, &bucket), ["3 258..258 Memory", "3 live@258"]);
+    }
+
+    #[test]
+    fn a_stream_that_is_closed_says_nothing_more() {
+        let bucket = Bucket::new(1);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.set(0, "b");
+        bucket.open(&mut producer, 0, 0, u64::MAX);
+        assert_eq!(producer.next(&bucket).map(shown).unwrap(), "0 0..2 Memory");
+        assert!(producer.close(Vbid(0), None, true, &bucket));
+        assert_eq!(sent(&mut producer, &bucket), ["0 Closed"]);
+        assert!(!producer.close(Vbid(0), None, true, &bucket), "it is gone");
+        bucket.store(0);
+        assert_eq!(bucket.vbuckets[0].borrow().checkpoint().memory_bytes(), 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_closed_while_its_scan_is_read_leaves_room_for_others() {
+        let bucket = Bucket::new(1);
+        let mut producer = Producer::default();
+        bucket.set(0, "a");
+        bucket.store(0);
+        for _ in 0..2 * SCANS_MAX {
+            bucket.open(&mut producer, 0, 0, u64::MAX);
+            assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+            let work = producer.take_work().unwrap();
+            assert!(producer.close(Vbid(0), None, false, &bucket));
+            assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+        }
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+    }
+
+    #[test]
+    fn a_scan_that_fails_ends_its_stream_only() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        for vbid in [0, 1] {
+            bucket.set(vbid, "a");
+            bucket.store(vbid);
+            bucket.open(&mut producer, vbid, 0, 1);
+        }
+        bucket.stored.borrow_mut().remove(&Vbid(0));
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+        let failed = bucket.scan(producer.take_work().unwrap());
+        assert_eq!(producer.finish(failed, &bucket), Some("not stored"));
+        let read = bucket.scan(producer.take_work().unwrap());
+        assert_eq!(producer.finish(read, &bucket), None);
+        assert_eq!(
+            sent(&mut producer, &bucket),
+            ["0 BackfillFailed", "1 0..1 Disk", "1 a@1", "1 Complete"]
+        );
+        assert!(producer.is_empty());
+    }
+
+    #[test]
+    fn consumers_with_many_streams_hold_few_documents() {
+        let bucket = Bucket::new(64);
+        let mut producer = Producer::default();
+        for vbid in 0..64 {
+            for key in 0..10 {
+                bucket.set(vbid, &key.to_string());
+            }
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        let mut messages = 0;
+        while producer.next(&bucket).is_some() {
+            messages += 1;
+            assert!(producer.outbox.len() <= 11, "of one stream at a time");
+        }
+        assert_eq!(messages, 64 * 11);
+    }
+}

@@ -1,0 +1,174 @@
+//! What streams tell, as bytes: which parts of a document travel, and in which form.
+
+use super::settings::Settings;
+use crate::kv::snappy;
+use nacre_dcp::{Address, End, Message, Origin, SystemEvent};
+use nacre_protocol::Feature;
+use nacre_protocol::dcp::{
+    self, Payload, StreamEnd, deletion_extras, event_code, event_extras, expiration_extras,
+    mutation_extras, open_flag, snapshot_extras, snapshot_type, timed_deletion_extras,
+};
+use nacre_types::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind};
+use nacre_value::xattr::Xattrs;
+use std::borrow::Cow;
+
+/// Appends a message to `out`; gives its length in bytes. `compresses`: values are sent compressed to clients that can read
+/// that.
+pub(super) fn encode(
+    address: Address,
+    message: &Message,
+    settings: &Settings,
+    compresses: bool,
+    out: &mut Vec<u8>,
+) -> usize {
+    let mut send = |payload: Payload<'_>| {
+        let Address { vbid, stream_id, opaque } = address;
+        dcp::Message { vbid: vbid.0, opaque, stream_id, payload }.encode(out)
+    };
+    match message {
+        Message::Snapshot { start, end, origin } => {
+            let kind = match origin {
+                Origin::Memory => snapshot_type::MEMORY,
+                Origin::Disk => snapshot_type::DISK,
+            };
+            let extras = &snapshot_extras(start.0, end.0, kind);
+            send(Payload { opcode: Payload::SNAPSHOT_MARKER, extras, ..Payload::default() })
+        }
+        Message::Advanced(seqno) => {
+            let extras = &seqno.0.to_be_bytes();
+            send(Payload { opcode: Payload::SEQNO_ADVANCED, extras, ..Payload::default() })
+        }
+        Message::End(end) => {
+            let extras = &(reason(*end) as u32).to_be_bytes();
+            send(Payload { opcode: Payload::STREAM_END, extras, ..Payload::default() })
+        }
+        Message::Document(document) => match SystemEvent::read(document) {
+            Some(event) => encode_event(document.meta.seqno.0, &event, send),
+            None => encode_document(document, settings, compresses, send),
+        },
+    }
+}
+
+fn reason(end: End) -> StreamEnd {
+    match end {
+        End::Complete => StreamEnd::Complete,
+        End::Closed => StreamEnd::Closed,
+        End::VbucketGone => StreamEnd::StateChanged,
+        End::BackfillFailed => StreamEnd::BackfillFailed,
+        End::NothingOfInterest => StreamEnd::FilterEmpty,
+        End::Forbidden => StreamEnd::LostPrivileges,
+    }
+}
+
+/// A collection that was changed is told as one that was made: a client that missed the first learns of it now.
+fn encode_event(seqno: u64, event: &SystemEvent, send: impl FnOnce(Payload<'_>) -> usize) -> usize {
+    let mut value = event.manifest_uid.to_be_bytes().to_vec();
+    value.extend(event.scope.0.to_be_bytes());
+    let mut version = 0;
+    let code = match (event.collection, event.ended) {
+        (Some((id, max_ttl)), ended) => {
+            value.extend(id.0.to_be_bytes());
+            if !ended && max_ttl != 0 {
+                // -1 is "never", which is 0 here; the bucket's is told by leaving it out.
+                version = 1;
+                value.extend((max_ttl.max(0) as u32).to_be_bytes());
+            }
+            if ended { event_code::DROP_COLLECTION } else { event_code::CREATE_COLLECTION }
+        }
+        (None, true) => event_code::DROP_SCOPE,
+        (None, false) => event_code::CREATE_SCOPE,
+    };
+    let key = if event.ended { "" } else { &event.name };
+    send(Payload {
+        opcode: Payload::SYSTEM_EVENT,
+        extras: &event_extras(seqno, code, version),
+        key: key.as_bytes(),
+        value: &value,
+        ..Payload::default()
+    })
+}
+
+fn encode_document(
+    document: &Document,
+    settings: &Settings,
+    compresses: bool,
+    send: impl FnOnce(Payload<'_>) -> usize,
+) -> usize {
+    let meta = document.meta;
+    let (value, mut datatype) = value_of(document, settings);
+    if !settings.speaks(Feature::Json) {
+        datatype &= !DATATYPE_JSON;
+    }
+    let compresses = settings.forces_compression || compresses;
+    let deflated = (settings.speaks(Feature::Snappy) && compresses && !value.is_empty())
+        .then(|| snappy::deflate(&value))
+        .flatten();
+    let value = match &deflated {
+        Some(deflated) => {
+            datatype |= DATATYPE_SNAPPY;
+            &deflated[..]
+        }
+        None => &value[..],
+    };
+    let collections = settings.speaks(Feature::Collections);
+    let key = if collections { document.key() } else { document.name() };
+    let payload = Payload { cas: meta.cas.0, datatype, key, value, ..Payload::default() };
+    let (seqno, rev) = (meta.seqno.0, meta.rev);
+    let timed = settings.has(open_flag::INCLUDE_DELETE_TIMES) || settings.expirations;
+    match meta.kind {
+        Kind::Alive => {
+            let extras = &mutation_extras(seqno, rev, meta.flags, meta.expiry);
+            send(Payload { opcode: Payload::MUTATION, extras, ..payload })
+        }
+        Kind::Expired if settings.expirations => {
+            let extras = &expiration_extras(seqno, rev, meta.expiry);
+            send(Payload { opcode: Payload::EXPIRATION, extras, ..payload })
+        }
+        Kind::Deleted | Kind::Expired | Kind::Aborted if timed => {
+            let extras = &timed_deletion_extras(seqno, rev, meta.expiry);
+            send(Payload { opcode: Payload::DELETION, extras, ..payload })
+        }
+        Kind::Deleted | Kind::Expired | Kind::Aborted => {
+            let extras = &deletion_extras(seqno, rev);
+            send(Payload { opcode: Payload::DELETION, extras, ..payload })
+        }
+    }
+}
+
+/// The part of the value that the client wants, and its datatype.
+fn value_of<'a>(document: &'a Document, settings: &Settings) -> (Cow<'a, [u8]>, u8) {
+    let stored = document.meta.datatype;
+    let (section, body) = document.split();
+    let body: &[u8] = if settings.has(open_flag::NO_VALUE)
+        || settings.has(open_flag::NO_VALUE_WITH_DATATYPE)
+        || !document.is_alive()
+    {
+        b""
+    } else {
+        body
+    };
+    let section = match settings.has(open_flag::INCLUDE_XATTRS) {
+        false => Cow::Borrowed(&b""[..]),
+        true if document.is_alive() || settings.has(open_flag::INCLUDE_DELETED_USER_XATTRS) => {
+            Cow::Borrowed(section)
+        }
+        true => Cow::Owned(system_attributes(section)),
+    };
+    if settings.has(open_flag::NO_VALUE_WITH_DATATYPE) {
+        return (section, stored);
+    }
+    let json = if body.is_empty() { 0 } else { stored & DATATYPE_JSON };
+    let attributes = if section.is_empty() { 0 } else { DATATYPE_XATTR };
+    let value = match (&section[..], body) {
+        (b"", body) => Cow::Borrowed(body),
+        (_, b"") => section,
+        _ => Cow::Borrowed(document.value()),
+    };
+    (value, json | attributes)
+}
+
+fn system_attributes(section: &[u8]) -> Vec<u8> {
+    let Ok(mut attributes) = Xattrs::parse(section) else { return Vec::new() };
+    attributes.retain_system();
+    attributes.encode()
+}

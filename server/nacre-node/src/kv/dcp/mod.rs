@@ -1,0 +1,368 @@
+//! A connection that streams history to a consumer elsewhere: DCP.
+//!
+//! DCP_OPEN gives a session a [`Dcp`]. What it sends is appended to the session's answers by [`Dcp::pump`], which the
+//! connection calls when something has changed: the bucket was written to, a scan has come, the consumer has
+//! acknowledged. [`nacre_dcp::Producer`] says what is sent next.
+//!
+//! Memory is read on the connection's thread, a portion a lock. The store is read by the bucket's workers, at most
+//! [`nacre_dcp::SCANS_MAX`] portions at a time. Nothing is read that may not be sent soon: when the consumer's window is
+//! full, or [`SENT_AT_ONCE`] bytes wait for the socket, the streams wait where history is.
+
+mod filter;
+mod message;
+mod settings;
+
+use super::session::{Answer, Next, Outcome, Session};
+use crate::bucket::Bucket;
+use crate::line::Line;
+use crate::reader::News;
+use crate::ticket::{Ticket, Waiter};
+use filter::Filter;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_dcp::{
+    Address, End, Finished, Interest, Producer, Resume, ResumePoint, STREAMS_MAX, Wanted, Window,
+    resume,
+};
+use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
+use nacre_protocol::{Feature, Frame, Reply, Request, Status};
+use nacre_store::Error;
+use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
+use nacre_vbucket::Vbucket;
+use parking_lot::Mutex;
+use settings::{Effect, Settings};
+use std::sync::Arc;
+
+/// Bytes that may wait for the socket before streams are read on.
+const SENT_AT_ONCE: usize = 256 << 10;
+
+/// A portion of a scan on its way back from a worker.
+type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
+
+/// What a session has of its own when it streams.
+pub(super) struct Dcp {
+    bucket: Arc<Bucket>,
+    line: Arc<Line>,
+    news: Arc<News>,
+    settings: Settings,
+    producer: Producer<Error>,
+    window: Window,
+    scans: Vec<Scanned>,
+    /// At which state of the users it was last seen that the streams are permitted.
+    users_version: u64,
+}
+
+impl Dcp {
+    /// Whether [`Dcp::pump`] would do something. The waiter is woken when that may change.
+    pub fn is_ready(&self) -> bool {
+        self.line.look();
+        self.bucket.is_closed()
+            || self.line.asks()
+            || self.scans.iter().any(|scan| scan.outcome().is_some())
+            || self.window.has_room() && (self.producer.is_ready() || !self.news.is_empty())
+    }
+
+    /// Why the connection is to end at once, if it is.
+    pub fn cut(&self) -> Option<&'static str> {
+        self.line.cut()
+    }
+
+    /// The consumer has sent something.
+    pub fn heard(&self, now: Now) {
+        self.line.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
+    }
+
+    /// The consumer has answered that it lives.
+    pub fn answered(&self, now: Now) {
+        self.line.heartbeat(|heartbeat| heartbeat.answered(now.monotonic_ns));
+    }
+
+    /// Appends what there is to send, as far as window and socket allow.
+    fn pump(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
+        let before = out.len();
+        if self.bucket.is_closed() {
+            self.producer.end_where(&*self.bucket, |_, _| Some(End::VbucketGone));
+            while let Some((address, message)) = self.producer.next(&*self.bucket) {
+                message::encode(address, &message, &self.settings, false, out);
+            }
+            return Next::Close(Some("the bucket of a DCP connection has ended".into()));
+        }
+        if self.line.take_question() {
+            let payload = Payload { opcode: Payload::NOOP, ..Payload::default() };
+            dcp::Message { vbid: 0, opaque: 0, stream_id: None, payload }.encode(out);
+        }
+        self.take_scans();
+        while let Some(vbid) = self.news.take(0) {
+            self.producer.note(vbid);
+        }
+        let compresses = self.bucket.compresses();
+        while out.len() < SENT_AT_ONCE && self.window.has_room() {
+            let Some((address, message)) = self.producer.next(&*self.bucket) else { break };
+            let bytes = message::encode(address, &message, &self.settings, compresses, out);
+            self.window.sent(bytes);
+        }
+        self.begin_scans();
+        if out.len() > before {
+            self.line.heartbeat(|heartbeat| heartbeat.sent(now.monotonic_ns));
+        }
+        Next::More
+    }
+
+    fn take_scans(&mut self) {
+        let is_over = |scan: &mut Scanned| scan.outcome().is_some();
+        for scan in self.scans.extract_if(.., is_over) {
+            let finished = scan.outcome().and_then(|outcome| outcome.lock().take());
+            let failure =
+                finished.and_then(|finished| self.producer.finish(finished, &*self.bucket));
+            if let Some(error) = failure {
+                tracing::error!(
+                    "bucket {}: a DCP stream ends, its history cannot be read: {error}",
+                    self.bucket.name
+                );
+            }
+        }
+    }
+
+    fn begin_scans(&mut self) {
+        let waiter: Arc<dyn Waiter> = Arc::clone(&self.line) as _;
+        while let Some(work) = self.producer.take_work() {
+            let scan = self.bucket.jobs.push(&waiter, move |bucket| {
+                let open =
+                    |vbid, after| bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end));
+                Mutex::new(Some(work.run(open)))
+            });
+            // Without a worker the bucket has ended, and so do the streams.
+            self.scans.extend(scan);
+        }
+    }
+}
+
+impl Drop for Dcp {
+    fn drop(&mut self) {
+        self.bucket.remove_reader(&self.news);
+        self.bucket.lines.close(&self.line);
+        self.producer.clear(&*self.bucket);
+    }
+}
+
+/// Sends what the streams of a session have, if it has some.
+pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
+    let Some(mut dcp) = session.dcp.take() else { return Next::More };
+    let users_version = session.node.users_version();
+    if dcp.users_version != users_version {
+        dcp.users_version = users_version;
+        let Dcp { producer, bucket, .. } = &mut *dcp;
+        producer.end_where(&**bucket, |_, wanted| {
+            (!may_stream(session, bucket, &wanted.interest)).then_some(End::Forbidden)
+        });
+    }
+    let next = dcp.pump(out, now);
+    session.dcp = Some(dcp);
+    next
+}
+
+/// Carries out a request that only a DCP connection knows.
+pub(super) fn run(
+    session: &mut Session,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    answer: &mut Answer<'_>,
+    now: Now,
+) -> Result<Outcome, Status> {
+    if let Request::DcpOpen { name, flags } = *request {
+        return open(session, name, flags, now);
+    }
+    let mut dcp = session.dcp.take().ok_or(Status::InvalidArguments)?;
+    let outcome = match *request {
+        Request::DcpControl { key, value } => control(&mut dcp, key, value),
+        Request::DcpBufferAck { bytes } => match dcp.window.acknowledge(u64::from(bytes)) {
+            true => Ok(Outcome::Answered),
+            false => Err(Status::InvalidArguments),
+        },
+        Request::DcpStreamRequest { .. } => begin(session, &mut dcp, frame, request, answer),
+        Request::DcpCloseStream => close(&mut dcp, frame),
+        // A producer asks nobody for streams.
+        _ => Err(Status::NotSupported),
+    };
+    session.dcp = Some(dcp);
+    outcome
+}
+
+fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outcome, Status> {
+    if session.dcp.is_some() || name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(Status::InvalidArguments);
+    }
+    let settings = Settings::new(flags, session.features)?;
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let line = bucket.lines.open(name, &session.waiter, now);
+    let news = bucket.add_reader(Arc::clone(&line) as _);
+    session.dcp = Some(Box::new(Dcp {
+        bucket,
+        line,
+        news,
+        settings,
+        producer: Producer::default(),
+        window: Window::default(),
+        scans: Vec::new(),
+        users_version: session.node.users_version(),
+    }));
+    Ok(Outcome::Status(Status::Success))
+}
+
+fn control(dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
+    match dcp.settings.control(key, value)? {
+        Effect::None => {}
+        Effect::Window(bytes) => dcp.window.resize(bytes),
+        Effect::Heartbeat(interval) => {
+            dcp.line.heartbeat(|heartbeat| heartbeat.set_interval(interval));
+        }
+    }
+    Ok(Outcome::Status(Status::Success))
+}
+
+fn close(dcp: &mut Dcp, frame: &Frame<'_>) -> Result<Outcome, Status> {
+    let stream_id = frame.frame_infos().map_err(|_| Status::InvalidArguments)?.stream_id;
+    if stream_id.is_some() != dcp.settings.stream_ids {
+        return Err(Status::DcpStreamIdInvalid);
+    }
+    let Dcp { producer, settings, bucket, .. } = dcp;
+    match producer.close(Vbid(frame.vbid), stream_id, settings.says_closed, &**bucket) {
+        true => Ok(Outcome::Status(Status::Success)),
+        false => Err(Status::KeyNotFound),
+    }
+}
+
+/// Begins a stream, or says why the consumer cannot go on where it stopped.
+fn begin(
+    session: &Session,
+    dcp: &mut Dcp,
+    frame: &Frame<'_>,
+    request: &Request<'_>,
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    let Request::DcpStreamRequest { filter, .. } = *request else { return Err(Status::Internal) };
+    let Dcp { bucket, settings, producer, .. } = dcp;
+    let collections = settings.speaks(Feature::Collections);
+    let vbid = Vbid(frame.vbid);
+    let mut vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+    let Filter { interest, stream_id, purge_seqno } =
+        filter::read(filter, collections, &bucket.manifest())?;
+    if stream_id.is_some() != settings.stream_ids {
+        return Err(Status::DcpStreamIdInvalid);
+    }
+    if !may_stream(session, bucket, &interest) {
+        return Err(Status::AccessDenied);
+    }
+    if producer.has(vbid, stream_id) {
+        return Err(Status::KeyExists);
+    }
+    if producer.len() >= STREAMS_MAX {
+        return Err(Status::NoMemory);
+    }
+    let (from, end) = match place(&vbucket, request, purge_seqno)? {
+        Place::At(from, end) => (from, end),
+        Place::Rollback(to) => {
+            let value = &to.0.to_be_bytes();
+            answer.send(Reply { status: Status::Rollback, value, ..Reply::default() });
+            return Ok(Outcome::Answered);
+        }
+    };
+    let address = Address { vbid, stream_id, opaque: frame.opaque };
+    let skips_deletes =
+        settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
+    let wanted = Wanted { interest, end, advances: collections, skips_deletes };
+    producer.open(&mut vbucket, address, from, wanted);
+    let mut log = Vec::new();
+    for (vb_uuid, seqno) in vbucket.failover_log().entries() {
+        log.extend(vb_uuid.0.to_be_bytes());
+        log.extend(seqno.0.to_be_bytes());
+    }
+    drop(vbucket);
+    answer.value(0, &log);
+    Ok(Outcome::Answered)
+}
+
+/// Where a stream begins and ends.
+enum Place {
+    At(ResumePoint, Seqno),
+    Rollback(Seqno),
+}
+
+fn place(
+    vbucket: &Vbucket,
+    request: &Request<'_>,
+    purge_seqno: Option<u64>,
+) -> Result<Place, Status> {
+    let Request::DcpStreamRequest { flags, start, end, vb_uuid, snapshot, .. } = *request else {
+        return Err(Status::Internal);
+    };
+    let known = stream_flag::DISK_ONLY
+        | stream_flag::TO_LATEST
+        | stream_flag::ACTIVE_ONLY
+        | stream_flag::STRICT_VB_UUID
+        | stream_flag::FROM_LATEST
+        | stream_flag::IGNORE_PURGED;
+    if flags & !known != 0 {
+        return Err(Status::NotSupported);
+    }
+    let has = |flag: u32| flags & flag != 0;
+    let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+    let mut end = Seqno(end);
+    if has(stream_flag::TO_LATEST) {
+        end = high;
+    }
+    if has(stream_flag::DISK_ONLY) {
+        end = end.min(vbucket.persisted());
+    }
+    let from = if has(stream_flag::FROM_LATEST) {
+        ResumePoint {
+            vb_uuid: log.current(),
+            seqno: high,
+            snapshot_start: high,
+            snapshot_end: high,
+        }
+    } else {
+        let (snapshot_start, snapshot_end) = (Seqno(snapshot.0), Seqno(snapshot.1));
+        ResumePoint { vb_uuid: VbUuid(vb_uuid), seqno: Seqno(start), snapshot_start, snapshot_end }
+    };
+    if from.seqno > end {
+        return Err(Status::Range);
+    }
+    let stranger = vb_uuid != 0 && log.branch_end(VbUuid(vb_uuid), high).is_none();
+    if has(stream_flag::STRICT_VB_UUID) && stranger {
+        return Ok(Place::Rollback(Seqno::ZERO));
+    }
+    let purged = vbucket.purge_seqno();
+    let forgiven = has(stream_flag::IGNORE_PURGED) || purge_seqno == Some(purged.0);
+    match resume(&from, log, high, if forgiven { Seqno::ZERO } else { purged }) {
+        Resume::Continue => Ok(Place::At(from, end)),
+        Resume::Rollback(to) => Ok(Place::Rollback(to)),
+        Resume::Invalid => Err(Status::Range),
+    }
+}
+
+/// Whether the user of a session may stream all that is of interest.
+fn may_stream(session: &Session, bucket: &Bucket, interest: &Interest) -> bool {
+    let manifest = bucket.manifest();
+    let may = |scope: Option<&str>, collection: Option<&str>| {
+        session.has(
+            &[Privilege::StreamData],
+            Keyspace { bucket: Some(&bucket.name), scope, collection },
+        )
+    };
+    let in_collection = |id: &CollectionId| {
+        manifest.scopes.iter().any(|scope| {
+            let found = scope.collections.iter().find(|collection| collection.id == id.0);
+            found.is_some_and(|found| may(Some(&scope.name), Some(&found.name)))
+        })
+    };
+    match interest {
+        Interest::Everything => may(None, None),
+        Interest::DefaultCollection => in_collection(&CollectionId::DEFAULT),
+        Interest::Scope(id, _) => {
+            let scope = manifest.scopes.iter().find(|scope| scope.id == id.0);
+            scope.is_some_and(|scope| may(Some(&scope.name), None))
+        }
+        Interest::Collections(ids) => ids.iter().all(in_collection),
+        Interest::Nothing => true,
+    }
+}

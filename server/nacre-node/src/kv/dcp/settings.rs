@@ -1,0 +1,191 @@
+//! What a DCP connection was opened for, and the settings that its client makes.
+
+use nacre_protocol::dcp::open_flag::{
+    INCLUDE_DELETE_TIMES, INCLUDE_DELETED_USER_XATTRS, INCLUDE_XATTRS, NO_VALUE,
+    NO_VALUE_WITH_DATATYPE, PRODUCER, SKIP_DELETES_IN_BACKFILL,
+};
+use nacre_protocol::{Feature, Features, Status};
+
+/// The longest interval of questions to a silent client, in seconds: three hours.
+const NOOP_INTERVAL_S_MAX: u64 = 10_800;
+/// The interval when the client names none.
+const NOOP_INTERVAL_S_DEFAULT: u64 = 180;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Flags of DCP_OPEN, the features of HELLO that concern messages, and the settings of DCP_CONTROL.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    flags: u32,
+    features: Features,
+    noop: bool,
+    noop_interval_s: u64,
+    /// Expirations are told as such, not as deletions.
+    pub expirations: bool,
+    /// A stream that the client closes ends with a message.
+    pub says_closed: bool,
+    /// The client gives each stream an id.
+    pub stream_ids: bool,
+    /// Values are compressed whatever the bucket says.
+    pub forces_compression: bool,
+}
+
+/// What follows from a setting beyond the settings themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing.
+    None,
+    /// So many bytes may be on their way.
+    Window(u64),
+    /// Silence is noticed, after so many nanoseconds, or not.
+    Heartbeat(Option<u64>),
+}
+
+impl Settings {
+    /// # Errors
+    /// The status for a connection that is not to be had.
+    pub fn new(flags: u32, features: Features) -> Result<Settings, Status> {
+        let known = PRODUCER
+            | INCLUDE_XATTRS
+            | NO_VALUE
+            | INCLUDE_DELETE_TIMES
+            | NO_VALUE_WITH_DATATYPE
+            | INCLUDE_DELETED_USER_XATTRS
+            | SKIP_DELETES_IN_BACKFILL;
+        let both = NO_VALUE | NO_VALUE_WITH_DATATYPE;
+        if flags & PRODUCER == 0 {
+            // A consumer takes in the history of another node: there is none.
+            return Err(Status::NotSupported);
+        }
+        if flags & !known != 0 || flags & both == both {
+            return Err(Status::InvalidArguments);
+        }
+        if features.has(Feature::UnorderedExecution) {
+            return Err(Status::NotSupported);
+        }
+        Ok(Settings {
+            flags,
+            features,
+            noop: false,
+            noop_interval_s: NOOP_INTERVAL_S_DEFAULT,
+            expirations: false,
+            says_closed: false,
+            stream_ids: false,
+            forces_compression: false,
+        })
+    }
+
+    /// Whether DCP_OPEN carried a flag.
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether HELLO had agreed on a feature when the connection was opened.
+    pub fn speaks(&self, feature: Feature) -> bool {
+        self.features.has(feature)
+    }
+
+    /// Takes over a setting.
+    ///
+    /// # Errors
+    /// [`Status::InvalidArguments`] for a key or value that means nothing here.
+    pub fn control(&mut self, key: &[u8], value: &[u8]) -> Result<Effect, Status> {
+        let text = std::str::from_utf8(value).map_err(|_| Status::InvalidArguments)?;
+        let switch = || match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(Status::InvalidArguments),
+        };
+        let number = |range: std::ops::RangeInclusive<u64>| {
+            let number = text.parse().ok().filter(|number| range.contains(number));
+            number.ok_or(Status::InvalidArguments)
+        };
+        let one_of =
+            |known: &[&str]| known.contains(&text).then_some(()).ok_or(Status::InvalidArguments);
+        match key {
+            b"enable_noop" => self.noop = switch()?,
+            b"set_noop_interval" => self.noop_interval_s = number(1..=NOOP_INTERVAL_S_MAX)?,
+            b"connection_buffer_size" => {
+                return Ok(Effect::Window(number(0..=u64::from(u32::MAX))?));
+            }
+            b"enable_expiry_opcode" => self.expirations = switch()?,
+            b"send_stream_end_on_client_close_stream" => self.says_closed = switch()?,
+            // Streams that are open have no ids, or have them.
+            b"enable_stream_id" if self.speaks(Feature::Collections) => {
+                self.stream_ids |= switch()?;
+            }
+            b"force_value_compression" if self.speaks(Feature::Snappy) => {
+                self.forces_compression = switch()?;
+            }
+            // Slow readers go on from the store, whether they allow it or not.
+            b"supports_cursor_dropping" => drop(switch()?),
+            // All have the same priority, and the order of scans is as good as any.
+            b"set_priority" => one_of(&["high", "medium", "low"])?,
+            b"backfill_order" => one_of(&["round-robin", "sequential"])?,
+            // A permission that is never used: backfills come in order.
+            b"enable_out_of_order_snapshots" => one_of(&["true", "true_with_seqno_advanced"])?,
+            _ => return Err(Status::InvalidArguments),
+        }
+        let interval = self.noop.then_some(self.noop_interval_s * NS_PER_S);
+        let concerned = matches!(key, b"enable_noop" | b"set_noop_interval");
+        Ok(if concerned { Effect::Heartbeat(interval) } else { Effect::None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings::new(PRODUCER, Features::of(&[Feature::Collections])).unwrap()
+    }
+
+    #[test]
+    fn only_producers_with_known_flags_are_to_be_had() {
+        let open = |flags| Settings::new(flags, Features::default()).map(drop);
+        assert_eq!(open(PRODUCER | INCLUDE_XATTRS), Ok(()));
+        assert_eq!(open(0), Err(Status::NotSupported), "a consumer");
+        assert_eq!(open(2), Err(Status::NotSupported), "a notifier");
+        assert_eq!(open(PRODUCER | 0x8000), Err(Status::InvalidArguments));
+        assert_eq!(
+            open(PRODUCER | NO_VALUE | NO_VALUE_WITH_DATATYPE),
+            Err(Status::InvalidArguments)
+        );
+        let unordered = Features::of(&[Feature::UnorderedExecution]);
+        assert_eq!(Settings::new(PRODUCER, unordered).map(drop), Err(Status::NotSupported));
+    }
+
+    #[test]
+    fn settings_that_mean_nothing_here_are_refused() {
+        let mut settings = settings();
+        let mut refuses = |key: &str, value: &str| {
+            settings.control(key.as_bytes(), value.as_bytes()) == Err(Status::InvalidArguments)
+        };
+        for (key, value) in [
+            ("change_streams", "true"),
+            ("enable_noop", "yes"),
+            ("set_noop_interval", "0"),
+            ("set_noop_interval", "0.5"),
+            ("set_noop_interval", "10801"),
+            ("connection_buffer_size", "-1"),
+            ("connection_buffer_size", "4294967296"),
+            ("set_priority", "highest"),
+            ("force_value_compression", "true"),
+            ("", "true"),
+        ] {
+            assert!(refuses(key, value), "{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn settings_say_what_follows_from_them() {
+        let mut settings = settings();
+        let mut control =
+            |key: &str, value: &str| settings.control(key.as_bytes(), value.as_bytes()).unwrap();
+        assert_eq!(control("set_noop_interval", "20"), Effect::Heartbeat(None));
+        assert_eq!(control("enable_noop", "true"), Effect::Heartbeat(Some(20 * NS_PER_S)));
+        assert_eq!(control("connection_buffer_size", "1024"), Effect::Window(1024));
+        assert_eq!(control("enable_stream_id", "true"), Effect::None);
+        assert_eq!(control("enable_stream_id", "false"), Effect::None);
+        assert!(settings.stream_ids, "ids stay once they are given");
+    }
+}
