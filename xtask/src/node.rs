@@ -140,7 +140,11 @@ impl Node {
         Ok(())
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    /// Waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn wait_until_ready(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
             if let Ok(Some(status)) = self.process.try_wait() {
@@ -268,6 +272,20 @@ impl Node {
         // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
         unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
         self.wait_for_end()
+    }
+
+    /// Ends the node as a crash would; the data stays for [`Node::respawn`].
+    ///
+    /// # Errors
+    /// When the system does not.
+    pub fn kill(&mut self) -> Result<(), String> {
+        let killed = self.process.kill().and_then(|()| self.process.wait());
+        killed.map(drop).map_err(|error| format!("cannot kill the node: {error}"))
+    }
+
+    /// Where its data lies.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     fn wait_for_end(&mut self) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use crate::command::{cargo, run as run_command, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
+use crate::suites::java;
 use crate::{plugins, readme, tools};
 use clap::Args;
 use std::process::Command;
@@ -78,6 +79,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         run_command(&mut cases, "pass the conformance cases")?;
         node.stop()
     })?;
+    step("official DCP client for Java", || java::check(&binary))?;
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
     step("official Python SDK", || {
         // On the default ports, as an application finds a server.

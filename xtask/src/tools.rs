@@ -36,6 +36,39 @@ pub fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Resu
     std::fs::write(marker, "").map_err(cannot)
 }
 
+/// A Java library, as `group:artifact:version`, with all that it needs; gives the folder of the archives.
+///
+/// # Errors
+/// One line that says what is missing.
+pub fn java(name: &str, library: &str) -> Result<PathBuf, String> {
+    let folder = dir()?.join(name);
+    let archives = folder.join("archives");
+    once(&folder, || {
+        eprintln!("Installing {library} into {}", folder.display());
+        let mut parts = library.split(':');
+        let mut part = || parts.next().unwrap_or_default();
+        let project = format!(
+            "<project><modelVersion>4.0.0</modelVersion>\
+             <groupId>nacre</groupId><artifactId>tools</artifactId><version>1</version>\
+             <dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId>\
+             <version>{}</version></dependency></dependencies></project>",
+            part(),
+            part(),
+            part()
+        );
+        std::fs::write(folder.join("pom.xml"), project)
+            .map_err(|error| format!("cannot write into {}: {error}", folder.display()))?;
+        run(
+            Command::new("mvn")
+                .args(["--quiet", "--batch-mode", "dependency:copy-dependencies"])
+                .arg(format!("-DoutputDirectory={}", archives.display()))
+                .current_dir(&folder),
+            "fetch a Java library (Maven is needed, and its repository in reach)",
+        )
+    })?;
+    Ok(archives)
+}
+
 /// A Python environment with `packages`; gives its interpreter.
 ///
 /// # Errors

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 const RAM_QUOTA_MB_MIN: u64 = 100;
 /// The least history that may be kept by its size.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
+/// How often expired documents are searched for when nothing else is said. The search costs little.
+const EXPIRY_PAGER_S_DEFAULT: u32 = 2;
 /// The highest [`BucketSettings::rank`].
 const RANK_MAX: u16 = 1000;
 
@@ -122,6 +124,8 @@ pub struct BucketSettings {
     pub flush_enabled: bool,
     /// Seconds after which documents expire at the latest, 0..=2_147_483_647; 0 for never.
     pub max_ttl: u32,
+    /// Seconds between searches for documents that have expired and that nobody has asked for since; 0 for no searches.
+    pub expiry_pager_s: u32,
     /// vBuckets, 1..=1024; fixed at creation.
     pub vbucket_count: u16,
     /// What leaves memory when the quota is used up; fixed at creation for an ephemeral bucket.
@@ -150,6 +154,7 @@ impl Default for BucketSettings {
             replica_index: false,
             flush_enabled: false,
             max_ttl: 0,
+            expiry_pager_s: EXPIRY_PAGER_S_DEFAULT,
             vbucket_count: 1024,
             eviction_policy: EvictionPolicy::default(),
             compression_mode: CompressionMode::default(),

@@ -21,7 +21,8 @@ use nacre_vbucket::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Share of the quota above which writes are refused for the time being, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
@@ -48,6 +49,7 @@ pub struct Bucket {
     /// Read on every write, so kept beside the settings they come from.
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
+    expiry_pager_s: AtomicU32,
     durability_min_level: AtomicU8,
     replicas: AtomicU8,
     compresses: AtomicBool,
@@ -149,6 +151,7 @@ impl Bucket {
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
+            expiry_pager_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
             replicas: AtomicU8::new(0),
             compresses: AtomicBool::new(false),
@@ -186,6 +189,7 @@ impl Bucket {
     pub(crate) fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
         self.quota_bytes.store(settings.ram_quota_mb << 20, Ordering::Relaxed);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
+        self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
         self.replicas.store(settings.replicas, Ordering::Relaxed);
         let compresses = settings.compression_mode == CompressionMode::Active;
@@ -506,6 +510,12 @@ impl Bucket {
         if buried > 0 {
             self.note(vbid);
         }
+    }
+
+    /// How often expired documents are searched for; `None` for never.
+    pub(crate) fn expiry_interval(&self) -> Option<Duration> {
+        let seconds = self.expiry_pager_s.load(Ordering::Relaxed);
+        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
     /// How long tombstones are kept, in seconds.

@@ -9,9 +9,9 @@ use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often documents that have expired and consumers that are silent are looked for. A vBucket without one costs a
-/// comparison.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How often it is looked whether something is due: a search for expired documents, scans that nobody ends, consumers
+/// that are silent.
+const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the deadlines of durable writes are looked at, while there are any.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often old tombstones are looked for.
@@ -24,9 +24,11 @@ const SHARE_MIN: u64 = 5;
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
     platform: Arc<dyn Platform>,
-    /// When to look at deadlines, expired documents and old tombstones next, in monotonic nanoseconds.
+    /// When to look at deadlines, at what is due, and at old tombstones next, in monotonic nanoseconds.
     deadlines_at: u64,
-    expire_at: u64,
+    round_at: u64,
+    /// When expired documents were searched for last.
+    expired_at: u64,
     purge_at: u64,
     /// The vBucket that gives memory next, and what the pass has freed so far.
     turn: usize,
@@ -42,7 +44,8 @@ impl Keeper {
             bucket,
             platform,
             deadlines_at: 0,
-            expire_at: 0,
+            round_at: 0,
+            expired_at: 0,
             purge_at,
             turn: 0,
             freed: 0,
@@ -177,9 +180,13 @@ impl Task for Keeper {
         if !dropped.is_empty() {
             self.erase_stored(&dropped);
         }
-        if now.monotonic_ns >= self.expire_at {
-            self.expire_at = now.monotonic_ns + EXPIRY_INTERVAL.as_nanos() as u64;
-            self.expire(now);
+        if now.monotonic_ns >= self.round_at {
+            self.round_at = now.monotonic_ns + ROUND_INTERVAL.as_nanos() as u64;
+            let since = Duration::from_nanos(now.monotonic_ns.saturating_sub(self.expired_at));
+            if self.bucket.expiry_interval().is_some_and(|interval| since >= interval) {
+                self.expired_at = now.monotonic_ns;
+                self.expire(now);
+            }
             self.bucket.scans.forget_old(now);
             self.bucket.lines.tick(now);
         }
@@ -188,7 +195,7 @@ impl Task for Keeper {
             self.purge(now);
         }
         if !self.bucket.has_durable_writes() {
-            return Next::After(EXPIRY_INTERVAL);
+            return Next::After(ROUND_INTERVAL);
         }
         if now.monotonic_ns >= self.deadlines_at {
             self.deadlines_at = now.monotonic_ns + DEADLINE_INTERVAL.as_nanos() as u64;

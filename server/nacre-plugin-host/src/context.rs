@@ -43,7 +43,7 @@ impl Context {
         if plugin.world() != world {
             return Err(Error::World { plugin: plugin.name().into(), is: plugin.world(), world });
         }
-        let pre = plugin.link(&setup.grants)?;
+        let pre = plugin.link(&setup)?;
         Ok(Arc::new(Context {
             plugin,
             setup,

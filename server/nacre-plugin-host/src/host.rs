@@ -2,7 +2,7 @@
 
 use crate::abi::{Indices, World};
 use crate::artefact;
-use crate::capability::{Capability, Grants};
+use crate::capability::Capability;
 use crate::clock::Clock;
 use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
@@ -187,13 +187,8 @@ impl Plugin {
     /// # Errors
     /// As for any call: the plugin may trap or take too long.
     pub fn describe(&self, limits: crate::Limits) -> Result<String, Error> {
-        let grants = Grants {
-            kv: vec![crate::KeyspaceGrant { keyspace: "*".into(), write: true }],
-            http_out: vec!["*".into()],
-            ..Grants::own()
-        };
         // All it imports is linked, and none of it answers: nothing may be used before `init`.
-        let setup = Setup { limits, grants, ..Setup::new(self.name(), "") };
+        let setup = Setup { limits, runs_script: true, ..Setup::new(self.name(), "") };
         let context = Context::new(self.clone(), setup, self.world)?;
         let mut instance = Instance::start(&context, Role::Reader)?;
         instance
@@ -208,8 +203,9 @@ impl Plugin {
     }
 
     /// The component with what it is granted, and nothing else.
-    pub(crate) fn link(&self, grants: &Grants) -> Result<InstancePre<Data>, Error> {
-        if let Some(denied) = self.imports.iter().find(|import| !grants.allows(**import)) {
+    pub(crate) fn link(&self, setup: &Setup) -> Result<InstancePre<Data>, Error> {
+        let denied = self.imports.iter().find(|import| !setup.grants.allows(**import));
+        if let Some(denied) = denied.filter(|_| !setup.runs_script) {
             return Err(Error::Import {
                 plugin: self.name.to_string(),
                 import: denied.interface(),

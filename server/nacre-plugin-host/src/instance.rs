@@ -37,6 +37,8 @@ pub enum Refused {
     Keys,
     #[error("{0} cannot be used before init has returned")]
     Starting(Capability),
+    #[error("{0} is not granted")]
+    Denied(Capability),
     #[error("the time is over")]
     Deadline,
 }
@@ -75,13 +77,18 @@ impl Data {
         }
     }
 
-    /// Counts a call into the host; refuses it where only the log may be used.
+    /// Counts a call into the host; refuses it where only the log may be used, and what is linked but not granted.
     pub fn count(&mut self, capability: Capability) -> wasmtime::Result<()> {
         self.host_calls[capability as usize] += 1;
-        match self.is_running || capability == Capability::Log {
-            true => Ok(()),
-            false => Err(wasmtime::Error::new(Refused::Starting(capability))),
+        // What has an error of its own for it says so itself.
+        let says_so = matches!(capability, Capability::Kv | Capability::HttpOut);
+        if !self.is_running && capability != Capability::Log {
+            return Err(wasmtime::Error::new(Refused::Starting(capability)));
         }
+        if !says_so && !self.context.setup.grants.allows(capability) {
+            return Err(wasmtime::Error::new(Refused::Denied(capability)));
+        }
+        Ok(())
     }
 
     /// How long the call may still take; an error, which ends it, when that is over.

@@ -53,6 +53,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
             http_out: capsule.grants.http_out.clone(),
             ..Grants::own()
         },
+        runs_script: true,
         documents: Arc::clone(&answers) as Arc<dyn Documents>,
         http: Arc::clone(&answers) as Arc<dyn Http>,
     };

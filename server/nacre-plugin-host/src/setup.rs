@@ -17,6 +17,9 @@ pub struct Setup {
     pub limits: Limits,
     /// What it may do.
     pub grants: Grants,
+    /// Whether the plugin runs a script, whose wishes are not among its imports: what it is not granted is then refused
+    /// when it is used, and not when it is deployed.
+    pub runs_script: bool,
     /// The documents behind `kv`.
     pub documents: Arc<dyn Documents>,
     /// The connections behind `http-out`.
@@ -32,6 +35,7 @@ impl Setup {
             keyspace: "_default._default".into(),
             limits: Limits::default(),
             grants: Grants::own(),
+            runs_script: false,
             documents: Arc::new(NoDocuments),
             http: Arc::new(NoHttp),
         }

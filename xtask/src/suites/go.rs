@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// A Go module whose tests are one suite.
 pub(super) struct Module {
-    /// As `--only` has it; the folder is named after it.
+    /// The folder is named after it.
     name: &'static str,
     path: &'static str,
     version: &'static str,
@@ -25,6 +25,8 @@ pub(super) struct Module {
     /// The test that runs all others.
     suite: &'static str,
     arguments: fn() -> Vec<String>,
+    /// What the suite takes for granted of its bucket.
+    settings: &'static [(&'static str, &'static str)],
     /// What a test says when it leaves out a feature, up to the feature's name.
     skips: &'static str,
     feature_reasons: Reasons,
@@ -40,9 +42,23 @@ pub(super) const CORE: Module = Module {
     command: "cargo xtask conformance --only gocbcore",
     suite: "TestStandardSuite",
     arguments: core_arguments,
+    settings: &[],
     skips: "disabled feature code: ",
     feature_reasons: CORE_FEATURE_REASONS,
     reasons: CORE_REASONS,
+};
+
+/// The core of the Go SDK as a consumer of DCP.
+pub(super) const DCP: Module = Module {
+    title: "Go core, DCP suite",
+    command: "cargo xtask conformance --only gocbcore-dcp",
+    suite: "TestDCPSuite",
+    arguments: dcp_arguments,
+    // It counts on a mutation being the newest version of its document for some seconds after its expiry has passed.
+    settings: &[("ramQuotaMB", "256"), ("expiryPagerSleepTime", "600")],
+    feature_reasons: &[],
+    reasons: &[("TestChangeStreamsAgent", "the suite leaves it out by itself")],
+    ..CORE
 };
 
 /// The Go SDK.
@@ -54,6 +70,7 @@ pub(super) const SDK: Module = Module {
     command: "cargo xtask conformance --only gocb",
     suite: "TestIntegration",
     arguments: sdk_arguments,
+    settings: &[],
     skips: "because feature ",
     feature_reasons: SDK_FEATURE_REASONS,
     reasons: SDK_REASONS,
@@ -164,6 +181,18 @@ fn sdk_arguments() -> Vec<String> {
     .collect()
 }
 
+fn dcp_arguments() -> Vec<String> {
+    [
+        &["-test-suite", "2", "-connstr", "couchbase://127.0.0.1", "-user", USER][..],
+        &["-pass", PASSWORD, "-bucket", BUCKET, "-cluster-version", STATED_VERSION],
+        &["-disable-logger"],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .collect()
+}
+
 fn core_arguments() -> Vec<String> {
     let features: Vec<String> = ABSENT.iter().map(|feature| format!("-{feature}")).collect();
     [
@@ -242,8 +271,11 @@ pub(super) fn prepare(module: &'static Module) -> Result<GoSuite, String> {
 }
 
 impl Prepared for GoSuite {
-    fn run(&self, _: &Node) -> Result<Report, String> {
+    fn run(&self, node: &Node) -> Result<Report, String> {
         let module = self.module;
+        if !module.settings.is_empty() {
+            node.rest("POST", &format!("/pools/default/buckets/{BUCKET}"), module.settings)?;
+        }
         let mut command = Command::new(&self.binary);
         command
             .args(["-test.v", "-test.run", &format!("^{}$", module.suite)])

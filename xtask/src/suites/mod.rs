@@ -4,6 +4,7 @@
 //! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
 
 mod go;
+pub(crate) mod java;
 mod limit;
 mod ours;
 mod page;
@@ -42,8 +43,12 @@ enum Suite {
     Rust,
     /// The tests of the core of the Go SDK
     Gocbcore,
+    /// Its tests of DCP
+    GocbcoreDcp,
     /// The tests of the Go SDK
     Gocb,
+    /// The DCP client for Java
+    JavaDcp,
     /// Every operation of the Python SDK
     Python,
     /// The same over TLS
@@ -74,7 +79,9 @@ pub fn run(options: &Conformance) -> Result<(), String> {
         suites.push(match suite {
             Suite::Rust => Box::new(rust::prepare()?),
             Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
+            Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP)?),
             Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
+            Suite::JavaDcp => Box::new(java::prepare(&binary)?),
             Suite::Python => Box::new(python::prepare(false)?),
             Suite::PythonTls => Box::new(python::prepare(true)?),
             Suite::Ours => Box::new(ours::Cases),

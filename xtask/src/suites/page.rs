@@ -12,8 +12,9 @@ const END: &str = "<!-- end of results -->";
 /// The page, where there is none yet to put the section into.
 const NEW_PAGE: &str = "# Compatibility
 
-What the official SDKs' own tests, every operation of the Python SDK and this project's cases say about a node. The suites
-ship in the SDKs' packages and run unchanged; a failure of theirs is shown here, whatever its reason.
+What the official SDKs' own tests, every operation of the Python SDK, a copy of a bucket by the official DCP client for
+Java, and this project's cases say about a node. The suites ship in the SDKs' packages and run unchanged; a failure of
+theirs is shown here, whatever its reason.
 ";
 
 /// Characters of what a failed test said that are shown.

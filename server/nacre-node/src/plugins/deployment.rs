@@ -71,6 +71,11 @@ impl Deployment {
         self.progress.lock().clone()
     }
 
+    /// Whether another one answers in its place, or none.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.progress(), Progress::Removed | Progress::HandedOver)
+    }
+
     /// The package version it runs; empty for what comes with the binary.
     pub fn version(&self) -> &str {
         &self.spec.version

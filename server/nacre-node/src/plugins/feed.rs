@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     rebuilds: u32,
     /// What is to be reached before it takes another's place, and since when.
     goal: Option<(u64, Vec<Seqno>)>,
+    /// Whether it has been reached, and the place could not be taken yet.
+    is_promotion_due: bool,
 }
 
 impl Feed {
@@ -72,6 +74,7 @@ impl Feed {
             retry: None,
             rebuilds: 0,
             goal: None,
+            is_promotion_due: false,
         }
     }
 
@@ -242,9 +245,8 @@ impl Feed {
         if reached {
             let took_ns = now.saturating_sub(*set_at);
             self.goal = None;
-            if took_ns <= CAUGHT_UP_NS {
-                node.plugins().promote(&self.deployment);
-            }
+            self.is_promotion_due =
+                took_ns <= CAUGHT_UP_NS && !node.plugins().promote(&self.deployment);
         }
     }
 
@@ -263,6 +265,9 @@ impl Feed {
 
     /// Until the next timer is due, or somebody has news.
     fn idle(&self) -> Next {
+        if self.is_promotion_due {
+            return Next::After(BUSY_INTERVAL);
+        }
         let Some(due_us) = self.partition.next_timer_us() else { return Next::Wait };
         let now_us = self.platform.now().unix_ns / 1000;
         Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))

@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
+use tokio::sync::Notify;
 
 /// A component that is ready to run.
 #[derive(Clone)]
@@ -73,6 +74,7 @@ pub struct Plugins {
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
+    changed: Notify,
     stopped: AtomicBool,
 }
 
@@ -210,6 +212,7 @@ impl Plugins {
             .map(|slot| (Arc::clone(&slot.serving), slot.building.clone()));
         let put = |serving: Arc<Deployment>, building: Option<Arc<Deployment>>| {
             self.slots.write().insert(name.clone(), Slot { serving, building });
+            self.changed.notify_waiters();
         };
         let Some((serving, building)) = slot else {
             self.wait_for_space(&spec.space);
@@ -250,10 +253,12 @@ impl Plugins {
         }
     }
 
-    /// `deployment` has caught up: it takes the place that it was built for.
-    fn promote(&self, deployment: &Deployment) {
+    /// `deployment` has caught up: it takes the place that it was built for. Gives false when that cannot be now, since
+    /// deployments are being brought in line, who may be waiting for the thread that asks.
+    fn promote(&self, deployment: &Deployment) -> bool {
+        let Some(_deploying) = self.deploying.try_lock() else { return false };
         let mut slots = self.slots.write();
-        let Some(slot) = slots.get_mut(&deployment.name) else { return };
+        let Some(slot) = slots.get_mut(&deployment.name) else { return true };
         match slot.building.take() {
             Some(building) if std::ptr::eq(&*building, deployment) => {
                 let before = std::mem::replace(&mut slot.serving, building);
@@ -266,6 +271,16 @@ impl Plugins {
             }
             other => slot.building = other,
         }
+        drop(slots);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Waits until another deployment answers under some name; from when this is called, not from when it is awaited.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        let mut changed = Box::pin(self.changed.notified());
+        changed.as_mut().enable();
+        changed
     }
 
     pub(crate) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
@@ -384,6 +399,7 @@ fn open(
         keyspace: spec.keyspace(),
         limits: spec.limits,
         grants: spec.grants.clone(),
+        runs_script: spec.code == spec::JS,
         documents: Arc::new(documents),
         http: node.platform.http(),
     };

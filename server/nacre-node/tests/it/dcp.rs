@@ -303,6 +303,24 @@ fn deletions_and_expirations_travel_as_the_consumer_wants_them() {
 }
 
 #[test]
+fn an_expired_document_stays_in_history_until_it_is_searched_for() {
+    let world = World::new();
+    let settings = BucketSettings { expiry_pager_s: 600, ..BucketSettings::default() };
+    let node = world.node_with(settings);
+    let mut connection = Connection::open(&node);
+    world.run_tasks();
+    connection.ask(&request(0x01, &[0, 0, 0, 0, 0, 0, 0, 5], b"a", b"1"));
+    world.wait(10);
+    world.run_tasks();
+    let mut consumer = Consumer::open(&world, &node);
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    assert_eq!(consumer.received(), ["0 0..1 disk", "0 \0a@1=1"]);
+    world.wait(600);
+    world.run_tasks();
+    assert_eq!(consumer.received(), ["0 2..2", "0 -\0a@2"]);
+}
+
+#[test]
 fn who_knows_no_collections_sees_the_default_one_without_prefixes() {
     let (world, node, mut connection) = world();
     connection.set("a", "{\"a\":1}");

@@ -7,6 +7,7 @@ mod capsules;
 mod commits;
 mod fixture;
 mod grants;
+mod js;
 mod page;
 mod pure;
 mod queries;

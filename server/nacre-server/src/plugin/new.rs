@@ -80,7 +80,7 @@ fn files(language: Language) -> Vec<(&'static str, &'static str)> {
             ("app.py", include_str!("../../templates/py/app.py")),
             ("nacre_plugin.py", include_str!("../../../../sdk-py/plugin/nacre_plugin.py")),
             ("wit/plugin.wit", WIT),
-            (".gitignore", ".venv\n__pycache__\nplugin.wasm\n*.tar\n"),
+            (".gitignore", ".venv\n__pycache__\nplugin.wasm\nwit/project.wit\n*.tar\n"),
         ],
     });
     files

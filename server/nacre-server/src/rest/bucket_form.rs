@@ -68,6 +68,7 @@ pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) ->
             "ramQuotaMB" | "ramQuota" => settings.ram_quota_mb = number("ramQuota", value)?,
             "replicaNumber" => settings.replicas = number(field, value)?,
             "maxTTL" => settings.max_ttl = number(field, value)?,
+            "expiryPagerSleepTime" => settings.expiry_pager_s = number(field, value)?,
             "numVBuckets" => settings.vbucket_count = number(field, value)?,
             "historyRetentionBytes" => settings.history.bytes = number(field, value)?,
             "historyRetentionSeconds" => settings.history.seconds = number(field, value)?,
@@ -125,6 +126,7 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
         "replicaNumber": settings.replicas,
         "replicaIndex": settings.replica_index,
         "maxTTL": settings.max_ttl,
+        "expiryPagerSleepTime": settings.expiry_pager_s,
         "compressionMode": name_of(COMPRESSION_MODES, settings.compression_mode),
         "conflictResolutionType": name_of(CONFLICT_RESOLUTIONS, settings.conflict_resolution),
         "durabilityMinLevel": name_of(DURABILITY_LEVELS, settings.durability_min_level),
@@ -171,10 +173,10 @@ mod tests {
 
     #[test]
     fn every_choice_of_a_form_is_given_back() {
-        let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=1&flushEnabled=1&maxTTL=60&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9&unheard=of";
+        let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=1&flushEnabled=1&maxTTL=60&expiryPagerSleepTime=600&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9&unheard=of";
         let settings = create(&form(text)).unwrap();
         assert!(settings.flush_enabled && settings.vbucket_count == 128);
-        insta::assert_snapshot!(describe(&settings), @r#"{"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","evictionPolicy":"fullEviction","historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaIndex":true,"replicaNumber":2}"#);
+        insta::assert_snapshot!(describe(&settings), @r#"{"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","evictionPolicy":"fullEviction","expiryPagerSleepTime":600,"historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaIndex":true,"replicaNumber":2}"#);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use nacre_plugin_host::{Answer, Capabilities, Manifest, Request, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How long a request waits for a state that reflects what was written before it.
@@ -243,18 +243,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
     call.require(Privilege::InvokePlugins, Some(&wanted.source.bucket))?;
-    let loading = "the plugin is being loaded: try again";
-    let deployment = call
-        .node
-        .plugins()
-        .deployment(name)
-        .ok_or_else(|| error_reply(StatusCode::SERVICE_UNAVAILABLE, "not_ready", loading))?;
-    if let Progress::Failed(reason) = deployment.progress() {
-        return Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason));
-    }
-    if call.consistent {
-        fresh(&deployment).await?;
-    }
+    let deployment = serving(&call, name).await?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
@@ -327,16 +316,40 @@ fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
     Reply::new(body.boxed())
 }
 
-/// Waits until the state reflects what was written before the request came.
-async fn fresh(deployment: &Deployment) -> Result<(), Reply> {
-    match tokio::time::timeout(FRESH_TIMEOUT, deployment.catch_up()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(reason)) => {
-            Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason))
+/// What answers under `name`: with a state that reflects what was written before, if the request asks for that.
+async fn serving(call: &Call, name: &str) -> Result<Arc<Deployment>, Reply> {
+    let unavailable =
+        |error: &str, reason: &str| error_reply(StatusCode::SERVICE_UNAVAILABLE, error, reason);
+    let begun = Instant::now();
+    loop {
+        let changed = call.node.plugins().changed();
+        let deployment = call
+            .node
+            .plugins()
+            .deployment(name)
+            .ok_or_else(|| unavailable("not_ready", "the plugin is being loaded: try again"))?;
+        if let Progress::Failed(reason) = deployment.progress() {
+            return Err(unavailable("plugin_failed", &reason));
         }
-        Err(_) => {
-            let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
-            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
+        if !call.consistent {
+            return Ok(deployment);
+        }
+        let left = FRESH_TIMEOUT.saturating_sub(begun.elapsed());
+        match tokio::time::timeout(left, deployment.catch_up()).await {
+            Ok(Ok(())) => return Ok(deployment),
+            // Another version answers now, or soon.
+            Ok(Err(_)) if deployment.is_replaced() => {
+                let answering = call.node.plugins().deployment(name);
+                if answering.is_some_and(|answering| Arc::ptr_eq(&answering, &deployment)) {
+                    // Woken at each change; the time-out is looked at above.
+                    let _ = tokio::time::timeout(left, changed).await;
+                }
+            }
+            Ok(Err(reason)) => return Err(unavailable("plugin_failed", &reason)),
+            Err(_) => {
+                let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
+                return Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason));
+            }
         }
     }
 }
