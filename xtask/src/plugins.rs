@@ -35,10 +35,26 @@ pub fn run_chore(options: &Options) -> Result<(), String> {
     if options.aot { node::build("dev").map(|_| ()) } else { Ok(()) }
 }
 
-/// Builds all plugins into `<target directory>/plugins`; gives the path of `views.wasm`.
+/// A component: its name, its crate, and the feature that it is built with.
+struct Component {
+    name: &'static str,
+    package: &'static str,
+    feature: Option<&'static str>,
+}
+
+/// The shipped ones, and what the tests of the host run. A crate that is built for several worlds is built for each by
+/// itself, as is every crate: features of one must not change another.
+const COMPONENTS: [Component; 5] = [
+    Component { name: "views", package: "nacre-views", feature: None },
+    Component { name: "js", package: "nacre-js-service", feature: None },
+    Component { name: "probe", package: "nacre-probe", feature: None },
+    Component { name: "probe-resolver", package: "nacre-probe", feature: Some("resolver") },
+    Component { name: "probe-functions", package: "nacre-probe", feature: Some("functions") },
+];
+
+/// Builds all plugins into `<target directory>/plugins`, which it gives.
 ///
-/// Fast when nothing has changed: cargo finds that out, and the component is only encoded again when its module is
-/// newer.
+/// Fast when nothing has changed: cargo finds that out, and a component is only encoded again when its module is newer.
 ///
 /// # Errors
 /// One line that says what is missing or failed; the output of a failed command is shown as it comes.
@@ -46,24 +62,29 @@ pub fn build() -> Result<PathBuf, String> {
     let target_dir = target_dir()?;
     ensure_target()?;
     let compiler = Compiler::find()?;
-    let mut build = cargo();
-    build
-        .args(["build", "--quiet", "--profile", "guest", "--target", TARGET, "-p", "nacre-views"])
-        .env(CC, &compiler.cc)
-        .env(AR, &compiler.ar)
-        .env("CARGO_TARGET_DIR", &target_dir);
-    run(&mut build, "build the views plugin")?;
-    let module = target_dir.join(TARGET).join("guest").join("nacre_views.wasm");
-    let component = target_dir.join("plugins").join("views.wasm");
-    encode(&module, &component)?;
-    Ok(component)
+    let folder = target_dir.join("plugins");
+    for component in &COMPONENTS {
+        let mut build = cargo();
+        build
+            .args(["build", "--quiet", "--profile", "guest", "--target", TARGET])
+            .args(["-p", component.package])
+            .args(component.feature.iter().flat_map(|feature| ["--features", feature]))
+            .env(CC, &compiler.cc)
+            .env(AR, &compiler.ar)
+            .env("CARGO_TARGET_DIR", &target_dir);
+        run(&mut build, &format!("build the plugin {}", component.name))?;
+        let module = format!("{}.wasm", component.package.replace('-', "_"));
+        let module = target_dir.join(TARGET).join("guest").join(module);
+        encode(&module, &folder.join(component.name).with_extension("wasm"))?;
+    }
+    Ok(folder)
 }
 
 /// Wraps a core module as a component, unless that is there already.
 fn encode(module: &Path, component: &Path) -> Result<(), String> {
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
-    if let (Ok(old), Ok(new)) = (modified(module), modified(component))
-        && old < new
+    if let (Ok(module), Ok(component)) = (modified(module), modified(component))
+        && module < component
     {
         return Ok(());
     }

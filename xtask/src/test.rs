@@ -113,7 +113,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         python.args(["-m", "unittest", "discover", "-s", "tests", "-t", "."]);
         python
             .current_dir(workspace().join("sdk-py"))
-            .env("PYTHONPATH", "src")
+            .env("PYTHONPATH", "src:plugin")
             .env("PYTHONDONTWRITEBYTECODE", "1");
         with_node(&mut python, "pass the tests of sdk-py")?;
         let folder = workspace().join("sdk-js");

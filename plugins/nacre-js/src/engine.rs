@@ -2,11 +2,11 @@
 
 use crate::builtins::{self, Emitted, Outbox, json_text};
 use crate::document::{self, Document};
-use crate::error::position;
+use crate::error::{Place, position};
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
 use rquickjs::function::Args;
-use rquickjs::{Context, Ctx, Exception, Function, Object, Persistent, Runtime, Value};
+use rquickjs::{Context, Ctx, Exception, Function, Object, Persistent, Runtime, TypedArray, Value};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -27,31 +27,39 @@ pub enum Argument<'a> {
     Bool(bool),
     /// null.
     Null,
+    /// A `Uint8Array`.
+    Bytes(&'a [u8]),
+    /// A function.
+    Function(FunctionId),
 }
 
 /// A function compiled in one engine; of no use in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionId(usize);
+pub struct FunctionId(pub(crate) usize);
 
 /// Said of an id that came from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";
 
-struct Compiled {
-    name: String,
-    function: Persistent<Function<'static>>,
+pub(crate) struct Compiled {
+    pub name: String,
+    pub function: Persistent<Function<'static>>,
+    /// Whether it is part of a file, and not the text of one function.
+    pub is_loaded: bool,
 }
 
 /// A JavaScript engine with the functions compiled in it.
 pub struct Engine {
     // Fields are dropped in order, and QuickJS insists on losing its values before its runtime.
-    functions: Vec<Compiled>,
+    pub(crate) functions: Vec<Compiled>,
     lazy: Persistent<Function<'static>>,
-    context: Context,
+    pub(crate) context: Context,
     runtime: Runtime,
     outbox: Rc<RefCell<Outbox>>,
     document: Rc<RefCell<Document>>,
     steps_left: Rc<Cell<u32>>,
-    limits: Limits,
+    pub(crate) limits: Limits,
+    /// The file that was loaded last.
+    pub(crate) program: Option<String>,
 }
 
 impl Engine {
@@ -88,6 +96,7 @@ impl Engine {
             document,
             steps_left,
             limits,
+            program: None,
         })
     }
 
@@ -123,7 +132,8 @@ impl Engine {
             let value: Value<'_> = match ctx.eval_with_options(text, options) {
                 Ok(value) => value,
                 Err(error) => {
-                    let (message, position) = describe(&ctx, error, name);
+                    let place = Place { file: name, is_wrapped: true };
+                    let (message, position) = describe(&ctx, error, place);
                     return Err(Error::Syntax { message, position });
                 }
             };
@@ -136,7 +146,7 @@ impl Engine {
                 }
             }
         })?;
-        self.functions.push(Compiled { name: name.to_owned(), function });
+        self.functions.push(Compiled { name: name.to_owned(), function, is_loaded: false });
         Ok(FunctionId(self.functions.len() - 1))
     }
 
@@ -184,7 +194,7 @@ impl Engine {
     }
 
     /// A new budget and an empty outbox.
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.steps_left.set(self.limits.steps_max);
         *self.outbox.borrow_mut() = Outbox::default();
     }
@@ -203,22 +213,39 @@ impl Engine {
         }
         let compiled = self.functions.get(function.0);
         let compiled = compiled.ok_or_else(|| Error::Engine(NO_SUCH_FUNCTION.into()))?;
+        let place = match (compiled.is_loaded, &self.program) {
+            (true, Some(file)) => Place { file, is_wrapped: false },
+            _ => Place { file: &compiled.name, is_wrapped: true },
+        };
         let outcome = self.context.with(|ctx| {
-            let result =
-                self.call_in(&ctx, function, arguments).and_then(|value| finish(&ctx, value));
-            result.map_err(|error| describe(&ctx, error, &compiled.name))
+            let called = self.call_in(&ctx, function, arguments);
+            // Of a file, functions may be asynchronous.
+            let called = called.and_then(|value| match value.as_promise() {
+                Some(promise) if compiled.is_loaded => promise.finish(),
+                _ => Ok(value),
+            });
+            let result = called.and_then(|value| finish(&ctx, value));
+            result
+                .map_err(|error| describe(&ctx, error, place))
+                .map_err(|(message, position)| Error::Thrown { message, position })
         });
+        match self.outcome(outcome)? {
+            Some(result) if result.len() > self.limits.result_bytes_max => {
+                let limit = self.limits.result_bytes_max;
+                Err(Error::Limit(format!("result of {} bytes: the limit is {limit}", result.len())))
+            }
+            result => Ok(result),
+        }
+    }
+
+    /// What a call came to, once the limits that it passed are looked at.
+    pub(crate) fn outcome<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Some(passed) = self.outbox.borrow_mut().passed.take() {
             return Err(passed);
         }
         match outcome {
             Err(_) if self.steps_left.get() == 0 => Err(Error::Steps(self.limits.steps_max)),
-            Err((message, position)) => Err(Error::Thrown { message, position }),
-            Ok(Some(result)) if result.len() > self.limits.result_bytes_max => {
-                let limit = self.limits.result_bytes_max;
-                Err(Error::Limit(format!("result of {} bytes: the limit is {limit}", result.len())))
-            }
-            Ok(result) => Ok(result),
+            outcome => outcome,
         }
     }
 
@@ -243,6 +270,15 @@ impl Engine {
                     values.push_arg(self.call_in(ctx, by, arguments)?)?;
                 }
                 Argument::Bool(value) => values.push_arg(value)?,
+                Argument::Bytes(bytes) => {
+                    values.push_arg(TypedArray::<u8>::new_copy(ctx.clone(), bytes)?)?;
+                }
+                Argument::Function(id) => {
+                    let Some(compiled) = self.functions.get(id.0) else {
+                        return Err(Exception::throw_message(ctx, NO_SUCH_FUNCTION));
+                    };
+                    values.push_arg(compiled.function.clone().restore(ctx)?)?;
+                }
                 Argument::Null => values.push_arg(Value::new_null(ctx.clone()))?,
             }
         }
@@ -266,18 +302,22 @@ impl Engine {
     }
 }
 
-/// What an error says, and where in the text called `name` it was made.
-fn describe(
+/// What an error says, and where in `place` it was made.
+pub(crate) fn describe(
     ctx: &Ctx<'_>,
     error: rquickjs::Error,
-    name: &str,
+    place: Place<'_>,
 ) -> (String, Option<crate::Position>) {
     if !matches!(error, rquickjs::Error::Exception) {
-        return (error.to_string(), None);
+        let message = match error {
+            rquickjs::Error::WouldBlock => "a promise that nothing settles".into(),
+            other => other.to_string(),
+        };
+        return (message, None);
     }
     let thrown = ctx.catch();
     let described = match thrown.as_object() {
-        Some(object) if object.is_error() => exception(object, name),
+        Some(object) if object.is_error() => exception(object, place),
         _ => json_text(ctx, Some(thrown)).map(|text| (format!("uncaught {text}"), None)),
     };
     // What was thrown may throw again when it is looked at.
@@ -289,12 +329,12 @@ fn describe(
 
 fn exception(
     object: &Object<'_>,
-    name: &str,
+    place: Place<'_>,
 ) -> rquickjs::Result<(String, Option<crate::Position>)> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
     let text =
         format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
-    Ok((text, stack.and_then(|stack| position(&stack, name))))
+    Ok((text, stack.and_then(|stack| position(&stack, place))))
 }

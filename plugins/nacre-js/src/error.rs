@@ -53,18 +53,24 @@ impl fmt::Display for At {
     }
 }
 
-/// Finds the first frame of `stack` that lies in the text called `name`.
+/// A text that user code was compiled from.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// What stack traces call it.
+    pub file: &'a str,
+    /// Whether it was compiled with one parenthesis in front, which shifts the columns of the first line.
+    pub is_wrapped: bool,
+}
+
+/// Finds the first frame of `stack` that lies in `place`.
 ///
-/// Frames look like `    at map (name:3:12)` or `    at name:3:12`. The text was compiled with one parenthesis
-/// in front, which shifts the columns of the first line.
-pub(crate) fn position(stack: &str, name: &str) -> Option<Position> {
-    stack.lines().find_map(|line| {
-        let (_, place) = line.rsplit_once(&format!("{name}:"))?;
-        let (line, column) = place.trim_end_matches(')').split_once(':')?;
+/// Frames look like `    at map (name:3:12)` or `    at name:3:12`.
+pub(crate) fn position(stack: &str, place: Place<'_>) -> Option<Position> {
+    stack.lines().find_map(|frame| {
+        let (_, at) = frame.rsplit_once(&format!("{}:", place.file))?;
+        let (line, column) = at.trim_end_matches(')').split_once(':')?;
         let (line, column) = (line.parse().ok()?, column.parse::<u32>().ok()?);
-        Some(Position {
-            line,
-            column: if line == 1 { column.saturating_sub(1).max(1) } else { column },
-        })
+        let shift = u32::from(place.is_wrapped && line == 1);
+        Some(Position { line, column: column.saturating_sub(shift).max(1) })
     })
 }

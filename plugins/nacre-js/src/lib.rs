@@ -20,6 +20,8 @@
 //! `Math.random` throws, and steps are counted rather than timed. Functions of one engine share their global
 //! scope, as they do in every other engine for such functions.
 //!
+//! A whole file of user code is a program: [`Engine::load`] finds its handlers, and it may call a [`Host`].
+//!
 //! Builtins: `emit(key, value)` (collected, see [`Engine::take_emitted`]), `log(…)`, `sum(array)`,
 //! `dateToArray(date)`, `decodeBase64(text)`.
 
@@ -29,11 +31,13 @@ mod document;
 mod engine;
 mod error;
 mod json;
+mod program;
 
 pub use builtins::Emitted;
 pub use engine::{Argument, Engine, FunctionId};
 pub use error::{Error, Position};
 pub use json::{depth, quote};
+pub use program::{Host, HostError, HostValue};
 
 /// What user code may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,12 @@
 //! The Rust guest SDK: everything a plugin needs to fold the change stream into a state and answer from it.
 //!
-//! A plugin implements [`Service`] and names the type in [`export!`]. The same type runs as plain Rust over a
-//! [`MemoryState`], which is how its logic is tested and measured; the WebAssembly component adds nothing but
-//! the sandbox. It is built for `wasm32-unknown-unknown`: there is no WASI, no clock, no randomness, and what
-//! the host grants is exactly what `plugins/wit` imports.
+//! A plugin implements [`Service`] and names the type in [`export!`]. The same type runs as plain Rust in a
+//! [`testing::Harness`], which is how its logic is tested; the WebAssembly component adds nothing but the sandbox. It is
+//! built for `wasm32-unknown-unknown`: there is no WASI, no clock and no randomness. What is outside is reached through
+//! [`kv`], [`timer`], [`http`], [`metrics`] and [`log`], each a capability that a component asks for by using it.
+//!
+//! Plugins of the other worlds implement [`Resolver`] or [`Functions`]; their crates ask for the feature of that name and
+//! are built one at a time, as a build of this crate for Wasm has one world.
 //!
 //! ```
 //! use nacre_plugin::{Events, Fault, MemoryState, Request, Response, Service, State, StateMut};
@@ -33,7 +36,7 @@
 //!         seqno: u64,
 //!         _: &mut dyn StateMut,
 //!     ) -> Result<Option<u64>, Fault> {
-//!         Ok(Some(seqno))
+//!         Ok(Some(seqno)) // What was taken back has been seen all the same.
 //!     }
 //!     fn handle(&mut self, _: &Request, state: &dyn State) -> Result<Response, Fault> {
 //!         Ok(Response::json(200, format!("{:?}", state.get(b"n"))))
@@ -46,19 +49,29 @@
 #[cfg(target_arch = "wasm32")]
 pub mod bindings;
 pub mod btree;
+// A pure plugin has none; plain Rust has all, so that tests need no features.
+#[cfg(not(all(target_arch = "wasm32", any(feature = "resolver", feature = "functions"))))]
+mod capability;
 pub mod collate;
 mod event;
+mod export;
+mod pure;
 mod service;
 mod state;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
 
+#[cfg(not(all(target_arch = "wasm32", any(feature = "resolver", feature = "functions"))))]
+pub use capability::{http, kv, metrics, timer};
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, pack};
-pub use service::{DocumentError, Fault, Request, Response, Service};
+pub use pure::{Functions, Resolver, Verdict, Version};
+pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
 
-/// Adds a line to the log of the deployment. Outside the sandbox there is none, and the line is dropped.
+/// Adds a line to the log of the deployment.
 pub fn log(message: &str) {
     #[cfg(target_arch = "wasm32")]
     bindings::log_info(message);
     #[cfg(not(target_arch = "wasm32"))]
-    let _ = message;
+    testing::outside::with(|outside| outside.log.push(message.to_owned()));
 }

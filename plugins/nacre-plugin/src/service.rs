@@ -25,6 +25,20 @@ pub struct DocumentError {
     pub message: String,
 }
 
+/// A timer that is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timer {
+    /// Its name.
+    pub name: String,
+    /// When it was to fire, in microseconds since the Unix epoch.
+    pub due_us: u64,
+    /// What was given when it was set.
+    pub payload: Vec<u8>,
+}
+
+/// Name and value of a header of HTTP.
+pub type Header = (String, String);
+
 /// A request, in the words of HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -34,28 +48,42 @@ pub struct Request {
     pub path: String,
     /// The query string as it came, without `?`.
     pub query: String,
+    /// Headers that the host passes on, their names in lower case.
+    pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
     /// When the request arrived, in microseconds since the Unix epoch.
     pub now_us: u64,
 }
 
-/// The answer to a request.
+/// The answer to a request, or its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// An HTTP status.
     pub status: u16,
-    /// The media type of the body.
-    pub content_type: String,
-    /// The body.
+    /// Headers.
+    pub headers: Vec<Header>,
+    /// The body, or the first piece of it.
     pub body: Vec<u8>,
+    /// When there is more of the body: what [`Service::more`] is called with.
+    pub cursor: Option<Vec<u8>>,
 }
 
 impl Response {
     /// A JSON answer.
     pub fn json(status: u16, body: impl Into<Vec<u8>>) -> Response {
-        Response { status, content_type: "application/json".into(), body: body.into() }
+        let headers = vec![("content-type".into(), "application/json".into())];
+        Response { status, headers, body: body.into(), cursor: None }
     }
+}
+
+/// A piece of a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The bytes.
+    pub body: Vec<u8>,
+    /// When there is more: what [`Service::more`] is called with.
+    pub cursor: Option<Vec<u8>>,
 }
 
 /// A fold over the change stream, plus readers of its state.
@@ -72,7 +100,7 @@ pub trait Service: Sized {
     /// [`Fault::Reject`] when the configuration cannot be deployed; the message is for its author.
     fn init(config: &str) -> Result<Self, Fault>;
 
-    /// Folds a batch into the state. Documents that fail are returned, not fatal.
+    /// Folds a batch into the state. Documents that fail are returned, not fatal. Without it, nothing is folded.
     ///
     /// # Errors
     /// [`Fault`] when the batch as a whole could not be taken; its writes are dropped then.
@@ -80,10 +108,15 @@ pub trait Service: Sized {
         &mut self,
         events: &Events<'_>,
         state: &mut dyn StateMut,
-    ) -> Result<Vec<DocumentError>, Fault>;
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let _ = (events, state);
+        Ok(Vec::new())
+    }
 
     /// Removes what came from vBucket `vb` after `seqno`; gives the seqno (`<= seqno`) reached, or none to be
     /// called again for the rest. A call that gives none must have removed something.
+    ///
+    /// Without it, the host builds the state anew from the first document on.
     ///
     /// # Errors
     /// [`Fault`] when the state could not be cut back.
@@ -92,60 +125,51 @@ pub trait Service: Sized {
         vb: u16,
         seqno: u64,
         state: &mut dyn StateMut,
-    ) -> Result<Option<u64>, Fault>;
+    ) -> Result<Option<u64>, Fault> {
+        let _ = state;
+        Err(Fault::Fatal(format!(
+            "vBucket {vb} was cut back to {seqno}, and this plugin cannot be"
+        )))
+    }
 
-    /// Answers a request from a snapshot of the state.
+    /// Answers a request from a snapshot of the state. Without it, there is nothing to be found.
     ///
     /// # Errors
     /// [`Fault`] when there is no answer; an HTTP error status is an answer.
-    fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault>;
-}
+    fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        let _ = (request, state);
+        Ok(Response::json(404, r#"{"error":"not_found","reason":"missing"}"#))
+    }
 
-/// Exports a [`Service`] as the component's `lifecycle`, `feed` and `reader`. Does nothing outside Wasm.
-#[macro_export]
-macro_rules! export {
-    ($service:ty) => {
-        #[cfg(target_arch = "wasm32")]
-        const _: () = {
-            use $crate::bindings::exports::nacre::plugin::{feed, lifecycle, reader};
-            use $crate::bindings::nacre::plugin::types::Fault;
+    /// The next piece of an answer that had a cursor: on the same snapshot, in the same instance.
+    ///
+    /// # Errors
+    /// [`Fault`] when the answer cannot go on.
+    fn more(&mut self, cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
+        let _ = (cursor, state);
+        Err(Fault::Reject("this plugin gives its answers whole".into()))
+    }
 
-            struct Component;
+    /// Makes one answer from the answers of several partitions.
+    ///
+    /// # Errors
+    /// [`Fault`] when they cannot be merged.
+    fn merge(&mut self, request: &Request, partials: Vec<Response>) -> Result<Response, Fault> {
+        let _ = (request, partials);
+        Err(Fault::Reject("this plugin cannot merge answers".into()))
+    }
 
-            ::std::thread_local! {
-                static SERVICE: ::std::cell::RefCell<Option<$service>> =
-                    const { ::std::cell::RefCell::new(None) };
-            }
-
-            fn with<T>(call: impl FnOnce(&mut Option<$service>) -> T) -> T {
-                SERVICE.with_borrow_mut(call)
-            }
-
-            impl lifecycle::Guest for Component {
-                fn describe() -> String {
-                    <$service as $crate::Service>::describe()
-                }
-                fn init(config: String) -> Result<(), Fault> {
-                    with(|service| $crate::bindings::init(service, &config))
-                }
-            }
-
-            impl feed::Guest for Component {
-                fn on_batch(buffer: Vec<u8>) -> Result<feed::Outcome, Fault> {
-                    with(|service| $crate::bindings::on_batch(service, &buffer))
-                }
-                fn rollback(vb: u16, seqno: u64) -> Result<Option<u64>, Fault> {
-                    with(|service| $crate::bindings::rollback(service, vb, seqno))
-                }
-            }
-
-            impl reader::Guest for Component {
-                fn handle(request: reader::Request) -> Result<reader::Response, Fault> {
-                    with(|service| $crate::bindings::handle(service, request))
-                }
-            }
-
-    $crate::bindings::export_service!(Component with_types_in $crate::bindings);
-        };
-    };
+    /// Takes timers that are due. They are gone, and may be set again.
+    ///
+    /// # Errors
+    /// [`Fault`] when they could not be taken; nothing has happened then.
+    fn on_timer(
+        &mut self,
+        now_us: u64,
+        timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
+        let _ = (now_us, timers, state);
+        Ok(())
+    }
 }

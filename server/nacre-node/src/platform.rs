@@ -3,7 +3,7 @@
 use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::Bucket;
-use nacre_plugin_host::Plugin;
+use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::Now;
 use std::sync::Arc;
@@ -40,6 +40,15 @@ pub trait Platform: Send + Sync {
     /// # Errors
     /// What is wrong with the component.
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
+
+    /// Sends the requests of plugins.
+    fn http(&self) -> Arc<dyn Http>;
+
+    /// Keeps a call of a plugin that failed, for its author; says where.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);

@@ -6,7 +6,7 @@
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
-use nacre_plugin_host::{Host, Limits, MemoryStorage, Partition, Plugin};
+use nacre_plugin_host::{Host, MemoryStorage, Partition, Plugin, Setup};
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
 use nacre_views::Views;
 use std::path::PathBuf;
@@ -103,9 +103,8 @@ fn native(documents: &[(String, String)]) -> Duration {
 
 fn sandboxed(plugin: &Plugin, batches: &[Batch]) -> Duration {
     let storage = Box::new(MemoryStorage::default());
-    let mut partition =
-        Partition::open(plugin.clone(), "bench", CONFIG, Limits::default(), storage)
-            .expect("the design document is good");
+    let mut partition = Partition::open(plugin.clone(), Setup::new("bench", CONFIG), storage)
+        .expect("the design document is good");
     let start = Instant::now();
     for batch in batches {
         let report = partition.on_batch(batch, Now::default()).expect("the views work");
@@ -145,7 +144,7 @@ fn main() {
         eprintln!("{} is missing: run cargo xtask plugins first", path.display());
         std::process::exit(1);
     };
-    let host = Host::new().expect("the engine starts");
+    let host = Host::new(|| 0).expect("the engine starts");
     let start = Instant::now();
     let artefact = host.compile(&component).expect("the component compiles");
     println!("compile: {:?}, {} KB of machine code", start.elapsed(), artefact.len() / 1024);

@@ -1,7 +1,172 @@
-//! The host's side of the world `service`, generated from `plugins/wit`.
+//! The host's side of all worlds, generated from `plugins/wit`.
+//!
+//! One world that has everything, which no plugin implements: so that a type is the same whatever world it is used in.
 
 wasmtime::component::bindgen!({
     path: "../../plugins/wit",
-    world: "service",
+    inline: "
+        package nacre:host;
+        world everything {
+            import nacre:plugin/state@0.1.0;
+            import nacre:plugin/log@0.1.0;
+            import nacre:plugin/kv@0.1.0;
+            import nacre:plugin/timer@0.1.0;
+            import nacre:plugin/http-out@0.1.0;
+            import nacre:plugin/metrics@0.1.0;
+            export nacre:plugin/lifecycle@0.1.0;
+            export nacre:plugin/feed@0.1.0;
+            export nacre:plugin/reader@0.1.0;
+            export nacre:plugin/timer-handler@0.1.0;
+            export nacre:plugin/resolution@0.1.0;
+            export nacre:plugin/scalar@0.1.0;
+            export nacre:plugin/projection@0.1.0;
+        }
+    ",
+    world: "nacre:host/everything",
     imports: { default: trappable },
 });
+
+use crate::Error;
+use crate::capability::Capability;
+use crate::instance::Data;
+use exports::nacre::plugin::{
+    feed, lifecycle, projection, reader, resolution, scalar, timer_handler,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use wasmtime::component::{Instance, InstancePre};
+use wasmtime::{AsContextMut, Result};
+
+/// What a plugin is, by what it exports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum World {
+    /// Keeps state from the change stream, acts on it, and answers requests.
+    #[default]
+    Service,
+    /// Decides between two versions of a document.
+    Resolver,
+    /// Functions for queries.
+    Functions,
+    /// Makes index entries of documents.
+    IndexType,
+}
+
+impl World {
+    /// All worlds, each with the interface that tells it from the others.
+    const MARKS: [(World, &str); 4] = [
+        (World::Service, "nacre:plugin/feed@0.1.0"),
+        (World::Resolver, "nacre:plugin/resolution@0.1.0"),
+        (World::Functions, "nacre:plugin/scalar@0.1.0"),
+        (World::IndexType, "nacre:plugin/projection@0.1.0"),
+    ];
+
+    /// As `plugins/wit` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            World::Service => "service",
+            World::Resolver => "resolver",
+            World::Functions => "functions",
+            World::IndexType => "index-type",
+        }
+    }
+
+    /// Whether a plugin of this world may import `capability`: pure ones may only say what they do.
+    pub fn has(self, capability: Capability) -> bool {
+        self == World::Service || capability == Capability::Log
+    }
+
+    /// The world of a component that exports `interfaces`.
+    pub(crate) fn of(interfaces: &[String]) -> std::result::Result<World, Error> {
+        let marked = |(_, mark): &&(World, &str)| interfaces.iter().any(|name| name == mark);
+        let world = World::MARKS.iter().find(marked).map(|(world, _)| *world);
+        world.ok_or_else(|| {
+            let marks: Vec<_> = World::MARKS.iter().map(|(_, mark)| *mark).collect();
+            Error::Component(format!("it exports none of {}", marks.join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a component keeps the exports of its world; their types are checked.
+#[derive(Clone)]
+pub struct Indices {
+    lifecycle: lifecycle::GuestIndices,
+    feed: Option<feed::GuestIndices>,
+    reader: Option<reader::GuestIndices>,
+    timer_handler: Option<timer_handler::GuestIndices>,
+    resolution: Option<resolution::GuestIndices>,
+    scalar: Option<scalar::GuestIndices>,
+    projection: Option<projection::GuestIndices>,
+}
+
+impl Indices {
+    /// Those of `world`.
+    pub fn new(world: World, pre: &InstancePre<Data>) -> Result<Indices> {
+        let is = |wanted: World| (world == wanted).then_some(pre);
+        let service = is(World::Service);
+        Ok(Indices {
+            lifecycle: lifecycle::GuestIndices::new(pre)?,
+            feed: service.map(feed::GuestIndices::new).transpose()?,
+            reader: service.map(reader::GuestIndices::new).transpose()?,
+            timer_handler: service.map(timer_handler::GuestIndices::new).transpose()?,
+            resolution: is(World::Resolver).map(resolution::GuestIndices::new).transpose()?,
+            scalar: is(World::Functions).map(scalar::GuestIndices::new).transpose()?,
+            projection: is(World::IndexType).map(projection::GuestIndices::new).transpose()?,
+        })
+    }
+
+    /// The exports of an instance.
+    pub fn load(
+        &self,
+        mut store: impl AsContextMut<Data = Data>,
+        instance: &Instance,
+    ) -> Result<Exports> {
+        macro_rules! load {
+            ($interface:ident) => {
+                match &self.$interface {
+                    Some(indices) => Some(indices.load(&mut store, instance)?),
+                    None => None,
+                }
+            };
+        }
+        Ok(Exports {
+            lifecycle: self.lifecycle.load(&mut store, instance)?,
+            feed: load!(feed),
+            reader: load!(reader),
+            timer_handler: load!(timer_handler),
+            resolution: load!(resolution),
+            scalar: load!(scalar),
+            projection: load!(projection),
+        })
+    }
+}
+
+/// What can be called; an interface of another world is an error and no panic.
+pub struct Exports {
+    pub lifecycle: lifecycle::Guest,
+    feed: Option<feed::Guest>,
+    reader: Option<reader::Guest>,
+    timer_handler: Option<timer_handler::Guest>,
+    resolution: Option<resolution::Guest>,
+    scalar: Option<scalar::Guest>,
+    projection: Option<projection::Guest>,
+}
+
+macro_rules! exported {
+    ($($interface:ident)*) => {
+        impl Exports {
+            $(pub fn $interface(&self) -> Result<&$interface::Guest> {
+                let missing = || wasmtime::Error::msg(concat!("it does not export ", stringify!($interface)));
+                self.$interface.as_ref().ok_or_else(missing)
+            })*
+        }
+    };
+}
+
+exported!(feed reader timer_handler resolution scalar projection);

@@ -1,5 +1,6 @@
 //! What can go wrong with a plugin, by who must act.
 
+use crate::World;
 use std::time::Duration;
 
 /// Why something could not be done with a plugin.
@@ -12,6 +13,29 @@ pub enum Error {
     /// The bytes are no component of the world `service`. Who built the plugin must act.
     #[error("not a plugin: {0}")]
     Component(String),
+    /// The component is larger than what the compiler is given. Who built the plugin must act.
+    #[error("{what} {found}, more than {limit}")]
+    Size {
+        /// What was measured.
+        what: &'static str,
+        /// How much of it there is.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The plugin is of another world than is needed. Who deploys it must act.
+    #[error("plugin {plugin:?} is of the world {is}, not {world}")]
+    World {
+        /// The name given at load.
+        plugin: String,
+        /// What it is.
+        is: World,
+        /// What was asked for.
+        world: World,
+    },
+    /// A capsule cannot be replayed, or not with this plugin.
+    #[error("cannot be replayed: {0}")]
+    Capsule(String),
     /// The component wants something that is not granted. Who built or deploys the plugin must act.
     #[error("plugin {plugin:?} imports {import:?}, which is not granted")]
     Import {
@@ -140,14 +164,11 @@ impl Error {
         )
     }
 
-    /// The error that ends a partition after `count` documents have killed their instances, this the last.
-    pub(crate) fn in_a_row(self, count: u32) -> Error {
+    /// The error that ends a partition after `count` documents or timers have killed their instances, this the last.
+    pub(crate) fn in_a_row(self, count: u32, items: &str) -> Error {
         Error::Stopped {
             deployment: self.deployment().unwrap_or_default().to_owned(),
-            reason: format!(
-                "{count} documents in a row killed it, the last with: {}",
-                self.reason()
-            ),
+            reason: format!("{count} {items} in a row killed it, the last with: {}", self.reason()),
         }
     }
 
@@ -177,9 +198,13 @@ impl Error {
             | Error::Storage { deployment, .. }
             | Error::Stopped { deployment, .. }
             | Error::Busy { deployment, .. } => Some(deployment),
-            Error::Engine(_) | Error::Component(_) | Error::Import { .. } | Error::Artefact(_) => {
-                None
-            }
+            Error::Engine(_)
+            | Error::Component(_)
+            | Error::Size { .. }
+            | Error::World { .. }
+            | Error::Capsule(_)
+            | Error::Import { .. }
+            | Error::Artefact(_) => None,
         }
     }
 }

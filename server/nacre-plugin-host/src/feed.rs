@@ -1,108 +1,148 @@
-//! Feeding documents to a writer, and finding the one that kills it.
+//! Feeding a writer with documents or timers, and finding the one that kills it.
 
+use crate::abi::exports::nacre::plugin::timer_handler::Due;
+use crate::capability::Timer;
+use crate::capsule::{Bytes, Call, DueTimer};
 use crate::instance::Instance;
 use crate::pack::{event_bytes, pack};
-use crate::space::{KeySpace, View, Writes};
-use crate::status::{DeadLetter, DocumentError, Report};
+use crate::space::{State, View, Writes};
+use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
 use crate::{Error, Limits};
 use nacre_types::{Document, Now, Vbid};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Events of one call at most. From 64 on the cost of a call no longer shows.
 pub const CALL_EVENTS_MAX: usize = 1024;
-/// Bytes of one call at most, unless a single document is larger.
+/// Bytes of one call at most, unless a single document or timer is larger.
 const CALL_BYTES_MAX: usize = 8 << 20;
 /// Characters of an error message that are kept.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-type Documents<'a> = &'a [(Vbid, Arc<Document>)];
-
 /// What a batch makes of the state; nothing of it is visible yet.
 pub struct Fed {
-    pub space: KeySpace,
+    pub state: State,
     pub writes: Writes,
+}
+
+impl Fed {
+    /// Nothing has changed yet.
+    pub fn new(state: State) -> Fed {
+        Fed { state, writes: Writes::default() }
+    }
+
+    /// Takes over what a call has left.
+    pub fn take(&mut self, view: View) {
+        self.state = view.state;
+        self.writes.extend(view.writes.unwrap_or_default());
+    }
 }
 
 /// What the feed needs of its partition.
 pub trait Writer {
     fn limits(&self) -> Limits;
 
-    /// Runs `call` on the writer instance; replaces the instance when it fails.
-    fn with_instance<T>(
+    /// Runs `call` on the writer instance with a view of `state`, and gives what it leaves; replaces the instance when
+    /// it fails.
+    fn call<T>(
         &mut self,
-        call: impl FnOnce(&mut Instance) -> Result<T, Error>,
-    ) -> Result<T, Error>;
+        state: State,
+        call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
+    ) -> Result<(T, View), Error>;
+
+    /// Keeps what the call that failed last would need to be made again.
+    fn keep(&mut self, call: Call, error: &Error);
 }
 
-/// How the feed is cut into calls; kept from batch to batch.
+/// Items that are given to a plugin in order, some at a time.
+pub trait Work {
+    /// What its items are called.
+    const ITEMS: &'static str;
+
+    fn count(&self) -> usize;
+
+    /// Bytes of the item at `at` in a call.
+    fn bytes(&self, at: usize) -> usize;
+
+    /// Gives some items to the plugin.
+    fn call(
+        &self,
+        items: Range<usize>,
+        writer: &mut impl Writer,
+        fed: &mut Fed,
+        report: &mut Report,
+    ) -> Result<(), Error>;
+
+    /// Skips the item at `at`, which alone has killed its instance.
+    fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String);
+
+    /// The call with the item at `at` alone.
+    fn call_of(&self, at: usize) -> Call;
+}
+
+/// How work is cut into calls; kept from batch to batch.
 pub struct Cut {
-    /// Events of the next call.
-    events: usize,
-    /// Documents in a row that killed their instance.
+    /// Items of the next call.
+    items: usize,
+    /// Items in a row that killed their instance.
     poison_run: u32,
 }
 
 impl Default for Cut {
     fn default() -> Cut {
-        Cut { events: CALL_EVENTS_MAX, poison_run: 0 }
+        Cut { items: CALL_EVENTS_MAX, poison_run: 0 }
     }
 }
 
 impl Cut {
-    /// Feeds `documents` in calls of bounded size.
+    /// Feeds `work` in calls of bounded size.
     ///
     /// `report` is filled as far as the feed comes, also when it ends with an error.
     ///
-    /// A call that kills its instance is made again with half of its documents, until a single one is left:
-    /// that is poison, and is parked. A call that passes its deadline with many documents may just be too large,
-    /// so the smaller size is kept until the suspects are through and the next batch begins.
-    pub fn feed(
+    /// A call that kills its instance is made again with half of its items, until a single one is left: that is
+    /// poison, and is parked. A call that passes its deadline with many items may just be too large, so the smaller
+    /// size is kept until the suspects are through and the next batch begins.
+    pub fn feed<W: Work>(
         &mut self,
         writer: &mut impl Writer,
-        documents: Documents<'_>,
-        space: KeySpace,
-        now: Now,
+        work: &W,
+        state: State,
         report: &mut Report,
     ) -> Result<Fed, Error> {
-        let mut fed = Fed { space, writes: Writes::new() };
+        let mut fed = Fed::new(state);
         let mut at = 0;
         // The end of the range that failed last: poison lies before it, or its calls were too large.
         let mut suspects_end = 0;
         let mut too_large = false;
-        self.events = (self.events * 2).min(CALL_EVENTS_MAX);
-        while at < documents.len() {
+        self.items = (self.items * 2).min(CALL_EVENTS_MAX);
+        while at < work.count() {
             let end = match at < suspects_end {
-                true => suspects_end.min(at + self.events),
-                false => at + self.events,
+                true => suspects_end.min(at + self.items),
+                false => at + self.items,
             };
-            let call = cut(&documents[at..end.min(documents.len())]);
-            match call_with(writer, call, &mut fed, now, report) {
+            let items = cut(work, at..end.min(work.count()));
+            match work.call(items.clone(), writer, &mut fed, report) {
                 Ok(()) => {
-                    at += call.len();
+                    at = items.end;
                     self.poison_run = 0;
                     if at >= suspects_end && !too_large {
-                        self.events = (self.events * 2).min(CALL_EVENTS_MAX);
+                        self.items = (self.items * 2).min(CALL_EVENTS_MAX);
                     }
                 }
-                Err(error) if error.is_poison() && call.len() > 1 => {
-                    suspects_end = at + call.len();
+                Err(error) if error.is_poison() && items.len() > 1 => {
+                    suspects_end = items.end;
                     too_large = matches!(error, Error::Deadline { .. });
-                    self.events = call.len().div_ceil(2);
+                    self.items = items.len().div_ceil(2);
                 }
                 Err(error) if error.is_poison() => {
-                    let (vbid, document) = &call[0];
-                    report.dead_letters.push(DeadLetter {
-                        vbid: *vbid,
-                        seqno: document.meta.seqno,
-                        key: document.name().to_vec(),
-                        reason: error.reason(),
-                    });
+                    writer.keep(work.call_of(at), &error);
+                    work.park(at, &mut fed, report, error.reason());
                     at += 1;
                     suspects_end = at;
                     too_large = false;
                     self.poison_run += 1;
                     if self.poison_run >= writer.limits().errors_max {
-                        return Err(error.in_a_row(self.poison_run));
+                        return Err(error.in_a_row(self.poison_run, W::ITEMS));
                     }
                 }
                 Err(error) => return Err(error),
@@ -112,45 +152,146 @@ impl Cut {
     }
 }
 
-/// The first documents of `documents` that make one call.
-fn cut(documents: Documents<'_>) -> Documents<'_> {
+/// The first of `items` that make one call.
+fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
     let mut bytes = 0;
-    let fits = |(_, document): &&(Vbid, Arc<Document>)| {
-        bytes += event_bytes(document);
+    let fits = |at: &usize| {
+        bytes += work.bytes(*at);
         bytes <= CALL_BYTES_MAX
     };
-    let count = documents.iter().take_while(fits).count();
-    &documents[..count.max(1).min(documents.len())]
+    let count = items.clone().take_while(fits).count();
+    items.start..items.end.min(items.start + count.max(1))
 }
 
-fn call_with(
-    writer: &mut impl Writer,
-    documents: Documents<'_>,
-    fed: &mut Fed,
-    now: Now,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let buffer = pack(documents, now);
-    let view = View::writing(fed.space.clone(), writer.limits().state_bytes);
-    let (outcome, view) = writer.with_instance(|instance| {
-        let outcome = instance.call(view, |service, store| {
-            service.nacre_plugin_feed().call_on_batch(store, &buffer)
+/// Documents for `feed.on-batch`.
+pub struct Documents<'a> {
+    pub documents: &'a [(Vbid, Arc<Document>)],
+    pub now: Now,
+}
+
+impl Work for Documents<'_> {
+    const ITEMS: &'static str = "documents";
+
+    fn count(&self) -> usize {
+        self.documents.len()
+    }
+
+    fn bytes(&self, at: usize) -> usize {
+        event_bytes(&self.documents[at].1)
+    }
+
+    fn call(
+        &self,
+        items: Range<usize>,
+        writer: &mut impl Writer,
+        fed: &mut Fed,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let documents = &self.documents[items];
+        let buffer = pack(documents, self.now);
+        let (outcome, view) = writer.call(fed.state.clone(), |instance, view| {
+            instance.call(view, |exports, store| exports.feed()?.call_on_batch(store, &buffer))
         })?;
-        Ok((outcome, instance.take_view()))
-    })?;
-    fed.space = view.space;
-    fed.writes.extend(view.writes.unwrap_or_default());
-    report.documents += documents.len() as u64;
-    // A plugin may name an event that does not exist; there is nobody to tell.
-    let errors = outcome.errors.into_iter().filter_map(|error| {
-        let (vbid, document) = documents.get(error.index as usize)?;
-        Some(DocumentError {
+        fed.take(view);
+        report.documents += documents.len() as u64;
+        // A plugin may name an event that does not exist; there is nobody to tell.
+        let errors = outcome.errors.into_iter().filter_map(|error| {
+            let (vbid, document) = documents.get(error.index as usize)?;
+            Some(DocumentError {
+                vbid: *vbid,
+                seqno: document.meta.seqno,
+                key: document.name().to_vec(),
+                message: error.message.chars().take(MESSAGE_CHARS_MAX).collect(),
+            })
+        });
+        report.errors.extend(errors);
+        Ok(())
+    }
+
+    fn park(&self, at: usize, _: &mut Fed, report: &mut Report, reason: String) {
+        let (vbid, document) = &self.documents[at];
+        report.dead_letters.push(DeadLetter {
             vbid: *vbid,
             seqno: document.meta.seqno,
             key: document.name().to_vec(),
-            message: error.message.chars().take(MESSAGE_CHARS_MAX).collect(),
-        })
-    });
-    report.errors.extend(errors);
-    Ok(())
+            reason,
+        });
+    }
+
+    fn call_of(&self, at: usize) -> Call {
+        Call::OnBatch { buffer: Bytes(pack(&self.documents[at..=at], self.now)) }
+    }
+}
+
+/// Timers for `timer-handler.on-timer`.
+pub struct DueTimers {
+    pub timers: Vec<(Arc<str>, Arc<Timer>)>,
+    pub now_us: u64,
+}
+
+impl DueTimers {
+    /// Removes a timer that is not to fire again.
+    fn remove(name: &Arc<str>, state: &mut State, writes: &mut Writes) {
+        state.timers.cancel(name);
+        writes.timers.insert(Arc::clone(name), None);
+    }
+}
+
+impl Work for DueTimers {
+    const ITEMS: &'static str = "timers";
+
+    fn count(&self) -> usize {
+        self.timers.len()
+    }
+
+    fn bytes(&self, at: usize) -> usize {
+        let (name, timer) = &self.timers[at];
+        name.len() + timer.payload.len()
+    }
+
+    fn call(
+        &self,
+        items: Range<usize>,
+        writer: &mut impl Writer,
+        fed: &mut Fed,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        // An earlier call of these timers may have cancelled or moved some of them.
+        let still_set = |(name, timer): &&(Arc<str>, Arc<Timer>)| {
+            fed.state.timers.get(name).is_some_and(|now| *now == **timer)
+        };
+        let timers: Vec<_> = self.timers[items].iter().filter(still_set).collect();
+        let due = |(name, timer): &(Arc<str>, Arc<Timer>)| Due {
+            name: name.to_string(),
+            due_us: timer.due_us,
+            payload: timer.payload.clone(),
+        };
+        let due: Vec<_> = timers.iter().copied().map(due).collect();
+        // A timer is gone before the plugin hears of it, so that it may set it again.
+        let (mut state, mut fired) = (fed.state.clone(), Writes::default());
+        for (name, _) in &timers {
+            DueTimers::remove(name, &mut state, &mut fired);
+        }
+        let ((), view) = writer.call(state, |instance, view| {
+            instance.call(view, |exports, store| {
+                exports.timer_handler()?.call_on_timer(store, self.now_us, &due)
+            })
+        })?;
+        fed.writes.extend(fired);
+        fed.take(view);
+        report.timers += timers.len() as u64;
+        Ok(())
+    }
+
+    fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
+        let (name, timer) = &self.timers[at];
+        DueTimers::remove(name, &mut fed.state, &mut fed.writes);
+        let name = name.to_string();
+        report.dead_timers.push(DeadTimer { name, due_us: timer.due_us, reason });
+    }
+
+    fn call_of(&self, at: usize) -> Call {
+        let (name, timer) = &self.timers[at];
+        Call::OnTimer { now_us: self.now_us, timers: vec![DueTimer::new(name, timer)] }
+    }
 }

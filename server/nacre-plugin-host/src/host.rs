@@ -1,21 +1,24 @@
-//! The engine, and plugins compiled and linked in it.
+//! The engine, and plugins compiled in it.
 
-use crate::abi::{Service, ServicePre};
+use crate::abi::{Indices, World};
+use crate::artefact;
+use crate::capability::Capability;
+use crate::clock::Clock;
+use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::space::View;
-use crate::{Error, Limits};
+use crate::{Error, Setup, size};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 /// Native stack for Wasm. Generous, so that user code recursing in an interpreter meets the interpreter's own
 /// limit, an error that code can catch, and not a trap.
 pub(crate) const WASM_STACK_BYTES: usize = 4 << 20;
 
-/// What a component may import: the interfaces granted to the world `service`, and the types they share.
-const GRANTED: [&str; 3] =
-    ["nacre:plugin/types@0.1.0", "nacre:plugin/state@0.1.0", "nacre:plugin/log@0.1.0"];
+/// What every component may import: it has types and nothing to call.
+const TYPES: &str = "nacre:plugin/types@0.1.0";
 
 /// How many instances live at once. Each takes 4 GiB of address space (not of memory), which spares every
 /// memory access of a guest a check; where address space is rationed, fewer must do.
@@ -25,26 +28,23 @@ const INSTANCE_COUNTS: [u32; 3] = [512, 64, 8];
 #[derive(Clone)]
 pub struct Host {
     engine: Engine,
-    linker: Arc<Linker<Data>>,
+    clock: Arc<Clock>,
 }
 
 impl Host {
-    /// Starts the engine.
+    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows; nothing depends on
+    /// it.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
-    pub fn new() -> Result<Host, Error> {
-        let failed = |error: wasmtime::Error| Error::Engine(format!("{error:#}"));
+    pub fn new(monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Host, Error> {
         let mut last = None;
         for instance_count in INSTANCE_COUNTS {
             match Engine::new(&config(instance_count)) {
                 Ok(engine) => {
-                    let mut linker = Linker::new(&engine);
-                    Service::add_to_linker::<_, HasSelf<_>>(&mut linker, |data| data)
-                        .map_err(failed)?;
-                    return Ok(Host { engine, linker: Arc::new(linker) });
+                    return Ok(Host { engine, clock: Arc::new(Clock::new(monotonic_ns)) });
                 }
-                Err(error) => last = Some(failed(error)),
+                Err(error) => last = Some(Error::Engine(format!("{error:#}"))),
             }
         }
         Err(last.expect("there is at least one size to try"))
@@ -52,6 +52,7 @@ impl Host {
 
     /// Advances the clock of deadlines; to be called every millisecond, from any thread.
     pub fn tick(&self) {
+        self.clock.tick();
         self.engine.increment_epoch();
     }
 
@@ -62,46 +63,96 @@ impl Host {
         format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hasher.finish())
     }
 
-    /// Compiles a component to an artefact for [`Host::load`]. Takes seconds of CPU time.
+    /// Compiles a component to an artefact for [`Host::load`]. Takes seconds of CPU time, and cannot be interrupted:
+    /// what would take minutes is refused before it begins.
     ///
     /// # Errors
-    /// [`Error::Component`] when the bytes are no component.
+    /// [`Error::Component`] when the bytes are no component, [`Error::Size`] when it is too large.
     pub fn compile(&self, component: &[u8]) -> Result<Vec<u8>, Error> {
-        self.engine
+        size::check(component)?;
+        let code = self
+            .engine
             .precompile_component(component)
-            .map_err(|error| Error::Component(format!("{error:#}")))
+            .map_err(|error| Error::Component(format!("{error:#}")))?;
+        Ok(artefact::seal(component, &code))
     }
 
-    /// Loads an artefact of [`Host::compile`] as the plugin `name`, and links what it is granted.
+    /// Loads an artefact of [`Host::compile`] as the plugin `name`.
     ///
     /// # Safety
-    /// The bytes are run as machine code: they must come from [`Host::compile`] and from nowhere else.
+    /// The bytes are run as machine code: they must come from [`Host::compile`] and from nowhere else. (Bytes that were
+    /// damaged since are found out.)
     ///
     /// # Errors
-    /// [`Error::Artefact`] when another version made it, [`Error::Import`] when it wants more than is granted,
-    /// [`Error::Component`] when it does not export the world `service`.
+    /// [`Error::Artefact`] when another version made it or it is damaged, [`Error::Import`] when it imports what its
+    /// world does not have, [`Error::Component`] when it does not export a world.
     pub unsafe fn load(&self, name: &str, artefact: &[u8]) -> Result<Plugin, Error> {
+        let (content_hash, code) = artefact::open(artefact)?;
         // SAFETY: the caller vouches for the origin of the bytes.
-        let component = unsafe { Component::deserialize(&self.engine, artefact) }
+        let component = unsafe { Component::deserialize(&self.engine, code) }
             .map_err(|error| Error::Artefact(format!("{error:#}")))?;
-        for (import, _) in component.component_type().imports(&self.engine) {
-            if !GRANTED.contains(&import) {
-                return Err(Error::Import { plugin: name.into(), import: import.into() });
-            }
+        let ty = component.component_type();
+        let exports: Vec<String> =
+            ty.exports(&self.engine).map(|(export, _)| export.to_owned()).collect();
+        let imports = ty.imports(&self.engine).filter(|(import, _)| *import != TYPES);
+        let imports = imports
+            .map(|(import, _)| {
+                let known = |capability: &Capability| capability.interface() == import;
+                Capability::ALL
+                    .into_iter()
+                    .find(known)
+                    .ok_or_else(|| Error::Import { plugin: name.into(), import: import.into() })
+            })
+            .collect::<Result<Vec<Capability>, Error>>()?;
+        let world = World::of(&exports)?;
+        if let Some(foreign) = imports.iter().find(|import| !world.has(**import)) {
+            return Err(Error::Import { plugin: name.into(), import: foreign.interface() });
         }
-        let not_a_service = |error: wasmtime::Error| Error::Component(format!("{error:#}"));
-        let pre = self.linker.instantiate_pre(&component).map_err(not_a_service)?;
-        let pre = ServicePre::new(pre).map_err(not_a_service)?;
-        Ok(Plugin { name: name.into(), engine: self.engine.clone(), pre })
+        let fits_not = |error: wasmtime::Error| Error::Component(format!("{error:#}"));
+        let pre = link(&self.engine, &component, &imports).map_err(fits_not)?;
+        let indices = Indices::new(world, &pre).map_err(fits_not)?;
+        Ok(Plugin {
+            name: name.into(),
+            content_hash: content_hash.into(),
+            engine: self.engine.clone(),
+            clock: Arc::clone(&self.clock),
+            component,
+            world,
+            imports: imports.into(),
+            exports: exports.into(),
+            indices,
+        })
     }
 }
 
-/// A plugin, compiled and linked. Clones share it.
+fn link(
+    engine: &Engine,
+    component: &Component,
+    capabilities: &[Capability],
+) -> wasmtime::Result<InstancePre<Data>> {
+    let mut linker = Linker::new(engine);
+    crate::abi::nacre::plugin::types::add_to_linker::<Data, wasmtime::component::HasSelf<Data>>(
+        &mut linker,
+        |data| data,
+    )?;
+    for capability in capabilities {
+        capability.link(&mut linker)?;
+    }
+    linker.instantiate_pre(component)
+}
+
+/// A plugin, compiled. Clones share it.
 #[derive(Clone)]
 pub struct Plugin {
     name: Arc<str>,
+    content_hash: Arc<str>,
     pub(crate) engine: Engine,
-    pub(crate) pre: ServicePre<Data>,
+    pub(crate) clock: Arc<Clock>,
+    component: Component,
+    world: World,
+    imports: Arc<[Capability]>,
+    exports: Arc<[String]>,
+    pub(crate) indices: Indices,
 }
 
 impl Plugin {
@@ -110,24 +161,69 @@ impl Plugin {
         &self.name
     }
 
+    /// SHA-256 of the component, in hexadecimal.
+    pub fn content_hash(&self) -> &str {
+        &self.content_hash
+    }
+
+    /// What it is.
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// The capabilities that it imports, and so needs to be granted. One that a plugin does not use is not among them,
+    /// whatever its world has.
+    pub fn imports(&self) -> &[Capability] {
+        &self.imports
+    }
+
+    /// The interfaces that it exports, as `plugins/wit` spells them.
+    pub fn exports(&self) -> &[String] {
+        &self.exports
+    }
+
     /// What the plugin says it is: a JSON object with at least `name`, `version` and `limits`.
     ///
     /// # Errors
     /// As for any call: the plugin may trap or take too long.
-    pub fn describe(&self, limits: Limits) -> Result<String, Error> {
-        let mut instance = Instance::start(self, &self.name, limits)?;
-        instance.call(View::default(), |service, store| {
-            service.nacre_plugin_lifecycle().call_describe(store).map(Ok)
-        })
+    pub fn describe(&self, limits: crate::Limits) -> Result<String, Error> {
+        // All it imports is linked, and none of it answers: nothing may be used before `init`.
+        let setup = Setup { limits, runs_script: true, ..Setup::new(self.name(), "") };
+        let context = Context::new(self.clone(), setup, self.world)?;
+        let mut instance = Instance::start(&context, Role::Reader)?;
+        instance
+            .call(View::default(), |exports, store| exports.lifecycle.call_describe(store).map(Ok))
+    }
+
+    /// The version that the plugin gives; empty when it cannot.
+    pub(crate) fn version(&self) -> String {
+        let described = self.describe(crate::Limits::pure()).unwrap_or_default();
+        let described: serde_json::Value = serde_json::from_str(&described).unwrap_or_default();
+        described["version"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The component with what it is granted, and nothing else.
+    pub(crate) fn link(&self, setup: &Setup) -> Result<InstancePre<Data>, Error> {
+        let denied = self.imports.iter().find(|import| !setup.grants.allows(**import));
+        if let Some(denied) = denied.filter(|_| !setup.runs_script) {
+            return Err(Error::Import {
+                plugin: self.name.to_string(),
+                import: denied.interface(),
+            });
+        }
+        link(&self.engine, &self.component, &self.imports)
+            .map_err(|error| Error::Component(format!("{error:#}")))
     }
 }
 
-/// Checks whether `plugin` would accept `config`, without a partition.
+/// Checks whether `plugin` would run with `setup`, without a partition.
 ///
 /// # Errors
-/// [`Error::Config`] with what the plugin says about it; other errors as for any call.
-pub fn validate(plugin: &Plugin, config: &str, limits: Limits) -> Result<(), Error> {
-    Instance::configured(plugin, &plugin.name, config, limits).map(drop)
+/// [`Error::Import`] when it wants more than is granted, [`Error::Config`] with what the plugin says about its
+/// configuration; other errors as for any call.
+pub fn validate(plugin: &Plugin, setup: Setup) -> Result<(), Error> {
+    let context = Context::new(plugin.clone(), setup, plugin.world())?;
+    Instance::configured(&context, Role::Reader).map(drop)
 }
 
 fn config(instance_count: u32) -> Config {

@@ -1,13 +1,16 @@
 //! One instance of a plugin: a store with its limits, and calls into it.
 
-use crate::abi::Service;
-use crate::abi::nacre::plugin::types::Fault;
-use crate::abi::nacre::plugin::{log, state, types};
+use crate::Error;
+use crate::abi::Exports;
+use crate::abi::nacre::plugin::types::{self, Fault};
+use crate::capability::{Capability, LogLine, MetricChanges};
+use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
-use crate::space::{Refused, View};
-use crate::status::LogLine;
-use crate::{Error, Limits, Plugin};
+use crate::journal::Journal;
+use crate::space::{KEY_BYTES_MAX, View};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
 
 /// Native stack that must be left before a call: what Wasm may use, and the host functions below it.
@@ -18,33 +21,110 @@ const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Bytes that a guest may pass to the host in one call, however small its results are to be.
 const HOST_CALL_BYTES_MIN: usize = 1 << 20;
-/// Log lines of one call that are kept, and characters of a line.
-const LOG_LINES_MAX: usize = 100;
-const LOG_LINE_CHARS_MAX: usize = 2000;
 
-/// What the host keeps beside an instance.
-#[derive(Default)]
-pub struct Data {
-    view: View,
-    limiter: Limiter,
-    log: Vec<LogLine>,
+/// Why the host ended a call that a capability was used in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("a reader cannot write")]
+    ReadOnly,
+    #[error("the state is full")]
+    StateFull,
+    #[error("a state key must have 1 to {KEY_BYTES_MAX} bytes")]
+    Key,
+    #[error("the name of a timer must have 1 to {} bytes", crate::capability::TIMER_NAME_BYTES_MAX)]
+    TimerName,
+    #[error("too many keys at once")]
+    Keys,
+    #[error("{0} cannot be used before init has returned")]
+    Starting(Capability),
+    #[error("{0} is not granted")]
+    Denied(Capability),
+    #[error("the time is over")]
+    Deadline,
 }
 
-#[derive(Default)]
+/// What the host keeps beside an instance.
+pub struct Data {
+    pub context: Arc<Context>,
+    pub view: View,
+    pub log: Vec<LogLine>,
+    pub metrics: MetricChanges,
+    pub journal: Journal,
+    host_calls: [u64; Capability::ALL.len()],
+    limiter: Limiter,
+    is_running: bool,
+    begun_tick: u64,
+}
+
+impl Data {
+    fn new(context: Arc<Context>) -> Data {
+        let limiter = Limiter {
+            limit_bytes: context.setup.limits.memory_bytes,
+            bytes: 0,
+            refused: false,
+            of_deployment: Arc::clone(&context.memory),
+        };
+        Data {
+            context,
+            view: View::default(),
+            log: Vec::new(),
+            metrics: MetricChanges::default(),
+            journal: Journal::default(),
+            host_calls: Default::default(),
+            limiter,
+            is_running: false,
+            begun_tick: 0,
+        }
+    }
+
+    /// Counts a call into the host; refuses it where only the log may be used, and what is linked but not granted.
+    pub fn count(&mut self, capability: Capability) -> wasmtime::Result<()> {
+        self.host_calls[capability as usize] += 1;
+        // What has an error of its own for it says so itself.
+        let says_so = matches!(capability, Capability::Kv | Capability::HttpOut);
+        if !self.is_running && capability != Capability::Log {
+            return Err(wasmtime::Error::new(Refused::Starting(capability)));
+        }
+        if !says_so && !self.context.setup.grants.allows(capability) {
+            return Err(wasmtime::Error::new(Refused::Denied(capability)));
+        }
+        Ok(())
+    }
+
+    /// How long the call may still take; an error, which ends it, when that is over.
+    pub fn time_left(&self) -> wasmtime::Result<Duration> {
+        let passed = self.context.plugin.clock.ticks().saturating_sub(self.begun_tick);
+        let left = self.context.setup.limits.deadline.checked_sub(Duration::from_millis(passed));
+        match left {
+            Some(left) if !left.is_zero() => Ok(left),
+            _ => Err(wasmtime::Error::new(Refused::Deadline)),
+        }
+    }
+}
+
+impl types::Host for Data {}
+
 struct Limiter {
-    memory_bytes: usize,
-    memory_refused: bool,
+    limit_bytes: usize,
+    bytes: usize,
+    refused: bool,
+    of_deployment: Arc<AtomicUsize>,
 }
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(
         &mut self,
-        _current: usize,
+        current: usize,
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let fits = desired <= self.memory_bytes;
-        self.memory_refused |= !fits;
+        let fits = desired <= self.limit_bytes;
+        self.refused |= !fits;
+        if fits {
+            let grown = desired.saturating_sub(current);
+            self.bytes += grown;
+            self.of_deployment.fetch_add(grown, Ordering::Relaxed);
+        }
         Ok(fits)
     }
 
@@ -58,98 +138,56 @@ impl ResourceLimiter for Limiter {
     }
 }
 
-impl types::Host for Data {}
-
-impl state::Host for Data {
-    fn get(&mut self, key: Vec<u8>) -> wasmtime::Result<Option<Vec<u8>>> {
-        Ok(self.view.get(&key))
-    }
-
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> wasmtime::Result<()> {
-        self.view.put(key, value).map_err(wasmtime::Error::new)
-    }
-
-    fn delete(&mut self, key: Vec<u8>) -> wasmtime::Result<()> {
-        self.view.delete(key).map_err(wasmtime::Error::new)
-    }
-
-    fn scan(
-        &mut self,
-        start: Vec<u8>,
-        end: Vec<u8>,
-        limit: u32,
-        reverse: bool,
-    ) -> wasmtime::Result<Vec<state::Entry>> {
-        let entries = self.view.scan(&start, &end, limit, reverse);
-        Ok(entries.into_iter().map(|(key, value)| state::Entry { key, value }).collect())
-    }
-}
-
-impl log::Host for Data {
-    fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
-        if self.log.len() < LOG_LINES_MAX {
-            let level = match level {
-                log::Level::Debug => "debug",
-                log::Level::Info => "info",
-                log::Level::Warn => "warn",
-                log::Level::Error => "error",
-            };
-            let message = message.chars().take(LOG_LINE_CHARS_MAX).collect();
-            self.log.push(LogLine { level, message });
-        }
-        Ok(())
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.of_deployment.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// An instance. After an error of a call it must be dropped, whatever the error.
 pub struct Instance {
-    deployment: Arc<str>,
-    limits: Limits,
+    context: Arc<Context>,
+    role: Role,
     store: Store<Data>,
-    service: Service,
+    exports: Exports,
 }
 
 impl Instance {
     /// An instance that has not been given a configuration.
-    pub fn start(
-        plugin: &Plugin,
-        deployment: &Arc<str>,
-        limits: Limits,
-    ) -> Result<Instance, Error> {
-        let limiter = Limiter { memory_bytes: limits.memory_bytes, memory_refused: false };
-        let mut store = Store::new(&plugin.engine, Data { limiter, ..Data::default() });
+    pub fn start(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
+        let limits = context.setup.limits;
+        let plugin = &context.plugin;
+        let mut store = Store::new(&plugin.engine, Data::new(Arc::clone(context)));
         store.limiter(|data| &mut data.limiter);
         // What one call of the guest into the host may carry, or a result bring back; checked before anything is
         // copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         store.set_epoch_deadline(limits.deadline_ticks());
         let started = stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || {
-            plugin.pre.instantiate(&mut store)
+            let instance = context.pre.instantiate(&mut store)?;
+            plugin.indices.load(&mut store, &instance)
         });
         match started {
-            Ok(service) => {
-                Ok(Instance { deployment: Arc::clone(deployment), limits, store, service })
-            }
-            Err(error) if error.is::<PoolConcurrencyLimitError>() => {
-                Err(Error::Busy { deployment: deployment.to_string(), message: error.to_string() })
-            }
-            Err(error) => Err(failure(&error, deployment, limits, store.data())),
+            Ok(exports) => Ok(Instance { context: Arc::clone(context), role, store, exports }),
+            Err(error) if error.is::<PoolConcurrencyLimitError>() => Err(Error::Busy {
+                deployment: context.setup.name.clone(),
+                message: error.to_string(),
+            }),
+            Err(error) => Err(failure(&error, store.data())),
         }
     }
 
     /// An instance that is ready for calls.
-    pub fn configured(
-        plugin: &Plugin,
-        deployment: &Arc<str>,
-        config: &str,
-        limits: Limits,
-    ) -> Result<Instance, Error> {
-        let mut instance = Instance::start(plugin, deployment, limits)?;
-        let outcome = instance.call(View::default(), |service, store| {
-            service.nacre_plugin_lifecycle().call_init(store, config)
+    pub fn configured(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
+        let mut instance = Instance::start(context, role)?;
+        let outcome = instance.call(View::default(), |exports, store| {
+            exports.lifecycle.call_init(store, &context.setup.config)
         });
         match outcome {
-            Ok(()) => Ok(instance),
+            Ok(()) => {
+                instance.store.data_mut().is_running = true;
+                Ok(instance)
+            }
             Err(Error::Reject { deployment, message }) => {
                 Err(Error::Config { deployment, message })
             }
@@ -161,51 +199,76 @@ impl Instance {
     pub fn call<T>(
         &mut self,
         view: View,
-        call: impl FnOnce(&Service, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
+        call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
         let data = self.store.data_mut();
+        data.journal.begin(&view.state);
         data.view = view;
-        data.limiter.memory_refused = false;
-        data.log.clear();
-        self.store.set_epoch_deadline(self.limits.deadline_ticks());
-        let (service, store) = (&self.service, &mut self.store);
+        self.go_on(call)
+    }
+
+    /// Calls the instance as the next part of the call before, with the same view.
+    pub fn go_on<T>(
+        &mut self,
+        call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
+    ) -> Result<T, Error> {
+        let clock = Arc::clone(&self.context.plugin.clock);
+        let data = self.store.data_mut();
+        data.limiter.refused = false;
+        data.host_calls = Default::default();
+        data.begun_tick = clock.ticks();
+        self.store.set_epoch_deadline(self.context.setup.limits.deadline_ticks());
+        let (exports, store) = (&self.exports, &mut self.store);
+        let begun_ns = clock.now_ns();
         let outcome =
-            stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || call(service, store));
-        let deployment = self.deployment.to_string();
-        match outcome {
+            stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || call(exports, store));
+        let elapsed_ns = clock.now_ns().saturating_sub(begun_ns);
+        let data = self.store.data_mut();
+        let deployment = self.context.setup.name.clone();
+        let outcome = match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(Fault::Retry(message))) => Err(Error::Retry { deployment, message }),
             Ok(Err(Fault::Reject(message))) => Err(Error::Reject { deployment, message }),
             Ok(Err(Fault::Fatal(message))) => Err(Error::Fatal { deployment, message }),
-            Err(error) => Err(failure(&error, &deployment, self.limits, self.store.data())),
+            Err(error) => Err(failure(&error, data)),
+        };
+        self.context.count(self.role, elapsed_ns, &data.host_calls, outcome.is_err());
+        self.context.add_log(std::mem::take(&mut data.log));
+        let metrics = std::mem::take(&mut data.metrics);
+        if outcome.is_ok() {
+            self.context.change_metrics(metrics);
         }
+        outcome
     }
 
     /// The state as the last call left it; the instance keeps none.
     pub fn take_view(&mut self) -> View {
-        std::mem::take(&mut self.store.data_mut().view)
+        let data = self.store.data_mut();
+        data.journal = Journal::default();
+        std::mem::take(&mut data.view)
     }
 
-    /// What the last call wrote to its log.
-    pub fn take_log(&mut self) -> Vec<LogLine> {
-        std::mem::take(&mut self.store.data_mut().log)
+    /// What the last call asked the host.
+    pub fn take_journal(&mut self) -> Journal {
+        std::mem::take(&mut self.store.data_mut().journal)
     }
 }
 
 /// Names what ended a call from within.
-fn failure(error: &wasmtime::Error, deployment: &str, limits: Limits, data: &Data) -> Error {
-    let deployment = deployment.to_string();
+fn failure(error: &wasmtime::Error, data: &Data) -> Error {
+    let deployment = data.context.setup.name.clone();
+    let limits = data.context.setup.limits;
+    let deadline = |deployment| Error::Deadline { deployment, after: limits.deadline };
     if let Some(refused) = error.downcast_ref::<Refused>() {
         return match refused {
             Refused::StateFull => Error::State { deployment, limit_bytes: limits.state_bytes },
-            Refused::ReadOnly | Refused::Key => {
-                Error::Trap { deployment, reason: refused.to_string() }
-            }
+            Refused::Deadline => deadline(deployment),
+            _ => Error::Trap { deployment, reason: refused.to_string() },
         };
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => Error::Deadline { deployment, after: limits.deadline },
-        Some(_) if data.limiter.memory_refused => {
+        Some(Trap::Interrupt) => deadline(deployment),
+        Some(_) if data.limiter.refused => {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
         trap => {

@@ -25,26 +25,53 @@
 //! This is the only crate that names wasmtime.
 
 mod abi;
+mod artefact;
+mod capability;
+mod capsule;
+mod clock;
+mod context;
 mod error;
 mod feed;
 mod host;
 mod instance;
+mod journal;
 mod limits;
 mod manifest;
 mod pack;
 mod package;
 mod partition;
+mod pool;
+mod pure;
 mod reader;
+mod replay;
+pub mod script;
+mod setup;
+mod size;
 mod space;
 mod status;
 mod storage;
+mod usage;
 
+pub use abi::World;
+pub use capability::{
+    Capability, Content, Counted, Documents, Found, Grants, Header, Http, HttpError, HttpRequest,
+    HttpResponse, KeyspaceGrant, KvError, LogLine, MemoryDocuments, NoDocuments, NoHttp, StoreMode,
+    Timer,
+};
+pub use capsule::{
+    Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
+    DueTimer,
+};
 pub use error::Error;
 pub use host::{Host, Plugin, validate};
 pub use limits::Limits;
-pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted, World};
+pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
 pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
-pub use reader::{Reader, Request, Response};
-pub use status::{DeadLetter, DocumentError, LogLine, Report, Status};
-pub use storage::{Loaded, MemoryStorage, StateStorage};
+pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
+pub use reader::{Answer, Reader, Request, Response};
+pub use replay::replay;
+pub use setup::Setup;
+pub use status::{DeadLetter, DeadTimer, DocumentError, Report, Status};
+pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
+pub use usage::{Histogram, Usage};

@@ -12,7 +12,7 @@
 //! memory_mb = 64
 //! ```
 
-use crate::Limits;
+use crate::{Grants, KeyspaceGrant, Limits, World};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -52,21 +52,6 @@ fn first() -> String {
     "1".into()
 }
 
-/// What a component imports and exports, as `plugins/wit` has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum World {
-    /// Keeps a state from the change stream and answers requests about it.
-    #[default]
-    Service,
-    /// Projects documents to the entries of an index.
-    IndexType,
-    /// Decides between two versions of a document.
-    Resolver,
-    /// Functions for queries.
-    Functions,
-}
-
 /// What reaches beyond the plugin's own state, which needs to be granted. State, timers, log and metrics do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -79,7 +64,7 @@ pub struct Capabilities {
     pub http_out: Vec<String>,
 }
 
-/// Collections as `scope.collection`; `*` stands for any in either place.
+/// Collections as `scope.collection`; `scope.*` stands for all of a scope, `*` for all there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keyspaces {
@@ -95,27 +80,32 @@ impl Keyspaces {
     fn is_empty(&self) -> bool {
         self.read.is_empty() && self.write.is_empty()
     }
-
-    /// Whether documents of `scope.collection` may be read.
-    pub fn may_read(&self, keyspace: &str) -> bool {
-        self.may_write(keyspace) || self.read.iter().any(|pattern| covers(pattern, keyspace))
-    }
-
-    /// Whether documents of `scope.collection` may be written.
-    pub fn may_write(&self, keyspace: &str) -> bool {
-        self.write.iter().any(|pattern| covers(pattern, keyspace))
-    }
 }
 
 /// Whether `pattern` covers all that `wanted`, a keyspace or a pattern, does.
-fn covers(pattern: &str, wanted: &str) -> bool {
-    let Some((scope, collection)) = pattern.split_once('.') else { return pattern == "*" };
-    let Some((wanted_scope, wanted_collection)) = wanted.split_once('.') else { return false };
-    (scope == "*" || scope == wanted_scope)
-        && (collection == "*" || collection == wanted_collection)
+pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some("") => true,
+        // With its dot, so that `a.*` does not cover `ab.c`.
+        Some(scope) => scope.ends_with('.') && wanted.starts_with(scope),
+        None => pattern == wanted,
+    }
 }
 
 impl Capabilities {
+    /// What a deployment of the package may do once all of this is granted.
+    pub fn grants(&self) -> Grants {
+        let keyspaces = |patterns: &[String], write: bool| -> Vec<KeyspaceGrant> {
+            let grant = |keyspace: &String| KeyspaceGrant { keyspace: keyspace.clone(), write };
+            patterns.iter().map(grant).collect()
+        };
+        Grants {
+            kv: [keyspaces(&self.kv.read, false), keyspaces(&self.kv.write, true)].concat(),
+            http_out: self.http_out.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            ..Grants::own()
+        }
+    }
+
     /// What of this is not in `granted`, in words: `write documents of shop.lookup`.
     pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
         let lacks = |patterns: &[String], wanted: &str| {
@@ -178,6 +168,7 @@ impl Wanted {
             errors_max: self
                 .errors_max
                 .map_or(limits.errors_max, |wanted| wanted.min(limits.errors_max)),
+            ..limits
         }
     }
 }
@@ -256,7 +247,7 @@ mod tests {
             ("shop.orders", "shop.orders", true),
             ("shop.orders", "shop.lookup", false),
             ("shop.*", "shop.orders", true),
-            ("*.orders", "shop.orders", true),
+            ("shop.*", "shopping.orders", false),
             ("*", "shop.orders", true),
             ("shop.orders", "shop.*", false),
             ("shop", "shop.orders", false),

@@ -1,11 +1,15 @@
 //! A partition of a deployment: one writer, and the state that it folds the change stream into.
 
-use crate::feed::{Cut, Fed, Writer};
+use crate::abi::World;
+use crate::capsule::{Call, Capsule};
+use crate::context::{Context, Role};
+use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Writer};
 use crate::instance::Instance;
+use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
-use crate::space::{KeySpace, View, Writes};
+use crate::space::{State, View, Writes};
 use crate::status::{Report, Status};
-use crate::{Error, Limits, Plugin, StateStorage};
+use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_types::{Now, Seqno, Vbid};
 use std::collections::BTreeMap;
@@ -14,71 +18,92 @@ use std::sync::Arc;
 /// A partition. There is one writer; [`Partition::reader`] gives any number of readers.
 pub struct Partition {
     slot: Slot,
+    shared: Arc<Shared>,
     storage: Box<dyn StateStorage>,
     progress: BTreeMap<Vbid, ResumePoint>,
     status: Status,
-    cut: Cut,
+    documents_cut: Cut,
+    timers_cut: Cut,
 }
 
 /// The place of the writer instance, which comes and goes.
 struct Slot {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     instance: Option<Instance>,
-    traps: u64,
-    calls: u64,
+    /// What the instance that was lost last had asked.
+    wreck: Journal,
 }
 
 impl Writer for Slot {
     fn limits(&self) -> Limits {
-        self.shared.limits
+        self.context.setup.limits
     }
 
-    fn with_instance<T>(
+    fn call<T>(
         &mut self,
-        call: impl FnOnce(&mut Instance) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        state: State,
+        call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
+    ) -> Result<(T, View), Error> {
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
-            None => self.shared.instance()?,
+            None => self.context.instance(Role::Writer)?,
         };
-        self.calls += 1;
-        let outcome = call(&mut instance);
-        self.shared.add_log(instance.take_log());
-        match outcome {
-            Ok(_) => self.instance = Some(instance),
+        match call(&mut instance, View::writing(state, self.limits().state_bytes)) {
+            Ok(value) => {
+                let view = instance.take_view();
+                self.instance = Some(instance);
+                Ok((value, view))
+            }
             // What an instance remembers of a call that came to nothing is not true.
-            Err(_) => self.traps += 1,
+            Err(error) => {
+                self.wreck = instance.take_journal();
+                Err(error)
+            }
         }
-        outcome
+    }
+
+    fn keep(&mut self, call: Call, error: &Error) {
+        let journal = std::mem::take(&mut self.wreck);
+        if let Some(capsule) = Capsule::of(&self.context, call, &journal, error) {
+            self.context.keep(capsule);
+        }
     }
 }
 
 impl Partition {
-    /// Opens the partition that `storage` holds, new or not, for the deployment `deployment`.
+    /// Opens the partition that `storage` holds, new or not.
     ///
     /// # Errors
-    /// [`Error::Config`] when the plugin refuses `config`, [`Error::Storage`] when the state cannot be loaded;
-    /// others as for any call.
+    /// [`Error::Import`] when the plugin wants more than `setup` grants, [`Error::World`] when it is no service,
+    /// [`Error::Config`] when it refuses its configuration, [`Error::Storage`] when the state cannot be loaded; others
+    /// as for any call.
     pub fn open(
         plugin: Plugin,
-        deployment: &str,
-        config: &str,
-        limits: Limits,
+        setup: Setup,
         mut storage: Box<dyn StateStorage>,
     ) -> Result<Partition, Error> {
-        let shared = Arc::new(Shared::new(plugin, deployment, config, limits));
-        let instance = shared.instance()?;
-        let loaded = storage
-            .load()
-            .map_err(|message| Error::Storage { deployment: deployment.into(), message })?;
-        let space = KeySpace::from_entries(loaded.entries);
-        *shared.published.write() = Published { space, stopped: None };
+        let context = Context::new(plugin, setup, World::Service)?;
+        let instance = context.instance(Role::Writer)?;
+        let loaded = storage.load().map_err(|message| {
+            let deployment = context.setup.name.clone();
+            Error::Storage { deployment, message }
+        })?;
+        let mut state = State::default();
+        let entries = loaded.entries.into_iter();
+        state.space.extend(entries.map(|(key, value)| (key.into(), value.into())));
+        for (name, timer) in loaded.timers {
+            state.timers.set(name.into(), timer.into());
+        }
+        let shared = Arc::new(Shared::new(Arc::clone(&context)));
+        shared.published.write().state = state;
         Ok(Partition {
-            slot: Slot { shared, instance: Some(instance), traps: 0, calls: 0 },
+            slot: Slot { context, instance: Some(instance), wreck: Journal::default() },
+            shared,
             storage,
             progress: loaded.progress.into_iter().collect(),
             status: Status::default(),
-            cut: Cut::default(),
+            documents_cut: Cut::default(),
+            timers_cut: Cut::default(),
         })
     }
 
@@ -102,9 +127,8 @@ impl Partition {
     /// # Errors
     /// [`Error::Storage`]; the partition is stopped then.
     pub fn begin_at(&mut self, points: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
-        self.running()?;
-        let space = self.slot.shared.published.read().space.clone();
-        self.commit(space, Writes::new(), points)
+        let state = self.shared.snapshot()?;
+        self.commit(Fed::new(state), points)
     }
 
     /// Folds a batch into the state: its writes and its progress become visible in one commit.
@@ -116,18 +140,52 @@ impl Partition {
     /// [`Error::Retry`] or [`Error::Busy`]: nothing happened, try again. Any other error has stopped the
     /// partition, without any effect of this batch.
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
-        self.running()?;
-        let space = self.slot.shared.published.read().space.clone();
+        let state = self.shared.snapshot()?;
         let mut report = Report::default();
-        match self.cut.feed(&mut self.slot, &batch.documents, space, now, &mut report) {
-            Ok(Fed { space, writes }) => {
-                self.commit(space, writes, &batch.progress)?;
+        let work = Documents { documents: &batch.documents, now };
+        let fed = self.documents_cut.feed(&mut self.slot, &work, state, &mut report);
+        self.finish(fed, &batch.progress, report)
+    }
+
+    /// Calls the plugin with the timers that are due, some hundreds at most; what it writes and that they have fired
+    /// become visible in one commit. There may be more: [`Partition::next_timer_us`] tells.
+    ///
+    /// # Errors
+    /// As for [`Partition::on_batch`].
+    pub fn on_timers(&mut self, now: Now) -> Result<Report, Error> {
+        let state = self.shared.snapshot()?;
+        let mut report = Report::default();
+        let now_us = now.unix_ns / 1000;
+        let work = DueTimers { timers: state.timers.due(now_us, CALL_EVENTS_MAX), now_us };
+        if work.timers.is_empty() {
+            return Ok(report);
+        }
+        let fed = self.timers_cut.feed(&mut self.slot, &work, state, &mut report);
+        self.finish(fed, &[], report)
+    }
+
+    /// When the next timer is due, in microseconds since the Unix epoch; none when there is none, or the partition is
+    /// stopped.
+    pub fn next_timer_us(&self) -> Option<u64> {
+        let published = self.shared.published.read();
+        published.state.timers.next().filter(|_| published.stopped.is_none())
+    }
+
+    fn finish(
+        &mut self,
+        fed: Result<Fed, Error>,
+        progress: &[(Vbid, ResumePoint)],
+        report: Report,
+    ) -> Result<Report, Error> {
+        match fed {
+            Ok(fed) => {
+                self.commit(fed, progress)?;
                 self.status.add(&report);
                 Ok(report)
             }
             Err(error) => {
-                // The documents were not taken, but what they did to the plugin is worth knowing.
-                self.status.add(&Report { documents: 0, ..report });
+                // Nothing was taken, but what it did to the plugin is worth knowing.
+                self.status.add(&Report { documents: 0, timers: 0, ..report });
                 Err(self.stop_unless_retryable(error))
             }
         }
@@ -138,9 +196,7 @@ impl Partition {
     /// # Errors
     /// As for [`Partition::on_batch`].
     pub fn rollback(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
-        self.running()?;
-        let mut fed =
-            Fed { space: self.slot.shared.published.read().space.clone(), writes: Writes::new() };
+        let mut fed = Fed::new(self.shared.snapshot()?);
         let reached = loop {
             match self.rollback_part(vbid, to.seqno, &mut fed) {
                 Ok(Some(reached)) => break reached,
@@ -156,11 +212,11 @@ impl Partition {
             }
             beyond => {
                 let message = format!("rolled back {vbid} to {beyond}, not to {}", to.seqno);
-                let deployment = self.slot.shared.deployment.to_string();
+                let deployment = self.slot.context.setup.name.clone();
                 return Err(self.stop_unless_retryable(Error::Fatal { deployment, message }));
             }
         };
-        self.commit(fed.space, fed.writes, &[(vbid, point)])?;
+        self.commit(fed, &[(vbid, point)])?;
         Ok(point)
     }
 
@@ -171,23 +227,22 @@ impl Partition {
         to: Seqno,
         fed: &mut Fed,
     ) -> Result<Option<Seqno>, Error> {
-        let view = View::writing(fed.space.clone(), self.slot.shared.limits.state_bytes);
-        let (reached, view) = self.slot.with_instance(|instance| {
-            let reached = instance.call(view, |service, store| {
-                service.nacre_plugin_feed().call_rollback(store, vbid.0, to.0)
-            })?;
-            Ok((reached, instance.take_view()))
-        })?;
-        let writes = view.writes.unwrap_or_default();
-        if reached.is_none() && writes.is_empty() {
+        let called = self.slot.call(fed.state.clone(), |instance, view| {
+            instance.call(view, |exports, store| exports.feed()?.call_rollback(store, vbid.0, to.0))
+        });
+        let (reached, view) = match called {
+            Ok(called) => called,
+            Err(error) => {
+                self.slot.keep(Call::Rollback { vb: vbid.0, seqno: to.0 }, &error);
+                return Err(error);
+            }
+        };
+        if reached.is_none() && view.writes.as_ref().is_none_or(Writes::is_empty) {
             let message = format!("the rollback of {vbid} makes no progress");
-            return Err(Error::Fatal {
-                deployment: self.slot.shared.deployment.to_string(),
-                message,
-            });
+            let deployment = self.slot.context.setup.name.clone();
+            return Err(Error::Fatal { deployment, message });
         }
-        fed.space = view.space;
-        fed.writes.extend(writes);
+        fed.take(view);
         Ok(reached.map(Seqno))
     }
 
@@ -197,60 +252,71 @@ impl Partition {
     /// [`Error::Storage`] when the storage could not be cleared; the partition is stopped then.
     pub fn clear(&mut self) -> Result<(), Error> {
         if let Err(message) = self.storage.clear() {
-            let deployment = self.slot.shared.deployment.to_string();
+            let deployment = self.slot.context.setup.name.clone();
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
         self.progress.clear();
-        self.cut = Cut::default();
-        *self.slot.shared.published.write() = Published::default();
+        self.documents_cut = Cut::default();
+        self.timers_cut = Cut::default();
+        *self.shared.published.write() = Published::default();
         Ok(())
     }
 
     /// A reader of this partition; outlives it.
     pub fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.slot.shared))
+        Reader::new(Arc::clone(&self.shared))
     }
 
     /// Counters and recent events.
     pub fn status(&self) -> Status {
-        let published = self.slot.shared.published.read();
+        let published = self.shared.published.read();
+        let context = &self.slot.context;
         Status {
-            traps: self.slot.traps,
-            calls: self.slot.calls,
-            state_bytes: published.space.bytes(),
+            writer: context.usage(Role::Writer),
+            readers: context.usage(Role::Reader),
+            memory_bytes: context.memory_bytes(),
+            metrics: context.metrics(),
+            state_bytes: published.state.bytes(),
+            next_timer_us: published.state.timers.next(),
             stopped: published.stopped.clone(),
-            log: self.slot.shared.log(),
+            log: context.log(),
             ..self.status.clone()
         }
     }
 
-    fn running(&self) -> Result<(), Error> {
-        self.slot.shared.snapshot().map(drop)
+    /// Calls that failed since this was called last, each with what is needed to make it again; the last few of them.
+    pub fn take_capsules(&self) -> Vec<Capsule> {
+        self.slot.context.take_capsules()
     }
 
-    fn commit(
-        &mut self,
-        space: KeySpace,
-        writes: Writes,
-        progress: &[(Vbid, ResumePoint)],
-    ) -> Result<(), Error> {
-        let writes: Vec<_> = writes
-            .into_iter()
-            .map(|(key, value)| (key.to_vec(), value.map(|value| value.to_vec())))
-            .collect();
-        if let Err(message) = self.storage.commit(&writes, progress) {
-            let deployment = self.slot.shared.deployment.to_string();
+    fn commit(&mut self, fed: Fed, progress: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+        let Fed { state, writes } = fed;
+        let changes = Changes {
+            entries: writes
+                .entries
+                .into_iter()
+                .map(|(key, value)| (key.to_vec(), value.map(|value| value.to_vec())))
+                .collect(),
+            timers: writes
+                .timers
+                .into_iter()
+                .map(|(name, timer)| (name.to_string(), timer.as_deref().cloned()))
+                .collect(),
+            progress: progress.to_vec(),
+        };
+        if let Err(message) = self.storage.commit(&changes) {
+            let deployment = self.slot.context.setup.name.clone();
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
         self.progress.extend(progress.iter().copied());
-        self.slot.shared.published.write().space = space;
+        self.shared.published.write().state = state;
         Ok(())
     }
 
     fn stop_unless_retryable(&mut self, error: Error) -> Error {
         if !error.is_retryable() {
             self.slot.instance = None;
-            self.slot.shared.published.write().stopped = Some(error.reason());
+            self.shared.published.write().stopped = Some(error.reason());
         }
         error
     }

@@ -1,77 +1,60 @@
 //! Readers: any number of them, each request on a snapshot of the last commit.
 
+use crate::Error;
+use crate::abi::Exports;
 use crate::abi::exports::nacre::plugin::reader as abi;
-use crate::instance::Instance;
-use crate::space::{KeySpace, View};
-use crate::status::LogLine;
-use crate::{Error, Limits, Plugin};
+use crate::abi::nacre::plugin::types::{self, Fault};
+use crate::capability::Header;
+use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
+use crate::context::Context;
+use crate::instance::{Data, Instance};
+use crate::pool::Pool;
+use crate::space::{State, View};
 use nacre_types::Now;
-use parking_lot::{Mutex, RwLock};
-use std::collections::VecDeque;
+use parking_lot::RwLock;
 use std::sync::Arc;
-
-/// Idle reader instances that a partition keeps. More readers may run; their instances are dropped afterwards.
-const IDLE_MAX: usize = 4;
-/// Log lines that a partition keeps.
-const LOG_LINES_MAX: usize = 100;
+use wasmtime::Store;
 
 /// What a partition shows to its readers.
 #[derive(Default)]
 pub struct Published {
-    pub space: KeySpace,
+    pub state: State,
     pub stopped: Option<String>,
 }
 
 /// What the writer and the readers of a partition share.
 pub struct Shared {
-    pub deployment: Arc<str>,
-    pub limits: Limits,
     pub published: RwLock<Published>,
-    plugin: Plugin,
-    config: String,
-    idle: Mutex<Vec<Instance>>,
-    log: Mutex<VecDeque<LogLine>>,
+    pool: Pool,
 }
 
 impl Shared {
-    pub fn new(plugin: Plugin, deployment: &str, config: &str, limits: Limits) -> Shared {
-        Shared {
-            deployment: deployment.into(),
-            limits,
-            published: RwLock::default(),
-            plugin,
-            config: config.into(),
-            idle: Mutex::default(),
-            log: Mutex::default(),
-        }
-    }
-
-    /// A new instance, ready for calls.
-    pub fn instance(&self) -> Result<Instance, Error> {
-        Instance::configured(&self.plugin, &self.deployment, &self.config, self.limits)
+    pub fn new(context: Arc<Context>) -> Shared {
+        Shared { published: RwLock::default(), pool: Pool::new(context) }
     }
 
     /// The state as of the last commit, unless the partition is stopped.
-    pub fn snapshot(&self) -> Result<KeySpace, Error> {
+    pub fn snapshot(&self) -> Result<State, Error> {
         let published = self.published.read();
         match &published.stopped {
             Some(reason) => Err(Error::Stopped {
-                deployment: self.deployment.to_string(),
+                deployment: self.pool.context.setup.name.clone(),
                 reason: reason.clone(),
             }),
-            None => Ok(published.space.clone()),
+            None => Ok(published.state.clone()),
         }
     }
 
-    pub fn add_log(&self, lines: Vec<LogLine>) {
-        let mut log = self.log.lock();
-        log.extend(lines);
-        let surplus = log.len().saturating_sub(LOG_LINES_MAX);
-        log.drain(..surplus);
-    }
-
-    pub fn log(&self) -> VecDeque<LogLine> {
-        self.log.lock().clone()
+    fn checked(&self, body: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let limit_bytes = self.pool.context.setup.limits.result_bytes;
+        match body.len() > limit_bytes {
+            true => Err(Error::Result {
+                deployment: self.pool.context.setup.name.clone(),
+                bytes: body.len(),
+                limit_bytes,
+            }),
+            false => Ok(body),
+        }
     }
 }
 
@@ -84,19 +67,33 @@ pub struct Request {
     pub path: String,
     /// The query string as it came, without `?`.
     pub query: String,
+    /// What the plugin may see of the headers, their names in lower case; credentials are not for it.
+    pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// The answer to a request.
+/// A whole answer to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// An HTTP status.
     pub status: u16,
-    /// The media type of the body.
-    pub content_type: String,
+    /// Headers.
+    pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The media type of the body, or that of bytes.
+    pub fn content_type(&self) -> &str {
+        content_type(&self.headers)
+    }
+}
+
+fn content_type(headers: &[Header]) -> &str {
+    let found = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    found.map_or("application/octet-stream", |(_, value)| value)
 }
 
 /// A reader of a partition. Clones are equal and may be used from any thread at once.
@@ -115,39 +112,162 @@ impl Reader {
     /// # Errors
     /// [`Error::Stopped`] when the partition is; others as for any call. The next request finds a fresh
     /// instance.
-    pub fn handle(&self, request: &Request, now: Now) -> Result<Response, Error> {
-        let space = self.shared.snapshot()?;
-        let idle = self.shared.idle.lock().pop();
-        let mut instance = match idle {
-            Some(instance) => instance,
-            None => self.shared.instance()?,
+    pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, Error> {
+        let request = request_of(request, now);
+        self.answer(request.clone(), |exports, store| {
+            exports.reader()?.call_handle(store, &request)
+        })
+    }
+
+    /// Makes one answer to `request` from the answers of several partitions.
+    ///
+    /// # Errors
+    /// As for [`Reader::handle`]; [`Error::Reject`] when the plugin cannot merge answers.
+    pub fn merge(
+        &self,
+        request: &Request,
+        partials: &[Response],
+        now: Now,
+    ) -> Result<Answer, Error> {
+        let request = request_of(request, now);
+        let partial = |response: &Response| abi::Response {
+            status: response.status,
+            headers: response.headers.iter().cloned().map(header).collect(),
+            body: response.body.clone(),
+            cursor: None,
         };
-        let request = abi::Request {
-            method: request.method.clone(),
-            path: request.path.clone(),
-            query: request.query.clone(),
-            body: request.body.clone(),
-            now_us: now.unix_ns / 1000,
+        let partials: Vec<_> = partials.iter().map(partial).collect();
+        self.answer(request.clone(), |exports, store| {
+            exports.reader()?.call_merge(store, &request, &partials)
+        })
+    }
+
+    fn answer(
+        &self,
+        request: abi::Request,
+        call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
+    ) -> Result<Answer, Error> {
+        let state = self.shared.snapshot()?;
+        let mut instance = self.shared.pool.take()?;
+        let abi::Response { status, headers, body, cursor } =
+            match instance.call(View::reading(state), call) {
+                Ok(response) => response,
+                Err(error) => {
+                    keep(&self.shared.pool.context, request, &mut instance, &error);
+                    return Err(error);
+                }
+            };
+        let mut answer = Answer {
+            status,
+            headers: headers.into_iter().map(|header| (header.name, header.value)).collect(),
+            first: Some(self.shared.checked(body)?),
+            rest: None,
         };
-        let outcome = instance.call(View::reading(space), |service, store| {
-            service.nacre_plugin_reader().call_handle(store, &request)
-        });
-        self.shared.add_log(instance.take_log());
-        let abi::Response { status, content_type, body } = outcome?;
-        // The snapshot would keep old pages alive while the instance is idle.
-        drop(instance.take_view());
-        let mut idle = self.shared.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(instance);
+        match cursor {
+            None => self.shared.pool.give_back(instance),
+            Some(cursor) => {
+                let shared = Arc::clone(&self.shared);
+                answer.rest = Some(Rest { shared, request, instance, cursor });
+            }
         }
-        drop(idle);
-        if body.len() > self.shared.limits.result_bytes {
-            return Err(Error::Result {
-                deployment: self.shared.deployment.to_string(),
-                bytes: body.len(),
-                limit_bytes: self.shared.limits.result_bytes,
-            });
+        Ok(answer)
+    }
+}
+
+/// An answer whose body comes in pieces, as fast as they are asked for.
+pub struct Answer {
+    /// An HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: Vec<Header>,
+    first: Option<Vec<u8>>,
+    rest: Option<Rest>,
+}
+
+/// What is needed to go on with an answer. An instance that is dropped with it remembers half an answer, and is not used
+/// again.
+struct Rest {
+    shared: Arc<Shared>,
+    request: abi::Request,
+    instance: Instance,
+    cursor: Vec<u8>,
+}
+
+impl Answer {
+    /// The media type of the body, or that of bytes.
+    pub fn content_type(&self) -> &str {
+        content_type(&self.headers)
+    }
+
+    /// The next piece of the body; none after the last. Takes as long as the plugin does.
+    ///
+    /// # Errors
+    /// As for any call; there is no more of the answer then.
+    pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
         }
-        Ok(Response { status, content_type, body })
+        let Some(mut rest) = self.rest.take() else { return Ok(None) };
+        let cursor = std::mem::take(&mut rest.cursor);
+        let chunk =
+            rest.instance.go_on(|exports, store| exports.reader()?.call_more(store, &cursor));
+        let abi::Chunk { body, cursor } = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                keep(&rest.shared.pool.context, rest.request, &mut rest.instance, &error);
+                return Err(error);
+            }
+        };
+        let body = rest.shared.checked(body)?;
+        match cursor {
+            Some(cursor) => self.rest = Some(Rest { cursor, ..rest }),
+            None => rest.shared.pool.give_back(rest.instance),
+        }
+        Ok(Some(body))
+    }
+
+    /// The answer with all of its body.
+    ///
+    /// # Errors
+    /// As for [`Answer::next_piece`]; [`Error::Result`] when all pieces together are too large.
+    pub fn whole(mut self) -> Result<Response, Error> {
+        let mut body = self.next_piece()?.unwrap_or_default();
+        while let Some(shared) = self.rest.as_ref().map(|rest| Arc::clone(&rest.shared)) {
+            body.append(&mut self.next_piece()?.unwrap_or_default());
+            body = shared.checked(body)?;
+        }
+        Ok(Response { status: self.status, headers: self.headers, body })
+    }
+}
+
+fn request_of(request: &Request, now: Now) -> abi::Request {
+    abi::Request {
+        method: request.method.clone(),
+        path: request.path.clone(),
+        query: request.query.clone(),
+        headers: request.headers.iter().cloned().map(header).collect(),
+        body: request.body.clone(),
+        now_us: now.unix_ns / 1000,
+    }
+}
+
+fn header((name, value): Header) -> types::Header {
+    types::Header { name, value }
+}
+
+/// Keeps what the request that failed would need to be made again.
+fn keep(context: &Context, request: abi::Request, instance: &mut Instance, error: &Error) {
+    let abi::Request { method, path, query, headers, body, now_us } = request;
+    let request = CapsuleRequest {
+        method,
+        path,
+        query,
+        headers: headers.into_iter().map(|header| (header.name, header.value)).collect(),
+        body: Bytes(body),
+        now_us,
+    };
+    let journal = instance.take_journal();
+    if let Some(capsule) = Capsule::of(context, Call::Handle { request }, &journal, error) {
+        context.keep(capsule);
     }
 }

@@ -1,11 +1,13 @@
-//! The ordered key space of a partition in memory: persistent, so that a snapshot costs nothing.
+//! The state of a partition in memory: persistent, so that a snapshot costs nothing.
 
+use crate::capability::{TIMER_NAME_BYTES_MAX, Timer, Timers};
+use crate::instance::Refused;
 use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-type Bytes = Arc<[u8]>;
+pub type Bytes = Arc<[u8]>;
 
 /// Entries in key order. Clones are snapshots: they share structure and never see later changes.
 #[derive(Clone, Default)]
@@ -15,12 +17,24 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    pub fn from_entries(entries: Vec<(Vec<u8>, Vec<u8>)>) -> KeySpace {
-        let mut space = KeySpace::default();
+    /// The entries with a key in `range`.
+    pub fn range(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.entries.range::<_, [u8]>(range)
+    }
+
+    /// Adds entries, in place of those with equal keys.
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = (Bytes, Bytes)>) {
         for (key, value) in entries {
-            space.put(key.into(), value.into());
+            self.put(key, value);
         }
-        space
+    }
+
+    /// All entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.entries.iter()
     }
 
     /// Bytes of all keys and values.
@@ -44,47 +58,66 @@ impl KeySpace {
     }
 }
 
-/// Writes of a call or of several: the new value of each key, or none where it was removed.
-pub type Writes = BTreeMap<Bytes, Option<Bytes>>;
+/// All that a partition keeps. Clones are snapshots.
+#[derive(Clone, Default)]
+pub struct State {
+    pub space: KeySpace,
+    pub timers: Timers,
+}
 
-/// What an instance sees of a key space during one call.
+impl State {
+    /// Bytes of all keys, values and timers.
+    pub fn bytes(&self) -> usize {
+        self.space.bytes() + self.timers.bytes()
+    }
+}
+
+/// Writes of a call or of several: the new value of each key or timer, or none where it was removed.
+#[derive(Default)]
+pub struct Writes {
+    pub entries: BTreeMap<Bytes, Option<Bytes>>,
+    pub timers: BTreeMap<Arc<str>, Option<Arc<Timer>>>,
+}
+
+impl Writes {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.timers.is_empty()
+    }
+
+    /// Adds writes that were made later.
+    pub fn extend(&mut self, later: Writes) {
+        self.entries.extend(later.entries);
+        self.timers.extend(later.timers);
+    }
+}
+
+/// What an instance sees of a state during one call.
 #[derive(Default)]
 pub struct View {
-    pub space: KeySpace,
+    pub state: State,
     /// None for a reader.
     pub writes: Option<Writes>,
     pub bytes_max: usize,
 }
 
-/// Why the host ended a call that a capability was used in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("a reader cannot write")]
-    ReadOnly,
-    #[error("the state is full")]
-    StateFull,
-    #[error("a state key must have 1 to {KEY_BYTES_MAX} bytes")]
-    Key,
-}
-
 /// The largest key of a plugin's state.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// One scan gives about this much at most; the plugin scans on from the last key.
-const SCAN_BYTES_MAX: usize = 4 << 20;
+pub const SCAN_BYTES_MAX: usize = 4 << 20;
 
 impl View {
     /// A snapshot to read.
-    pub fn reading(space: KeySpace) -> View {
-        View { space, writes: None, bytes_max: 0 }
+    pub fn reading(state: State) -> View {
+        View { state, writes: None, bytes_max: 0 }
     }
 
-    /// A key space to change, up to `bytes_max` bytes in all.
-    pub fn writing(space: KeySpace, bytes_max: usize) -> View {
-        View { space, writes: Some(Writes::new()), bytes_max }
+    /// A state to change, up to `bytes_max` bytes in all.
+    pub fn writing(state: State, bytes_max: usize) -> View {
+        View { state, writes: Some(Writes::default()), bytes_max }
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.space.entries.get(key).map(|value| value.to_vec())
+        self.state.space.entries.get(key).map(|value| value.to_vec())
     }
 
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), Refused> {
@@ -93,16 +126,40 @@ impl View {
             return Err(Refused::Key);
         }
         let (key, value) = (Bytes::from(key), Bytes::from(value));
-        self.space.put(Arc::clone(&key), Arc::clone(&value));
-        writes.insert(key, Some(value));
-        if self.space.bytes > self.bytes_max { Err(Refused::StateFull) } else { Ok(()) }
+        self.state.space.put(Arc::clone(&key), Arc::clone(&value));
+        writes.entries.insert(key, Some(value));
+        self.fits()
     }
 
     pub fn delete(&mut self, key: Vec<u8>) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
-        self.space.delete(&key);
-        writes.insert(key.into(), None);
+        self.state.space.delete(&key);
+        writes.entries.insert(key.into(), None);
         Ok(())
+    }
+
+    pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Refused> {
+        let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
+        if name.is_empty() || name.len() > TIMER_NAME_BYTES_MAX {
+            return Err(Refused::TimerName);
+        }
+        let (name, timer) = (Arc::<str>::from(name), Arc::new(timer));
+        self.state.timers.set(Arc::clone(&name), Arc::clone(&timer));
+        writes.timers.insert(name, Some(timer));
+        self.fits()
+    }
+
+    pub fn cancel_timer(&mut self, name: &str) -> Result<bool, Refused> {
+        let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
+        let was_set = self.state.timers.cancel(name);
+        if was_set {
+            writes.timers.insert(name.into(), None);
+        }
+        Ok(was_set)
+    }
+
+    fn fits(&self) -> Result<(), Refused> {
+        if self.state.bytes() > self.bytes_max { Err(Refused::StateFull) } else { Ok(()) }
     }
 
     pub fn scan(
@@ -116,7 +173,7 @@ impl View {
             return Vec::new();
         }
         let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let range = self.space.entries.range::<_, [u8]>((Bound::Included(start), upper));
+        let range = self.state.space.entries.range::<_, [u8]>((Bound::Included(start), upper));
         match reverse {
             true => bounded(range.rev(), limit),
             false => bounded(range, limit),
@@ -146,9 +203,9 @@ mod tests {
 
     #[test]
     fn snapshots_do_not_see_later_writes() {
-        let mut view = View::writing(KeySpace::default(), 100);
+        let mut view = View::writing(State::default(), 100);
         view.put(b"a".to_vec(), b"1".to_vec()).unwrap();
-        let snapshot = View::reading(view.space.clone());
+        let snapshot = View::reading(view.state.clone());
         view.put(b"a".to_vec(), b"22".to_vec()).unwrap();
         view.put(b"b".to_vec(), b"3".to_vec()).unwrap();
         view.delete(b"b".to_vec()).unwrap();
@@ -156,16 +213,16 @@ mod tests {
             (snapshot.get(b"a"), view.get(b"a")),
             (Some(b"1".to_vec()), Some(b"22".to_vec()))
         );
-        assert_eq!((snapshot.space.bytes(), view.space.bytes()), (2, 3));
-        assert_eq!(view.writes.unwrap().len(), 2, "both keys were touched");
+        assert_eq!((snapshot.state.bytes(), view.state.bytes()), (2, 3));
+        assert_eq!(view.writes.unwrap().entries.len(), 2, "both keys were touched");
     }
 
     #[test]
     fn what_is_not_granted_is_refused() {
-        let mut reader = View::reading(KeySpace::default());
+        let mut reader = View::reading(State::default());
         assert_eq!(reader.put(b"a".to_vec(), Vec::new()), Err(Refused::ReadOnly));
         assert_eq!(reader.delete(b"a".to_vec()), Err(Refused::ReadOnly));
-        let mut writer = View::writing(KeySpace::default(), 3);
+        let mut writer = View::writing(State::default(), 3);
         assert_eq!(writer.put(Vec::new(), b"1".to_vec()), Err(Refused::Key));
         assert_eq!(writer.put(b"ab".to_vec(), b"12".to_vec()), Err(Refused::StateFull));
     }

@@ -1,7 +1,8 @@
 //! What a partition tells about itself.
 
+use crate::{LogLine, Usage};
 use nacre_types::{Seqno, Vbid};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A document that user code could not process. It is left out of the state; the feed went on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +30,18 @@ pub struct DeadLetter {
     pub reason: String,
 }
 
-/// A line that a plugin wrote to its log.
+/// A timer that killed the instance it was given to, and was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// `debug`, `info`, `warn` or `error`.
-    pub level: &'static str,
-    /// The text.
-    pub message: String,
+pub struct DeadTimer {
+    /// Its name.
+    pub name: String,
+    /// When it was due, in microseconds since the Unix epoch.
+    pub due_us: u64,
+    /// How the instance ended.
+    pub reason: String,
 }
 
-/// What became of one batch.
+/// What became of one batch, of documents or of timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Documents taken, those with errors included.
@@ -47,10 +50,14 @@ pub struct Report {
     pub errors: Vec<DocumentError>,
     /// Documents that were parked.
     pub dead_letters: Vec<DeadLetter>,
+    /// Timers that fired.
+    pub timers: u64,
+    /// Timers that were removed because they killed the plugin.
+    pub dead_timers: Vec<DeadTimer>,
 }
 
 /// Counters and recent events of a partition since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// Documents taken.
     pub documents: u64,
@@ -62,12 +69,24 @@ pub struct Status {
     pub dead_letter_count: u64,
     /// The last of them.
     pub dead_letters: VecDeque<DeadLetter>,
-    /// Instances of the writer that were lost.
-    pub traps: u64,
-    /// Calls of the writer.
-    pub calls: u64,
-    /// Keys and values of the state, in bytes.
+    /// Timers that fired.
+    pub timers: u64,
+    /// Timers that were removed because they killed the plugin.
+    pub dead_timer_count: u64,
+    /// The last of them.
+    pub dead_timers: VecDeque<DeadTimer>,
+    /// Calls that fold documents and timers into the state.
+    pub writer: Usage,
+    /// Calls that answer requests.
+    pub readers: Usage,
+    /// Linear memory of all instances that live, in bytes.
+    pub memory_bytes: usize,
+    /// What the plugin says about itself, by name.
+    pub metrics: BTreeMap<String, f64>,
+    /// Keys, values and timers of the state, in bytes.
     pub state_bytes: usize,
+    /// When the next timer is due, in microseconds since the Unix epoch.
+    pub next_timer_us: Option<u64>,
     /// The last lines of the plugin's log.
     pub log: VecDeque<LogLine>,
     /// Why the partition was stopped, if it was.
@@ -84,6 +103,9 @@ impl Status {
         self.dead_letter_count += report.dead_letters.len() as u64;
         keep(&mut self.last_errors, report.errors.iter().cloned());
         keep(&mut self.dead_letters, report.dead_letters.iter().cloned());
+        self.timers += report.timers;
+        self.dead_timer_count += report.dead_timers.len() as u64;
+        keep(&mut self.dead_timers, report.dead_timers.iter().cloned());
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where a partition lives durably; implemented by the embedder.
 
+use crate::Timer;
 use nacre_dcp::ResumePoint;
 use nacre_types::Vbid;
 use parking_lot::Mutex;
@@ -11,11 +12,24 @@ use std::sync::Arc;
 pub struct Loaded {
     /// The ordered key space; in any order.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Timers by name; in any order.
+    pub timers: Vec<(String, Timer)>,
     /// Where the feed stands in each vBucket.
     pub progress: Vec<(Vbid, ResumePoint)>,
 }
 
-/// The durable side of a partition: an ordered key space and the progress it reflects.
+/// What one commit changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The new value of each key, or none where it was removed; in the order of the keys.
+    pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The new timer of each name, or none where it was removed or has fired.
+    pub timers: Vec<(String, Option<Timer>)>,
+    /// Where the feed stands in the vBuckets named; the others have not moved.
+    pub progress: Vec<(Vbid, ResumePoint)>,
+}
+
+/// The durable side of a partition: an ordered key space with timers, and the progress it reflects.
 ///
 /// One partition owns one storage. Errors are texts, as the partition can do nothing but stop and show them.
 pub trait StateStorage: Send {
@@ -25,12 +39,8 @@ pub trait StateStorage: Send {
     /// What failed, for the operator; so for all methods.
     fn load(&mut self) -> Result<Loaded, String>;
 
-    /// Applies `writes` (none removes the key) and `progress` (of the vBuckets named), all or nothing.
-    fn commit(
-        &mut self,
-        writes: &[(Vec<u8>, Option<Vec<u8>>)],
-        progress: &[(Vbid, ResumePoint)],
-    ) -> Result<(), String>;
+    /// Applies `changes`, all or nothing.
+    fn commit(&mut self, changes: &Changes) -> Result<(), String>;
 
     /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;
@@ -39,6 +49,7 @@ pub trait StateStorage: Send {
 #[derive(Debug, Default)]
 struct Content {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    timers: BTreeMap<String, Timer>,
     progress: BTreeMap<Vbid, ResumePoint>,
 }
 
@@ -53,28 +64,30 @@ impl StateStorage for MemoryStorage {
         let content = self.content.lock();
         Ok(Loaded {
             entries: content.entries.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            timers: content.timers.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             progress: content.progress.iter().map(|(vbid, point)| (*vbid, *point)).collect(),
         })
     }
 
-    fn commit(
-        &mut self,
-        writes: &[(Vec<u8>, Option<Vec<u8>>)],
-        progress: &[(Vbid, ResumePoint)],
-    ) -> Result<(), String> {
+    fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         let mut content = self.content.lock();
-        for (key, value) in writes {
-            match value {
-                Some(value) => content.entries.insert(key.clone(), value.clone()),
-                None => content.entries.remove(key),
-            };
-        }
-        content.progress.extend(progress.iter().copied());
+        change(&mut content.entries, &changes.entries);
+        change(&mut content.timers, &changes.timers);
+        content.progress.extend(changes.progress.iter().copied());
         Ok(())
     }
 
     fn clear(&mut self) -> Result<(), String> {
         *self.content.lock() = Content::default();
         Ok(())
+    }
+}
+
+fn change<K: Ord + Clone, V: Clone>(content: &mut BTreeMap<K, V>, changes: &[(K, Option<V>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => content.insert(key.clone(), value.clone()),
+            None => content.remove(key),
+        };
     }
 }

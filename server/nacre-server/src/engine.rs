@@ -1,6 +1,6 @@
 //! Plugins as machine code: compiled once for this machine, then loaded from the cache.
 
-use nacre_plugin_host::{Host, Plugin};
+use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -55,21 +55,20 @@ impl Engine {
     pub fn load(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {
         let host = self.host()?;
         let path = self.cache_dir.join(format!("{digest}-{}.aot", host.fingerprint()));
-        let cached = std::fs::read(&path).ok().and_then(unseal);
-        let was_cached = cached.is_some();
-        let artefact = match cached {
-            Some(cached) => cached,
-            None => {
-                let begun = Instant::now();
-                let artefact = host.compile(component).map_err(|error| error.to_string())?;
-                tracing::info!("compiled the plugin {name} in {} ms", begun.elapsed().as_millis());
-                artefact
+        if let Ok(artefact) = std::fs::read(&path) {
+            // SAFETY: the artefact was made by this host's own compiler in an earlier process, and lies in a directory
+            // that belongs to the server; the host finds out when it was damaged since.
+            let loaded = unsafe { host.load(name, &artefact) };
+            if !matches!(loaded, Err(Error::Artefact(_))) {
+                return loaded.map_err(|error| error.to_string());
             }
-        };
-        // SAFETY: the artefact was made by this host's own compiler: just now, or by an earlier process that sealed it
-        // with its checksum in a directory that belongs to the server.
+        }
+        let begun = Instant::now();
+        let artefact = host.compile(component).map_err(|error| error.to_string())?;
+        tracing::info!("compiled the plugin {name} in {} ms", begun.elapsed().as_millis());
+        // SAFETY: the artefact was made by this host's own compiler just now.
         let plugin = unsafe { host.load(name, &artefact) }.map_err(|error| error.to_string())?;
-        if !was_cached && let Err(error) = store(&path, &artefact) {
+        if let Err(error) = store(&path, &artefact) {
             tracing::warn!("the compiled plugin {name} cannot be kept for the next start: {error}");
         }
         Ok(plugin)
@@ -77,7 +76,9 @@ impl Engine {
 }
 
 fn start() -> Result<Host, String> {
-    let host = Host::new().map_err(|error| error.to_string())?;
+    let begun = Instant::now();
+    let host =
+        Host::new(move || begun.elapsed().as_nanos() as u64).map_err(|error| error.to_string())?;
     let ticking = host.clone();
     std::thread::Builder::new().name("deadlines".into()).spawn(move || tick(&ticking)).map_err(
         |error| format!("plugins cannot run without a thread for their deadlines: {error}"),
@@ -92,19 +93,11 @@ fn tick(host: &Host) {
     }
 }
 
-/// An artefact as it is kept: its checksum, then the bytes.
 fn store(path: &Path, artefact: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let sealed = [&crc32fast::hash(artefact).to_be_bytes()[..], artefact].concat();
     // Written beside and renamed, so that a crash leaves no half of it.
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    std::fs::write(&partial, sealed)?;
+    std::fs::write(&partial, artefact)?;
     std::fs::rename(&partial, path)
-}
-
-fn unseal(mut sealed: Vec<u8>) -> Option<Vec<u8>> {
-    let crc = u32::from_be_bytes(sealed.get(..4)?.try_into().ok()?);
-    let artefact = sealed.split_off(4);
-    (crc32fast::hash(&artefact) == crc).then_some(artefact)
 }

@@ -7,8 +7,10 @@
 )]
 
 mod bench;
+mod capsules;
 mod client;
 mod engine;
+mod http_out;
 mod import;
 mod kv;
 mod platform;

@@ -1,9 +1,11 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
+use crate::capsules;
 use crate::engine::{self, Engine};
+use crate::http_out::HttpClient;
 use nacre_cluster::{Bucket, StorageBackend};
 use nacre_node::{Next, Platform, Task};
-use nacre_plugin_host::Plugin;
+use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::Now;
 use parking_lot::Mutex;
@@ -27,6 +29,7 @@ pub struct SystemPlatform {
     data_dir: PathBuf,
     spaces: SledSpaces,
     engine: Engine,
+    http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -42,6 +45,7 @@ impl SystemPlatform {
             data_dir: data_dir.to_owned(),
             spaces,
             engine: Engine::new(plugin_cache),
+            http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
         })
     }
@@ -111,6 +115,18 @@ impl Platform for SystemPlatform {
 
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {
         self.engine.load(name, digest, component)
+    }
+
+    fn http(&self) -> Arc<dyn Http> {
+        Arc::clone(&self.http)
+    }
+
+    fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error> {
+        let folder = self.data_dir.join("capsules");
+        let failed = Error::io(format!("write to {}", folder.display()));
+        capsules::keep(&folder, capsule, self.now())
+            .map(|path| path.display().to_string())
+            .map_err(failed)
     }
 
     fn run(&self, mut task: Box<dyn Task>) {

@@ -62,6 +62,12 @@ enum What {
         #[arg(long, default_value_t = 500)]
         cycles: u64,
     },
+    /// Kill, upgrade, pause and rebuild a plugin under load again and again; it must have taken every document once
+    Once {
+        /// How many times
+        #[arg(long, default_value_t = 1000)]
+        cycles: u64,
+    },
     /// Stop and start a full node; time until its first and its last document can be read
     Warmup {
         /// How many documents of 1 KB
@@ -125,7 +131,8 @@ pub fn run(options: &Bench) -> Result<(), String> {
         }
         What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
         What::Crashes { seeds } => store::crashes((*seeds).max(1)),
-        What::Kills { cycles } => kills::run((*cycles).max(1)),
+        What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
+        What::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
         What::Warmup { documents } => warmup::run((*documents).max(1)),
         What::Eviction { seconds } => eviction::run(*seconds),
         What::Idle { connections, rounds, seconds } => {

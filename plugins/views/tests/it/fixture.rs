@@ -80,7 +80,7 @@ impl Fixture {
             path: path.into(),
             query: query.into(),
             body: body.into(),
-            now_us: 0,
+            ..Request::default()
         };
         let response = self.views.handle(&request, &self.state).unwrap();
         let body = String::from_utf8(response.body).unwrap().replace('\n', "");

@@ -4,7 +4,7 @@ use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::watermark::Watermarks;
-use nacre_plugin_host::{Reader, Request, Response, Status};
+use nacre_plugin_host::{Answer, Reader, Request, Status};
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
@@ -69,6 +69,11 @@ impl Deployment {
     /// How it is doing.
     pub fn progress(&self) -> Progress {
         self.progress.lock().clone()
+    }
+
+    /// Whether another one answers in its place, or none.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.progress(), Progress::Removed | Progress::HandedOver)
     }
 
     /// The package version it runs; empty for what comes with the binary.
@@ -158,11 +163,11 @@ impl Deployment {
         }
     }
 
-    /// Answers a request; takes as long as the plugin does, so not for a thread that others wait for.
+    /// Answers a request, or begins to; takes as long as the plugin does, so not for a thread that others wait for.
     ///
     /// # Errors
     /// What stopped the plugin, or why it cannot answer.
-    pub fn handle(&self, request: &Request, now: Now) -> Result<Response, String> {
+    pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, String> {
         if let Progress::Failed(reason) = self.progress() {
             return Err(reason);
         }

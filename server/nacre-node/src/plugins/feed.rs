@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     rebuilds: u32,
     /// What is to be reached before it takes another's place, and since when.
     goal: Option<(u64, Vec<Seqno>)>,
+    /// Whether it has been reached, and the place could not be taken yet.
+    is_promotion_due: bool,
 }
 
 impl Feed {
@@ -72,6 +74,7 @@ impl Feed {
             retry: None,
             rebuilds: 0,
             goal: None,
+            is_promotion_due: false,
         }
     }
 
@@ -212,6 +215,9 @@ impl Feed {
                 error.message
             );
         }
+        for dead in &report.dead_timers {
+            tracing::warn!("{name}: timer {:?} was removed: {}", dead.name, dead.reason);
+        }
         if let Some(dead) = report.dead_letters.first() {
             let (key, count) = (String::from_utf8_lossy(&dead.key), report.dead_letters.len());
             tracing::warn!(
@@ -239,13 +245,57 @@ impl Feed {
         if reached {
             let took_ns = now.saturating_sub(*set_at);
             self.goal = None;
-            if took_ns <= CAUGHT_UP_NS {
-                node.plugins().promote(&self.deployment);
+            self.is_promotion_due =
+                took_ns <= CAUGHT_UP_NS && !node.plugins().promote(&self.deployment);
+        }
+    }
+
+    /// Calls the plugin with the timers that are due; gives whether there were any.
+    fn fire_timers(&mut self) -> Result<bool, Failure> {
+        let now = self.platform.now();
+        if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000) {
+            return Ok(false);
+        }
+        let outcome = self.partition.on_timers(now);
+        self.keep_capsules();
+        self.log(&outcome.map_err(Failure::Plugin)?);
+        *self.deployment.status.lock() = self.partition.status();
+        Ok(true)
+    }
+
+    /// Until the next timer is due, or somebody has news.
+    fn idle(&self) -> Next {
+        if self.is_promotion_due {
+            return Next::After(BUSY_INTERVAL);
+        }
+        let Some(due_us) = self.partition.next_timer_us() else { return Next::Wait };
+        let now_us = self.platform.now().unix_ns / 1000;
+        Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))
+    }
+
+    /// What failed is kept, so that its author can make it fail again.
+    fn keep_capsules(&self) {
+        for capsule in self.partition.take_capsules() {
+            let name = &self.deployment.name;
+            match self.platform.keep_capsule(&capsule) {
+                Ok(place) => tracing::warn!(
+                    "{name}: {}; `nacre plugin test --replay {place}` makes the call again",
+                    capsule.reason
+                ),
+                Err(error) => {
+                    tracing::warn!(
+                        "{name}: {}; the call could not be kept: {error}",
+                        capsule.reason
+                    );
+                }
             }
         }
     }
 
     fn work(&mut self) -> Result<Next, Failure> {
+        if self.fire_timers()? {
+            return Ok(Next::Again);
+        }
         let batch = match self.retry.take() {
             Some(batch) => batch,
             None => self.collect()?,
@@ -254,10 +304,11 @@ impl Feed {
             // Opening a stream may have shown that a vBucket is up to date.
             self.deployment.processed.publish();
             self.race();
-            return Ok(Next::Wait);
+            return Ok(self.idle());
         }
         let begun = self.platform.now();
         let outcome = self.partition.on_batch(&batch, begun);
+        self.keep_capsules();
         self.adapt(self.platform.now().monotonic_ns.saturating_sub(begun.monotonic_ns));
         match outcome {
             Ok(report) => self.log(&report),

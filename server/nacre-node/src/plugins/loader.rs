@@ -56,8 +56,7 @@ pub(super) fn load(node: &Node, code: &Code) -> Result<Runtime, String> {
         }
         Code::Uploaded(digest) => {
             let package = super::packages::read(node, digest)?;
-            let name = &package.manifest.name;
-            let plugin = node.platform.load_plugin(name, digest, package.code())?;
+            let plugin = super::packages::load(node, &package)?;
             Ok(Runtime { plugin, state_version: package.manifest.state_version.clone() })
         }
     }

@@ -9,6 +9,7 @@
 //! anew beside the old state, and what is not resumes after a restart.
 
 mod deployment;
+mod documents;
 mod feed;
 mod loader;
 pub mod packages;
@@ -19,11 +20,12 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
 pub use deployment::{Deployment, Progress};
+use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::Since;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, Partition, Plugin, Status};
+use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use spec::Code;
@@ -32,6 +34,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
+use tokio::sync::Notify;
 
 /// A component that is ready to run.
 #[derive(Clone)]
@@ -71,6 +74,7 @@ pub struct Plugins {
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
+    changed: Notify,
     stopped: AtomicBool,
 }
 
@@ -88,11 +92,10 @@ impl Plugins {
         let runtime = self.runtime(&VIEWS)?;
         let config =
             spec::view_config(name, document).ok_or("a design document is a JSON object")?;
-        nacre_plugin_host::validate(&runtime.plugin, &config, Limits::default()).map_err(|error| {
-            match error {
-                nacre_plugin_host::Error::Config { message, .. } => message,
-                other => other.to_string(),
-            }
+        let setup = Setup::new("views", config);
+        nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
+            nacre_plugin_host::Error::Config { message, .. } => message,
+            other => other.to_string(),
         })
     }
 
@@ -104,6 +107,13 @@ impl Plugins {
     /// What answers under `name`.
     pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
         self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
+    }
+
+    /// All deployments, those that are built beside others included.
+    pub fn deployments(&self) -> Vec<Arc<Deployment>> {
+        let slots = self.slots.read();
+        let of_slot = |slot: &Slot| [Some(Arc::clone(&slot.serving)), slot.building.clone()];
+        slots.values().flat_map(of_slot).flatten().collect()
     }
 
     /// What will answer under `name` once it has caught up.
@@ -202,6 +212,7 @@ impl Plugins {
             .map(|slot| (Arc::clone(&slot.serving), slot.building.clone()));
         let put = |serving: Arc<Deployment>, building: Option<Arc<Deployment>>| {
             self.slots.write().insert(name.clone(), Slot { serving, building });
+            self.changed.notify_waiters();
         };
         let Some((serving, building)) = slot else {
             self.wait_for_space(&spec.space);
@@ -242,10 +253,12 @@ impl Plugins {
         }
     }
 
-    /// `deployment` has caught up: it takes the place that it was built for.
-    fn promote(&self, deployment: &Deployment) {
+    /// `deployment` has caught up: it takes the place that it was built for. Gives false when that cannot be now, since
+    /// deployments are being brought in line, who may be waiting for the thread that asks.
+    fn promote(&self, deployment: &Deployment) -> bool {
+        let Some(_deploying) = self.deploying.try_lock() else { return false };
         let mut slots = self.slots.write();
-        let Some(slot) = slots.get_mut(&deployment.name) else { return };
+        let Some(slot) = slots.get_mut(&deployment.name) else { return true };
         match slot.building.take() {
             Some(building) if std::ptr::eq(&*building, deployment) => {
                 let before = std::mem::replace(&mut slot.serving, building);
@@ -258,6 +271,16 @@ impl Plugins {
             }
             other => slot.building = other,
         }
+        drop(slots);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Waits until another deployment answers under some name; from when this is called, not from when it is awaited.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        let mut changed = Box::pin(self.changed.notified());
+        changed.as_mut().enable();
+        changed
     }
 
     pub(crate) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
@@ -359,21 +382,31 @@ fn deploy(
 
 fn open(
     node: &Arc<Node>,
-    bucket: &Bucket,
+    bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: &Spec,
 ) -> Result<Partition, String> {
     spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
     let config = match &spec.script {
-        Some(digest) => packages::script_config(&packages::read(node, digest)?, &spec.config)?,
+        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
+    };
+    let documents =
+        BucketDocuments { bucket: Arc::clone(bucket), platform: Arc::clone(&node.platform) };
+    let setup = Setup {
+        name: spec.name.clone(),
+        config,
+        keyspace: spec.keyspace(),
+        limits: spec.limits,
+        grants: spec.grants.clone(),
+        runs_script: spec.code == spec::JS,
+        documents: Arc::new(documents),
+        http: node.platform.http(),
     };
     let storage =
         SpaceStorage(node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?);
-    let plugin = runtime.plugin.clone();
-    let mut partition =
-        Partition::open(plugin, &spec.name, &config, spec.limits, Box::new(storage))
-            .map_err(|error| error.to_string())?;
+    let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
+        .map_err(|error| error.to_string())?;
     if spec.since == Since::Now && !partition.is_begun() {
         partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
     }

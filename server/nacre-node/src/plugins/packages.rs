@@ -6,7 +6,7 @@ use super::spec::{self, Code};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::Change;
-use nacre_plugin_host::{Limits, Manifest, Package, validate};
+use nacre_plugin_host::{Limits, Manifest, Package, Plugin, Setup, validate};
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -29,7 +29,7 @@ pub struct Added {
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<Added, Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     let digest = spec::digest(archive);
-    check(node, &package, &digest, None).map_err(Error::Package)?;
+    check(node, &package, None).map_err(Error::Package)?;
     let Package { manifest, manifest_text, .. } = package;
     let (name, version) = (manifest.name.clone(), manifest.version.clone());
     let known = nacre_cluster::Package { digest: digest.clone(), manifest: manifest_text };
@@ -48,30 +48,48 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<Added, Error> {
 }
 
 /// Loads a package that does what it says, and can do with `config`; errors are for its author.
-fn check(
-    node: &Node,
-    package: &Package,
-    digest: &str,
-    config: Option<&str>,
-) -> Result<Runtime, String> {
+fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime, String> {
     let (runtime, config) = if package.manifest.script.is_some() {
         // Without one the script is read, which finds what is wrong with it.
-        let config = script_config(package, config.unwrap_or("{}"))?;
+        let config = self::config(package, config.unwrap_or("{}"))?;
         (node.plugins().runtime_or_load(node, &spec::JS)?, Some(config))
     } else {
-        let plugin = node.platform.load_plugin(&package.manifest.name, digest, package.code())?;
+        let manifest = &package.manifest;
+        let plugin = load(node, package)?;
+        if plugin.world() != manifest.world {
+            return Err(format!(
+                "plugin.toml says that it is of the world `{}`, but its component is of the world `{}`",
+                manifest.world,
+                plugin.world()
+            ));
+        }
         plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
-        let state_version = package.manifest.state_version.clone();
+        let state_version = manifest.state_version.clone();
         (Runtime { plugin, state_version }, config.map(str::to_owned))
     };
     if let Some(config) = config {
-        validate(&runtime.plugin, &config, Limits::default()).map_err(|error| error.to_string())?;
+        let grants = package.manifest.capabilities.grants();
+        let runs_script = package.manifest.script.is_some();
+        let setup = Setup { grants, runs_script, ..Setup::new(&package.manifest.name, config) };
+        validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;
     }
     Ok(runtime)
 }
 
-/// What the JavaScript component is told: the script, and what the deployer says to it.
-pub(super) fn script_config(package: &Package, config: &str) -> Result<String, String> {
+/// The component of a package. Versions that differ in their manifests only share what was compiled.
+pub(super) fn load(node: &Node, package: &Package) -> Result<Plugin, String> {
+    let component = package.code();
+    node.platform.load_plugin(&package.manifest.name, &spec::digest(component), component)
+}
+
+/// What the component of a package is told: what the deployer says to it, and the JavaScript one its script.
+///
+/// # Errors
+/// What is wrong with the script or the configuration.
+pub fn config(package: &Package, config: &str) -> Result<String, String> {
+    if package.manifest.script.is_none() {
+        return Ok(config.to_owned());
+    }
     let file = package.manifest.file();
     let source = std::str::from_utf8(package.code()).map_err(|_| format!("{file} is not UTF-8"))?;
     let config: serde_json::Value =
@@ -111,7 +129,7 @@ pub fn prepare(
 ) -> Result<(), String> {
     let package = read(node, &known.digest)?;
     let code = spec::code_of(&package.manifest, &known.digest);
-    let runtime = check(node, &package, &known.digest, Some(config))?;
+    let runtime = check(node, &package, Some(config))?;
     node.plugins().provide(code, runtime);
     Ok(())
 }

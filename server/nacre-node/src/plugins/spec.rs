@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use nacre_cluster::{Cluster, Manifest as Collections, Refusal, Since, Source};
-use nacre_plugin_host::{Capabilities, Limits, Manifest};
+use nacre_plugin_host::{Grants, Limits, Manifest};
 use nacre_types::CollectionId;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub(crate) struct Spec {
     /// What its deployer tells it.
     pub config: String,
     pub limits: Limits,
-    pub capabilities: Capabilities,
+    pub grants: Grants,
     pub paused: bool,
     /// Where its state lies: named after everything that the state depends on.
     pub space: String,
@@ -51,11 +51,20 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// `scope.collection` that the plugin means when it names no other.
+    pub fn keyspace(&self) -> String {
+        let named = self.source.as_ref().ok();
+        let part = |part: Option<&String>| part.map_or("_default", String::as_str).to_owned();
+        let scope = part(named.and_then(|source| source.scope.as_ref()));
+        let collection = part(named.and_then(|source| source.collection.as_ref()));
+        format!("{scope}.{collection}")
+    }
+
     /// Whether `other` goes on as this one, but for a pause.
     pub fn is_same_as(&self, other: &Spec) -> bool {
         (&self.code, &self.version, &self.space, &self.config, &self.source)
             == (&other.code, &other.version, &other.space, &other.config, &other.source)
-            && self.capabilities == other.capabilities
+            && self.grants == other.grants
             && self.limits == other.limits
     }
 }
@@ -71,7 +80,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         since: Since::Everything,
         config: view_config(name, document).unwrap_or_default(),
         limits: Limits::default(),
-        capabilities: Capabilities::default(),
+        grants: Grants::own(),
         paused: false,
         space: view_space(config, name, document, &runtime.state_version),
         beside: false,
@@ -165,7 +174,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             since: wanted.since,
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),
-            capabilities: manifest.capabilities,
+            grants: manifest.capabilities.grants(),
             paused: wanted.paused,
             space: format!(
                 "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",

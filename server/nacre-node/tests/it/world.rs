@@ -5,7 +5,7 @@ use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_node::cluster_map::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task, Waiter};
-use nacre_plugin_host::Plugin;
+use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::Now;
 use std::collections::BTreeMap;
@@ -131,6 +131,14 @@ impl Platform for World {
 
     fn load_plugin(&self, _: &str, _: &str, _: &[u8]) -> Result<Plugin, String> {
         Err("there is no engine in this world".into())
+    }
+
+    fn http(&self) -> Arc<dyn Http> {
+        Arc::new(NoHttp)
+    }
+
+    fn keep_capsule(&self, _: &Capsule) -> Result<String, Error> {
+        unreachable!("there is no engine in this world")
     }
 
     fn run(&self, task: Box<dyn Task>) {

@@ -1,9 +1,7 @@
 //! Writes and progress: together or not at all, and readers never see half of it.
 
 use crate::fixture::*;
-use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Error, Limits, Loaded, MemoryStorage, StateStorage};
-use nacre_types::Vbid;
+use nacre_plugin_host::{Changes, Error, Limits, Loaded, MemoryStorage, StateStorage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,14 +19,10 @@ impl StateStorage for Failing {
         self.inner.load()
     }
 
-    fn commit(
-        &mut self,
-        writes: &[(Vec<u8>, Option<Vec<u8>>)],
-        progress: &[(Vbid, ResumePoint)],
-    ) -> Result<(), String> {
+    fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         match self.fails.load(Ordering::Relaxed) {
             true => Err("no space left on device".into()),
-            false => self.inner.commit(writes, progress),
+            false => self.inner.commit(changes),
         }
     }
 

@@ -2,12 +2,13 @@
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin_host::{
-    Host, Limits, MemoryStorage, Partition, Plugin, Reader, Request, StateStorage,
+    Error, Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Reader, Report,
+    Request, Setup, StateStorage,
 };
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
@@ -16,7 +17,9 @@ pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 }
 pub fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
-        let host = Host::new().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "calls are measured in real time")]
+        let begun = std::time::Instant::now();
+        let host = Host::new(move || begun.elapsed().as_nanos() as u64).unwrap();
         let ticking = host.clone();
         #[expect(clippy::disallowed_methods, reason = "deadlines are about real time")]
         std::thread::spawn(move || {
@@ -29,26 +32,73 @@ pub fn host() -> &'static Host {
     })
 }
 
-/// The views plugin, compiled once for all tests.
+/// The views plugin.
 pub fn views() -> Plugin {
-    static VIEWS: OnceLock<Plugin> = OnceLock::new();
-    let load = || {
-        let artefact = host().compile(&component()).unwrap();
-        // SAFETY: the bytes were compiled by this host just now.
-        unsafe { host().load("views", &artefact) }.unwrap()
-    };
-    VIEWS.get_or_init(load).clone()
+    plugin("views")
 }
 
-fn component() -> Vec<u8> {
+/// The plugin that does what it is told; see its crate for the steps.
+pub fn probe() -> Plugin {
+    plugin("probe")
+}
+
+/// A plugin that `cargo xtask plugins` has built, compiled once for all tests.
+pub fn plugin(name: &str) -> Plugin {
+    static PLUGINS: Mutex<BTreeMap<String, Plugin>> = Mutex::new(BTreeMap::new());
+    let mut plugins = PLUGINS.lock().unwrap();
+    if let Some(plugin) = plugins.get(name) {
+        return plugin.clone();
+    }
+    let plugin = load(name, &component(name)).unwrap();
+    plugins.insert(name.to_owned(), plugin.clone());
+    plugin
+}
+
+/// Compiles and loads a component.
+pub fn load(name: &str, component: &[u8]) -> Result<Plugin, Error> {
+    let artefact = host().compile(component)?;
+    // SAFETY: the bytes were compiled by this host just now.
+    unsafe { host().load(name, &artefact) }
+}
+
+pub fn component(name: &str) -> Vec<u8> {
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"),
     };
-    let path = target.join("plugins/views.wasm");
+    let path = target.join("plugins").join(name).with_extension("wasm");
     #[expect(clippy::disallowed_methods, reason = "the component is a file")]
     std::fs::read(&path)
         .unwrap_or_else(|_| panic!("{} is missing: run cargo xtask plugins first", path.display()))
+}
+
+/// A deployment that may do all that the probe imports.
+pub fn granted(config: &str) -> Setup {
+    let kv = vec![KeyspaceGrant { keyspace: "*".into(), write: true }];
+    let grants = Grants { kv, http_out: vec!["a".into()], ..Grants::own() };
+    Setup { grants, ..Setup::new("p", config) }
+}
+
+/// The probe on a state of its own.
+pub fn open_probe(setup: Setup) -> Partition {
+    Partition::open(probe(), setup, Box::new(MemoryStorage::default())).unwrap()
+}
+
+/// Gives the probe some scripts, each a document.
+pub fn tell(partition: &mut Partition, scripts: &[&str]) -> Result<Report, Error> {
+    let keys: Vec<_> = (0..scripts.len()).map(|number| format!("k{number}")).collect();
+    let changes = keys.iter().zip(scripts).map(|(key, script)| (&key[..], Some(*script)));
+    partition.on_batch(&Stream::default().batch(changes), NOW)
+}
+
+/// What the probe was told by the host so far.
+pub fn told(partition: &Partition) -> String {
+    request(&partition.reader(), "/state", "told")
+}
+
+/// [`NOW`], and some microseconds.
+pub fn later(us: u64) -> Now {
+    Now { unix_ns: NOW.unix_ns + us * 1000, ..NOW }
 }
 
 /// A design document with one view called `v`.
@@ -61,7 +111,8 @@ pub fn design(map: &str, reduce: Option<&str>) -> String {
 }
 
 pub fn open(config: &str, limits: Limits, storage: impl StateStorage + 'static) -> Partition {
-    Partition::open(views(), "travel/_design/d", config, limits, Box::new(storage)).unwrap()
+    let setup = Setup { limits, ..Setup::new("travel/_design/d", config) };
+    Partition::open(views(), setup, Box::new(storage)).unwrap()
 }
 
 pub fn open_in_memory(map: &str, reduce: Option<&str>) -> Partition {
@@ -116,9 +167,13 @@ pub fn query(reader: &Reader, query: &str) -> String {
 }
 
 pub fn request(reader: &Reader, path: &str, query: &str) -> String {
-    let request =
-        Request { method: "GET".into(), path: path.into(), query: query.into(), body: Vec::new() };
-    let response = reader.handle(&request, NOW).unwrap();
+    let request = Request {
+        method: "GET".into(),
+        path: path.into(),
+        query: query.into(),
+        ..Request::default()
+    };
+    let response = reader.handle(&request, NOW).unwrap().whole().unwrap();
     let body = String::from_utf8(response.body).unwrap();
     if response.status == 200 { body } else { format!("{} {body}", response.status) }
 }

@@ -1,7 +1,7 @@
 //! What is loaded and deployed, and what is refused.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Error, Limits, validate};
+use nacre_plugin_host::{Error, Limits, Setup, validate};
 
 #[test]
 fn an_import_that_is_not_granted_is_refused_by_name() {
@@ -29,7 +29,7 @@ fn what_is_no_service_is_refused() {
 
 #[test]
 fn design_documents_are_checked_before_they_are_deployed() {
-    let check = |config: &str| match validate(&views(), config, Limits::default()) {
+    let check = |config: &str| match validate(&views(), Setup::new("views", config)) {
         Ok(()) => "ok".to_owned(),
         Err(error) => error.to_string(),
     };

@@ -1,7 +1,14 @@
-//! The host with the real views component: `cargo xtask plugins` builds it.
+//! The host with real components: `cargo xtask plugins` builds them.
 
+mod answers;
 mod attacks;
+mod capabilities;
+mod capsules;
 mod commits;
 mod fixture;
 mod grants;
+mod js;
+mod page;
+mod pure;
 mod queries;
+mod timers;

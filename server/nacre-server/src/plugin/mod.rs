@@ -1,7 +1,10 @@
 //! `nacre plugin`: from a new project to a deployment and back.
 
+mod inspect;
+mod new;
 mod project;
 mod remote;
+mod test;
 
 use crate::engine::{self, Engine};
 use clap::{Args, Subcommand};
@@ -16,12 +19,20 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
+    /// Begin a project
+    New(new::New),
     /// Make a package of a project
     Build(project::Build),
+    /// Play the scripts of a project in the host that a node runs
+    Test(test::Test),
+    /// Show what a package is and wants
+    Inspect(inspect::Inspect),
     /// Upload a package and deploy it, or upgrade what is deployed
     Deploy(remote::Deploy),
     /// Show what is deployed
-    List(remote::List),
+    List(remote::All),
+    /// Show each second what the deployments do
+    Top(remote::All),
     /// Show what a deployment has logged, and which documents failed
     Logs(remote::Named),
     /// Take no more documents; requests are still answered
@@ -46,13 +57,17 @@ enum Action {
 /// A sentence for the person who ran it.
 pub fn run(options: &Options) -> Result<(), String> {
     match &options.action {
+        Action::New(options) => new::new(options),
         Action::Build(options) => {
             let built = project::build(options)?;
             println!("{}", built.display());
             Ok(())
         }
+        Action::Test(options) => test::test(options),
+        Action::Inspect(options) => inspect::inspect(options),
         Action::Deploy(options) => remote::deploy(options),
         Action::List(options) => remote::list(options),
+        Action::Top(options) => remote::top(options),
         Action::Logs(options) => remote::logs(options),
         Action::Pause(options) => remote::command(options, "pause"),
         Action::Resume(options) => remote::command(options, "resume"),

@@ -1,9 +1,17 @@
-//! Projects of plugins: a folder with `plugin.toml` and what it names.
+//! Projects of plugins: a folder with `plugin.toml` and the code that it names, which is built first where it is not
+//! JavaScript.
 
 use clap::Args;
 use nacre_plugin_host::{Manifest, Package};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// What Rust code is built for.
+const TARGET: &str = "wasm32-unknown-unknown";
+/// Makes a component of Python code.
+const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 
 /// Options of `nacre plugin build`.
 #[derive(Args, Clone, Debug)]
@@ -26,20 +34,140 @@ pub fn build(options: &Build) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The package that `path` is: an archive, or a project.
+/// The package that `path` is: an archive, or a project, whose code is built when it has changed.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn package(path: &Path) -> Result<Package, String> {
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-    };
     if path.is_file() {
         return Package::read(&read(path)?);
     }
-    let manifest = read(&path.join("plugin.toml"))?;
-    let manifest = String::from_utf8(manifest).map_err(|_| "plugin.toml is not UTF-8")?;
-    let file = Manifest::read(&manifest)?.file().to_owned();
+    let manifest_text = String::from_utf8(read(&path.join("plugin.toml"))?)
+        .map_err(|_| "plugin.toml is not UTF-8")?;
+    let manifest = Manifest::read(&manifest_text)?;
+    if path.join("Cargo.toml").exists() {
+        build_rust(path, &manifest)?;
+    } else if path.join("app.py").exists() {
+        build_python(path, &manifest)?;
+    }
+    let file = manifest.file().to_owned();
     let code = read(&path.join(&file))?;
-    Package::new(manifest, BTreeMap::from([(file, code)]))
+    Package::new(manifest_text, BTreeMap::from([(file, code)]))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
+    std::fs::write(path, content)
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Runs a tool, whose output is shown as it comes.
+fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot {purpose}: {tool} does not start: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cannot {purpose}: {tool} failed")) }
+}
+
+/// Cargo makes a core module, which becomes a component here.
+fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
+    let installed = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output()
+        .map_err(|error| {
+            format!("a toolchain for Rust is needed: rustc does not start: {error}")
+        })?;
+    let folder = String::from_utf8_lossy(&installed.stdout).trim().to_owned();
+    if !Path::new(&folder).exists() {
+        run(
+            Command::new("rustup").args(["target", "add", TARGET]),
+            &format!("install the target {TARGET}"),
+        )?;
+    }
+    let target_dir =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    // A path from here, as cargo runs in the project.
+    let target_dir = std::path::absolute(target_dir).map_err(|error| error.to_string())?;
+    run(
+        Command::new("cargo")
+            .args(["build", "--quiet", "--lib", "--release", "--target", TARGET])
+            .env("CARGO_TARGET_DIR", &target_dir)
+            .current_dir(project),
+        "build the plugin",
+    )?;
+    let module = format!("{}.wasm", manifest.name.replace('-', "_"));
+    let module = read(&target_dir.join(TARGET).join("release").join(module))?;
+    let component = wit_component::ComponentEncoder::default()
+        .validate(true)
+        .module(&module)
+        .and_then(|encoder| encoder.encode())
+        .map_err(|error| format!("the module cannot be made a component: {error:#}"))?;
+    write(&project.join(manifest.file()), component)
+}
+
+/// A component of Python code imports all of its world, used or not: so the project gets a world with what its manifest
+/// asks for.
+fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
+    let component = project.join(manifest.file());
+    if is_newer(&component, project) {
+        return Ok(());
+    }
+    let tools = project.join(".venv").join("bin");
+    let componentize = tools.join("componentize-py");
+    if !componentize.exists() {
+        eprintln!("Installing {COMPONENTIZE_PY} into {}", tools.display());
+        run(
+            Command::new("python3").args(["-m", "venv"]).arg(project.join(".venv")),
+            "make a Python environment (python3 with its venv module is needed)",
+        )?;
+        run(
+            Command::new(tools.join("pip")).args(["install", "--quiet", COMPONENTIZE_PY]),
+            "install what makes components of Python",
+        )?;
+    }
+    write(&project.join("wit").join("project.wit"), world_of(manifest))?;
+    let componentize = std::path::absolute(componentize).map_err(|error| error.to_string())?;
+    run(
+        Command::new(componentize)
+            .args(["-d", "wit", "-w", "project", "componentize", "--stub-wasi", "-p", ".", "app"])
+            .args(["-o", manifest.file()])
+            .current_dir(project),
+        "build the plugin",
+    )
+}
+
+/// Whether `file` was made after all Python code of `project` and its manifest.
+fn is_newer(file: &Path, project: &Path) -> bool {
+    let modified = |path: &Path| std::fs::metadata(path)?.modified();
+    let Ok(made) = modified(file) else { return false };
+    let sources =
+        std::fs::read_dir(project).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "py" || extension == "toml")
+    };
+    sources.filter(is_source).all(|path| modified(&path).unwrap_or(SystemTime::now()) < made)
+}
+
+fn world_of(manifest: &Manifest) -> String {
+    let mut imports = vec!["state", "log", "timer", "metrics"];
+    let grants = manifest.capabilities.grants();
+    if !grants.kv.is_empty() {
+        imports.push("kv");
+    }
+    if !grants.http_out.is_empty() {
+        imports.push("http-out");
+    }
+    let exports = ["lifecycle", "feed", "reader", "timer-handler"];
+    let lines = imports
+        .iter()
+        .map(|name| format!("    import {name};\n"))
+        .chain(exports.iter().map(|name| format!("    export {name};\n")));
+    format!(
+        "package nacre:plugin@0.1.0;\n\n/// What plugin.toml asks for; made by each build.\nworld project {{\n{}}}\n",
+        lines.collect::<String>()
+    )
 }

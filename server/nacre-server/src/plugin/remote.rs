@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,9 +35,9 @@ pub struct Named {
     server: Server,
 }
 
-/// Options of `nacre plugin list`.
+/// Options of commands that concern all deployments.
 #[derive(Args, Clone, Debug)]
-pub struct List {
+pub struct All {
     #[command(flatten)]
     server: Server,
 }
@@ -135,6 +136,14 @@ fn grants(texts: &[String]) -> Result<Value, String> {
 /// # Errors
 /// What is wrong, in a sentence.
 pub fn deploy(options: &Deploy) -> Result<(), String> {
+    let (name, package) = put(options)?;
+    println!("{name} runs {package}");
+    println!("it answers at {}/_plugin/{name}/", options.server.server);
+    Ok(())
+}
+
+/// Uploads a package and deploys it; gives the names of deployment and package.
+fn put(options: &Deploy) -> Result<(String, String), String> {
     let config: Value = serde_json::from_str(&options.config)
         .map_err(|error| format!("--config is not JSON: {error}"))?;
     let grants = grants(&options.grants)?;
@@ -161,16 +170,14 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
     }
     let path = format!("/deployments/{name}");
     options.server.call("PUT", &path, wanted.to_string().as_bytes())?;
-    println!("{name} runs {} {}", manifest.name, manifest.version);
-    println!("it answers at {}/_plugin/{name}/", options.server.server);
-    Ok(())
+    Ok((name.clone(), format!("{} {}", manifest.name, manifest.version)))
 }
 
 /// Shows what is deployed.
 ///
 /// # Errors
 /// What is wrong, in a sentence.
-pub fn list(options: &List) -> Result<(), String> {
+pub fn list(options: &All) -> Result<(), String> {
     let all = options.server.call("GET", "/deployments", b"")?;
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -197,6 +204,48 @@ pub fn list(options: &List) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// How often `top` looks.
+const TOP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows each second what the deployments do, until it is stopped.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn top(options: &All) -> Result<(), String> {
+    let mut before: BTreeMap<String, [f64; 3]> = BTreeMap::new();
+    loop {
+        let all = options.server.call("GET", "/deployments", b"")?;
+        // Clears the screen and begins at its top.
+        print!("\x1b[2J\x1b[H");
+        println!(
+            "{:<24} {:<10} {:>11} {:>11} {:>7} {:>8} {:>10} {:>10}",
+            "NAME", "STATE", "DOCUMENTS/S", "REQUESTS/S", "TIME %", "LAG", "MEMORY MB", "STATE MB"
+        );
+        for one in all.as_array().into_iter().flatten() {
+            let name = one["name"].as_str().unwrap_or_default();
+            let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+            let now = [
+                number(&one["documents"]),
+                number(&one["readers"]["calls"]),
+                number(&one["writer"]["elapsed_ns"]) + number(&one["readers"]["elapsed_ns"]),
+            ];
+            let then = before.insert(name.to_owned(), now).unwrap_or(now);
+            let rate = |index: usize| (now[index] - then[index]) / TOP_INTERVAL.as_secs_f64();
+            println!(
+                "{name:<24} {:<10} {:>11.0} {:>11.0} {:>7.1} {:>8} {:>10.1} {:>10.1}",
+                one["state"].as_str().unwrap_or_default(),
+                rate(0),
+                rate(1),
+                rate(2) / 1e7,
+                number(&one["lag"]),
+                number(&one["memory_bytes"]) / 1e6,
+                number(&one["state_bytes"]) / 1e6,
+            );
+        }
+        std::thread::sleep(TOP_INTERVAL);
+    }
 }
 
 /// Shows what a deployment has logged, and which documents failed.

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use nacre_cluster::Refusal;
@@ -13,16 +14,24 @@ use percent_encoding::percent_decode;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 
-pub(crate) type Reply = Response<BoxBody<Bytes, Infallible>>;
+/// An error of a body is why it breaks off.
+pub(crate) type Reply = Response<BoxBody<Bytes, String>>;
 
 /// A reply with a body of any type.
 pub(crate) fn reply(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()).boxed());
+    let mut reply = Response::new(never_fails(Full::new(body.into())));
     *reply.status_mut() = status;
     if let Ok(value) = HeaderValue::from_str(content_type) {
         reply.headers_mut().insert(CONTENT_TYPE, value);
     }
     reply
+}
+
+/// A body that is sent to its end.
+pub(crate) fn never_fails(
+    body: impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
+) -> BoxBody<Bytes, String> {
+    body.map_err(|never| match never {}).boxed()
 }
 
 pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Reply {

@@ -12,7 +12,6 @@ use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::{Node, cluster_map};
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
@@ -115,7 +114,7 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
     if kind == "b" {
         return Ok(ok(&first));
     }
-    let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+    let (mut sender, body) = Channel::<Bytes, String>::new(1);
     let (node, name): (Arc<Node>, String) = (Arc::clone(&call.node), name.to_owned());
     tokio::spawn(async move {
         let mut map = first;

@@ -7,6 +7,7 @@ mod buckets;
 mod certificates;
 mod cluster;
 mod collections;
+mod metrics;
 mod plugins;
 mod users;
 mod views;
@@ -15,9 +16,11 @@ use crate::tls::Tls;
 use body::{Reply, error_reply, json_reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{AUTHORIZATION, HeaderValue, SERVER, WWW_AUTHENTICATE};
+use hyper::header::{
+    AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER, WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_node::Node;
@@ -69,6 +72,8 @@ pub(crate) struct Call {
     pub path: Vec<String>,
     /// As it came, without `?`.
     pub query: String,
+    /// What a plugin may see of the headers: no credentials. Names are in lower case.
+    pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     /// Whether the answer must reflect what was written before.
     pub consistent: bool,
@@ -212,9 +217,18 @@ async fn admit(
         method: head.method,
         path,
         query,
+        headers: visible(&head.headers),
         body,
         consistent,
     })
+}
+
+/// The headers that a plugin may see: credentials are not for it.
+fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
+    let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
+    let seen = headers.iter().filter(|(name, _)| !secret.contains(name));
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    seen.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
 /// The whole body. What announces too much, or comes too slowly, is refused.
@@ -265,6 +279,7 @@ async fn management(call: Call) -> Reply {
             | ["controller", "uploadClusterCA" | "regenerateCertificate"]
             | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
         ) => certificates::route(call, &path).await,
+        ("GET", ["metrics"]) => metrics::route(&call),
         (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
         (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
         (_, ["_plugin", name, rest @ ..]) => plugins::invoke(call, name, rest).await,

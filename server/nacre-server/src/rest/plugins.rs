@@ -16,16 +16,23 @@
 use super::Call;
 use super::body::{Reply, error_reply, json_reply, not_found, ok, refused, reply};
 use super::buckets::change;
-use hyper::StatusCode;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::channel::Channel;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::{HeaderMap, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
 use nacre_node::plugins::{Deployment, Progress, packages};
-use nacre_plugin_host::{Capabilities, Manifest, Request};
+use nacre_plugin_host::{Answer, Capabilities, Manifest, Request, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// How long a request waits for a state that reflects what was written before it.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -154,6 +161,11 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let package = cluster.plugins.package(&wanted.package, &wanted.version).map_err(no_such)?;
     let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid(&reason))?;
+    if manifest.world != World::Service {
+        let reason =
+            format!("a plugin of the world `{}` is not deployed on documents", manifest.world);
+        return Err(invalid(&reason));
+    }
     let missing = manifest.capabilities.missing_from(&wanted.grants);
     if !missing.is_empty() {
         let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
@@ -231,47 +243,113 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
     call.require(Privilege::InvokePlugins, Some(&wanted.source.bucket))?;
-    let loading = "the plugin is being loaded: try again";
-    let deployment = call
-        .node
-        .plugins()
-        .deployment(name)
-        .ok_or_else(|| error_reply(StatusCode::SERVICE_UNAVAILABLE, "not_ready", loading))?;
-    if let Progress::Failed(reason) = deployment.progress() {
-        return Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason));
-    }
-    if call.consistent {
-        fresh(&deployment).await?;
-    }
+    let deployment = serving(&call, name).await?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
         query: call.query.clone(),
+        headers: call.headers,
         body: call.body,
     };
     let now = call.node.now();
-    let outcome = tokio::task::spawn_blocking(move || deployment.handle(&request, now)).await;
-    let response = outcome
+    let begin = move || {
+        let mut answer = deployment.handle(&request, now)?;
+        let mut piece = || answer.next_piece().map_err(|error| error.to_string());
+        let (first, second) = (piece()?.unwrap_or_default(), piece()?);
+        Ok((answer, first, second))
+    };
+    let outcome = tokio::task::spawn_blocking(begin).await;
+    let (answer, first, second) = outcome
         .map_err(|_| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request has panicked")
         })?
-        .map_err(|reason| {
+        .map_err(|reason: String| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", &reason)
         })?;
-    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    Ok(reply(status, &response.content_type, response.body))
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let headers = headers_of(&answer);
+    let mut reply = match second {
+        None => reply(status, answer.content_type(), first),
+        Some(second) => streamed(answer, [first, second]),
+    };
+    *reply.status_mut() = status;
+    reply.headers_mut().extend(headers);
+    Ok(reply)
 }
 
-/// Waits until the state reflects what was written before the request came.
-async fn fresh(deployment: &Deployment) -> Result<(), Reply> {
-    match tokio::time::timeout(FRESH_TIMEOUT, deployment.catch_up()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(reason)) => {
-            Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "plugin_failed", &reason))
+/// The headers of an answer, without those that the server sets, whatever a plugin says.
+fn headers_of(answer: &Answer) -> HeaderMap {
+    let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
+    let header = |(name, value): &(String, String)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let value = HeaderValue::from_str(value).ok()?;
+        (!of_the_connection.contains(&name)).then_some((name, value))
+    };
+    answer.headers.iter().filter_map(header).collect()
+}
+
+/// An answer that goes out piece by piece, as fast as the client takes them.
+fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
+    let (mut sender, body) = Channel::<Bytes, String>::new(1);
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || {
+        // Fails when nobody is left to read the rest.
+        let mut send = |piece: Vec<u8>| runtime.block_on(sender.send_data(piece.into())).is_ok();
+        if !begun.into_iter().all(&mut send) {
+            return;
         }
-        Err(_) => {
-            let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
-            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
+        loop {
+            match answer.next_piece() {
+                Ok(Some(piece)) => {
+                    if !send(piece) {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!("an answer breaks off: {error}");
+                    return sender.abort(error.to_string());
+                }
+            }
+        }
+    });
+    Reply::new(body.boxed())
+}
+
+/// What answers under `name`: with a state that reflects what was written before, if the request asks for that.
+async fn serving(call: &Call, name: &str) -> Result<Arc<Deployment>, Reply> {
+    let unavailable =
+        |error: &str, reason: &str| error_reply(StatusCode::SERVICE_UNAVAILABLE, error, reason);
+    let begun = Instant::now();
+    loop {
+        let changed = call.node.plugins().changed();
+        let deployment = call
+            .node
+            .plugins()
+            .deployment(name)
+            .ok_or_else(|| unavailable("not_ready", "the plugin is being loaded: try again"))?;
+        if let Progress::Failed(reason) = deployment.progress() {
+            return Err(unavailable("plugin_failed", &reason));
+        }
+        if !call.consistent {
+            return Ok(deployment);
+        }
+        let left = FRESH_TIMEOUT.saturating_sub(begun.elapsed());
+        match tokio::time::timeout(left, deployment.catch_up()).await {
+            Ok(Ok(())) => return Ok(deployment),
+            // Another version answers now, or soon.
+            Ok(Err(_)) if deployment.is_replaced() => {
+                let answering = call.node.plugins().deployment(name);
+                if answering.is_some_and(|answering| Arc::ptr_eq(&answering, &deployment)) {
+                    // Woken at each change; the time-out is looked at above.
+                    let _ = tokio::time::timeout(left, changed).await;
+                }
+            }
+            Ok(Err(reason)) => return Err(unavailable("plugin_failed", &reason)),
+            Err(_) => {
+                let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
+                return Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason));
+            }
         }
     }
 }

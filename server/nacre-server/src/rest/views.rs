@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::plugins::{Deployment, Progress};
-use nacre_plugin_host::Request;
+use nacre_plugin_host::{Request, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,6 +154,11 @@ pub(super) fn counts_of(deployment: &Deployment) -> Value {
         .iter()
         .map(|dead| json!({"id": lossy(&dead.key), "vbucket": dead.vbid.0, "seqno": dead.seqno.0, "reason": dead.reason}))
         .collect();
+    let dead_timers: Vec<Value> = status
+        .dead_timers
+        .iter()
+        .map(|dead| json!({"name": dead.name, "due_us": dead.due_us, "reason": dead.reason}))
+        .collect();
     json!({
         "documents": status.documents,
         "document_errors": status.errors,
@@ -161,8 +166,29 @@ pub(super) fn counts_of(deployment: &Deployment) -> Value {
         "dead_letter_count": status.dead_letter_count,
         "dead_letters": dead_letters,
         "log": status.log.iter().map(|line| json!({"level": line.level, "message": line.message})).collect::<Vec<_>>(),
-        "traps": status.traps,
+        "traps": status.writer.failures,
+        "timers": status.timers,
+        "dead_timers": dead_timers,
+        "metrics": status.metrics,
+        "writer": usage_of(&status.writer),
+        "readers": usage_of(&status.readers),
+        "memory_bytes": status.memory_bytes,
         "state_bytes": status.state_bytes,
+    })
+}
+
+/// What calls of one kind cost.
+fn usage_of(usage: &Usage) -> Value {
+    let host_calls = usage.host_calls().filter(|(_, count)| *count > 0);
+    let host_calls: serde_json::Map<String, Value> =
+        host_calls.map(|(capability, count)| (capability.to_string(), count.into())).collect();
+    json!({
+        "calls": usage.calls,
+        "failures": usage.failures,
+        "elapsed_ns": usage.elapsed_ns,
+        "p50_ns": usage.latency.quantile_ns(0.5),
+        "p99_ns": usage.latency.quantile_ns(0.99),
+        "host_calls": host_calls,
     })
 }
 
@@ -188,17 +214,24 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         method: call.method.to_string(),
         path: format!("/{view}"),
         query: call.query.clone(),
+        headers: Vec::new(),
         body: call.body,
     };
     let now = call.node.now();
-    let outcome = tokio::task::spawn_blocking(move || deployment.handle(&request, now)).await;
+    let answer = move || {
+        deployment
+            .handle(&request, now)
+            .and_then(|answer| answer.whole().map_err(|error| error.to_string()))
+    };
+    let outcome = tokio::task::spawn_blocking(answer).await;
     let response = outcome
         .map_err(|_| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query has panicked")
         })?
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Ok(reply(status, &response.content_type, response.body))
+    let content_type = response.content_type().to_owned();
+    Ok(reply(status, &content_type, response.body))
 }
 
 /// Waits until the rows reflect what was written before the query came.

@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod crash;
 mod dcp;
+mod exactly_once;
 mod graph;
 mod plugins;
 mod process;

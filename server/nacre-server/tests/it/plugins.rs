@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 /// Rows are counted by the member `n` of documents.
-const CONFIG: &str = r#"{"name": "d", "views": {"n": {"map": "function (doc) { emit(doc.n, 1) }", "reduce": "_sum"}}}"#;
+pub const CONFIG: &str = r#"{"name": "d", "views": {"n": {"map": "function (doc) { emit(doc.n, 1) }", "reduce": "_sum"}}}"#;
 
 fn component() -> Vec<u8> {
     // <target>/<profile>/nacre
@@ -31,7 +31,7 @@ fn package(version: &str, more: &str) -> Vec<u8> {
 }
 
 /// One request with a body of any kind; gives status and body.
-fn ask(server: &Server, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
+pub fn ask(server: &Server, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
     let login = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let mut stream = TcpStream::connect(("127.0.0.1", server.port_base)).unwrap();
     let head = format!(
@@ -48,24 +48,24 @@ fn ask(server: &Server, method: &str, path: &str, headers: &str, body: &[u8]) ->
     (status, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.into())))
 }
 
-fn upload(server: &Server, version: &str, more: &str) -> (u16, Value) {
+pub fn upload(server: &Server, version: &str, more: &str) -> (u16, Value) {
     ask(server, "POST", "/plugins", "", &package(version, more))
 }
 
-fn deploy(server: &Server, version: &str, config: &str) -> (u16, Value) {
+pub fn deploy(server: &Server, version: &str, config: &str) -> (u16, Value) {
     let config: Value = serde_json::from_str(config).unwrap();
     let wanted = json!({"package": "sums", "version": version, "bucket": BUCKET, "config": config});
     ask(server, "PUT", "/deployments/sums", "", wanted.to_string().as_bytes())
 }
 
-fn status(server: &Server) -> Value {
+pub fn status(server: &Server) -> Value {
     let (code, status) = ask(server, "GET", "/deployments/sums", "", b"");
     assert_eq!(code, 200, "{status}");
     status
 }
 
 /// The sum of a state that reflects every write before, or none without a row.
-fn sum(server: &Server) -> Value {
+pub fn sum(server: &Server) -> Value {
     let fresh = "Nacre-Consistency: request_plus\r\n";
     let (code, answer) = ask(server, "GET", "/_plugin/sums/n", fresh, b"");
     assert_eq!(code, 200, "{answer}");

@@ -1,0 +1,235 @@
+//! The calls of the plugin, as calls of the user's handlers.
+
+use crate::Program;
+use crate::bridge::{Answered, Loan};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use nacre_js::{Argument, Engine, FunctionId, quote};
+use nacre_plugin::{
+    Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Request, Response, State,
+    StateMut, Timer,
+};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Said by a cursor; where an answer stands is known to the engine.
+const MORE: &[u8] = b"more";
+
+impl Program {
+    /// `onUpdate` and `onDelete` for each document.
+    pub fn each_document(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::writing(&bridge, state);
+        let mut errors = Vec::new();
+        for event in events.iter() {
+            match self.one_document(&event) {
+                Ok(()) => loan.keep(),
+                Err(message) => {
+                    loan.undo();
+                    errors.push(DocumentError { index: event.index, message });
+                }
+            }
+            forward_log(&mut self.engine);
+        }
+        Ok(errors)
+    }
+
+    fn one_document(&mut self, event: &Event<'_>) -> Result<(), String> {
+        let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
+        let meta = [
+            Argument::Text(&id),
+            Argument::Text(&cas),
+            Argument::Number(event.seqno as f64),
+            Argument::Number(f64::from(event.vb)),
+            Argument::Number(event.rev as f64),
+            Argument::Number(f64::from(event.expiry)),
+            Argument::Number(f64::from(event.flags)),
+            Argument::Number(f64::from(event.collection)),
+            Argument::Text(kind(event)),
+        ];
+        let meta = Argument::Made(self.api.make_meta, &meta);
+        if event.kind != EventKind::Upsert {
+            return match self.handlers.on_delete {
+                Some(on_delete) => self.run(on_delete, &[meta]),
+                None => Ok(()),
+            };
+        }
+        let Some(on_update) = self.handlers.on_update else { return Ok(()) };
+        let document = match std::str::from_utf8(event.body) {
+            Ok(text) if event.datatype & DATATYPE_JSON != 0 => {
+                let set = self.engine.set_document(text);
+                set.map_err(|error| format!("{}: {error}", self.file))?;
+                Argument::Document
+            }
+            _ => Argument::Bytes(event.body),
+        };
+        self.run(on_update, &[document, meta])
+    }
+
+    fn run(&mut self, function: FunctionId, arguments: &[Argument<'_>]) -> Result<(), String> {
+        let outcome = self.engine.call(function, arguments);
+        outcome.map(drop).map_err(|error| format!("{}: {error}", self.file))
+    }
+
+    /// `onBatch` for all documents at once.
+    pub fn whole_batch(
+        &mut self,
+        on_batch: FunctionId,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let mut text = String::from("[");
+        for event in events.iter() {
+            if text.len() > 1 {
+                text.push(',');
+            }
+            push_event(&event, &mut text);
+        }
+        text.push(']');
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::writing(&bridge, state);
+        self.called(on_batch, &[Argument::Json(&text)], &loan).map(|()| Vec::new())
+    }
+
+    /// `onTimer` for each timer.
+    pub fn fire(&mut self, timers: &[Timer], state: &mut dyn StateMut) -> Result<(), Fault> {
+        let Some(on_timer) = self.handlers.on_timer else { return Ok(()) };
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::writing(&bridge, state);
+        for timer in timers {
+            let mut text = String::from("{\"name\":");
+            quote(&timer.name, &mut text);
+            text.push_str(&format!(",\"due\":{},\"payload\":", timer.due_us / 1000));
+            match std::str::from_utf8(&timer.payload) {
+                Ok(payload) if !payload.starts_with('\0') => text.push_str(payload),
+                _ => quote(&BASE64_STANDARD.encode(&timer.payload[1..]), &mut text),
+            }
+            text.push('}');
+            self.called(on_timer, &[Argument::Json(&text)], &loan)?;
+        }
+        Ok(())
+    }
+
+    /// Calls a handler for something that is refused as a whole when it fails.
+    fn called(
+        &mut self,
+        function: FunctionId,
+        arguments: &[Argument<'_>],
+        loan: &Loan<'_>,
+    ) -> Result<(), Fault> {
+        let outcome = self.run(function, arguments);
+        forward_log(&mut self.engine);
+        outcome.map_err(Fault::Reject)?;
+        loan.keep();
+        Ok(())
+    }
+
+    /// `onRollback`; without it, the state is built anew.
+    pub fn cut_back(
+        &mut self,
+        vb: u16,
+        seqno: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault> {
+        let Some(on_rollback) = self.handlers.on_rollback else {
+            let message = format!("vBucket {vb} was cut back, and {} has no onRollback", self.file);
+            return Err(Fault::Fatal(message));
+        };
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::writing(&bridge, state);
+        let arguments = [Argument::Number(f64::from(vb)), Argument::Number(seqno as f64)];
+        let reached = self.engine.call(on_rollback, &arguments);
+        forward_log(&mut self.engine);
+        let reached = reached.map_err(|error| Fault::Fatal(format!("{}: {error}", self.file)))?;
+        loan.keep();
+        let reached = reached.and_then(|reached| reached.parse().ok()).unwrap_or(0);
+        Ok(Some(seqno.min(reached)))
+    }
+
+    /// `handle`.
+    pub fn answer(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        let Some(handle) = self.handlers.handle else { return Ok(not_found()) };
+        let asked = json!({
+            "method": request.method,
+            "path": request.path,
+            "query": request.query,
+            "headers": request.headers,
+        });
+        let arguments = [
+            Argument::Function(handle),
+            Argument::Json(&asked.to_string()),
+            Argument::Bytes(&request.body),
+        ];
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::reading(&bridge, state);
+        let outcome = self.run(self.api.run_handle, &arguments);
+        forward_log(&mut self.engine);
+        match (outcome, loan.take_answer()) {
+            (Ok(()), Some(Answered { status, headers, body, has_more })) => {
+                Ok(Response { status, headers, body, cursor: has_more.then(|| MORE.to_vec()) })
+            }
+            (Ok(()), None) => Err(Fault::Fatal("handle has no answer".into())),
+            // The program failed, and not the sandbox: there is no need for a new one.
+            (Err(reason), _) => {
+                let body = json!({"error": "exception", "reason": reason});
+                Ok(Response::json(500, body.to_string()))
+            }
+        }
+    }
+
+    /// The next piece of an answer whose body is iterated over.
+    pub fn next_piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
+        let bridge: Rc<RefCell<_>> = Rc::clone(&self.bridge);
+        let loan = Loan::reading(&bridge, state);
+        let outcome = self.run(self.api.run_more, &[]);
+        forward_log(&mut self.engine);
+        outcome.map_err(Fault::Reject)?;
+        let Answered { body, has_more, .. } = loan.take_answer().unwrap_or_default();
+        Ok(Chunk { body, cursor: has_more.then(|| MORE.to_vec()) })
+    }
+}
+
+fn not_found() -> Response {
+    Response::json(404, r#"{"error":"not_found","reason":"missing"}"#)
+}
+
+fn kind(event: &Event<'_>) -> &'static str {
+    match event.kind {
+        EventKind::Upsert => "update",
+        EventKind::Delete => "delete",
+        EventKind::Expire => "expire",
+    }
+}
+
+fn push_event(event: &Event<'_>, text: &mut String) {
+    let meta: Value = json!({
+        "id": String::from_utf8_lossy(event.key),
+        "cas": event.cas.to_string(),
+        "seqno": event.seqno,
+        "vbucket": event.vb,
+        "rev": event.rev,
+        "expiry": event.expiry,
+        "flags": event.flags,
+        "collection": event.collection,
+        "kind": kind(event),
+    });
+    text.push_str(&format!("{{\"meta\":{meta},\"doc\":"));
+    match std::str::from_utf8(event.body) {
+        _ if event.kind != EventKind::Upsert => text.push_str("null"),
+        Ok(body) if event.datatype & DATATYPE_JSON != 0 => text.push_str(body),
+        // Bytes cannot be in JSON.
+        _ => quote(&BASE64_STANDARD.encode(event.body), text),
+    }
+    text.push('}');
+}
+
+fn forward_log(engine: &mut Engine) {
+    for line in engine.take_log() {
+        nacre_plugin::log(&line);
+    }
+}

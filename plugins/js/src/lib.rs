@@ -1,0 +1,183 @@
+//! Runs a plugin that is written in JavaScript: its source is the configuration.
+//!
+//! Configuration: `{"file": "main.js", "source": "…", "config": {…}}`. The source exports handlers, any of
+//!
+//! ```js
+//! export function onUpdate(doc, meta) {}     // a document was created or changed; of raw bytes a Uint8Array
+//! export function onDelete(meta) {}          // it was deleted, or expired: meta.kind tells
+//! export function onBatch(events) {}         // in place of both: [{meta, doc}], doc is null when there is none
+//! export function onTimer({name, due, payload}) {}
+//! export function onRollback(vbucket, seqno) { return seqno }
+//! export function handle(request) {}         // a Response, or what is to be sent as JSON
+//! ```
+//!
+//! which use `state`, `kv`, `timer`, `http`, `metrics`, `log` and `config`; `api.js` has them.
+//!
+//! Invariants: what a document's handler wrote to the state before it threw is taken back, and the feed goes on; places
+//! in messages are those of the user's source.
+
+mod bridge;
+mod calls;
+
+use bridge::Bridge;
+use nacre_js::{Engine, FunctionId, Limits};
+use nacre_plugin::{
+    Chunk, DocumentError, Events, Fault, Request, Response, Service, State, StateMut, Timer,
+};
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const API: &str = include_str!("api.js");
+
+/// The limits of user code, as `describe` shows them.
+const LIMITS: Limits = Limits {
+    memory_bytes: 128 << 20,
+    stack_bytes: 256 << 10,
+    steps_max: 50_000_000,
+    json_depth_max: 512,
+    emit_key_bytes_max: 0,
+    emit_bytes_max: 0,
+    result_bytes_max: 1 << 20,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    #[serde(default = "main_js")]
+    file: String,
+    source: String,
+    #[serde(default)]
+    config: serde_json::Value,
+}
+
+fn main_js() -> String {
+    "main.js".into()
+}
+
+/// The functions of the user that are called.
+struct Handlers {
+    on_update: Option<FunctionId>,
+    on_delete: Option<FunctionId>,
+    on_batch: Option<FunctionId>,
+    on_timer: Option<FunctionId>,
+    on_rollback: Option<FunctionId>,
+    handle: Option<FunctionId>,
+}
+
+/// Their names, in that order.
+const HANDLERS: [&str; 6] = ["onUpdate", "onDelete", "onBatch", "onTimer", "onRollback", "handle"];
+
+/// The functions of `api.js` that are called.
+struct Api {
+    run_handle: FunctionId,
+    run_more: FunctionId,
+    make_meta: FunctionId,
+}
+
+/// A program that runs.
+pub struct Program {
+    file: String,
+    engine: Engine,
+    bridge: Rc<RefCell<Bridge>>,
+    api: Api,
+    handlers: Handlers,
+}
+
+impl Service for Program {
+    fn describe() -> String {
+        serde_json::json!({
+            "name": "js",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": "1",
+            "limits": {
+                "memory_bytes": LIMITS.memory_bytes,
+                "stack_bytes": LIMITS.stack_bytes,
+                "steps_max": LIMITS.steps_max,
+                "json_depth_max": LIMITS.json_depth_max,
+            },
+        })
+        .to_string()
+    }
+
+    fn init(config: &str) -> Result<Program, Fault> {
+        let Config { file, source, config } = serde_json::from_str(config)
+            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        let broken = |error: nacre_js::Error| Fault::Retry(format!("JavaScript: {error}"));
+        let mut engine = Engine::new(LIMITS).map_err(broken)?;
+        let bridge = Rc::new(RefCell::new(Bridge::default()));
+        engine.set_host(Rc::clone(&bridge) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
+        let names = ["runHandle", "runMore", "makeMeta", "setConfig"];
+        let found = engine.load("api.js", API, &names).map_err(broken)?;
+        let [Some(run_handle), Some(run_more), Some(make_meta), Some(set_config)] = found[..]
+        else {
+            return Err(Fault::Fatal("api.js lacks a function".into()));
+        };
+        let config = config.to_string();
+        engine
+            .call(set_config, &[nacre_js::Argument::Json(&config)])
+            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        let found = engine
+            .load(&file, &source, &HANDLERS)
+            .map_err(|error| Fault::Reject(format!("{file}: {error}")))?;
+        for line in engine.take_log() {
+            nacre_plugin::log(&line);
+        }
+        if found.iter().all(Option::is_none) {
+            let message = format!("{file} has none of the handlers {}", HANDLERS.join(", "));
+            return Err(Fault::Reject(message));
+        }
+        let handlers = Handlers {
+            on_update: found[0],
+            on_delete: found[1],
+            on_batch: found[2],
+            on_timer: found[3],
+            on_rollback: found[4],
+            handle: found[5],
+        };
+        let api = Api { run_handle, run_more, make_meta };
+        Ok(Program { file, engine, bridge, api, handlers })
+    }
+
+    fn on_batch(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        self.engine.set_now(events.now_us());
+        match self.handlers.on_batch {
+            Some(on_batch) => self.whole_batch(on_batch, events, state),
+            None => self.each_document(events, state),
+        }
+    }
+
+    fn rollback(
+        &mut self,
+        vb: u16,
+        seqno: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault> {
+        self.cut_back(vb, seqno, state)
+    }
+
+    fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        self.engine.set_now(request.now_us);
+        self.answer(request, state)
+    }
+
+    fn more(&mut self, _cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
+        self.next_piece(state)
+    }
+
+    fn on_timer(
+        &mut self,
+        now_us: u64,
+        timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
+        self.engine.set_now(now_us);
+        self.fire(timers, state)
+    }
+}
+
+nacre_plugin::export!(Program);

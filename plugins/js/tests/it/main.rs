@@ -1,0 +1,368 @@
+//! Programs in JavaScript as plain Rust, without the sandbox.
+
+use nacre_js_service::Program;
+use nacre_plugin::testing::{Harness, START_US};
+use nacre_plugin::{Fault, Request, http, kv};
+use std::time::Duration;
+
+fn config(source: &str) -> String {
+    serde_json::json!({"file": "main.js", "source": source, "config": {"limit": 3}}).to_string()
+}
+
+fn program(source: &str) -> Harness<Program> {
+    Harness::new(&config(source)).unwrap()
+}
+
+/// Why a program cannot be deployed.
+fn refusal(source: &str) -> String {
+    match Harness::<Program>::new(&config(source)) {
+        Ok(_) => "ok".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn body(program: &mut Harness<Program>, path: &str) -> String {
+    let response = program.get(path).unwrap();
+    let body = String::from_utf8(response.body).unwrap();
+    if response.status == 200 { body } else { format!("{} {body}", response.status) }
+}
+
+const COUNTS: &str = r#"
+const typeOf = (doc) => String(doc?.type ?? "none");
+
+function change(type, by) {
+    const count = (state.get("count/" + type) ?? 0) + by;
+    if (count > 0) state.put("count/" + type, count);
+    else state.delete("count/" + type);
+}
+
+function forget(id) {
+    const old = state.get("type/" + id);
+    if (old !== undefined) change(old, -1);
+    state.delete("type/" + id);
+}
+
+export function onUpdate(doc, { id }) {
+    forget(id);
+    state.put("type/" + id, typeOf(doc));
+    change(typeOf(doc), 1);
+}
+
+export function onDelete({ id }) {
+    forget(id);
+}
+
+export function handle() {
+    const counts = {};
+    for (const [key, count] of state.scan({ prefix: "count/" })) counts[key.slice(6)] = count;
+    return counts;
+}
+"#;
+
+#[test]
+fn a_program_folds_documents_and_answers() {
+    let mut counts = program(COUNTS);
+    counts.put("a", r#"{"type":"hotel"}"#).put("b", r#"{"type":"hotel"}"#).put("c", "{}");
+    assert_eq!(counts.feed().unwrap(), []);
+    assert_eq!(body(&mut counts, "/"), r#"{"hotel":2,"none":1}"#);
+    counts.put("a", r#"{"type":"airport"}"#).delete("c").feed().unwrap();
+    assert_eq!(body(&mut counts, "/"), r#"{"airport":1,"hotel":1}"#);
+    insta::assert_snapshot!(counts.state_text(), @r#"
+    count/airport = 1
+    count/hotel = 1
+    type/a = \"airport\"
+    type/b = \"hotel\"
+    "#);
+}
+
+#[test]
+fn a_document_that_fails_leaves_nothing_and_the_others_go_on() {
+    let mut program = program(
+        r#"
+export async function onUpdate(doc, meta) {
+    state.put("all", (state.get("all") ?? 0) + 1);
+    state.put("new" + meta.id, 1);
+    state.delete("old");
+    timer.set(meta.id, Date.now());
+    if (doc.bad) doc.missing.member;
+}
+export function onTimer({ name }) { state.put("fired", name); }
+"#,
+    );
+    program.put("a", "{}").feed().unwrap();
+    let errors = program.put("b", r#"{"bad":true}"#).put("c", "{}").feed().unwrap();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].index, 0);
+    insta::assert_snapshot!(errors[0].message, @"main.js: TypeError: cannot read property 'member' of undefined (line 7, column 18)");
+    assert_eq!(program.state_text(), "all = 2\nnewa = 1\nnewc = 1\n");
+    let timers: Vec<_> = program.timers().into_iter().map(|timer| timer.name).collect();
+    assert_eq!(timers, ["a", "c"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_program_is_said_with_its_place() {
+    let told = [
+        refusal("export function onUpdate(doc) {\n  state..get()\n}"),
+        refusal("export const x = 1;"),
+        refusal("\n\nthrow new Error('at once');"),
+        refusal("import { x } from 'other'; export function handle() {}"),
+        refusal("while (true) {}"),
+        refusal("state.put('a', 1); export function handle() {}"),
+        refusal("await new Promise(() => {}); export function handle() {}"),
+        refusal("function onUpdate() {}"),
+        refusal("export default { handle() {} }"),
+        refusal("export async function handle() {}"),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    main.js: SyntaxError: expecting field name (line 2, column 9)
+    main.js has none of the handlers onUpdate, onDelete, onBatch, onTimer, onRollback, handle
+    main.js: Error: at once (line 3, column 11)
+    main.js: ReferenceError: could not load module 'other'
+    main.js: stopped after 50000000 steps: a loop that does not end?
+    main.js: Error: this can only be used while a handler runs (line 1, column 6)
+    main.js: a promise that nothing settles
+    ok
+    ok
+    ok
+    "#);
+    let error = Harness::<Program>::new("{}").err().unwrap();
+    assert!(matches!(&error, Fault::Reject(message) if message.contains("source")), "{error}");
+}
+
+#[test]
+fn endless_and_greedy_handlers_are_errors_of_their_documents() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc) {
+    if (doc.do === "loop") for (;;) try { for (;;); } catch {}
+    if (doc.do === "recurse") (function f() { f() })();
+    if (doc.do === "grow") { const a = []; for (;;) a.push("x".repeat(1e6) + a.length) }
+    if (doc.do === "deep") JSON.parse("[".repeat(1e5));
+    if (doc.do === "chance") Math.random();
+    if (doc.do === "key") state.put("", 1);
+    if (doc.do === "large key") state.put("x".repeat(65537), 1);
+    if (doc.do === "value") state.put("a", undefined);
+    if (doc.do === "symbol") state.put(Symbol("a"), 1);
+    if (doc.do === "timer") timer.set("a", NaN);
+    if (doc.do === "break") { Array.prototype.push = Array.prototype.map = null; Object.entries = null; JSON.stringify = null }
+    state.put("last", doc.do);
+}
+export function handle() { return state.get("last") }
+"#,
+    );
+    let attacks = [
+        "loop",
+        "recurse",
+        "grow",
+        "deep",
+        "chance",
+        "key",
+        "large key",
+        "value",
+        "symbol",
+        "timer",
+    ];
+    for attack in attacks {
+        program.put(attack, &format!(r#"{{"do":"{attack}"}}"#));
+    }
+    program.put("good", r#"{"do":"good"}"#);
+    let errors = program.feed().unwrap();
+    let told: Vec<_> = errors
+        .iter()
+        .map(|error| format!("{}: {}", attacks[error.index as usize], error.message))
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    loop: main.js: stopped after 50000000 steps: a loop that does not end?
+    recurse: main.js: RangeError: Maximum call stack size exceeded (line 4, column 47)
+    grow: main.js: InternalError: out of memory (line 5, column 64)
+    deep: main.js: RangeError: Maximum call stack size exceeded (line 6, column 43)
+    chance: main.js: Error: Math.random is not available: results must not depend on chance (line 7, column 35)
+    key: main.js: Error: a key has 1 to 65536 bytes (line 8, column 33)
+    large key: main.js: Error: a key has 1 to 65536 bytes (line 9, column 47)
+    value: main.js: TypeError: JSON cannot say this value (line 10, column 44)
+    symbol: main.js: TypeError: expected a string, a number, a boolean or a Uint8Array (line 11, column 40)
+    timer: main.js: Error: a timer needs a Date, or milliseconds (line 12, column 44)
+    "#);
+    assert_eq!(body(&mut program, "/"), r#""good""#);
+}
+
+#[test]
+fn bytes_and_json_are_kept_apart() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc, meta) {
+    state.put(meta.id, doc instanceof Uint8Array ? doc : { json: doc });
+    state.put("copy of " + meta.id, state.get(meta.id));
+}
+export function handle({ path }) { return new Response(state.get(path.slice(1))) }
+"#,
+    );
+    program.put("a", "{}").put("b", "not json").feed().unwrap();
+    insta::assert_snapshot!(program.state_text(), @r#"
+    a = {\"json\":{}}
+    b = \x00not json
+    copy of a = {\"json\":{}}
+    copy of b = \x00not json
+    "#);
+    assert_eq!(body(&mut program, "/copy of b"), "not json");
+}
+
+#[test]
+fn scans_page_through_all_entries_in_both_directions() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc, { id }) {
+    for (let i = 0; i < 250; i++) state.put("k" + String(i).padStart(3, "0"), i);
+    state.put("j", -1);
+    state.put("l", -2);
+}
+export function handle() {
+    const all = (options) => Array.from(state.scan(options), ([key, value]) => value);
+    const sum = (values) => values.reduce((a, b) => a + b, 0);
+    return [
+        sum(all({ prefix: "k" })), sum(all({ prefix: "k", reverse: true })), all({}).length,
+        all({ prefix: "k", limit: 3 }), all({ prefix: "k", limit: 3, reverse: true }),
+        all({ start: "k248" }), all({ start: "k001", end: "k003" }), all({ start: "x" }),
+        all({ prefix: "k", limit: 120 }).length, all({ prefix: "k", limit: 120, reverse: true }).at(-1),
+    ];
+}
+"#,
+    );
+    program.put("a", "{}").feed().unwrap();
+    assert_eq!(
+        body(&mut program, "/"),
+        "[31125,31125,252,[0,1,2],[249,248,247],[248,249,-2],[1,2],[],120,130]"
+    );
+}
+
+#[test]
+fn requests_have_parameters_and_answers_have_pieces() {
+    let mut program = program(
+        r#"
+export async function handle(request) {
+    if (request.path === "/echo") return { ...request, config, bytes: undefined, body: request.text() };
+    if (request.path === "/none") return undefined;
+    if (request.path === "/fails") throw new RangeError("too far");
+    if (request.path === "/writes") state.put("a", 1);
+    if (request.path === "/status") return new Response("gone", { status: 410, headers: { "x-why": "old" } });
+    if (request.path === "/json") return Response.json({ sum: request.json().reduce((a, b) => a + b) }, { status: 201 });
+    return new Response((function* () { for (let i = 0; i < 3; i++) yield `${i},` })());
+}
+"#,
+    );
+    let request = Request {
+        method: "POST".into(),
+        path: "/echo".into(),
+        query: "a=1%202&b&a+b=c".into(),
+        headers: vec![("accept".into(), "text/csv".into())],
+        body: "[1,2]".into(),
+        now_us: 0,
+    };
+    let echo = program.ask(&request).unwrap();
+    insta::assert_snapshot!(String::from_utf8(echo.body).unwrap(), @r#"{"method":"POST","path":"/echo","query":"a=1%202&b&a+b=c","parameters":{"a":"1 2","b":"","a b":"c"},"headers":{"accept":"text/csv"},"config":{"limit":3},"body":"[1,2]"}"#);
+    let sum = program.ask(&Request { path: "/json".into(), ..request }).unwrap();
+    assert_eq!((sum.status, &sum.body[..]), (201, &br#"{"sum":3}"#[..]));
+    assert_eq!(body(&mut program, "/pieces"), "0,1,2,");
+    let told = ["/none", "/fails", "/writes", "/status"].map(|path| body(&mut program, path));
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    404 {"error":"not_found","reason":"missing"}
+    500 {"error":"exception","reason":"main.js: RangeError: too far (line 5, column 46)"}
+    500 {"error":"exception","reason":"main.js: Error: handle cannot write to the state (line 6, column 43)"}
+    410 gone
+    "#);
+}
+
+#[test]
+fn timers_fire_with_their_payload_and_their_time() {
+    let mut program = program(
+        r#"
+function onUpdate(doc, { id }) { timer.set(id, new Date(Date.now() + doc.in), doc); }
+function onDelete({ id }) { timer.cancel(id); }
+function onTimer({ name, due, payload }) {
+    if (payload.bad) throw new Error("bad timer");
+    state.put(name, [due - payload.in, Date.now() - due]);
+}
+"#,
+    );
+    program.put("a", r#"{"in":1000}"#).put("b", r#"{"in":2000}"#).feed().unwrap();
+    program.delete("b").feed().unwrap();
+    program.advance(Duration::from_secs(5)).unwrap();
+    assert_eq!(program.state_text(), format!("a = [{},0]\n", START_US / 1000));
+    program.put("c", r#"{"in":0,"bad":true}"#).feed().unwrap();
+    let error = program.advance(Duration::ZERO).unwrap_err();
+    insta::assert_snapshot!(error, @"main.js: Error: bad timer (line 5, column 32)");
+    assert_eq!(program.timers().len(), 1, "it is not lost");
+}
+
+#[test]
+fn documents_and_requests_go_through_the_host() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc, { id }) {
+    const told = [];
+    const attempt = (call) => { try { told.push(call()) } catch (error) { told.push(error.code ?? String(error)) } };
+    attempt(() => kv.get("none"));
+    attempt(() => kv.get("d", { keyspace: "s.c" }).value.n);
+    attempt(() => kv.insert("a", { x: 1 }));
+    attempt(() => kv.insert("a", {}));
+    attempt(() => kv.replace("a", { x: 2 }, { cas: "99" }));
+    attempt(() => kv.replace("a", { x: 2 }, { cas: kv.get("a").cas }));
+    attempt(() => kv.get("a").value);
+    attempt(() => kv.counter("n", 1, { initial: 40 }) + kv.counter("n", 2));
+    attempt(() => kv.counter("a"));
+    attempt(() => kv.remove("a") > "");
+    attempt(() => http.fetch("https://a/x", { method: "POST", body: { q: 1 }, headers: { "X-A": "b" } }).json());
+    attempt(() => kv.get(7));
+    metrics.add("seen");
+    metrics.set("size", 7);
+    console.log("done with", id);
+    state.put("told", told);
+}
+"#,
+    );
+    program.store("s.c", "d", &kv::Content::from(r#"{"n":7}"#));
+    program.on_http(|request| {
+        let body = format!(
+            r#"{{"asked":"{} {}","body":{},"headers":{:?}}}"#,
+            request.method,
+            request.url,
+            String::from_utf8_lossy(&request.body),
+            request.headers[0].0
+        );
+        Ok(http::Response { status: 200, headers: Vec::new(), body: body.into() })
+    });
+    assert_eq!(program.put("k", "{}").feed().unwrap(), []);
+    insta::assert_snapshot!(program.state_text(), @r#"told = [null,7,\"2\",\"exists\",\"cas-mismatch\",\"3\",{\"x\":2},82,\"invalid\",true,{\"asked\":\"POST https://a/x\",\"body\":{\"q\":1},\"headers\":\"X-A\"},\"invalid\"]"#);
+    assert_eq!(program.log(), ["done with k"]);
+    assert_eq!(program.metrics(), [("seen".to_owned(), 1.0), ("size".to_owned(), 7.0)].into());
+}
+
+#[test]
+fn whole_batches_and_rollbacks_have_handlers_of_their_own() {
+    let mut program = program(
+        r#"
+export function onBatch(events) {
+    for (const { meta, doc } of events) {
+        if (doc?.bad) throw new Error("bad batch");
+        state.put(String(meta.seqno), [meta.kind, meta.id, doc]);
+    }
+}
+export function onRollback(vbucket, seqno) {
+    for (const [key] of [...state.scan()]) if (Number(key) > seqno) state.delete(key);
+    return seqno;
+}
+"#,
+    );
+    program.put("a", r#"{"n":1}"#).put("b", "raw").delete("a").feed().unwrap();
+    insta::assert_snapshot!(program.state_text(), @r#"
+    1 = [\"update\",\"a\",{\"n\":1}]
+    2 = [\"update\",\"b\",\"cmF3\"]
+    3 = [\"delete\",\"a\",null]
+    "#);
+    let error = program.put("c", "{}").put("d", r#"{"bad":1}"#).feed().unwrap_err();
+    assert!(matches!(&error, Fault::Reject(message) if message.contains("bad batch")), "{error}");
+    assert_eq!(program.rollback(1).unwrap(), 1);
+    assert_eq!(program.state().len(), 1);
+    let mut other = self::program("export function handle() {}");
+    assert!(matches!(other.rollback(1), Err(Fault::Fatal(_))));
+}

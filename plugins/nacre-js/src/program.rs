@@ -1,0 +1,194 @@
+//! Programs: a whole file of user code with handlers in it, and a host that it may call.
+//!
+//! A file is a module. Its handlers are what it exports under their names, members of its default export, or simply its
+//! functions of these names. Modules are strict, may `await`, and import nothing.
+
+use crate::engine::Compiled;
+use crate::error::Place;
+use crate::{Engine, Error, FunctionId, json};
+use rquickjs::function::{Func, Rest};
+use rquickjs::{Ctx, Exception, Function, Module, Object, Persistent, TypedArray};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A value on its way between user code and the host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostValue {
+    /// `undefined`, or `null` on the way to the host.
+    Nothing,
+    /// true or false.
+    Bool(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Text(String),
+    /// A `Uint8Array`.
+    Bytes(Vec<u8>),
+    /// Any value as JSON: to user code only.
+    Json(String),
+    /// An array: to user code only.
+    List(Vec<HostValue>),
+}
+
+/// What an error of the host is to user code: an `Error` with this `code`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostError {
+    /// For programs, such as `not-found`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What a program may call outside of the engine.
+pub trait Host {
+    /// Calls `function` of the host.
+    ///
+    /// # Errors
+    /// What is thrown into the program.
+    fn call(&mut self, function: &str, arguments: Vec<HostValue>) -> Result<HostValue, HostError>;
+}
+
+impl Engine {
+    /// Gives programs a host: the global function `host(name, …arguments)`, which a prelude is to wrap and remove.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when there is too little memory.
+    pub fn set_host(&mut self, host: Rc<RefCell<dyn Host>>) -> Result<(), Error> {
+        let depth_max = self.limits.json_depth_max;
+        let call = call_of(host, depth_max);
+        self.context
+            .with(|ctx| ctx.globals().set("host", Func::from(call)))
+            .map_err(|error| Error::Engine(error.to_string()))
+    }
+
+    /// Runs a file and finds the functions `wanted` in it. What runs later is told about by places in the last file that
+    /// was loaded.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`] when it is not JavaScript; as for [`Engine::call`] when its top level fails.
+    pub fn load(
+        &mut self,
+        file: &str,
+        source: &str,
+        wanted: &[&str],
+    ) -> Result<Vec<Option<FunctionId>>, Error> {
+        self.begin();
+        self.program = Some(file.to_owned());
+        // What is not exported can only be seen from inside; on a line of its own, so that no place moves.
+        let local =
+            |name: &&str| format!("{name}: typeof {name} === 'function' ? {name} : undefined");
+        let locals: Vec<_> = wanted.iter().map(local).collect();
+        let text = format!("{source}\n;globalThis.locals = {{ {} }};", locals.join(", "));
+        let found = self.context.with(|ctx| {
+            let place = Place { file, is_wrapped: false };
+            let module = Module::declare(ctx.clone(), file, text).map_err(|error| {
+                let (message, position) = crate::engine::describe(&ctx, error, place);
+                Error::Syntax { message, position }
+            })?;
+            handlers(&ctx, module, wanted)
+                .map_err(|error| crate::engine::describe(&ctx, error, place))
+                .map_err(|(message, position)| Error::Thrown { message, position })
+        });
+        let found = self.outcome(found)?;
+        let mut take = |(name, function): (&&str, Option<Persistent<Function<'static>>>)| {
+            let function = function?;
+            self.functions.push(Compiled { name: (*name).to_owned(), function, is_loaded: true });
+            Some(FunctionId(self.functions.len() - 1))
+        };
+        Ok(wanted.iter().zip(found).map(&mut take).collect())
+    }
+}
+
+type Handlers = Vec<Option<Persistent<Function<'static>>>>;
+
+fn handlers<'js>(
+    ctx: &Ctx<'js>,
+    module: Module<'js>,
+    wanted: &[&str],
+) -> rquickjs::Result<Handlers> {
+    let (module, done) = module.eval()?;
+    done.finish::<()>()?;
+    let exported = module.namespace()?;
+    let default: Option<Object<'js>> = exported.get("default").ok();
+    let locals: Object<'js> = ctx.globals().get("locals")?;
+    ctx.globals().remove("locals")?;
+    let find = |name: &str| -> rquickjs::Result<Option<Function<'js>>> {
+        for place in [Some(&exported), default.as_ref(), Some(&locals)].into_iter().flatten() {
+            if let Some(function) = place.get::<_, rquickjs::Value<'js>>(name)?.into_function() {
+                return Ok(Some(function));
+            }
+        }
+        Ok(None)
+    };
+    let save =
+        |function: Option<Function<'js>>| function.map(|function| Persistent::save(ctx, function));
+    wanted.iter().map(|name| find(name).map(save)).collect()
+}
+
+fn call_of(
+    host: Rc<RefCell<dyn Host>>,
+    depth_max: usize,
+) -> impl for<'js> Fn(
+    Ctx<'js>,
+    String,
+    Rest<rquickjs::Value<'js>>,
+) -> rquickjs::Result<rquickjs::Value<'js>> {
+    move |ctx, name, arguments| {
+        let arguments = arguments.0.into_iter().map(|value| from_js(&ctx, value));
+        let arguments = arguments.collect::<rquickjs::Result<Vec<_>>>()?;
+        let answer = host.borrow_mut().call(&name, arguments);
+        match answer {
+            Ok(value) => into_js(&ctx, value, depth_max),
+            Err(HostError { code, message }) => {
+                let exception = Exception::from_message(ctx.clone(), &message)?;
+                exception.as_object().set("code", code)?;
+                Err(exception.throw())
+            }
+        }
+    }
+}
+
+fn from_js<'js>(ctx: &Ctx<'js>, value: rquickjs::Value<'js>) -> rquickjs::Result<HostValue> {
+    if value.is_null() || value.is_undefined() {
+        return Ok(HostValue::Nothing);
+    }
+    if let Some(value) = value.as_bool() {
+        return Ok(HostValue::Bool(value));
+    }
+    if let Some(number) = value.as_number() {
+        return Ok(HostValue::Number(number));
+    }
+    if let Some(text) = value.as_string() {
+        return text.to_string().map(HostValue::Text);
+    }
+    if let Some(array) = value.as_object().and_then(Object::as_typed_array::<u8>) {
+        // SAFETY: nothing runs that could change or drop the array before its bytes are copied.
+        let bytes = unsafe { array.as_bytes() }.unwrap_or_default();
+        return Ok(HostValue::Bytes(bytes.to_vec()));
+    }
+    Err(Exception::throw_type(ctx, "expected a string, a number, a boolean or a Uint8Array"))
+}
+
+fn into_js<'js>(
+    ctx: &Ctx<'js>,
+    value: HostValue,
+    depth_max: usize,
+) -> rquickjs::Result<rquickjs::Value<'js>> {
+    use rquickjs::IntoJs;
+    match value {
+        HostValue::Nothing => Ok(rquickjs::Value::new_undefined(ctx.clone())),
+        HostValue::Bool(value) => value.into_js(ctx),
+        HostValue::Number(number) => number.into_js(ctx),
+        HostValue::Text(text) => text.into_js(ctx),
+        HostValue::Bytes(bytes) => TypedArray::<u8>::new(ctx.clone(), bytes)?.into_js(ctx),
+        HostValue::Json(text) if json::depth(text.as_bytes()) > depth_max => {
+            let message = format!("JSON nests deeper than {depth_max} levels");
+            Err(Exception::throw_range(ctx, &message))
+        }
+        HostValue::Json(text) => ctx.json_parse(text),
+        HostValue::List(values) => {
+            let values = values.into_iter().map(|value| into_js(ctx, value, depth_max));
+            values.collect::<rquickjs::Result<Vec<_>>>()?.into_js(ctx)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What is outside the sandbox, as the host provides it.
+
+use super::world::nacre::plugin::{http_out, kv as host_kv, metrics, timer};
+use super::world::{header, headers};
+use crate::{http, kv};
+
+pub fn get(keyspace: &str, key: &[u8]) -> Result<kv::Document, kv::Error> {
+    host_kv::get(keyspace, key).map(Into::into).map_err(Into::into)
+}
+
+pub fn get_many(keyspace: &str, keys: &[Vec<u8>]) -> Vec<Result<kv::Document, kv::Error>> {
+    let documents = host_kv::get_many(keyspace, keys).into_iter();
+    documents.map(|document| document.map(Into::into).map_err(Into::into)).collect()
+}
+
+pub fn insert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
+    host_kv::insert(keyspace, key, &content.into()).map_err(Into::into)
+}
+
+pub fn upsert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
+    host_kv::upsert(keyspace, key, &content.into()).map_err(Into::into)
+}
+
+pub fn replace(
+    keyspace: &str,
+    key: &[u8],
+    content: &kv::Content,
+    cas: Option<u64>,
+) -> Result<u64, kv::Error> {
+    host_kv::replace(keyspace, key, &content.into(), cas).map_err(Into::into)
+}
+
+pub fn remove(keyspace: &str, key: &[u8], cas: Option<u64>) -> Result<u64, kv::Error> {
+    host_kv::remove(keyspace, key, cas).map_err(Into::into)
+}
+
+pub fn counter(
+    keyspace: &str,
+    key: &[u8],
+    delta: i64,
+    initial: Option<u64>,
+    expiry: u32,
+) -> Result<kv::Counted, kv::Error> {
+    let counted = host_kv::counter(keyspace, key, delta, initial, expiry);
+    counted.map(Into::into).map_err(Into::into)
+}
+
+pub fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
+    timer::set(name, due_us, payload);
+}
+
+pub fn cancel_timer(name: &str) -> bool {
+    timer::cancel(name)
+}
+
+pub fn send(request: http::Request) -> Result<http::Response, http::Error> {
+    http_out::send(&request.into()).map(Into::into).map_err(Into::into)
+}
+
+pub fn add_metric(name: &str, delta: f64) {
+    metrics::add(name, delta);
+}
+
+pub fn set_metric(name: &str, value: f64) {
+    metrics::set(name, value);
+}
+
+impl From<host_kv::Document> for kv::Document {
+    fn from(document: host_kv::Document) -> kv::Document {
+        let host_kv::Document { body, cas, flags, expiry, datatype } = document;
+        kv::Document { body, cas, flags, expiry, is_json: datatype & 1 != 0 }
+    }
+}
+
+impl From<&kv::Content> for host_kv::Content {
+    fn from(content: &kv::Content) -> host_kv::Content {
+        let kv::Content { body, flags, expiry } = content.clone();
+        host_kv::Content { body, flags, expiry }
+    }
+}
+
+impl From<host_kv::Counted> for kv::Counted {
+    fn from(counted: host_kv::Counted) -> kv::Counted {
+        kv::Counted { value: counted.value, cas: counted.cas }
+    }
+}
+
+impl From<host_kv::Error> for kv::Error {
+    fn from(error: host_kv::Error) -> kv::Error {
+        match error {
+            host_kv::Error::NotFound => kv::Error::NotFound,
+            host_kv::Error::Exists => kv::Error::Exists,
+            host_kv::Error::CasMismatch => kv::Error::CasMismatch,
+            host_kv::Error::TooLarge => kv::Error::TooLarge,
+            host_kv::Error::Locked => kv::Error::Locked,
+            host_kv::Error::Temporary(why) => kv::Error::Temporary(why),
+            host_kv::Error::Denied(why) => kv::Error::Denied(why),
+            host_kv::Error::Invalid(why) => kv::Error::Invalid(why),
+        }
+    }
+}
+
+impl From<http::Request> for http_out::Request {
+    fn from(request: http::Request) -> http_out::Request {
+        let http::Request { method, url, headers, body } = request;
+        let headers = headers.into_iter().map(header).collect();
+        http_out::Request { method, url, headers, body }
+    }
+}
+
+impl From<http_out::Response> for http::Response {
+    fn from(response: http_out::Response) -> http::Response {
+        let http_out::Response { status, headers: pairs, body } = response;
+        http::Response { status, headers: headers(pairs), body }
+    }
+}
+
+impl From<http_out::Error> for http::Error {
+    fn from(error: http_out::Error) -> http::Error {
+        match error {
+            http_out::Error::Denied(why) => http::Error::Denied(why),
+            http_out::Error::Timeout => http::Error::Timeout,
+            http_out::Error::TooLarge => http::Error::TooLarge,
+            http_out::Error::Failed(why) => http::Error::Failed(why),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The world `service`.
+
+use super::{fault, ready};
+use crate::{Chunk, Entry, Events, Header, Request, Response, Service, State, StateMut, Timer};
+
+wit_bindgen::generate!({
+    path: "../wit",
+    world: "service",
+    pub_export_macro: true,
+    export_macro_name: "export_service",
+    default_bindings_module: "nacre_plugin::bindings::world",
+});
+
+use exports::nacre::plugin::{feed, reader, timer_handler};
+use nacre::plugin::{state, types};
+
+/// The key space as the host provides it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostState;
+
+impl State for HostState {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        state::get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: u32, reverse: bool) -> Vec<Entry> {
+        state::scan(start, end, limit, reverse)
+            .into_iter()
+            .map(|entry| (entry.key, entry.value))
+            .collect()
+    }
+}
+
+impl StateMut for HostState {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        state::put(key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        state::delete(key);
+    }
+
+    fn reading(&self) -> &dyn State {
+        self
+    }
+}
+
+/// `feed.on-batch` for the service kept in `slot`.
+pub fn on_batch<S: Service>(
+    slot: &mut Option<S>,
+    buffer: &[u8],
+) -> Result<feed::Outcome, types::Fault> {
+    let events = Events::decode(buffer).map_err(|error| types::Fault::Fatal(error.to_string()))?;
+    let errors = ready(slot)?.on_batch(&events, &mut HostState).map_err(fault)?;
+    let errors = errors
+        .into_iter()
+        .map(|error| feed::DocumentError { index: error.index, message: error.message })
+        .collect();
+    Ok(feed::Outcome { errors })
+}
+
+/// `feed.rollback` for the service kept in `slot`.
+pub fn rollback<S: Service>(
+    slot: &mut Option<S>,
+    vb: u16,
+    seqno: u64,
+) -> Result<Option<u64>, types::Fault> {
+    ready(slot)?.rollback(vb, seqno, &mut HostState).map_err(fault)
+}
+
+/// `reader.handle` for the service kept in `slot`.
+pub fn handle<S: Service>(
+    slot: &mut Option<S>,
+    request: reader::Request,
+) -> Result<reader::Response, types::Fault> {
+    let answer = ready(slot)?.handle(&request.into(), &HostState);
+    answer.map(Into::into).map_err(fault)
+}
+
+/// `reader.more` for the service kept in `slot`.
+pub fn more<S: Service>(
+    slot: &mut Option<S>,
+    cursor: &[u8],
+) -> Result<reader::Chunk, types::Fault> {
+    let Chunk { body, cursor } = ready(slot)?.more(cursor, &HostState).map_err(fault)?;
+    Ok(reader::Chunk { body, cursor })
+}
+
+/// `reader.merge` for the service kept in `slot`.
+pub fn merge<S: Service>(
+    slot: &mut Option<S>,
+    request: reader::Request,
+    partials: Vec<reader::Response>,
+) -> Result<reader::Response, types::Fault> {
+    let partials = partials.into_iter().map(Into::into).collect();
+    let answer = ready(slot)?.merge(&request.into(), partials);
+    answer.map(Into::into).map_err(fault)
+}
+
+/// `timer-handler.on-timer` for the service kept in `slot`.
+pub fn on_timer<S: Service>(
+    slot: &mut Option<S>,
+    now_us: u64,
+    timers: Vec<timer_handler::Due>,
+) -> Result<(), types::Fault> {
+    let timer = |timer_handler::Due { name, due_us, payload }| Timer { name, due_us, payload };
+    let timers: Vec<_> = timers.into_iter().map(timer).collect();
+    ready(slot)?.on_timer(now_us, &timers, &mut HostState).map_err(fault)
+}
+
+pub(super) fn header((name, value): Header) -> types::Header {
+    types::Header { name, value }
+}
+
+pub(super) fn headers(headers: Vec<types::Header>) -> Vec<Header> {
+    headers.into_iter().map(|header| (header.name, header.value)).collect()
+}
+
+impl From<reader::Request> for Request {
+    fn from(request: reader::Request) -> Request {
+        Request {
+            method: request.method,
+            path: request.path,
+            query: request.query,
+            headers: headers(request.headers),
+            body: request.body,
+            now_us: request.now_us,
+        }
+    }
+}
+
+impl From<Response> for reader::Response {
+    fn from(response: Response) -> reader::Response {
+        let Response { status, headers, body, cursor } = response;
+        let headers = headers.into_iter().map(header).collect();
+        reader::Response { status, headers, body, cursor }
+    }
+}
+
+impl From<reader::Response> for Response {
+    fn from(response: reader::Response) -> Response {
+        let reader::Response { status, headers: pairs, body, cursor } = response;
+        Response { status, headers: headers(pairs), body, cursor }
+    }
+}

@@ -1,0 +1,11 @@
+//! Capabilities beside the state: what a service can do outside. A component asks for one by using it.
+
+pub mod http;
+pub mod kv;
+pub mod metrics;
+pub mod timer;
+
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::outside;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::testing::outside;

@@ -1,0 +1,15 @@
+//! Capability `timer`: calls of [`crate::Service::on_timer`] at a later time.
+//!
+//! Timers belong to the state: they are set, and removed when they fire, together with what the call writes.
+
+use super::outside;
+
+/// Sets a timer, in place of one of the same name (1 to 1024 bytes). `due_us` is in microseconds since the Unix epoch.
+pub fn set(name: &str, due_us: u64, payload: &[u8]) {
+    outside::set_timer(name, due_us, payload);
+}
+
+/// Removes a timer; gives whether there was one.
+pub fn cancel(name: &str) -> bool {
+    outside::cancel_timer(name)
+}

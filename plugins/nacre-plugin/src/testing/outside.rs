@@ -1,0 +1,140 @@
+//! What is outside the sandbox, as a test has set it up: one for each thread.
+
+use crate::{Header, Timer, http, kv};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+type Answering = Box<dyn FnMut(&http::Request) -> Result<http::Response, http::Error>>;
+
+/// Everything that the functions of the kit reach.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// By keyspace and key.
+    pub documents: BTreeMap<(String, Vec<u8>), kv::Document>,
+    pub last_cas: u64,
+    pub timers: BTreeMap<String, Timer>,
+    pub log: Vec<String>,
+    pub metrics: BTreeMap<String, f64>,
+    pub answering: Option<Answering>,
+}
+
+thread_local! {
+    static OUTSIDE: RefCell<Outside> = RefCell::default();
+}
+
+pub(crate) fn with<T>(call: impl FnOnce(&mut Outside) -> T) -> T {
+    OUTSIDE.with_borrow_mut(call)
+}
+
+const OWN_KEYSPACE: &str = "_default._default";
+
+fn place(keyspace: &str, key: &[u8]) -> (String, Vec<u8>) {
+    let keyspace = if keyspace.is_empty() { OWN_KEYSPACE } else { keyspace };
+    (keyspace.to_owned(), key.to_vec())
+}
+
+pub(crate) fn get(keyspace: &str, key: &[u8]) -> Result<kv::Document, kv::Error> {
+    with(|outside| outside.documents.get(&place(keyspace, key)).cloned()).ok_or(kv::Error::NotFound)
+}
+
+pub(crate) fn get_many(keyspace: &str, keys: &[Vec<u8>]) -> Vec<Result<kv::Document, kv::Error>> {
+    keys.iter().map(|key| get(keyspace, key)).collect()
+}
+
+fn store(keyspace: &str, key: &[u8], content: &kv::Content) -> u64 {
+    let kv::Content { body, flags, expiry } = content.clone();
+    with(|outside| {
+        outside.last_cas += 1;
+        let cas = outside.last_cas;
+        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok();
+        let document = kv::Document { body, cas, flags, expiry, is_json };
+        outside.documents.insert(place(keyspace, key), document);
+        cas
+    })
+}
+
+pub(crate) fn insert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
+    match get(keyspace, key) {
+        Ok(_) => Err(kv::Error::Exists),
+        Err(_) => Ok(store(keyspace, key, content)),
+    }
+}
+
+pub(crate) fn upsert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
+    Ok(store(keyspace, key, content))
+}
+
+pub(crate) fn replace(
+    keyspace: &str,
+    key: &[u8],
+    content: &kv::Content,
+    cas: Option<u64>,
+) -> Result<u64, kv::Error> {
+    match get(keyspace, key)? {
+        found if cas.is_some_and(|cas| cas != found.cas) => Err(kv::Error::CasMismatch),
+        _ => Ok(store(keyspace, key, content)),
+    }
+}
+
+pub(crate) fn remove(keyspace: &str, key: &[u8], cas: Option<u64>) -> Result<u64, kv::Error> {
+    let found = get(keyspace, key)?;
+    if cas.is_some_and(|cas| cas != found.cas) {
+        return Err(kv::Error::CasMismatch);
+    }
+    with(|outside| {
+        outside.documents.remove(&place(keyspace, key));
+        outside.last_cas += 1;
+        Ok(outside.last_cas)
+    })
+}
+
+pub(crate) fn counter(
+    keyspace: &str,
+    key: &[u8],
+    delta: i64,
+    initial: Option<u64>,
+    expiry: u32,
+) -> Result<kv::Counted, kv::Error> {
+    let (value, flags, expiry) = match (get(keyspace, key), initial) {
+        (Ok(found), _) => {
+            let value = std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
+            let value: u64 = value.ok_or_else(|| kv::Error::Invalid("it is no counter".into()))?;
+            (value.saturating_add_signed(delta), found.flags, found.expiry)
+        }
+        (Err(kv::Error::NotFound), Some(initial)) => (initial, 0, expiry),
+        (Err(error), _) => return Err(error),
+    };
+    let content = kv::Content { body: value.to_string().into_bytes(), flags, expiry };
+    Ok(kv::Counted { value, cas: store(keyspace, key, &content) })
+}
+
+pub(crate) fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
+    let timer = Timer { name: name.to_owned(), due_us, payload: payload.to_vec() };
+    with(|outside| outside.timers.insert(name.to_owned(), timer));
+}
+
+pub(crate) fn cancel_timer(name: &str) -> bool {
+    with(|outside| outside.timers.remove(name)).is_some()
+}
+
+pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
+    let answering = with(|outside| outside.answering.take());
+    let Some(mut answering) = answering else {
+        return Err(http::Error::Denied("there is no network here".into()));
+    };
+    let answer = answering(&request);
+    with(|outside| outside.answering = Some(answering));
+    let lower = |(name, value): Header| (name.to_ascii_lowercase(), value);
+    answer.map(|response| http::Response {
+        headers: response.headers.into_iter().map(lower).collect(),
+        ..response
+    })
+}
+
+pub(crate) fn add_metric(name: &str, delta: f64) {
+    with(|outside| *outside.metrics.entry(name.to_owned()).or_default() += delta);
+}
+
+pub(crate) fn set_metric(name: &str, value: f64) {
+    with(|outside| outside.metrics.insert(name.to_owned(), value));
+}

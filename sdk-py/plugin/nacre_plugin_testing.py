@@ -1,0 +1,571 @@
+"""A host for tests: a service as plain Python, fed by a script, with a clock that only the test
+moves.
+
+    seen = Harness(Seen)
+    seen.put("a", {"n": 1}).put("b", {"n": 2}).feed()
+    seen.advance(3600)
+    assert seen.state_text() == "a = 1\\nb = 2\\n"
+
+Like the host, it gives every call a new instance, so that nothing that must survive can hide in the
+service, and drops what a failed call wrote. What a service does outside (documents, requests) is
+not taken back. Nothing has to be granted.
+
+    python3 nacre_plugin_testing.py
+
+plays the scripts of a project, in its folder and without building it: `tests/*.json`, as `nacre
+plugin test` does in WebAssembly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import nacre_plugin
+from nacre_plugin import (
+    DATATYPE_JSON,
+    MAGIC,
+    Document,
+    DocumentError,
+    Event,
+    EventKind,
+    Events,
+    Request,
+    Response,
+    Service,
+    Timer,
+)
+
+BEGIN_US = 1_767_225_600_000_000
+"""The clock of a new harness and of every script: 2026-01-01 00:00:00 UTC, in microseconds since
+the Unix epoch.
+"""
+VBUCKETS = 4
+"""vBuckets of a harness."""
+COLLECTION = 8
+"""The collection of its documents."""
+OWN_KEYSPACE = "_default._default"
+
+T = TypeVar("T")
+
+
+def pack(events: list[Event], now_us: int) -> bytes:
+    """The buffer of ``events`` as the host packs it; keys must fit 65,535 bytes, and the whole 4
+    GiB.
+    """
+    arena_start = 32 + 64 * len(events)
+    records, arena = b"", b""
+    for event in events:
+        at, value = len(arena), len(arena) + len(event.key)
+        records += struct.pack(
+            "<QQQIIIIIIIHHBB6x",
+            *event[:6],
+            at,
+            value,
+            len(event.xattrs) + len(event.body),
+            len(event.xattrs),
+            event.vb,
+            len(event.key),
+            event.kind,
+            event.datatype,
+        )
+        arena += event.key + event.xattrs + event.body
+    total = arena_start + len(arena)
+    header = struct.pack("<4sIQII8x", MAGIC, len(events), now_us, arena_start, total)
+    return header + records + arena
+
+
+class _Entry(NamedTuple):
+    key: bytes
+    value: bytes
+
+
+class _State:
+    """What `state` reaches in a test."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        self.is_writable = False
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.entries.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._check(key)
+        self.entries[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self._check(key)
+        self.entries.pop(key, None)
+
+    def scan(self, start: bytes, end: bytes, limit: int, reverse: bool) -> list[_Entry]:
+        keys = (key for key in self.entries if key >= start and (not end or key < end))
+        return [_Entry(key, self.entries[key]) for key in sorted(keys, reverse=reverse)[:limit]]
+
+    def _check(self, key: bytes) -> None:
+        if not self.is_writable:
+            raise RuntimeError("the state can only be read here, which ends the call")
+        if not 1 <= len(key) <= 65_536:
+            raise RuntimeError(f"a key has 1 to 65536 bytes, not {len(key)}, which ends the call")
+
+
+class _Stored(NamedTuple):
+    body: bytes
+    cas: int
+    flags: int
+    expiry: int
+    datatype: int
+
+
+class _Content(NamedTuple):
+    body: bytes
+    flags: int
+    expiry: int
+
+
+class _Counted(NamedTuple):
+    value: int
+    cas: int
+
+
+class _Found(NamedTuple):
+    value: _Stored
+
+
+def _refused(name: str, *values: str) -> Exception:
+    """An error as the component raises it: a variant case, by its name there."""
+    case = type(f"Error_{name}", (), {"value": values[0]} if values else {})
+    error: Exception = nacre_plugin._Err(case())
+    return error
+
+
+class _Kv:
+    """What `kv` reaches in a test: documents that do not expire and are never locked."""
+
+    Content = _Content
+
+    def __init__(self) -> None:
+        self.documents: dict[tuple[str, bytes], _Stored] = {}
+        self._cas = 0
+
+    def get(self, keyspace: str, key: bytes) -> _Stored:
+        found = self.documents.get((keyspace or OWN_KEYSPACE, key))
+        if found is None:
+            raise _refused("NotFound")
+        return found
+
+    def get_many(self, keyspace: str, keys: list[bytes]) -> list[Any]:
+        return [self._result(keyspace, key) for key in keys]
+
+    def insert(self, keyspace: str, key: bytes, content: _Content) -> int:
+        if (keyspace or OWN_KEYSPACE, key) in self.documents:
+            raise _refused("Exists")
+        return self.upsert(keyspace, key, content)
+
+    def upsert(self, keyspace: str, key: bytes, content: _Content) -> int:
+        self._cas += 1
+        datatype = DATATYPE_JSON if _is_json(content.body) else 0
+        stored = _Stored(content.body, self._cas, content.flags, content.expiry, datatype)
+        self.documents[keyspace or OWN_KEYSPACE, key] = stored
+        return self._cas
+
+    def replace(self, keyspace: str, key: bytes, content: _Content, cas: int | None) -> int:
+        self._check(keyspace, key, cas)
+        return self.upsert(keyspace, key, content)
+
+    def remove(self, keyspace: str, key: bytes, cas: int | None) -> int:
+        self._check(keyspace, key, cas)
+        del self.documents[keyspace or OWN_KEYSPACE, key]
+        self._cas += 1
+        return self._cas
+
+    def counter(
+        self, keyspace: str, key: bytes, delta: int, initial: int | None, expiry: int
+    ) -> _Counted:
+        found = self.documents.get((keyspace or OWN_KEYSPACE, key))
+        if found is None and initial is None:
+            raise _refused("NotFound")
+        if found is None:
+            value, flags = initial or 0, 0
+        elif not found.body.isdigit():
+            raise _refused("Invalid", "it is no counter")
+        else:
+            value, flags, expiry = max(int(found.body) + delta, 0), found.flags, found.expiry
+        content = _Content(str(value).encode(), flags, expiry)
+        return _Counted(value, self.upsert(keyspace, key, content))
+
+    def _check(self, keyspace: str, key: bytes, cas: int | None) -> None:
+        if cas not in (None, self.get(keyspace, key).cas):
+            raise _refused("CasMismatch")
+
+    def _result(self, keyspace: str, key: bytes) -> Any:
+        try:
+            return _Found(self.get(keyspace, key))
+        except nacre_plugin._Err as error:
+            return error
+
+
+class _Timers:
+    """What `timer` reaches in a test."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Timer] = {}
+
+    def set(self, name: str, due_us: int, payload: bytes) -> None:
+        if not 1 <= len(name.encode()) <= 1024:
+            raise RuntimeError("the name of a timer has 1 to 1024 bytes, which ends the call")
+        self.by_name[name] = Timer(name, due_us, payload)
+
+    def cancel(self, name: str) -> bool:
+        return self.by_name.pop(name, None) is not None
+
+    def take(self, now_us: int) -> list[Timer]:
+        due = sorted(
+            (timer for timer in self.by_name.values() if timer.due_us <= now_us),
+            key=lambda timer: (timer.due_us, timer.name),
+        )
+        for timer in due:
+            del self.by_name[timer.name]
+        return due
+
+
+@dataclass
+class HttpRequest:
+    """A request that a service sends."""
+
+    method: str
+    url: str
+    headers: list[Any]
+    body: bytes
+
+
+class _Header(NamedTuple):
+    name: str
+    value: str
+
+
+class _Http:
+    """What `http` reaches in a test: nothing, unless the test answers."""
+
+    Request = HttpRequest
+
+    class types:
+        Header = _Header
+
+    def __init__(self) -> None:
+        self.answering: Callable[[HttpRequest], Response] | None = None
+
+    def send(self, request: HttpRequest) -> Response:
+        if self.answering is None:
+            raise _refused("Denied", "there is no network here")
+        answer = self.answering(request)
+        return replace(
+            answer, headers=[_Header(name.lower(), value) for name, value in answer.headers]
+        )
+
+
+class _Log:
+    """What `log` reaches in a test."""
+
+    class Level(IntEnum):
+        DEBUG = 0
+        INFO = 1
+        WARN = 2
+        ERROR = 3
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, level: Level, message: str) -> None:
+        self.lines.append(f"{level.name.lower()} {message[:2000]}")
+
+
+class _Metrics:
+    """What `metrics` reaches in a test."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, float] = {}
+
+    def add(self, name: str, delta: float) -> None:
+        self.numbers[name] = self.numbers.get(name, 0) + delta
+
+    def set(self, name: str, value: float) -> None:
+        self.numbers[name] = value
+
+
+class Harness:
+    """A host for one service: a process has one at a time."""
+
+    def __init__(self, service: type[Service], config: Any = None) -> None:
+        """Deploys the service on an empty bucket.
+
+        Raises:
+            Reject: what the service says about its configuration.
+        """
+        self._service = service
+        self._config = {} if config is None else config
+        self._changes: list[Event] = []
+        self._seqnos = dict.fromkeys(range(VBUCKETS), 0)
+        self._state, self._kv, self._timers, self._http = _State(), _Kv(), _Timers(), _Http()
+        self._log, self._metrics = _Log(), _Metrics()
+        self.now_us = BEGIN_US
+        """The time, in microseconds since the Unix epoch."""
+        nacre_plugin.outside.update(
+            state=self._state,
+            kv=self._kv,
+            timer=self._timers,
+            http_out=self._http,
+            log=self._log,
+            metrics=self._metrics,
+        )
+        service(self._config)
+
+    def put(self, key: str, body: Any) -> Harness:
+        """Queues a document for the next batch: bytes as they are, everything else as JSON."""
+        value = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._change(key, EventKind.UPSERT, value)
+
+    def delete(self, key: str) -> Harness:
+        """Queues a deletion for the next batch."""
+        return self._change(key, EventKind.DELETE, b"")
+
+    def expire(self, key: str) -> Harness:
+        """Queues the expiry of a document for the next batch."""
+        return self._change(key, EventKind.EXPIRE, b"")
+
+    def _change(self, key: str, kind: EventKind, body: bytes) -> Harness:
+        name = key.encode()
+        vb = (zlib.crc32(name) >> 16 & 0x7FFF) % VBUCKETS
+        self._seqnos[vb] += 1
+        seqno = self._seqnos[vb]
+        datatype = DATATYPE_JSON if kind == EventKind.UPSERT and _is_json(body) else 0
+        cas = self.now_us * 1000 + seqno
+        change = Event(
+            seqno, cas, 1, 0, 0, COLLECTION, vb, kind, datatype, name, b"", body, self.now_us
+        )
+        self._changes.append(change)
+        return self
+
+    def feed(self) -> list[DocumentError]:
+        """Feeds what is queued as one batch; gives the documents that failed.
+
+        Raises:
+            Fault: what the service says; its writes are dropped then, and the batch with them.
+        """
+        changes, self._changes = self._changes, []
+        events = Events(pack(changes, self.now_us))
+        return self._write(lambda service: service.on_batch(events)) or []
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock, and fires the timers that are due on the way, each at its time.
+
+        Raises:
+            Fault: what the service says; the clock stands where it failed.
+        """
+        end_us = self.now_us + round(seconds * 1_000_000)
+        while (due_us := min((t.due_us for t in self.timers), default=end_us + 1)) <= end_us:
+            self.now_us = max(self.now_us, due_us)
+            self.fire()
+        self.now_us = end_us
+
+    def fire(self) -> None:
+        """Gives the service the timers that are due now, in one call.
+
+        Raises:
+            Fault: what the service says; the timers stay then.
+        """
+
+        def call(service: Service) -> None:
+            service.on_timer(self.now_us, self._timers.take(self.now_us))
+
+        self._write(call)
+
+    def rollback(self, vb: int, seqno: int) -> int:
+        """Cuts the history of a vBucket back to ``seqno``; gives where the feed goes on.
+
+        Raises:
+            Fault: what the service says.
+        """
+        reached = None
+        while reached is None:
+            reached = self._write(lambda service: service.rollback(vb, seqno))
+        return reached
+
+    def get(self, target: str) -> Response:
+        """The answer to ``GET target``, a path with or without a query, all pieces together.
+
+        Raises:
+            Fault: what the service says.
+        """
+        path, _, query = target.partition("?")
+        return self.ask(Request(path=path, query=query))
+
+    def ask(self, request: Request) -> Response:
+        """The answer to a request, all pieces together; its time is that of the clock.
+
+        Raises:
+            Fault: what the service says.
+        """
+        service = self._service(self._config)
+        response = nacre_plugin._handled(service, replace(request, now_us=self.now_us))
+        body, cursor = response.body, response.cursor
+        while cursor is not None:
+            chunk = service.more(cursor)
+            body, cursor = body + chunk.body, chunk.cursor
+        return Response(response.status, response.headers, body)
+
+    def on_http(self, answering: Callable[[HttpRequest], Response]) -> None:
+        """Answers the requests that the service sends."""
+        self._http.answering = answering
+
+    def store(self, keyspace: str, key: str, body: Any) -> None:
+        """Stores a document that the service can read, without feeding it."""
+        nacre_plugin.kv.upsert(keyspace, key, body)
+
+    @property
+    def documents(self) -> dict[tuple[str, str], Document]:
+        """The documents that can be read through `kv`, by keyspace and key."""
+        return {
+            (keyspace, key.decode()): nacre_plugin._document(stored)
+            for (keyspace, key), stored in sorted(self._kv.documents.items())
+        }
+
+    @property
+    def timers(self) -> list[Timer]:
+        """The timers that are set, by name."""
+        return [timer for _, timer in sorted(self._timers.by_name.items())]
+
+    @property
+    def log(self) -> list[str]:
+        """The lines of the log: level and text."""
+        return self._log.lines
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for the operator."""
+        return self._metrics.numbers
+
+    @property
+    def state(self) -> dict[bytes, bytes]:
+        """The state, in order of its keys."""
+        return dict(sorted(self._state.entries.items()))
+
+    def state_text(self) -> str:
+        """The state as text: a line an entry, what is no text escaped."""
+        return "".join(f"{_shown(key)} = {_shown(value)}\n" for key, value in self.state.items())
+
+    def _write(self, call: Callable[[Service], T]) -> T:
+        entries, timers = dict(self._state.entries), dict(self._timers.by_name)
+        self._state.is_writable = True
+        try:
+            return call(self._service(self._config))
+        except BaseException:
+            self._state.entries, self._timers.by_name = entries, timers
+            raise
+        finally:
+            self._state.is_writable = False
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+def _value(body: bytes) -> Any:
+    return json.loads(body) if _is_json(body) else _shown(body)
+
+
+@dataclass
+class Stage:
+    """A harness on which a script is played, step by step."""
+
+    harness: Harness
+    lines_seen: int = 0
+
+    def play(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Does a step; gives what can be seen then, by the members of the step that show it."""
+        harness = self.harness
+        for key, body in step.get("upsert", {}).items():
+            harness.put(key, body)
+        for key in step.get("delete", []):
+            harness.delete(key)
+        for key in step.get("expire", []):
+            harness.expire(key)
+        keys = [*step.get("upsert", {}), *step.get("delete", []), *step.get("expire", [])]
+        failed = harness.feed() if keys else []
+        seen: dict[str, Any] = {"errors": [f"{keys[one.index]}: {one.message}" for one in failed]}
+        harness.now_us += step.get("advance_ms", 0) * 1000
+        while any(timer.due_us <= harness.now_us for timer in harness.timers):
+            harness.fire()
+        if "request" in step:
+            seen["status"], seen["answer"] = self._ask(step["request"], step.get("body", ""))
+        seen["state"] = {_shown(key): _value(value) for key, value in harness.state.items()}
+        seen["documents"] = {}
+        for (keyspace, key), document in harness.documents.items():
+            seen["documents"].setdefault(keyspace, {})[key] = _value(document.body)
+        if "log" in step:
+            seen["log"], self.lines_seen = harness.log[self.lines_seen :], len(harness.log)
+        return seen
+
+    def _ask(self, line: str, body: Any) -> tuple[int, Any]:
+        method, _, target = line.partition(" ")
+        path, _, query = target.partition("?")
+        sent = body if isinstance(body, str) else json.dumps(body)
+        try:
+            answer = self.harness.ask(Request(method, path, query, body=sent.encode()))
+        except Exception as error:
+            return 500, str(error)
+        return answer.status, _value(answer.body)
+
+
+def play(service: type[Service], script: dict[str, Any]) -> list[str]:
+    """Plays a script; gives what came otherwise than it expects, a line each."""
+    stage = Stage(Harness(service, script.get("config")))
+    for keyspace, documents in script.get("documents", {}).items():
+        for key, body in documents.items():
+            stage.harness.store(keyspace, key, json.dumps(body))
+    differences = []
+    for index, step in enumerate(script["steps"]):
+        seen = stage.play(step)
+        for member, came in seen.items():
+            expected = step.get(member, [] if member == "errors" else came)
+            if expected != came:
+                lines = f"    expected {json.dumps(expected)}\n    came     {json.dumps(came)}"
+                differences.append(f"  step {index}: {member}\n{lines}")
+    return differences
+
+
+def main(project: Path) -> int:
+    """Plays the scripts of a project; gives how many failed."""
+    sys.path.insert(0, str(project))
+    app = importlib.import_module("app")
+    service = next(
+        found
+        for found in vars(app).values()
+        if isinstance(found, type) and issubclass(found, Service) and found is not Service
+    )
+    failed = 0
+    for path in sorted((project / "tests").glob("*.json")):
+        differences = play(service, json.loads(path.read_text()))
+        failed += bool(differences)
+        print("\n".join([f"{'FAILED ' if differences else 'ok     '} {path.stem}", *differences]))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".")) != 0)

@@ -1,0 +1,261 @@
+//! The documents of a bucket as plugins use them: requests like those of a client, that may wait.
+
+use crate::bucket::Bucket;
+use crate::platform::{Platform, Signal};
+use crate::ticket::{Ticket, Waiter};
+use nacre_plugin_host::{Content, Counted, Documents, Found, KvError, StoreMode};
+use nacre_types::{Cas, DATATYPE_JSON, KEY_BYTES_MAX, Vbid, leb128_encode};
+use nacre_vbucket::{Command, Condition, Refusal, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon a document that a client has locked is tried again, and a write that another one of the same key is in the
+/// way of.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The documents of one bucket.
+pub(super) struct BucketDocuments {
+    pub bucket: Arc<Bucket>,
+    pub platform: Arc<dyn Platform>,
+}
+
+/// Wakes the thread that waits for an outcome.
+struct Wake(Signal);
+
+impl Waiter for Wake {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// A call under way: where its document is, and how much longer it may take.
+struct Call<'a> {
+    documents: &'a BucketDocuments,
+    vbid: Vbid,
+    /// Collection prefix first.
+    key: Vec<u8>,
+    max_ttl: i32,
+    deadline_ns: u64,
+    signal: Signal,
+    waiter: Arc<dyn Waiter>,
+}
+
+impl BucketDocuments {
+    fn call(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Call<'_>, KvError> {
+        let collection = self
+            .bucket
+            .manifest()
+            .resolve(keyspace)
+            .map_err(|refusal| KvError::Denied(refusal.to_string()))?;
+        if key.is_empty() {
+            return Err(KvError::Invalid("a key has at least one byte".into()));
+        }
+        let mut wire_key = Vec::with_capacity(key.len() + 5);
+        leb128_encode(collection.0, &mut wire_key);
+        wire_key.extend_from_slice(key);
+        if key.len() > KEY_BYTES_MAX - 4 {
+            return Err(KvError::TooLarge);
+        }
+        let max_ttl = self.bucket.max_ttl(collection).unwrap_or(0);
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let signal = Signal::default();
+        Ok(Call {
+            documents: self,
+            vbid: Vbid::of(key, self.bucket.vbucket_count()),
+            key: wire_key,
+            max_ttl,
+            deadline_ns: self.platform.now().monotonic_ns.saturating_add(left_ns),
+            waiter: Arc::new(Wake(signal.clone())),
+            signal,
+        })
+    }
+}
+
+impl Call<'_> {
+    fn bucket(&self) -> &Bucket {
+        &self.documents.bucket
+    }
+
+    fn expiry(&self, expiry: u32) -> u32 {
+        self.bucket().expiry(self.max_ttl, expiry, self.documents.platform.now())
+    }
+
+    fn left(&self) -> Result<Duration, KvError> {
+        let now_ns = self.documents.platform.now().monotonic_ns;
+        match self.deadline_ns.checked_sub(now_ns) {
+            Some(left) if left > 0 => Ok(Duration::from_nanos(left)),
+            _ => Err(KvError::Temporary("the time of the call is over".into())),
+        }
+    }
+
+    fn wait<T: Copy>(&self, ticket: &Ticket<T>) -> Result<T, KvError> {
+        loop {
+            if let Some(outcome) = ticket.outcome() {
+                return Ok(*outcome);
+            }
+            self.signal.wait_at_most(self.left()?);
+        }
+    }
+
+    fn read(&self) -> Result<Reply, KvError> {
+        self.carry_out(&Command::Get, None)
+    }
+
+    /// Carries out a command that writes, with the durability that the bucket wants at least.
+    fn write(&self, command: &Command<'_>) -> Result<Reply, KvError> {
+        let bucket = self.bucket();
+        if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
+            return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
+        }
+        let level = bucket.durability(None).map_err(|_| {
+            KvError::Denied("the bucket has too few copies to be written to".into())
+        })?;
+        let reply = self.carry_out(command, level);
+        bucket.wake_readers();
+        reply
+    }
+
+    fn carry_out(
+        &self,
+        command: &Command<'_>,
+        level: Option<nacre_vbucket::Level>,
+    ) -> Result<Reply, KvError> {
+        let bucket = self.bucket();
+        let gone = || KvError::Temporary("the bucket does not serve here".into());
+        loop {
+            let now = self.documents.platform.now();
+            let (reply, ticket) = match level {
+                None => {
+                    let applied = bucket.apply(self.vbid, &self.key, command, now);
+                    (applied.ok_or_else(gone)?.0, None)
+                }
+                Some(level) => {
+                    let terms = (level, self.deadline_ns);
+                    let prepared =
+                        bucket.prepare(self.vbid, &self.key, command, terms, now, &self.waiter);
+                    let (reply, ticket, _) = prepared.ok_or_else(gone)?;
+                    bucket.wake_readers();
+                    (reply, ticket)
+                }
+            };
+            match (reply, ticket) {
+                (Ok(reply), Some(ticket)) => {
+                    return match self.wait(&ticket)? {
+                        Some(_) => Ok(reply),
+                        None => Err(KvError::Temporary("the write was not durable in time".into())),
+                    };
+                }
+                (Ok(reply), None) => return Ok(reply),
+                (Err(Refusal::NotResident), _) => {
+                    let ticket = bucket.fetch_later(self.vbid, &self.key, &self.waiter);
+                    if !self.wait(&*ticket.ok_or_else(gone)?)? {
+                        return Err(KvError::Temporary("the document cannot be read".into()));
+                    }
+                }
+                (Err(Refusal::SyncWriteInProgress), _) => {
+                    self.signal.wait_at_most(self.left()?.min(RETRY_PAUSE));
+                }
+                (Err(refusal), _) => return Err(error(&refusal)),
+            }
+        }
+    }
+}
+
+fn error(refusal: &Refusal) -> KvError {
+    match refusal {
+        Refusal::NotFound | Refusal::NotStored => KvError::NotFound,
+        Refusal::Exists => KvError::Exists,
+        Refusal::Locked => KvError::Locked,
+        Refusal::TooBig => KvError::TooLarge,
+        Refusal::NotANumber => KvError::Invalid("the document is no number".into()),
+        other => KvError::Temporary(format!("the vBucket does not take it: {other:?}")),
+    }
+}
+
+fn stored(reply: Reply) -> Result<Cas, KvError> {
+    match reply {
+        Reply::Stored { cas, .. } => Ok(cas),
+        other => Err(KvError::Temporary(format!("an unexpected reply: {other:?}"))),
+    }
+}
+
+impl Documents for BucketDocuments {
+    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Found, KvError> {
+        let Reply::Found(document, cas) = self.call(keyspace, key, left)?.read()? else {
+            return Err(KvError::Temporary("an unexpected reply".into()));
+        };
+        let (_, body) = document.split();
+        Ok(Found {
+            body: body.to_vec(),
+            cas,
+            flags: document.meta.flags,
+            expiry: document.meta.expiry,
+            is_json: document.meta.datatype & DATATYPE_JSON != 0,
+        })
+    }
+
+    fn store(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        content: Content,
+        mode: StoreMode,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let call = self.call(keyspace, key, left)?;
+        let (condition, cas) = match mode {
+            StoreMode::Insert => (Condition::Absent, Cas::ANY),
+            StoreMode::Upsert => (Condition::Always, Cas::ANY),
+            StoreMode::Replace(cas) => (Condition::Present, cas.unwrap_or(Cas::ANY)),
+        };
+        let outcome = call.write(&Command::Store {
+            condition,
+            cas,
+            flags: content.flags,
+            expiry: call.expiry(content.expiry),
+            keep_expiry: false,
+            body: &content.body,
+        });
+        match (outcome, mode) {
+            // The document is there, so it is its version that does not fit.
+            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
+            (outcome, _) => stored(outcome?),
+        }
+    }
+
+    fn remove(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        cas: Option<Cas>,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let command = Command::Delete { cas: cas.unwrap_or(Cas::ANY) };
+        match self.call(keyspace, key, left)?.write(&command) {
+            Err(KvError::Exists) => Err(KvError::CasMismatch),
+            outcome => stored(outcome?),
+        }
+    }
+
+    fn count(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        delta: i64,
+        initial: Option<u64>,
+        expiry: u32,
+        left: Duration,
+    ) -> Result<Counted, KvError> {
+        let call = self.call(keyspace, key, left)?;
+        let command = Command::Counter {
+            decrement: delta < 0,
+            delta: delta.unsigned_abs(),
+            initial: initial.map(|value| (value, call.expiry(expiry))),
+            cas: Cas::ANY,
+        };
+        match call.write(&command)? {
+            Reply::Counted { value, cas, .. } => Ok(Counted { value, cas }),
+            other => Err(KvError::Temporary(format!("an unexpected reply: {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Capabilities: what a plugin can do beyond computing, each an interface that it imports.
+//!
+//! A deployment has what its manifest declares, its deployer grants, and its component imports. The embedder gives the
+//! first two as [`Grants`]; nothing else is linked, so that there is nothing to call.
+
+mod http_out;
+mod kv;
+mod log;
+mod metrics;
+mod state;
+mod timer;
+
+use crate::abi::nacre::plugin as abi;
+use crate::instance::Data;
+use crate::manifest::covers;
+use std::fmt;
+use wasmtime::component::{HasSelf, Linker};
+
+pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
+pub use kv::{
+    Content, Counted, Documents, Found, KvError, MemoryDocuments, NoDocuments, StoreMode,
+};
+pub use log::LogLine;
+pub use metrics::MetricChanges;
+pub use timer::{TIMER_NAME_BYTES_MAX, Timer, Timers};
+
+/// An interface that a plugin may import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// The plugin's own key space.
+    State,
+    /// Lines for the operator.
+    Log,
+    /// Documents of the bucket.
+    Kv,
+    /// Calls at a later time.
+    Timer,
+    /// HTTP requests to named hosts.
+    HttpOut,
+    /// Numbers for the operator.
+    Metrics,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Capability; 6] = [
+        Capability::State,
+        Capability::Log,
+        Capability::Kv,
+        Capability::Timer,
+        Capability::HttpOut,
+        Capability::Metrics,
+    ];
+
+    /// As manifests and `plugins/wit` spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Capability::State => "state",
+            Capability::Log => "log",
+            Capability::Kv => "kv",
+            Capability::Timer => "timer",
+            Capability::HttpOut => "http-out",
+            Capability::Metrics => "metrics",
+        }
+    }
+
+    /// The capability of that name.
+    pub fn named(name: &str) -> Option<Capability> {
+        Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
+    }
+
+    /// The import as a component spells it.
+    pub(crate) fn interface(self) -> String {
+        format!("nacre:plugin/{self}@0.1.0")
+    }
+
+    /// Makes the functions of the interface available to components.
+    pub(crate) fn link(self, linker: &mut Linker<Data>) -> wasmtime::Result<()> {
+        fn data(data: &mut Data) -> &mut Data {
+            data
+        }
+        type Own = HasSelf<Data>;
+        match self {
+            Capability::State => abi::state::add_to_linker::<Data, Own>(linker, data),
+            Capability::Log => abi::log::add_to_linker::<Data, Own>(linker, data),
+            Capability::Kv => abi::kv::add_to_linker::<Data, Own>(linker, data),
+            Capability::Timer => abi::timer::add_to_linker::<Data, Own>(linker, data),
+            Capability::HttpOut => abi::http_out::add_to_linker::<Data, Own>(linker, data),
+            Capability::Metrics => abi::metrics::add_to_linker::<Data, Own>(linker, data),
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Documents that a deployment may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceGrant {
+    /// `scope.collection`, `scope.*` or `*`.
+    pub keyspace: String,
+    /// Whether they may be changed.
+    pub write: bool,
+}
+
+/// What a deployment may do: declared by its manifest and granted by its deployer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// Its own key space.
+    pub state: bool,
+    /// Lines in its log.
+    pub log: bool,
+    /// Calls at a later time.
+    pub timer: bool,
+    /// Numbers for the operator.
+    pub metrics: bool,
+    /// Documents; none at all when it is empty.
+    pub kv: Vec<KeyspaceGrant>,
+    /// Hosts that HTTP requests may go to, as `host` (on the port of the scheme) or `host:port`, in lower case; none at
+    /// all when it is empty.
+    pub http_out: Vec<String>,
+}
+
+impl Grants {
+    /// What concerns nobody but the deployment: state, log, timers and metrics.
+    pub fn own() -> Grants {
+        Grants { state: true, log: true, timer: true, metrics: true, ..Grants::default() }
+    }
+
+    /// Whether `capability` is granted, in part at least.
+    pub fn allows(&self, capability: Capability) -> bool {
+        match capability {
+            Capability::State => self.state,
+            Capability::Log => self.log,
+            Capability::Kv => !self.kv.is_empty(),
+            Capability::Timer => self.timer,
+            Capability::HttpOut => !self.http_out.is_empty(),
+            Capability::Metrics => self.metrics,
+        }
+    }
+
+    /// Whether documents of `keyspace` may be read, or also written.
+    pub(crate) fn allows_keyspace(&self, keyspace: &str, write: bool) -> bool {
+        self.kv.iter().any(|grant| covers(&grant.keyspace, keyspace) && (grant.write || !write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_granted_scope_covers_its_collections_only() {
+        let grant = |keyspace: &str, write| KeyspaceGrant { keyspace: keyspace.into(), write };
+        let kv = vec![grant("a.*", false), grant("a.b", true)];
+        let grants = Grants { kv, ..Grants::default() };
+        assert!(grants.allows_keyspace("a.c", false) && grants.allows_keyspace("a.b", true));
+        assert!(!grants.allows_keyspace("a.c", true), "only to be read");
+        assert!(!grants.allows_keyspace("ab.c", false) && !grants.allows_keyspace("b.b", false));
+        let all = Grants { kv: vec![grant("*", true)], ..Grants::default() };
+        assert!(all.allows_keyspace("x.y", true));
+    }
+
+    #[test]
+    fn capabilities_are_found_by_name() {
+        for capability in Capability::ALL {
+            assert_eq!(Capability::named(capability.as_str()), Some(capability));
+        }
+        assert_eq!(Capability::named("wasi"), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! A call that failed, with all that is needed to make it again.
+//!
+//! A capsule is one JSON file: the call, the entries of the state that it saw, and what it was answered from outside.
+//! [`crate::replay`] makes the call again.
+
+use crate::capability::{Counted, Found, HttpError, HttpResponse, KvError, Timer};
+use crate::context::Context;
+use crate::journal::Journal;
+use crate::{Error, Setup};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use nacre_types::Cas;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+/// Bytes of keys, values and arguments in one capsule, before they are written as text.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Bytes, which JSON has as base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64_STANDARD.decode(text).map(Bytes).map_err(de::Error::custom)
+    }
+}
+
+/// A failed call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capsule {
+    /// The version of this format.
+    pub format: u32,
+    /// What the plugin was called.
+    pub plugin: String,
+    /// The version that it gave.
+    pub plugin_version: String,
+    /// The hash of its component.
+    pub content_hash: String,
+    /// What the deployment was called.
+    pub deployment: String,
+    /// Its configuration.
+    pub config: String,
+    /// Its own keyspace.
+    pub keyspace: String,
+    /// What it could use up.
+    pub limits: CapsuleLimits,
+    /// What it could do outside.
+    pub grants: CapsuleGrants,
+    /// The call.
+    pub call: Call,
+    /// The entries of the state that the call saw, as they were before it.
+    pub state: Vec<(Bytes, Bytes)>,
+    /// The timers that it saw.
+    pub timers: Vec<DueTimer>,
+    /// What it was answered from outside, in order.
+    pub answers: Vec<Answer>,
+    /// How it ended.
+    pub reason: String,
+    /// Whether nothing was left out for its size: only then can it be made again.
+    pub is_whole: bool,
+}
+
+/// [`Limits`] in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapsuleLimits {
+    /// Linear memory.
+    pub memory_bytes: usize,
+    /// The deadline.
+    pub deadline_ms: u64,
+    /// The state.
+    pub state_bytes: usize,
+    /// A response.
+    pub result_bytes: usize,
+    /// An answer from elsewhere.
+    pub http_bytes: usize,
+}
+
+/// The part of [`crate::Grants`] that decides about answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapsuleGrants {
+    /// Keyspaces, each with whether they could be written.
+    pub kv: Vec<(String, bool)>,
+    /// Hosts.
+    pub http_out: Vec<String>,
+}
+
+/// An export and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Call {
+    /// `feed.on-batch`.
+    OnBatch {
+        /// The packed events.
+        buffer: Bytes,
+    },
+    /// `feed.rollback`.
+    Rollback {
+        /// The vBucket.
+        vb: u16,
+        /// Where to.
+        seqno: u64,
+    },
+    /// `timer-handler.on-timer`.
+    OnTimer {
+        /// The time.
+        now_us: u64,
+        /// The timers.
+        timers: Vec<DueTimer>,
+    },
+    /// `reader.handle`, and then `reader.more` until it fails.
+    Handle {
+        /// The request.
+        request: CapsuleRequest,
+    },
+}
+
+/// A timer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DueTimer {
+    /// Its name.
+    pub name: String,
+    /// Microseconds since the Unix epoch.
+    pub due_us: u64,
+    /// What it gives.
+    pub payload: Bytes,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields of reader.request")]
+pub struct CapsuleRequest {
+    pub method: String,
+    pub path: String,
+    pub query: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+    pub now_us: u64,
+}
+
+/// What a call was given from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(missing_docs, reason = "the answers of kv and http-out")]
+pub enum Answer {
+    Found { body: Bytes, cas: u64, flags: u32, expiry: u32, is_json: bool },
+    Stored { cas: u64 },
+    Counted { value: u64, cas: u64 },
+    KvError { kind: String, message: String },
+    Response { status: u16, headers: Vec<(String, String)>, body: Bytes },
+    HttpError { kind: String, message: String },
+}
+
+impl Answer {
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Answer>()
+            + match self {
+                Answer::Found { body, .. } => body.0.len(),
+                Answer::Response { headers, body, .. } => {
+                    let header = |(name, value): &(String, String)| name.len() + value.len();
+                    body.0.len() + headers.iter().map(header).sum::<usize>()
+                }
+                Answer::KvError { message, .. } | Answer::HttpError { message, .. } => {
+                    message.len()
+                }
+                Answer::Stored { .. } | Answer::Counted { .. } => 0,
+            }
+    }
+}
+
+impl Call {
+    fn bytes(&self) -> usize {
+        match self {
+            Call::OnBatch { buffer } => buffer.0.len(),
+            Call::Rollback { .. } => 0,
+            Call::OnTimer { timers, .. } => {
+                timers.iter().map(|timer| timer.name.len() + timer.payload.0.len()).sum()
+            }
+            Call::Handle { request } => request.body.0.len() + request.query.len(),
+        }
+    }
+
+    /// The call without its large arguments.
+    fn without_bytes(self) -> Call {
+        match self {
+            Call::OnBatch { .. } => Call::OnBatch { buffer: Bytes::default() },
+            Call::OnTimer { now_us, .. } => Call::OnTimer { now_us, timers: Vec::new() },
+            Call::Handle { request } => Call::Handle {
+                request: CapsuleRequest { body: Bytes::default(), query: String::new(), ..request },
+            },
+            call @ Call::Rollback { .. } => call,
+        }
+    }
+}
+
+impl Capsule {
+    /// What is to be kept of a call that ended with `error`; none when the call itself was not at fault.
+    pub(crate) fn of(
+        context: &Context,
+        call: Call,
+        journal: &Journal,
+        error: &Error,
+    ) -> Option<Capsule> {
+        if !matches!(error, Error::Deadline { .. } | Error::Memory { .. } | Error::Trap { .. }) {
+            return None;
+        }
+        let Setup { name, config, keyspace, limits, grants, .. } = &context.setup;
+        let seen = journal.seen();
+        let answers = journal.answers();
+        let bytes = call.bytes()
+            + seen.bytes()
+            + answers.iter().map(Answer::bytes).sum::<usize>()
+            + config.len();
+        let is_whole = bytes <= BYTES_MAX && !journal.is_cut();
+        let mut capsule = Capsule {
+            format: FORMAT,
+            plugin: context.plugin.name().to_owned(),
+            plugin_version: context.plugin.version(),
+            content_hash: context.plugin.content_hash().to_owned(),
+            deployment: name.clone(),
+            config: config.clone(),
+            keyspace: keyspace.clone(),
+            limits: CapsuleLimits {
+                memory_bytes: limits.memory_bytes,
+                deadline_ms: u64::try_from(limits.deadline.as_millis()).unwrap_or(u64::MAX),
+                state_bytes: limits.state_bytes,
+                result_bytes: limits.result_bytes,
+                http_bytes: limits.http_bytes,
+            },
+            grants: CapsuleGrants {
+                kv: grants.kv.iter().map(|kv| (kv.keyspace.clone(), kv.write)).collect(),
+                http_out: grants.http_out.clone(),
+            },
+            call,
+            state: Vec::new(),
+            timers: Vec::new(),
+            answers: Vec::new(),
+            reason: error.reason(),
+            is_whole,
+        };
+        if is_whole {
+            let entry = |(key, value): (&crate::space::Bytes, &crate::space::Bytes)| {
+                (Bytes(key.to_vec()), Bytes(value.to_vec()))
+            };
+            capsule.state = seen.space.iter().map(entry).collect();
+            let timers = seen.timers.iter();
+            capsule.timers = timers.map(|(name, timer)| DueTimer::new(name, timer)).collect();
+            capsule.answers = answers.to_vec();
+        } else {
+            capsule.call = capsule.call.without_bytes();
+            if capsule.config.len() > BYTES_MAX {
+                capsule.config.clear();
+            }
+        }
+        Some(capsule)
+    }
+
+    /// The capsule as a file.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("it has nothing that JSON cannot say")
+    }
+
+    /// Reads a capsule.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn from_json(text: &str) -> Result<Capsule, String> {
+        let capsule: Capsule = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match capsule.format {
+            FORMAT => Ok(capsule),
+            other => Err(format!("a capsule of format {other}; this is {FORMAT}")),
+        }
+    }
+}
+
+impl DueTimer {
+    pub(crate) fn new(name: &str, timer: &Timer) -> DueTimer {
+        DueTimer {
+            name: name.to_owned(),
+            due_us: timer.due_us,
+            payload: Bytes(timer.payload.clone()),
+        }
+    }
+}
+
+impl From<KvError> for Answer {
+    fn from(error: KvError) -> Answer {
+        let kind = match &error {
+            KvError::NotFound => "not-found",
+            KvError::Exists => "exists",
+            KvError::CasMismatch => "cas-mismatch",
+            KvError::TooLarge => "too-large",
+            KvError::Locked => "locked",
+            KvError::Temporary(_) => "temporary",
+            KvError::Denied(_) => "denied",
+            KvError::Invalid(_) => "invalid",
+        };
+        Answer::KvError { kind: kind.into(), message: error.to_string() }
+    }
+}
+
+impl From<Result<Found, KvError>> for Answer {
+    fn from(answer: Result<Found, KvError>) -> Answer {
+        match answer {
+            Ok(Found { body, cas, flags, expiry, is_json }) => {
+                Answer::Found { body: Bytes(body), cas: cas.0, flags, expiry, is_json }
+            }
+            Err(error) => error.into(),
+        }
+    }
+}
+
+impl From<Result<Cas, KvError>> for Answer {
+    fn from(answer: Result<Cas, KvError>) -> Answer {
+        answer.map_or_else(Into::into, |cas| Answer::Stored { cas: cas.0 })
+    }
+}
+
+impl From<Result<Counted, KvError>> for Answer {
+    fn from(answer: Result<Counted, KvError>) -> Answer {
+        let counted = |Counted { value, cas }| Answer::Counted { value, cas: cas.0 };
+        answer.map_or_else(Into::into, counted)
+    }
+}
+
+impl From<Result<HttpResponse, HttpError>> for Answer {
+    fn from(answer: Result<HttpResponse, HttpError>) -> Answer {
+        match answer {
+            Ok(HttpResponse { status, headers, body }) => {
+                Answer::Response { status, headers, body: Bytes(body) }
+            }
+            Err(error) => {
+                let kind = match &error {
+                    HttpError::Denied(_) => "denied",
+                    HttpError::Timeout => "timeout",
+                    HttpError::TooLarge => "too-large",
+                    HttpError::Failed(_) => "failed",
+                };
+                Answer::HttpError { kind: kind.into(), message: error.to_string() }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A plugin with what it runs with: where instances come from, and where what they leave is kept.
+
+use crate::abi::World;
+use crate::capability::{LogLine, MetricChanges};
+use crate::capsule::Capsule;
+use crate::instance::{Data, Instance};
+use crate::usage::Usage;
+use crate::{Error, Plugin, Setup};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wasmtime::component::InstancePre;
+
+/// Log lines that a deployment keeps.
+const LOG_LINES_MAX: usize = 100;
+/// Capsules that a deployment keeps.
+const CAPSULES_MAX: usize = 4;
+
+/// What an instance is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Writer,
+    Reader,
+}
+
+/// What all instances of a deployment share.
+pub struct Context {
+    pub plugin: Plugin,
+    pub setup: Setup,
+    pub pre: InstancePre<Data>,
+    /// Linear memory of all instances that live.
+    pub memory: Arc<AtomicUsize>,
+    usage: [Mutex<Usage>; 2],
+    log: Mutex<VecDeque<LogLine>>,
+    metrics: Mutex<BTreeMap<String, f64>>,
+    capsules: Mutex<VecDeque<Capsule>>,
+}
+
+impl Context {
+    /// Links `plugin`, of the world `world`, with what `setup` grants it.
+    pub fn new(plugin: Plugin, setup: Setup, world: World) -> Result<Arc<Context>, Error> {
+        if plugin.world() != world {
+            return Err(Error::World { plugin: plugin.name().into(), is: plugin.world(), world });
+        }
+        let pre = plugin.link(&setup)?;
+        Ok(Arc::new(Context {
+            plugin,
+            setup,
+            pre,
+            memory: Arc::default(),
+            usage: Default::default(),
+            log: Mutex::default(),
+            metrics: Mutex::default(),
+            capsules: Mutex::default(),
+        }))
+    }
+
+    /// A new instance, ready for calls.
+    pub fn instance(self: &Arc<Context>, role: Role) -> Result<Instance, Error> {
+        Instance::configured(self, role)
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    pub fn usage(&self, role: Role) -> Usage {
+        *self.usage[role as usize].lock()
+    }
+
+    pub fn count(&self, role: Role, elapsed_ns: u64, host_calls: &[u64], failed: bool) {
+        self.usage[role as usize].lock().add(elapsed_ns, host_calls, failed);
+    }
+
+    pub fn add_log(&self, lines: Vec<LogLine>) {
+        if lines.is_empty() {
+            return;
+        }
+        let mut log = self.log.lock();
+        log.extend(lines);
+        let surplus = log.len().saturating_sub(LOG_LINES_MAX);
+        log.drain(..surplus);
+    }
+
+    pub fn log(&self) -> VecDeque<LogLine> {
+        self.log.lock().clone()
+    }
+
+    pub fn change_metrics(&self, changes: MetricChanges) {
+        if !changes.is_empty() {
+            changes.apply(&mut self.metrics.lock());
+        }
+    }
+
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        self.metrics.lock().clone()
+    }
+
+    pub fn keep(&self, capsule: Capsule) {
+        let mut capsules = self.capsules.lock();
+        if capsules.len() == CAPSULES_MAX {
+            capsules.pop_front();
+        }
+        capsules.push_back(capsule);
+    }
+
+    pub fn take_capsules(&self) -> Vec<Capsule> {
+        std::mem::take(&mut *self.capsules.lock()).into()
+    }
+}

@@ -1,0 +1,132 @@
+//! What a call asked the host, so that it can be made again elsewhere.
+//!
+//! Of the state only the questions are noted: their answers are still in the snapshot that the call began with, which
+//! costs nothing to keep. What came from outside (`kv`, `http-out`) cannot be asked again, and is kept as it was.
+
+use crate::capsule::Answer;
+use crate::space::{Bytes, SCAN_BYTES_MAX, State};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Bytes of questions and answers that are kept. Beyond them the call cannot be made again.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Notes of one call.
+#[derive(Default)]
+pub struct Journal {
+    before: State,
+    reads: Vec<Read>,
+    answers: Vec<Answer>,
+    bytes: usize,
+    is_cut: bool,
+}
+
+enum Read {
+    Get(Vec<u8>),
+    Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
+    Timer(String),
+}
+
+impl Journal {
+    /// Begins with the state of a call.
+    pub fn begin(&mut self, before: &State) {
+        *self = Journal { before: before.clone(), ..Journal::default() };
+    }
+
+    pub fn get(&mut self, key: Vec<u8>) {
+        if self.fits(key.len()) {
+            self.reads.push(Read::Get(key));
+        }
+    }
+
+    /// Notes the range that was looked at: up to the last entry that was given, or to its end when there were no more.
+    pub fn scan(
+        &mut self,
+        start: Vec<u8>,
+        end: Vec<u8>,
+        limit: u32,
+        reverse: bool,
+        given: &[(Vec<u8>, Vec<u8>)],
+    ) {
+        let bytes: usize = given.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let has_more = given.len() >= limit as usize || bytes >= SCAN_BYTES_MAX;
+        let last = given.last().filter(|_| has_more).map(|(key, _)| Bound::Included(key.clone()));
+        let start = Bound::Included(start);
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        if self.fits(2 * given.last().map_or(0, |(key, _)| key.len())) {
+            self.reads.push(match reverse {
+                false => Read::Range(start, last.unwrap_or(end)),
+                true => Read::Range(last.unwrap_or(start), end),
+            });
+        }
+    }
+
+    pub fn timer(&mut self, name: &str) {
+        if self.fits(name.len()) {
+            self.reads.push(Read::Timer(name.to_owned()));
+        }
+    }
+
+    pub fn answer(&mut self, answer: Answer) {
+        if self.fits(answer.bytes()) {
+            self.answers.push(answer);
+        }
+    }
+
+    fn fits(&mut self, bytes: usize) -> bool {
+        self.bytes += size_of::<Read>() + bytes;
+        self.is_cut |= self.bytes > BYTES_MAX;
+        !self.is_cut
+    }
+
+    /// Whether something was not noted.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// The answers that came from outside, in order.
+    pub fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// The entries and timers that the call could see of what there was before it.
+    pub fn seen(&self) -> State {
+        let mut entries: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+        let mut seen = State::default();
+        for read in &self.reads {
+            let (start, end) = match read {
+                Read::Get(key) => (Bound::Included(&key[..]), Bound::Included(&key[..])),
+                Read::Range(start, end) => (bound(start), bound(end)),
+                Read::Timer(name) => {
+                    if let Some(timer) = self.before.timers.get(name) {
+                        seen.timers.set(name.as_str().into(), timer.clone().into());
+                    }
+                    continue;
+                }
+            };
+            if is_range(&start, &end) {
+                let range = self.before.space.range((start, end));
+                entries.extend(range.map(|(key, value)| (key.clone(), value.clone())));
+            }
+        }
+        seen.space.extend(entries);
+        seen
+    }
+}
+
+fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// Whether the bounds are the right way round, which maps insist on.
+fn is_range(start: &Bound<&[u8]>, end: &Bound<&[u8]>) -> bool {
+    match (start, end) {
+        (Bound::Included(start), Bound::Included(end)) => start <= end,
+        (Bound::Included(start), Bound::Excluded(end)) => start < end,
+        _ => true,
+    }
+}

@@ -1,0 +1,186 @@
+//! Plugins without a state: conflict resolvers and functions for queries, called from any thread.
+
+use crate::abi::exports::nacre::plugin::{projection, resolution as abi};
+use crate::abi::nacre::plugin::types::Fault;
+use crate::abi::{Exports, World};
+use crate::context::{Context, Role};
+use crate::instance::Data;
+use crate::pack::pack;
+use crate::pool::Pool;
+use crate::space::View;
+use crate::{Error, Plugin, Setup, Usage};
+use nacre_types::{Cas, Document, Now, Vbid};
+use std::sync::Arc;
+use wasmtime::Store;
+
+fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
+    let pool = Pool::new(Context::new(plugin, setup, world)?);
+    // What is wrong with the configuration is found now, and not by the first caller.
+    pool.give_back(pool.take()?);
+    Ok(pool)
+}
+
+/// Calls an instance of `pool`, which has no state to see.
+fn call<T>(
+    pool: &Pool,
+    call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
+) -> Result<T, Error> {
+    let mut instance = pool.take()?;
+    let value = instance.call(View::default(), call)?;
+    pool.give_back(instance);
+    Ok(value)
+}
+
+/// A version of a document, as resolvers see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// The body, without extended attributes; empty when it was deleted.
+    pub body: Vec<u8>,
+    /// Whether it is a tombstone.
+    pub is_deleted: bool,
+    /// The version.
+    pub cas: Cas,
+    /// How often the document was changed.
+    pub rev: u64,
+    /// What clients say about the format of the body.
+    pub flags: u32,
+    /// Seconds since the Unix epoch; 0 for never.
+    pub expiry: u32,
+    /// Whether the body is JSON.
+    pub is_json: bool,
+}
+
+impl From<&Version> for abi::Version {
+    fn from(version: &Version) -> abi::Version {
+        abi::Version {
+            body: version.body.clone(),
+            deleted: version.is_deleted,
+            cas: version.cas.0,
+            rev: version.rev,
+            flags: version.flags,
+            expiry: version.expiry,
+            datatype: u8::from(version.is_json),
+        }
+    }
+}
+
+/// Which version is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The one that is here.
+    KeepLocal,
+    /// The one that arrived.
+    KeepRemote,
+    /// A body made of both.
+    Merged(Vec<u8>),
+}
+
+/// A plugin of the world `resolver`.
+pub struct Resolver {
+    pool: Pool,
+}
+
+impl Resolver {
+    /// Prepares a resolver; [`crate::Limits::pure`] suits its `setup`.
+    ///
+    /// # Errors
+    /// [`Error::World`] when `plugin` is none; others as for any call.
+    pub fn open(plugin: Plugin, setup: Setup) -> Result<Resolver, Error> {
+        Ok(Resolver { pool: open(plugin, setup, World::Resolver)? })
+    }
+
+    /// Decides between two versions of the document at `key`.
+    ///
+    /// # Errors
+    /// As for any call; the next one finds a fresh instance.
+    pub fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Error> {
+        let (local, remote) = (local.into(), remote.into());
+        let verdict = call(&self.pool, |exports, store| {
+            exports.resolution()?.call_resolve(store, key, &local, &remote)
+        })?;
+        Ok(match verdict {
+            abi::Verdict::KeepLocal => Verdict::KeepLocal,
+            abi::Verdict::KeepRemote => Verdict::KeepRemote,
+            abi::Verdict::Merged(body) => Verdict::Merged(body),
+        })
+    }
+
+    /// What its calls cost.
+    pub fn usage(&self) -> Usage {
+        self.pool.context.usage(Role::Reader)
+    }
+}
+
+/// A plugin of the world `functions`.
+pub struct Functions {
+    pool: Pool,
+}
+
+impl Functions {
+    /// Prepares the functions; [`crate::Limits::pure`] suits their `setup`.
+    ///
+    /// # Errors
+    /// [`Error::World`] when `plugin` is none; others as for any call.
+    pub fn open(plugin: Plugin, setup: Setup) -> Result<Functions, Error> {
+        Ok(Functions { pool: open(plugin, setup, World::Functions)? })
+    }
+
+    /// Calls the function `name` with `arguments`, a JSON array; gives its result as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Reject`] when there is no such function or it refuses its arguments; others as for any call.
+    pub fn call(&self, name: &str, arguments: &str) -> Result<String, Error> {
+        call(&self.pool, |exports, store| exports.scalar()?.call_call(store, name, arguments))
+    }
+
+    /// What their calls cost.
+    pub fn usage(&self) -> Usage {
+        self.pool.context.usage(Role::Reader)
+    }
+}
+
+/// An entry of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Position of the document's event within the batch, from 0.
+    pub event: u32,
+    /// Where the entry stands.
+    pub key: Vec<u8>,
+    /// What is kept beside the key.
+    pub value: Vec<u8>,
+}
+
+/// A plugin of the world `index-type`.
+pub struct IndexType {
+    pool: Pool,
+}
+
+impl IndexType {
+    /// Prepares an index type.
+    ///
+    /// # Errors
+    /// [`Error::World`] when `plugin` is none; others as for any call.
+    pub fn open(plugin: Plugin, setup: Setup) -> Result<IndexType, Error> {
+        Ok(IndexType { pool: open(plugin, setup, World::IndexType)? })
+    }
+
+    /// The entries of some documents.
+    ///
+    /// # Errors
+    /// As for any call; the next one finds a fresh instance.
+    pub fn project(
+        &self,
+        documents: &[(Vbid, Arc<Document>)],
+        now: Now,
+    ) -> Result<Vec<IndexEntry>, Error> {
+        let buffer = pack(documents, now);
+        let entries =
+            call(&self.pool, |exports, store| exports.projection()?.call_project(store, &buffer))?;
+        // An entry of an event that does not exist belongs to nothing.
+        let known = |entry: &projection::Entry| (entry.event as usize) < documents.len();
+        let entries = entries.into_iter().filter(known);
+        Ok(entries
+            .map(|entry| IndexEntry { event: entry.event, key: entry.key, value: entry.value })
+            .collect())
+    }
+}

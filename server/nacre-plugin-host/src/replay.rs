@@ -1,0 +1,239 @@
+//! Failed calls, made again from their capsules: in a fresh instance, on the entries that the call saw, with the answers
+//! that it was given from outside.
+
+use crate::abi::World;
+use crate::abi::exports::nacre::plugin::{reader, timer_handler};
+use crate::abi::nacre::plugin::types;
+use crate::capability::{
+    Content, Counted, Documents, Found, Grants, Http, HttpError, HttpRequest, HttpResponse,
+    KeyspaceGrant, KvError, StoreMode, Timer,
+};
+use crate::capsule::{Answer, Call, Capsule, DueTimer};
+use crate::context::{Context, Role};
+use crate::space::{State, View};
+use crate::{Error, Limits, Plugin, Setup};
+use nacre_types::Cas;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes the call of a capsule again with `plugin`, which may be another version of what failed.
+///
+/// # Errors
+/// What the call ends with: when plugin and engine are those that failed, an error with the capsule's reason.
+/// [`Error::Capsule`] when it is not whole, or `plugin` asks for something that the failed call did not.
+pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
+    if !capsule.is_whole {
+        return Err(Error::Capsule("the call was too large to be kept whole".into()));
+    }
+    let limits = &capsule.limits;
+    let answers = Arc::new(Answers {
+        left: Mutex::new(capsule.answers.iter().cloned().collect()),
+        missed: Mutex::default(),
+    });
+    let keyspace = |(keyspace, write): &(String, bool)| KeyspaceGrant {
+        keyspace: keyspace.clone(),
+        write: *write,
+    };
+    let setup = Setup {
+        name: capsule.deployment.clone(),
+        config: capsule.config.clone(),
+        keyspace: capsule.keyspace.clone(),
+        limits: Limits {
+            memory_bytes: limits.memory_bytes,
+            deadline: Duration::from_millis(limits.deadline_ms),
+            state_bytes: limits.state_bytes,
+            result_bytes: limits.result_bytes,
+            http_bytes: limits.http_bytes,
+            ..Limits::default()
+        },
+        grants: Grants {
+            kv: capsule.grants.kv.iter().map(keyspace).collect(),
+            http_out: capsule.grants.http_out.clone(),
+            ..Grants::own()
+        },
+        runs_script: true,
+        documents: Arc::clone(&answers) as Arc<dyn Documents>,
+        http: Arc::clone(&answers) as Arc<dyn Http>,
+    };
+    let context = Context::new(plugin.clone(), setup, World::Service)?;
+    let outcome = call(&context, capsule);
+    match answers.missed.lock().take() {
+        Some(what) => Err(Error::Capsule(what)),
+        None => outcome,
+    }
+}
+
+fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
+    let mut state = State::default();
+    let entries = capsule.state.iter().map(|(key, value)| (key.0[..].into(), value.0[..].into()));
+    state.space.extend(entries);
+    for DueTimer { name, due_us, payload } in &capsule.timers {
+        let timer = Timer { due_us: *due_us, payload: payload.0.clone() };
+        state.timers.set(name.as_str().into(), timer.into());
+    }
+    let writing = |state| View::writing(state, capsule.limits.state_bytes);
+    match &capsule.call {
+        Call::OnBatch { buffer } => {
+            context.instance(Role::Writer)?.call(writing(state), |exports, store| {
+                exports.feed()?.call_on_batch(store, &buffer.0)
+            })?;
+        }
+        Call::Rollback { vb, seqno } => {
+            context.instance(Role::Writer)?.call(writing(state), |exports, store| {
+                exports.feed()?.call_rollback(store, *vb, *seqno)
+            })?;
+        }
+        Call::OnTimer { now_us, timers } => {
+            let timers: Vec<_> = timers
+                .iter()
+                .map(|timer| timer_handler::Due {
+                    name: timer.name.clone(),
+                    due_us: timer.due_us,
+                    payload: timer.payload.0.clone(),
+                })
+                .collect();
+            context.instance(Role::Writer)?.call(writing(state), |exports, store| {
+                exports.timer_handler()?.call_on_timer(store, *now_us, &timers)
+            })?;
+        }
+        Call::Handle { request } => {
+            let header = |(name, value): (String, String)| types::Header { name, value };
+            let request = reader::Request {
+                method: request.method.clone(),
+                path: request.path.clone(),
+                query: request.query.clone(),
+                headers: request.headers.iter().cloned().map(header).collect(),
+                body: request.body.0.clone(),
+                now_us: request.now_us,
+            };
+            let mut instance = context.instance(Role::Reader)?;
+            let response = instance.call(View::reading(state), |exports, store| {
+                exports.reader()?.call_handle(store, &request)
+            })?;
+            let mut cursor = response.cursor;
+            while let Some(at) = cursor {
+                let chunk =
+                    instance.go_on(|exports, store| exports.reader()?.call_more(store, &at))?;
+                cursor = chunk.cursor;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Stands for all that is outside.
+struct Answers {
+    left: Mutex<VecDeque<Answer>>,
+    missed: Mutex<Option<String>>,
+}
+
+impl Answers {
+    /// The next answer as `read` understands it.
+    fn next<T>(&self, what: &str, read: impl FnOnce(Answer) -> Option<T>) -> Option<T> {
+        let answer = self.left.lock().pop_front().and_then(read);
+        if answer.is_none() {
+            let missed = format!("it asks for {what}, which the failed call did not");
+            self.missed.lock().get_or_insert(missed);
+        }
+        answer
+    }
+
+    fn kv<T>(
+        &self,
+        what: &str,
+        read: impl FnOnce(Answer) -> Option<Result<T, KvError>>,
+    ) -> Result<T, KvError> {
+        let missed = || Err(KvError::Denied("the capsule has no answer".into()));
+        self.next(what, read).unwrap_or_else(missed)
+    }
+}
+
+fn kv_error<T>(answer: Answer) -> Option<Result<T, KvError>> {
+    let Answer::KvError { kind, message } = answer else { return None };
+    Some(Err(match &*kind {
+        "not-found" => KvError::NotFound,
+        "exists" => KvError::Exists,
+        "cas-mismatch" => KvError::CasMismatch,
+        "too-large" => KvError::TooLarge,
+        "locked" => KvError::Locked,
+        "temporary" => KvError::Temporary(message),
+        "denied" => KvError::Denied(message),
+        "invalid" => KvError::Invalid(message),
+        _ => return None,
+    }))
+}
+
+fn stored(answer: Answer) -> Option<Result<Cas, KvError>> {
+    match answer {
+        Answer::Stored { cas } => Some(Ok(Cas(cas))),
+        other => kv_error(other),
+    }
+}
+
+impl Documents for Answers {
+    fn get(&self, _: &str, _: &[u8], _: Duration) -> Result<Found, KvError> {
+        self.kv("a document", |answer| match answer {
+            Answer::Found { body, cas, flags, expiry, is_json } => {
+                Some(Ok(Found { body: body.0, cas: Cas(cas), flags, expiry, is_json }))
+            }
+            other => kv_error(other),
+        })
+    }
+
+    fn store(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: Content,
+        _: StoreMode,
+        _: Duration,
+    ) -> Result<Cas, KvError> {
+        self.kv("a document to be stored", stored)
+    }
+
+    fn remove(&self, _: &str, _: &[u8], _: Option<Cas>, _: Duration) -> Result<Cas, KvError> {
+        self.kv("a document to be removed", stored)
+    }
+
+    fn count(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: i64,
+        _: Option<u64>,
+        _: u32,
+        _: Duration,
+    ) -> Result<Counted, KvError> {
+        self.kv("a counter", |answer| match answer {
+            Answer::Counted { value, cas } => Some(Ok(Counted { value, cas: Cas(cas) })),
+            other => kv_error(other),
+        })
+    }
+}
+
+impl Http for Answers {
+    fn send(
+        &self,
+        request: &HttpRequest,
+        _: usize,
+        _: Duration,
+    ) -> Result<HttpResponse, HttpError> {
+        let read = |answer| match answer {
+            Answer::Response { status, headers, body } => {
+                Some(Ok(HttpResponse { status, headers, body: body.0 }))
+            }
+            Answer::HttpError { kind, message } => Some(Err(match &*kind {
+                "denied" => HttpError::Denied(message),
+                "timeout" => HttpError::Timeout,
+                "too-large" => HttpError::TooLarge,
+                "failed" => HttpError::Failed(message),
+                _ => return None,
+            })),
+            _ => None,
+        };
+        let missed = || Err(HttpError::Failed("the capsule has no answer".into()));
+        self.next(&format!("{} {}", request.method, request.host), read).unwrap_or_else(missed)
+    }
+}

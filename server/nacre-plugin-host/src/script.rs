@@ -1,0 +1,318 @@
+//! A plugin on a stage: documents, time and requests by a script, its answers beside what the script expects.
+//!
+//! ```json
+//! {"config": {}, "steps": [
+//!     {"upsert": {"a": {"state": "CA"}, "b": {"state": "CA"}}},
+//!     {"delete": ["b"]},
+//!     {"advance_ms": 60000},
+//!     {"request": "GET /CA", "status": 200, "answer": {"count": 1}},
+//!     {"state": {"CA": 1}},
+//!     {"documents": {}},
+//!     {"log": []}
+//! ]}
+//! ```
+//!
+//! Time stands still but for `advance_ms`, so that a script gives the same each time.
+
+use crate::{
+    Documents, Error, MemoryDocuments, MemoryStorage, Partition, Plugin, Reader, Request, Setup,
+    StateStorage, StoreMode,
+};
+use nacre_dcp::{Batch, ResumePoint};
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When every script begins: 2026-01-01 00:00:00 UTC.
+const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
+/// vBuckets of the stage.
+const VBUCKETS: u16 = 4;
+/// The collection of its documents, as their keys have it.
+const COLLECTION: CollectionId = CollectionId(8);
+
+/// A script.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// What it shows, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// The configuration of the deployment.
+    #[serde(default = "no_config")]
+    pub config: Value,
+    /// Documents that are there for `kv`, by `scope.collection` and key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub documents: BTreeMap<String, BTreeMap<String, Value>>,
+    /// What happens, and what is expected then.
+    pub steps: Vec<Step>,
+}
+
+fn no_config() -> Value {
+    json!({})
+}
+
+/// One step: something that happens, or something to look at, with what is expected of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Documents are written, by key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upsert: Option<Map<String, Value>>,
+    /// Documents are deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete: Option<Vec<String>>,
+    /// Documents expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire: Option<Vec<String>>,
+    /// Time passes, and timers fire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advance_ms: Option<u64>,
+    /// Somebody asks: method, path and query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// What they send along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    /// The status of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The body of the answer: JSON, or text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Value>,
+    /// What the plugin said about documents and timers that it could not take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Vec<String>>,
+    /// All entries of its state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Map<String, Value>>,
+    /// All documents that `kv` sees, by `scope.collection` and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Value>,
+    /// What it has logged since the last look: level and text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Vec<String>>,
+}
+
+impl Step {
+    /// The members that differ from what `actual` shows, each with both values. What is not expected is not compared,
+    /// errors excepted.
+    pub fn differences(&self, actual: &Step) -> Vec<(&'static str, Value, Value)> {
+        let no_errors = Some(Vec::new());
+        let members = [
+            ("status", json!(self.status), json!(actual.status)),
+            ("answer", json!(self.answer), json!(actual.answer)),
+            ("state", json!(self.state), json!(actual.state)),
+            ("documents", json!(self.documents), json!(actual.documents)),
+            ("log", json!(self.log), json!(actual.log)),
+            (
+                "errors",
+                json!(self.errors.as_ref().or(no_errors.as_ref())),
+                json!(actual.errors.as_ref().or(no_errors.as_ref())),
+            ),
+        ];
+        members
+            .into_iter()
+            .filter(|(_, expected, actual)| !expected.is_null() && expected != actual)
+            .collect()
+    }
+}
+
+/// Plays a script; gives it with what really came in place of what was expected.
+///
+/// `setup` says what the plugin may do; its configuration is the script's, and its documents are those of the stage.
+///
+/// # Errors
+/// As for [`Partition::open`] and any call that stops the partition.
+pub fn play(plugin: &Plugin, setup: Setup, script: &Script) -> Result<Script, Error> {
+    let documents = Arc::new(MemoryDocuments::default());
+    for (keyspace, of_keyspace) in &script.documents {
+        for (key, body) in of_keyspace {
+            let content = crate::Content { body: body.to_string().into(), ..Default::default() };
+            let stored = documents.store(
+                keyspace,
+                key.as_bytes(),
+                content,
+                StoreMode::Upsert,
+                Duration::MAX,
+            );
+            stored.expect("an upsert into memory succeeds");
+        }
+    }
+    let storage = MemoryStorage::default();
+    let setup = Setup { documents: Arc::clone(&documents) as Arc<dyn Documents>, ..setup };
+    let partition = Partition::open(plugin.clone(), setup, Box::new(storage.clone()))?;
+    let mut stage = Stage {
+        reader: partition.reader(),
+        partition,
+        storage,
+        documents,
+        seqnos: BTreeMap::new(),
+        now: Now { unix_ns: BEGIN_NS, monotonic_ns: 0 },
+        lines_seen: 0,
+    };
+    let steps = script.steps.iter().map(|step| stage.play(step));
+    let steps = steps.collect::<Result<Vec<Step>, Error>>()?;
+    Ok(Script { steps, ..script.clone() })
+}
+
+struct Stage {
+    partition: Partition,
+    reader: Reader,
+    storage: MemoryStorage,
+    documents: Arc<MemoryDocuments>,
+    seqnos: BTreeMap<Vbid, u64>,
+    now: Now,
+    /// Lines of the log that were shown.
+    lines_seen: usize,
+}
+
+impl Stage {
+    fn play(&mut self, step: &Step) -> Result<Step, Error> {
+        let mut actual = Step {
+            status: None,
+            answer: None,
+            errors: None,
+            state: None,
+            documents: None,
+            log: None,
+            ..step.clone()
+        };
+        let mut changes: Vec<(&str, Kind, String)> = Vec::new();
+        let upserts = step.upsert.iter().flatten();
+        changes.extend(upserts.map(|(key, body)| (key.as_str(), Kind::Alive, body.to_string())));
+        let gone = |kind| move |key: &'_ String| (key.clone(), kind, String::new());
+        let deleted: Vec<_> = step.delete.iter().flatten().map(gone(Kind::Deleted)).collect();
+        let expired: Vec<_> = step.expire.iter().flatten().map(gone(Kind::Expired)).collect();
+        let ended = deleted.iter().chain(&expired);
+        changes.extend(ended.map(|(key, kind, body)| (key.as_str(), *kind, body.clone())));
+        let mut errors = Vec::new();
+        if !changes.is_empty() {
+            errors.extend(self.feed(&changes)?);
+        }
+        if let Some(ms) = step.advance_ms {
+            self.now.unix_ns += ms * 1_000_000;
+            self.now.monotonic_ns += ms * 1_000_000;
+        }
+        errors.extend(self.fire()?);
+        actual.errors = (!errors.is_empty()).then_some(errors);
+        if let Some(request) = &step.request {
+            let (status, answer) = self.ask(request, step.body.as_ref());
+            (actual.status, actual.answer) = (Some(status), Some(answer));
+        }
+        if step.state.is_some() {
+            actual.state = Some(self.state());
+        }
+        if step.documents.is_some() {
+            actual.documents = Some(self.documents());
+        }
+        if step.log.is_some() {
+            actual.log = Some(self.log());
+        }
+        Ok(actual)
+    }
+
+    fn feed(&mut self, changes: &[(&str, Kind, String)]) -> Result<Vec<String>, Error> {
+        let mut batch = Batch::default();
+        for (key, kind, body) in changes {
+            let vbid = Vbid::of(key.as_bytes(), VBUCKETS);
+            let seqno = self.seqnos.entry(vbid).or_default();
+            *seqno += 1;
+            let meta = Meta {
+                seqno: Seqno(*seqno),
+                cas: Cas(self.now.unix_ns + *seqno),
+                rev: 1,
+                datatype: if *kind == Kind::Alive { DATATYPE_JSON } else { 0 },
+                kind: *kind,
+                ..Meta::default()
+            };
+            let key = DocKey::new(COLLECTION, key.as_bytes());
+            let document = Document::new(meta, key.prefixed(), body.as_bytes());
+            batch.documents.push((vbid, Arc::new(document)));
+        }
+        batch.progress = self.seqnos.iter().map(|(vbid, seqno)| (*vbid, point(*seqno))).collect();
+        let report = self.partition.on_batch(&batch, self.now)?;
+        let text = |key: &[u8], reason: &str| format!("{}: {reason}", String::from_utf8_lossy(key));
+        let failed = report.errors.iter().map(|error| text(&error.key, &error.message));
+        let dead = report.dead_letters.iter().map(|dead| text(&dead.key, &dead.reason));
+        Ok(failed.chain(dead).collect())
+    }
+
+    /// Fires all timers that are due, those included that fired ones set.
+    fn fire(&mut self) -> Result<Vec<String>, Error> {
+        let mut errors = Vec::new();
+        while self.partition.next_timer_us().is_some_and(|due| due <= self.now.unix_ns / 1000) {
+            let report = self.partition.on_timers(self.now)?;
+            let dead = report.dead_timers.iter();
+            errors.extend(dead.map(|timer| format!("timer {}: {}", timer.name, timer.reason)));
+        }
+        Ok(errors)
+    }
+
+    fn ask(&self, request: &str, body: Option<&Value>) -> (u16, Value) {
+        let (method, target) = request.split_once(' ').unwrap_or(("GET", request));
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let request = Request {
+            method: method.into(),
+            path: path.into(),
+            query: query.into(),
+            headers: Vec::new(),
+            body: body.map(text_of).unwrap_or_default().into(),
+        };
+        match self.reader.handle(&request, self.now).and_then(|answer| answer.whole()) {
+            Ok(response) => (response.status, value_of(&response.body)),
+            // As the node answers for a plugin that fails.
+            Err(error) => (500, error.to_string().into()),
+        }
+    }
+
+    fn state(&mut self) -> Map<String, Value> {
+        let loaded = self.storage.load().expect("memory can be read");
+        let entry = |(key, value): (Vec<u8>, Vec<u8>)| (shown(&key), value_of(&value));
+        loaded.entries.into_iter().map(entry).collect()
+    }
+
+    fn documents(&self) -> Value {
+        let mut all: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+        for (keyspace, key, found) in self.documents.all() {
+            all.entry(keyspace).or_default().insert(shown(&key), value_of(&found.body));
+        }
+        json!(all)
+    }
+
+    fn log(&mut self) -> Vec<String> {
+        let lines = self.partition.status().log;
+        let new = lines.iter().skip(self.lines_seen.min(lines.len()));
+        let new: Vec<String> = new.map(|line| format!("{} {}", line.level, line.message)).collect();
+        self.lines_seen = lines.len();
+        new
+    }
+}
+
+fn point(seqno: u64) -> ResumePoint {
+    let seqno = Seqno(seqno);
+    ResumePoint { vb_uuid: VbUuid(1), seqno, snapshot_start: seqno, snapshot_end: seqno }
+}
+
+/// Bytes as a script shows them: text, or what is no text escaped.
+fn shown(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    }
+}
+
+fn value_of(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| Value::String(shown(bytes)))
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

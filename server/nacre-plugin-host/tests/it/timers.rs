@@ -1,0 +1,116 @@
+//! Timers: part of the state, fired in a commit of their own, once.
+
+use crate::fixture::*;
+use nacre_plugin_host::{Limits, MemoryStorage, Partition, Setup, StateStorage, Timer};
+use std::time::Duration;
+
+fn open_on(storage: &MemoryStorage, setup: Setup) -> Partition {
+    Partition::open(probe(), setup, Box::new(storage.clone())).unwrap()
+}
+
+#[test]
+fn timers_fire_once_when_they_are_due_and_outlive_a_restart() {
+    let storage = MemoryStorage::default();
+    let setup = granted("");
+    let mut partition = open_on(&storage, setup.clone());
+    let set = r#"[["timer","b",20,[["put","b","done"]]],["timer","a",10,[]],["timer","c",99,[]]]"#;
+    tell(&mut partition, &[set]).unwrap();
+    assert_eq!(partition.next_timer_us(), Some(NOW.unix_ns / 1000 + 10));
+    assert_eq!(partition.on_timers(NOW).unwrap().timers, 0, "none is due yet");
+    drop(partition);
+
+    let mut partition = open_on(&storage, setup.clone());
+    assert_eq!(partition.on_timers(later(30)).unwrap().timers, 2);
+    assert_eq!(told(&partition), "a fired\nb fired\n");
+    assert_eq!(request(&partition.reader(), "/state", "b"), "done");
+    assert_eq!(partition.next_timer_us(), Some(NOW.unix_ns / 1000 + 99));
+    drop(partition);
+    let mut partition = open_on(&storage, setup);
+    assert_eq!(partition.on_timers(later(30)).unwrap().timers, 0, "that they fired is committed");
+    let status = partition.status();
+    assert_eq!((status.timers, status.next_timer_us), (0, Some(NOW.unix_ns / 1000 + 99)));
+}
+
+#[test]
+fn a_timer_may_set_itself_again_and_cancel_others() {
+    let mut partition = open_probe(granted(""));
+    let again = r#"[["timer","a",5,[["cancel","b"],["timer","a",100,[]]]],["timer","b",50,[]]]"#;
+    tell(&mut partition, &[again]).unwrap();
+    assert_eq!(partition.on_timers(later(10)).unwrap().timers, 1);
+    assert_eq!(partition.next_timer_us(), Some(NOW.unix_ns / 1000 + 110));
+    assert_eq!(partition.on_timers(later(60)).unwrap().timers, 0, "b was cancelled");
+    assert_eq!(partition.on_timers(later(110)).unwrap().timers, 1);
+    assert_eq!(told(&partition), "a fired\ncancelled: true\na fired\n");
+    assert_eq!(partition.next_timer_us(), None);
+}
+
+/// All are due in one call; the poison makes it several, of which the first cancels a timer of a later one.
+#[test]
+fn a_timer_that_kills_the_plugin_is_parked_and_the_others_fire() {
+    let storage = MemoryStorage::default();
+    let mut partition = open_on(&storage, granted(""));
+    let steps: Vec<_> = (0..20)
+        .map(|number| match number {
+            7 => r#"["timer","07",7,[["panic","poison"]]]"#.to_owned(),
+            0 => r#"["timer","00",0,[["cancel","19"]]]"#.to_owned(),
+            _ => format!(r#"["timer","{number:02}",{number},[]]"#),
+        })
+        .collect();
+    tell(&mut partition, &[&format!("[{}]", steps.join(","))]).unwrap();
+    let report = partition.on_timers(later(100)).unwrap();
+    assert_eq!(report.dead_timers.len(), 1);
+    assert_eq!(report.dead_timers[0].name, "07");
+    assert!(report.dead_timers[0].reason.contains("poison"), "{:?}", report.dead_timers);
+    assert_eq!(report.timers, 18, "one was parked, one was cancelled");
+    let told = told(&partition);
+    assert!(told.contains("18 fired") && !told.contains("19 fired") && !told.contains("07 fired"));
+    assert_eq!(partition.next_timer_us(), None);
+    assert!(storage.clone().load().unwrap().timers.is_empty(), "the parked one is gone too");
+    assert_eq!(partition.status().dead_timer_count, 1);
+}
+
+#[test]
+fn timers_that_ask_for_another_try_are_all_still_set() {
+    let mut partition = open_probe(granted(""));
+    let set = r#"[["timer","a",1,[["put","x","1"],["timer","new",5,[]]]],["timer","b",2,[["retry","not yet"]]]]"#;
+    tell(&mut partition, &[set]).unwrap();
+    let error = partition.on_timers(later(10)).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(partition.next_timer_us(), Some(NOW.unix_ns / 1000 + 1));
+    assert_eq!(request(&partition.reader(), "/state", "x"), "404 ", "what a wrote is dropped");
+}
+
+#[test]
+fn poison_timers_in_a_row_stop_the_partition() {
+    let limits = Limits { deadline: Duration::from_millis(20), ..Limits::default() };
+    let mut partition = open_probe(Setup { limits, ..granted("") });
+    let set =
+        r#"[["timer","a",1,[["loop"]]],["timer","b",2,[["loop"]]],["timer","c",3,[["loop"]]]]"#;
+    tell(&mut partition, &[set]).unwrap();
+    let error = partition.on_timers(later(10)).unwrap_err();
+    insta::assert_snapshot!(error, @"p is stopped: 3 timers in a row killed it, the last with: took longer than 20 ms");
+    assert_eq!(partition.next_timer_us(), None, "a stopped partition waits for nothing");
+}
+
+#[test]
+fn timers_count_as_state_and_have_names() {
+    let limits = Limits { state_bytes: 1000, ..Limits::default() };
+    let mut partition = open_probe(Setup { limits, ..granted("") });
+    let error = tell(&mut partition, &[&format!(r#"[["timer","a",1,["{}"]]]"#, "x".repeat(1000))]);
+    insta::assert_snapshot!(error.unwrap_err(), @"p: the state needs more than 1000 bytes");
+    let mut partition = open_probe(granted(""));
+    let report = tell(&mut partition, &[r#"[["timer","",1,[]]]"#]).unwrap();
+    insta::assert_snapshot!(report.dead_letters[0].reason, @"the name of a timer must have 1 to 1024 bytes");
+}
+
+#[test]
+fn a_storage_keeps_the_timers_that_are_left() {
+    let storage = MemoryStorage::default();
+    let mut partition = open_on(&storage, granted(""));
+    tell(&mut partition, &[r#"[["timer","a",1,[]],["timer","b",2,[]]]"#]).unwrap();
+    let mut partition = open_on(&storage, granted(""));
+    tell(&mut partition, &[r#"[["cancel","a"]]"#]).unwrap();
+    let due_us = NOW.unix_ns / 1000 + 2;
+    let left = storage.clone().load().unwrap().timers;
+    assert_eq!(left, [("b".to_owned(), Timer { due_us, payload: b"[]".to_vec() })]);
+}

@@ -1,0 +1,127 @@
+//! `nacre plugin test`: the scripts of a project, played in the host that a node runs; and calls that failed, made again.
+
+use super::project;
+use crate::engine::{self, Engine};
+use clap::Args;
+use nacre_node::plugins::packages;
+use nacre_plugin_host::script::{Script, play};
+use nacre_plugin_host::{Capsule, Package, Plugin, Setup, replay};
+use std::path::{Path, PathBuf};
+
+/// Where the scripts of a project lie.
+const FOLDER: &str = "tests";
+
+/// Options of `nacre plugin test`.
+#[derive(Args, Clone, Debug)]
+pub struct Test {
+    /// The folder with plugin.toml
+    #[arg(default_value = ".")]
+    project: PathBuf,
+    /// Take what comes as what is expected from now on
+    #[arg(long)]
+    update: bool,
+    /// Make the failed call of a capsule again, in place of the scripts
+    #[arg(long, value_name = "CAPSULE")]
+    replay: Option<PathBuf>,
+    /// Where compiled plugins are kept
+    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+    plugin_cache: Option<PathBuf>,
+}
+
+/// Plays all scripts of a project.
+///
+/// # Errors
+/// How many have failed, or why none could be played.
+pub fn test(options: &Test) -> Result<(), String> {
+    let package = project::package(&options.project)?;
+    let plugin = load(&package, options.plugin_cache.clone())?;
+    if let Some(capsule) = &options.replay {
+        return replay_capsule(&plugin, capsule);
+    }
+    let folder = options.project.join(FOLDER);
+    let mut scripts: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map_err(|error| format!("cannot read {}: {error}", folder.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    scripts.sort();
+    let mut failed = 0;
+    for path in &scripts {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match play_file(&package, &plugin, path, options.update) {
+            Ok(true) => println!("ok      {name}"),
+            Ok(false) => println!("updated {name}"),
+            Err(reason) => {
+                failed += 1;
+                println!("FAILED  {name}\n{reason}");
+            }
+        }
+    }
+    match (failed, scripts.len()) {
+        (_, 0) => Err(format!("there are no scripts in {}", folder.display())),
+        (0, _) => Ok(()),
+        (failed, all) => Err(format!("{failed} of {all} scripts failed")),
+    }
+}
+
+/// The component that runs a package.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load(package: &Package, cache: Option<PathBuf>) -> Result<Plugin, String> {
+    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("nacre-plugins"));
+    let engine = Engine::new(cache);
+    let (name, component) = match package.manifest.script {
+        Some(_) => ("js", engine::shipped("js").ok_or(engine::WITHOUT_PLUGINS)?),
+        None => (package.manifest.name.as_str(), package.code()),
+    };
+    engine.load(name, &packages::digest(component), component)
+}
+
+/// Plays one script; gives whether it went as expected, or was changed to what came.
+fn play_file(
+    package: &Package,
+    plugin: &Plugin,
+    path: &Path,
+    update: bool,
+) -> Result<bool, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let config = packages::config(package, &script.config.to_string())?;
+    let manifest = &package.manifest;
+    let setup = Setup {
+        grants: manifest.capabilities.grants(),
+        limits: manifest.limits.within(Default::default()),
+        ..Setup::new(&manifest.name, config)
+    };
+    let actual = play(plugin, setup, &script).map_err(|error| error.to_string())?;
+    let mut differences = Vec::new();
+    for (index, (expected, actual)) in script.steps.iter().zip(&actual.steps).enumerate() {
+        for (member, expected, actual) in expected.differences(actual) {
+            differences.push(format!(
+                "  step {index}: {member}\n    expected {expected}\n    came     {actual}"
+            ));
+        }
+    }
+    if update && actual != script {
+        let text = serde_json::to_string_pretty(&actual).map_err(|error| error.to_string())?;
+        std::fs::write(path, text + "\n").map_err(|error| error.to_string())?;
+        return Ok(false);
+    }
+    if differences.is_empty() { Ok(true) } else { Err(differences.join("\n")) }
+}
+
+fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {
+    let text =
+        std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let capsule: Capsule = serde_json::from_slice(&text)
+        .map_err(|error| format!("{} is no capsule: {error}", path.display()))?;
+    println!("then: {}", capsule.reason);
+    match replay(plugin, &capsule) {
+        Ok(()) => {
+            println!("now:  it succeeds");
+            Ok(())
+        }
+        Err(error) => Err(format!("now:  {error}")),
+    }
+}

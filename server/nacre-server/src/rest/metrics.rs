@@ -1,0 +1,278 @@
+//! `GET /metrics`: what a node counts, in the text format of Prometheus.
+//!
+//! Nothing is kept for it: everything is read from buckets and deployments when somebody asks.
+
+use super::Call;
+use super::body::{Reply, reply};
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_node::plugins::{Deployment, Progress};
+use nacre_node::{Bucket, Node};
+use nacre_plugin_host::{Histogram, Status, Usage};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt::{Error, Result as FmtResult};
+use std::sync::Arc;
+
+/// The media type of the format.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadStats, None)?;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot::of(&call.node)));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes any text");
+    Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
+}
+
+/// What is counted at one time.
+#[derive(Debug)]
+struct Snapshot {
+    buckets: Vec<BucketCounts>,
+    deployments: Vec<DeploymentCounts>,
+}
+
+#[derive(Debug)]
+struct BucketCounts {
+    name: String,
+    documents: u64,
+    memory_bytes: u64,
+    quota_bytes: u64,
+    disk_bytes: u64,
+    live_bytes: u64,
+}
+
+#[derive(Debug)]
+struct DeploymentCounts {
+    name: String,
+    version: String,
+    is_running: bool,
+    lags: Vec<(u16, u64)>,
+    status: Status,
+}
+
+impl Snapshot {
+    fn of(node: &Arc<Node>) -> Snapshot {
+        let cluster = node.cluster();
+        let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
+        Snapshot {
+            buckets: buckets.map(|bucket| BucketCounts::of(&bucket)).collect(),
+            deployments: node
+                .plugins()
+                .deployments()
+                .iter()
+                .map(|deployment| DeploymentCounts::of(deployment))
+                .collect(),
+        }
+    }
+}
+
+impl BucketCounts {
+    fn of(bucket: &Bucket) -> BucketCounts {
+        let (documents, memory_bytes) = bucket.usage();
+        let disk = bucket.disk_usage();
+        BucketCounts {
+            name: bucket.name.clone(),
+            documents,
+            memory_bytes,
+            quota_bytes: bucket.quota_bytes(),
+            disk_bytes: disk.disk_bytes,
+            live_bytes: disk.live_bytes,
+        }
+    }
+}
+
+impl DeploymentCounts {
+    fn of(deployment: &Deployment) -> DeploymentCounts {
+        // A vBucket that is up to date is left out: a node may have a thousand for each deployment.
+        let lags = deployment.lags().filter(|(_, lag)| *lag > 0);
+        DeploymentCounts {
+            name: deployment.name.clone(),
+            version: deployment.version().to_owned(),
+            is_running: deployment.progress() == Progress::Running,
+            lags: lags.map(|(vbid, lag)| (vbid.0, lag)).collect(),
+            status: deployment.status.lock().clone(),
+        }
+    }
+}
+
+/// Names, explains and writes one family of metrics.
+struct Family<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Family<'_, '_> {
+    /// One value for each item; `labels` names it.
+    fn each<T, M: EncodeMetric, const N: usize>(
+        &mut self,
+        (name, help, unit): (&str, &str, Option<&Unit>),
+        kind: MetricType,
+        items: impl Iterator<Item = T>,
+        measure: impl Fn(T) -> ([(&'static str, String); N], M),
+    ) -> FmtResult {
+        let mut items = items.peekable();
+        if items.peek().is_none() {
+            return Ok(());
+        }
+        let mut descriptor = self.encoder.encode_descriptor(name, help, unit, kind)?;
+        for item in items {
+            let (labels, metric) = measure(item);
+            metric.encode(descriptor.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn counter(value: u64) -> ConstCounter<u64> {
+    ConstCounter::new(value)
+}
+
+fn gauge(value: u64) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_buckets(&mut encoder)?;
+        self.encode_deployments(&mut encoder)?;
+        self.encode_calls(encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_buckets(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let mut of_buckets = |name: &str, help: &str, unit, value: fn(&BucketCounts) -> u64| {
+            family.each((name, help, unit), MetricType::Gauge, self.buckets.iter(), |bucket| {
+                ([("bucket", bucket.name.clone())], gauge(value(bucket)))
+            })
+        };
+        of_buckets("nacre_bucket_documents", "Documents", None, |bucket| bucket.documents)?;
+        of_buckets("nacre_bucket_memory", "Memory in use", Some(&Unit::Bytes), |bucket| {
+            bucket.memory_bytes
+        })?;
+        of_buckets(
+            "nacre_bucket_quota",
+            "Memory that may be used",
+            Some(&Unit::Bytes),
+            |bucket| bucket.quota_bytes,
+        )?;
+        of_buckets("nacre_bucket_disk", "Disk in use", Some(&Unit::Bytes), |bucket| {
+            bucket.disk_bytes
+        })?;
+        of_buckets("nacre_bucket_disk_live", "What of it is needed", Some(&Unit::Bytes), |bucket| {
+            bucket.live_bytes
+        })
+    }
+
+    fn encode_deployments(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let all = || self.deployments.iter();
+        let label = |one: &DeploymentCounts| ("deployment", one.name.clone());
+        family.each(
+            ("nacre_plugin_running", "Whether it takes documents", None),
+            MetricType::Gauge,
+            all(),
+            |one| ([label(one), ("version", one.version.clone())], gauge(one.is_running.into())),
+        )?;
+        let mut count = |name: &str, help: &str, value: fn(&Status) -> u64| {
+            family.each((name, help, None), MetricType::Counter, all(), |one| {
+                ([label(one)], counter(value(&one.status)))
+            })
+        };
+        count("nacre_plugin_documents", "Documents taken", |status| status.documents)?;
+        count("nacre_plugin_document_errors", "Documents that failed", |status| status.errors)?;
+        count("nacre_plugin_dead_letters", "Documents that were skipped", |status| {
+            status.dead_letter_count
+        })?;
+        count("nacre_plugin_timers", "Timers that fired", |status| status.timers)?;
+        family.each(
+            (
+                "nacre_plugin_lag",
+                "Seqnos of a vBucket yet to be processed, where there are any",
+                None,
+            ),
+            MetricType::Gauge,
+            all().flat_map(|one| one.lags.iter().map(move |lag| (one, lag))),
+            |(one, (vbid, lag))| ([label(one), ("vbucket", vbid.to_string())], gauge(*lag)),
+        )?;
+        let mut measure = |name: &str, help: &str, value: fn(&Status) -> usize| {
+            family.each((name, help, Some(&Unit::Bytes)), MetricType::Gauge, all(), |one| {
+                ([label(one)], gauge(value(&one.status) as u64))
+            })
+        };
+        measure("nacre_plugin_state", "Keys and values of its state", |status| status.state_bytes)?;
+        measure("nacre_plugin_memory", "Linear memory of its instances", |status| {
+            status.memory_bytes
+        })?;
+        family.each(
+            ("nacre_plugin_metric", "What a plugin says about itself", None),
+            MetricType::Gauge,
+            all().flat_map(|one| one.status.metrics.iter().map(move |metric| (one, metric))),
+            |(one, (name, value))| {
+                ([label(one), ("name", name.clone())], ConstGauge::<f64>::new(*value))
+            },
+        )
+    }
+
+    /// Calls of writers and readers apart.
+    fn encode_calls(&self, mut encoder: DescriptorEncoder<'_>) -> FmtResult {
+        let usages = || {
+            self.deployments.iter().flat_map(|one| {
+                [("writer", &one.status.writer), ("reader", &one.status.readers)]
+                    .map(|(role, usage)| (one, role, usage))
+            })
+        };
+        let labels = |one: &DeploymentCounts, role: &str| {
+            [("deployment", one.name.clone()), ("role", role.to_owned())]
+        };
+        let mut family = Family { encoder: &mut encoder };
+        family.each(
+            ("nacre_plugin_call_failures", "Calls that failed", None),
+            MetricType::Counter,
+            usages(),
+            |(one, role, usage)| (labels(one, role), counter(usage.failures)),
+        )?;
+        family.each(
+            ("nacre_plugin_host_calls", "Calls of a plugin into the host", None),
+            MetricType::Counter,
+            usages().flat_map(|(one, role, usage)| {
+                usage.host_calls().map(move |(capability, count)| (one, role, capability, count))
+            }),
+            |(one, role, capability, count)| {
+                let [deployment, role] = labels(one, role);
+                ([deployment, role, ("capability", capability.to_string())], counter(count))
+            },
+        )?;
+        let mut descriptor = encoder.encode_descriptor(
+            "nacre_plugin_call",
+            "Calls by the time they took",
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for (one, role, usage) in usages() {
+            let buckets = buckets(usage);
+            descriptor.encode_family(&labels(one, role))?.encode_histogram::<NoLabelSet>(
+                usage.elapsed_ns as f64 / 1e9,
+                usage.calls,
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// How many calls each bucket of a histogram has, with the seconds that it goes up to.
+fn buckets(usage: &Usage) -> Vec<(f64, u64)> {
+    let bound = |index: usize| {
+        Histogram::bound_ns(index).map_or(f64::MAX, |nanoseconds| nanoseconds as f64 / 1e9)
+    };
+    usage.latency.counts.iter().enumerate().map(|(index, count)| (bound(index), *count)).collect()
+}
