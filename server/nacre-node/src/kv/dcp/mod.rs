@@ -57,8 +57,10 @@ impl Dcp {
         self.line.look();
         self.bucket.is_closed()
             || self.line.asks()
+            || self.line.lets_go()
             || self.scans.iter().any(|scan| scan.outcome().is_some())
-            || self.window.has_room() && (self.producer.is_ready() || !self.news.is_empty())
+            || self.window.has_room()
+                && (self.producer.is_ready() || self.producer.has_work() || !self.news.is_empty())
     }
 
     /// Why the connection is to end at once, if it is.
@@ -91,6 +93,9 @@ impl Dcp {
             dcp::Message { vbid: 0, opaque: 0, stream_id: None, payload }.encode(out);
         }
         self.take_scans();
+        if self.line.take_release() {
+            self.producer.let_go_of_scans();
+        }
         while let Some(vbid) = self.news.take(0) {
             self.producer.note(vbid);
         }
@@ -100,7 +105,11 @@ impl Dcp {
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
         }
-        self.begin_scans();
+        // Read ahead of the socket, but not of a consumer that takes nothing.
+        if self.window.has_room() {
+            self.begin_scans();
+        }
+        self.line.hold_scans(self.producer.holds_scans());
         if out.len() > before {
             self.line.heartbeat(|heartbeat| heartbeat.sent(now.monotonic_ns));
         }
