@@ -6,8 +6,6 @@ use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
 use crate::{plugins, readme, tools};
 use clap::Args;
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 /// Options of `cargo xtask test`.
@@ -133,36 +131,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         )?;
         node.stop()
     })?;
-    step("examples of plugins", || plugin_examples(&binary))?;
     println!("\nall steps passed");
-    Ok(())
-}
-
-/// Plays the scripts of all plugins among the examples.
-fn plugin_examples(binary: &Path) -> Result<(), String> {
-    let examples = workspace().join("examples");
-    let listed = fs::read_dir(&examples).map_err(|error| format!("no examples: {error}"))?;
-    let mut projects: Vec<_> = listed.flatten().map(|entry| entry.path()).collect();
-    projects.retain(|project| project.join("plugin.toml").exists());
-    projects.sort();
-    for project in projects {
-        if project.join("app.py").exists() {
-            give_python_kit(&project)
-                .map_err(|error| format!("cannot complete {}: {error}", project.display()))?;
-        }
-        let mut scripts = Command::new(binary);
-        scripts.args(["plugin", "test"]).arg(&project).env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
-        run_command(&mut scripts, &format!("pass the scripts of {}", project.display()))?;
-    }
-    Ok(())
-}
-
-/// What `nacre plugin new` would have put into a project in Python, and an example has no second copy of.
-fn give_python_kit(project: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(project.join("wit"))?;
-    let kit = workspace().join("sdk-py/plugin/nacre_plugin.py");
-    fs::copy(kit, project.join("nacre_plugin.py"))?;
-    fs::copy(workspace().join("plugins/wit/plugin.wit"), project.join("wit/plugin.wit"))?;
     Ok(())
 }
 
