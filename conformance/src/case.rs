@@ -277,6 +277,7 @@ pub const KV: &[(&str, &str)] = &[
     ("kv/store", include_str!("../cases/kv/store.json")),
     ("kv/cas", include_str!("../cases/kv/cas.json")),
     ("kv/counters", include_str!("../cases/kv/counters.json")),
+    ("kv/dcp", include_str!("../cases/kv/dcp.json")),
     ("kv/durability", include_str!("../cases/kv/durability.json")),
     ("kv/append", include_str!("../cases/kv/append.json")),
     ("kv/expiry", include_str!("../cases/kv/expiry.json")),

@@ -59,10 +59,16 @@ impl Builder {
             (None, None) => 0,
         };
         let value = step.value.as_ref().map_or(Ok(Vec::new()), |value| self.bytes(value))?;
+        let key = match (name, opcode) {
+            (None, _) => Vec::new(),
+            // The key of a DCP request is the name of a connection or a setting.
+            (Some(name), 0x50..=0x5f) => name,
+            (Some(name), _) => self.wire_key(step.collection, &name),
+        };
         let mut request = Request {
             opcode,
             vbid,
-            key: name.map_or_else(Vec::new, |name| self.wire_key(step.collection, &name)),
+            key,
             extras: self.extras(opcode, step)?,
             value,
             cas: step.cas.as_ref().map_or(Ok(0), |cas| self.number(cas))?,

@@ -53,6 +53,11 @@ impl Heartbeat {
         self.sent = now;
     }
 
+    /// For how long the consumer was sent nothing, in nanoseconds.
+    pub fn quiet_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.sent)
+    }
+
     /// What to do at `now`. After [`Beat::Ask`] the question counts as asked.
     pub fn tick(&mut self, now: u64) -> Beat {
         let Some(interval) = self.interval_ns else { return Beat::Rest };

@@ -325,9 +325,14 @@ impl<E> Producer<E> {
         }
     }
 
+    /// Whether there is something to [take](Producer::take_work).
+    pub fn has_work(&self) -> bool {
+        self.scans < SCANS_MAX && !self.waiting.is_empty()
+    }
+
     /// A portion to read from the store, while there are fewer than [`SCANS_MAX`].
     pub fn take_work(&mut self) -> Option<Work<E>> {
-        if self.scans >= SCANS_MAX {
+        if !self.has_work() {
             return None;
         }
         let serial = self.waiting.pop_front()?;
@@ -337,6 +342,32 @@ impl<E> Producer<E> {
         let (vbid, after) = (found.address.vbid, found.stream.position());
         let (vb_uuid, backfill) = (found.stream.vb_uuid(), found.stream.take_backfill());
         Some(Work { serial, vbid, after, vb_uuid, backfill })
+    }
+
+    /// Whether scans are open, which keep the store from giving back the space of what was overwritten.
+    pub fn holds_scans(&self) -> bool {
+        self.scans > 0 || self.waiting.iter().any(|serial| self.has_begun(*serial))
+    }
+
+    fn has_begun(&self, serial: Serial) -> bool {
+        self.streams.get(&serial).is_some_and(|found| found.stream.is_backfilling())
+    }
+
+    /// Lets go of the scans that are not being read at the moment. They begin anew where their streams are.
+    pub fn let_go_of_scans(&mut self) {
+        // Those that have begun stand before all others.
+        for serial in &self.waiting {
+            let Some(found) = self.streams.get_mut(serial) else { continue };
+            if !found.stream.is_backfilling() {
+                break;
+            }
+            found.stream.cut_backfill();
+        }
+        for found in self.streams.values_mut() {
+            if let Source::Arrived(backfill, _) = &mut found.source {
+                backfill.cut();
+            }
+        }
     }
 
     /// Takes back what a work has come to. The error of one that failed is given back when its stream is still there.
@@ -546,6 +577,45 @@ mod tests {
             assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
         }
         assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+    }
+
+    #[test]
+    fn scans_that_are_let_go_are_gone_on_with_by_others() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        for vbid in 0..2 {
+            for key in 0..3 * PORTION.count {
+                bucket.set(vbid, &key.to_string());
+            }
+            bucket.store(vbid);
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        assert!(!producer.holds_scans());
+        let mut told = sent(&mut producer, &bucket);
+        let first = bucket.scan(producer.take_work().unwrap());
+        producer.finish(first, &bucket);
+        told.extend(sent(&mut producer, &bucket));
+        let second = bucket.scan(producer.take_work().unwrap());
+        producer.finish(second, &bucket);
+        assert!(producer.holds_scans(), "one has arrived, and is not sent");
+        producer.let_go_of_scans();
+        told.extend(sent(&mut producer, &bucket));
+        assert!(!producer.holds_scans());
+        while let Some(work) = producer.take_work() {
+            producer.finish(bucket.scan(work), &bucket);
+            producer.let_go_of_scans();
+            told.extend(sent(&mut producer, &bucket));
+        }
+        for vbid in 0..2 {
+            let documents: Vec<&String> = told
+                .iter()
+                .filter(|t| t.starts_with(&format!("{vbid} ")) && t.contains('@'))
+                .collect();
+            let expected: Vec<String> =
+                (0..3 * PORTION.count).map(|n| format!("{vbid} {n}@{}", n + 1)).collect();
+            assert!(documents.iter().zip(&expected).all(|(told, expected)| *told == expected));
+            assert_eq!(documents.len(), expected.len(), "each once, in order");
+        }
     }
 
     #[test]

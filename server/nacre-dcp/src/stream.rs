@@ -41,7 +41,8 @@ pub struct Limit {
 ///
 /// `E` is the error of the store.
 pub struct Backfill<E> {
-    documents: Documents<E>,
+    /// None once it was let go.
+    documents: Option<Documents<E>>,
     vb_uuid: VbUuid,
     position: Seqno,
     start: Seqno,
@@ -52,7 +53,14 @@ pub struct Backfill<E> {
 impl<E> Backfill<E> {
     /// A scan of what follows `after` up to `end`, on the branch of history that `vb_uuid` names.
     pub fn new(documents: Documents<E>, vb_uuid: VbUuid, after: Seqno, end: Seqno) -> Backfill<E> {
+        let documents = Some(documents);
         Backfill { documents, vb_uuid, position: after, start: after.next(), end, done: false }
+    }
+
+    /// Lets go of the scan, wherever it is: what is left of it will be scanned anew.
+    pub fn cut(&mut self) {
+        self.documents = None;
+        self.done = true;
     }
 
     /// Reads the next documents; the last portion stands at the end of the snapshot.
@@ -63,7 +71,8 @@ impl<E> Backfill<E> {
         let mut documents: Vec<Arc<Document>> = Vec::new();
         let mut bytes = 0;
         while documents.len() < limit.count && bytes < limit.bytes {
-            let Some(document) = self.documents.next().transpose()? else {
+            let Some(document) = self.documents.as_mut().and_then(Iterator::next).transpose()?
+            else {
                 self.done = true;
                 break;
             };
@@ -167,6 +176,11 @@ impl<E> Stream<E> {
         let backfill = self.backfill.take();
         backfill.into_iter().for_each(|backfill| self.put_back(backfill));
         Ok(portion)
+    }
+
+    /// Lets go of a scan that nobody reads; what is left of it will be scanned anew.
+    pub fn cut_backfill(&mut self) {
+        self.backfill = None;
     }
 
     /// Hands out the backfill, to be read elsewhere and [put back](Stream::put_back).

@@ -25,6 +25,7 @@ mod platform;
 pub mod plugins;
 mod range_scan;
 mod reader;
+mod tap;
 mod ticket;
 mod waits;
 mod watermark;

@@ -7,6 +7,9 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// How long scans may stay open for a consumer that takes nothing, in nanoseconds: half a minute.
+const SCAN_IDLE_NS_MAX: u64 = 30 * 1_000_000_000;
+
 /// One connection.
 pub(crate) struct Line {
     name: Box<[u8]>,
@@ -16,6 +19,10 @@ pub(crate) struct Line {
     heartbeat: Mutex<Heartbeat>,
     /// The consumer is to be asked whether it lives.
     asks: AtomicBool,
+    /// It has scans open.
+    holds_scans: AtomicBool,
+    /// It is to let go of them.
+    lets_go: AtomicBool,
     /// Why the connection is to end at once.
     cut: OnceLock<&'static str>,
 }
@@ -50,6 +57,40 @@ impl Line {
         self.asks.swap(false, Ordering::AcqRel)
     }
 
+    /// Notes whether scans are open.
+    pub fn hold_scans(&self, holds: bool) {
+        self.holds_scans.store(holds, Ordering::Release);
+    }
+
+    /// Whether scans are to be let go, as the consumer takes nothing.
+    pub fn lets_go(&self) -> bool {
+        self.lets_go.load(Ordering::Acquire)
+    }
+
+    /// The same, and they are let go.
+    pub fn take_release(&self) -> bool {
+        self.lets_go.swap(false, Ordering::AcqRel)
+    }
+
+    fn tick(&self, now_ns: u64) {
+        let (beat, quiet_ns) = {
+            let mut heartbeat = self.heartbeat.lock();
+            (heartbeat.tick(now_ns), heartbeat.quiet_ns(now_ns))
+        };
+        if quiet_ns > SCAN_IDLE_NS_MAX && self.holds_scans.load(Ordering::Acquire) {
+            self.lets_go.store(true, Ordering::Release);
+            self.wake();
+        }
+        match beat {
+            Beat::Rest => {}
+            Beat::Ask => {
+                self.asks.store(true, Ordering::Release);
+                self.wake();
+            }
+            Beat::GiveUp => self.end("the DCP consumer has not answered for long"),
+        }
+    }
+
     /// Why the connection is to end, if it is.
     pub fn cut(&self) -> Option<&'static str> {
         self.cut.get().copied()
@@ -75,6 +116,8 @@ impl Lines {
             rung: AtomicBool::new(false),
             heartbeat: Mutex::new(Heartbeat::new(now.monotonic_ns)),
             asks: AtomicBool::new(false),
+            holds_scans: AtomicBool::new(false),
+            lets_go: AtomicBool::new(false),
             cut: OnceLock::new(),
         });
         let mut lines = self.0.lock();
@@ -95,18 +138,9 @@ impl Lines {
         self.0.lock().len()
     }
 
-    /// Has silent consumers asked whether they live, and cuts the connections of those that do not answer.
+    /// Has silent consumers asked whether they live, cuts the connections of those that do not answer, and takes scans from
+    /// those that take nothing.
     pub fn tick(&self, now: Now) {
-        for line in self.0.lock().iter() {
-            let beat = line.heartbeat.lock().tick(now.monotonic_ns);
-            match beat {
-                Beat::Rest => {}
-                Beat::Ask => {
-                    line.asks.store(true, Ordering::Release);
-                    line.wake();
-                }
-                Beat::GiveUp => line.end("the DCP consumer has not answered for long"),
-            }
-        }
+        self.0.lock().iter().for_each(|line| line.tick(now.monotonic_ns));
     }
 }

@@ -596,6 +596,44 @@ fn a_consumer_that_takes_nothing_does_not_hold_history_back() {
 }
 
 #[test]
+fn a_consumer_that_takes_nothing_does_not_keep_scans_open() {
+    let (world, node, mut connection) = world();
+    for n in 0..2000 {
+        connection.set(&format!("k{n}"), "1");
+    }
+    world.run_tasks();
+    let mut consumer = Consumer::open(&world, &node);
+    assert_eq!(consumer.control("connection_buffer_size", "1"), 0);
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    let mut unacknowledged = consumer.raw().0.len();
+    assert!(unacknowledged > 0 && !consumer.session.is_ready());
+    world.wait(29);
+    world.run_tasks();
+    assert!(!consumer.session.is_ready());
+    world.wait(2);
+    world.run_tasks();
+    assert!(consumer.session.is_ready(), "it is to let go");
+    assert!(consumer.raw().0.is_empty());
+    world.wait(31);
+    world.run_tasks();
+    assert!(!consumer.session.is_ready(), "it has nothing open");
+    connection.set("k0", "2");
+    world.run_tasks();
+    let mut seqnos = Vec::new();
+    while unacknowledged > 0 {
+        assert_eq!(consumer.acknowledge(unacknowledged), b"");
+        let (out, _) = consumer.raw();
+        unacknowledged = out.len();
+        let frame = decode(&out).unwrap().map(|(frame, _)| frame);
+        seqnos.extend(
+            frame.filter(|frame| frame.opcode_byte == 0x57).map(|frame| number(&frame.extras[..8])),
+        );
+    }
+    assert!(seqnos.is_sorted_by(|one, other| one < other));
+    assert_eq!((seqnos.len(), seqnos.last()), (2001, Some(&2001)), "k0 was sent before it changed");
+}
+
+#[test]
 fn a_silent_consumer_is_asked_and_then_cut() {
     let (world, node, _) = world();
     let mut consumer = Consumer::open(&world, &node);

@@ -15,38 +15,26 @@ mod settings;
 use super::session::{Answer, Next, Outcome, Session};
 use crate::bucket::Bucket;
 use crate::line::Line;
-use crate::reader::News;
-use crate::ticket::{Ticket, Waiter};
+use crate::tap::Tap;
 use filter::Filter;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_dcp::{
-    Address, End, Finished, Interest, Producer, Resume, ResumePoint, STREAMS_MAX, Wanted, Window,
-    resume,
-};
+use nacre_dcp::{Address, End, Interest, Resume, ResumePoint, STREAMS_MAX, Wanted, Window, resume};
 use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
 use nacre_protocol::{Feature, Frame, Reply, Request, Status};
-use nacre_store::Error;
 use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
-use parking_lot::Mutex;
 use settings::{Effect, Settings};
 use std::sync::Arc;
 
 /// Bytes that may wait for the socket before streams are read on.
 const SENT_AT_ONCE: usize = 256 << 10;
 
-/// A portion of a scan on its way back from a worker.
-type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
-
 /// What a session has of its own when it streams.
 pub(super) struct Dcp {
-    bucket: Arc<Bucket>,
+    tap: Tap,
     line: Arc<Line>,
-    news: Arc<News>,
     settings: Settings,
-    producer: Producer<Error>,
     window: Window,
-    scans: Vec<Scanned>,
     /// At which state of the users it was last seen that the streams are permitted.
     users_version: u64,
 }
@@ -55,10 +43,11 @@ impl Dcp {
     /// Whether [`Dcp::pump`] would do something. The waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
         self.line.look();
-        self.bucket.is_closed()
+        self.tap.bucket.is_closed()
             || self.line.asks()
-            || self.scans.iter().any(|scan| scan.outcome().is_some())
-            || self.window.has_room() && (self.producer.is_ready() || !self.news.is_empty())
+            || self.line.lets_go()
+            || self.tap.has_scanned()
+            || self.window.has_room() && self.tap.is_ready()
     }
 
     /// Why the connection is to end at once, if it is.
@@ -79,9 +68,10 @@ impl Dcp {
     /// Appends what there is to send, as far as window and socket allow.
     fn pump(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let before = out.len();
-        if self.bucket.is_closed() {
-            self.producer.end_where(&*self.bucket, |_, _| Some(End::VbucketGone));
-            while let Some((address, message)) = self.producer.next(&*self.bucket) {
+        if self.tap.bucket.is_closed() {
+            let Tap { producer, bucket, .. } = &mut self.tap;
+            producer.end_where(&**bucket, |_, _| Some(End::VbucketGone));
+            while let Some((address, message)) = self.tap.next() {
                 message::encode(address, &message, &self.settings, false, out);
             }
             return Next::Close(Some("the bucket of a DCP connection has ended".into()));
@@ -90,57 +80,31 @@ impl Dcp {
             let payload = Payload { opcode: Payload::NOOP, ..Payload::default() };
             dcp::Message { vbid: 0, opaque: 0, stream_id: None, payload }.encode(out);
         }
-        self.take_scans();
-        while let Some(vbid) = self.news.take(0) {
-            self.producer.note(vbid);
+        self.tap.refresh();
+        if self.line.take_release() {
+            self.tap.producer.let_go_of_scans();
         }
-        let compresses = self.bucket.compresses();
+        let compresses = self.tap.bucket.compresses();
         while out.len() < SENT_AT_ONCE && self.window.has_room() {
-            let Some((address, message)) = self.producer.next(&*self.bucket) else { break };
+            let Some((address, message)) = self.tap.next() else { break };
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
         }
-        self.begin_scans();
+        // Read ahead of the socket, but not of a consumer that takes nothing.
+        if self.window.has_room() {
+            self.tap.begin_scans();
+        }
+        self.line.hold_scans(self.tap.producer.holds_scans());
         if out.len() > before {
             self.line.heartbeat(|heartbeat| heartbeat.sent(now.monotonic_ns));
         }
         Next::More
     }
-
-    fn take_scans(&mut self) {
-        let is_over = |scan: &mut Scanned| scan.outcome().is_some();
-        for scan in self.scans.extract_if(.., is_over) {
-            let finished = scan.outcome().and_then(|outcome| outcome.lock().take());
-            let failure =
-                finished.and_then(|finished| self.producer.finish(finished, &*self.bucket));
-            if let Some(error) = failure {
-                tracing::error!(
-                    "bucket {}: a DCP stream ends, its history cannot be read: {error}",
-                    self.bucket.name
-                );
-            }
-        }
-    }
-
-    fn begin_scans(&mut self) {
-        let waiter: Arc<dyn Waiter> = Arc::clone(&self.line) as _;
-        while let Some(work) = self.producer.take_work() {
-            let scan = self.bucket.jobs.push(&waiter, move |bucket| {
-                let open =
-                    |vbid, after| bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end));
-                Mutex::new(Some(work.run(open)))
-            });
-            // Without a worker the bucket has ended, and so do the streams.
-            self.scans.extend(scan);
-        }
-    }
 }
 
 impl Drop for Dcp {
     fn drop(&mut self) {
-        self.bucket.remove_reader(&self.news);
-        self.bucket.lines.close(&self.line);
-        self.producer.clear(&*self.bucket);
+        self.tap.bucket.lines.close(&self.line);
     }
 }
 
@@ -150,7 +114,7 @@ pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     let users_version = session.node.users_version();
     if dcp.users_version != users_version {
         dcp.users_version = users_version;
-        let Dcp { producer, bucket, .. } = &mut *dcp;
+        let Tap { producer, bucket, .. } = &mut dcp.tap;
         producer.end_where(&**bucket, |_, wanted| {
             (!may_stream(session, bucket, &wanted.interest)).then_some(End::Forbidden)
         });
@@ -194,15 +158,11 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     let settings = Settings::new(flags, session.features)?;
     let bucket = Arc::clone(&session.bucket()?.bucket);
     let line = bucket.lines.open(name, &session.waiter, now);
-    let news = bucket.add_reader(Arc::clone(&line) as _);
     session.dcp = Some(Box::new(Dcp {
-        bucket,
+        tap: Tap::new(bucket, Arc::clone(&line) as _),
         line,
-        news,
         settings,
-        producer: Producer::default(),
         window: Window::default(),
-        scans: Vec::new(),
         users_version: session.node.users_version(),
     }));
     Ok(Outcome::Status(Status::Success))
@@ -224,7 +184,7 @@ fn close(dcp: &mut Dcp, frame: &Frame<'_>) -> Result<Outcome, Status> {
     if stream_id.is_some() != dcp.settings.stream_ids {
         return Err(Status::DcpStreamIdInvalid);
     }
-    let Dcp { producer, settings, bucket, .. } = dcp;
+    let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
     match producer.close(Vbid(frame.vbid), stream_id, settings.says_closed, &**bucket) {
         true => Ok(Outcome::Status(Status::Success)),
         false => Err(Status::KeyNotFound),
@@ -240,7 +200,7 @@ fn begin(
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
     let Request::DcpStreamRequest { filter, .. } = *request else { return Err(Status::Internal) };
-    let Dcp { bucket, settings, producer, .. } = dcp;
+    let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
     let collections = settings.speaks(Feature::Collections);
     let vbid = Vbid(frame.vbid);
     let mut vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;

@@ -1,0 +1,86 @@
+//! The history of a bucket for a consumer that has no task of its own: it is told when there is more, and takes what there
+//! is, one message after another.
+//!
+//! Memory is read by whoever takes; the store is read by the bucket's workers. Nothing here waits.
+
+use crate::bucket::Bucket;
+use crate::reader::News;
+use crate::ticket::{Ticket, Waiter};
+use nacre_dcp::{Address, Finished, Message, Producer};
+use nacre_store::Error;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A portion of a scan on its way back from a worker.
+type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
+
+/// The streams of one consumer, and what feeds them.
+pub(crate) struct Tap {
+    pub bucket: Arc<Bucket>,
+    pub producer: Producer<Error>,
+    news: Arc<News>,
+    waiter: Arc<dyn Waiter>,
+    scans: Vec<Scanned>,
+}
+
+impl Tap {
+    /// Without streams. `waiter` is woken when there is something to take.
+    pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> Tap {
+        let news = bucket.add_reader(Arc::clone(&waiter));
+        Tap { bucket, producer: Producer::default(), news, waiter, scans: Vec::new() }
+    }
+
+    /// Whether a portion has come from a worker.
+    pub fn has_scanned(&self) -> bool {
+        self.scans.iter().any(|scan| scan.outcome().is_some())
+    }
+
+    /// Whether there may be something to take, or to have read.
+    pub fn is_ready(&self) -> bool {
+        self.producer.is_ready() || self.producer.has_work() || !self.news.is_empty()
+    }
+
+    /// Takes in what has happened since: portions of scans, and writes to the bucket.
+    pub fn refresh(&mut self) {
+        let is_over = |scan: &mut Scanned| scan.outcome().is_some();
+        for scan in self.scans.extract_if(.., is_over) {
+            let finished = scan.outcome().and_then(|outcome| outcome.lock().take());
+            let failure =
+                finished.and_then(|finished| self.producer.finish(finished, &*self.bucket));
+            if let Some(error) = failure {
+                tracing::error!(
+                    "bucket {}: a stream of history ends, as it cannot be read: {error}",
+                    self.bucket.name
+                );
+            }
+        }
+        while let Some(vbid) = self.news.take(0) {
+            self.producer.note(vbid);
+        }
+    }
+
+    /// The next message, if there is one now.
+    pub fn next(&mut self) -> Option<(Address, Message)> {
+        self.producer.next(&*self.bucket)
+    }
+
+    /// Has the workers read what has left memory.
+    pub fn begin_scans(&mut self) {
+        while let Some(work) = self.producer.take_work() {
+            let scan = self.bucket.jobs.push(&self.waiter, move |bucket| {
+                let open =
+                    |vbid, after| bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end));
+                Mutex::new(Some(work.run(open)))
+            });
+            // Without a worker the bucket has ended, and so do the streams.
+            self.scans.extend(scan);
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.bucket.remove_reader(&self.news);
+        self.producer.clear(&*self.bucket);
+    }
+}
