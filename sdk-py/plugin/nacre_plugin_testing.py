@@ -341,9 +341,13 @@ class Harness:
         """Queues the expiry of a document for the next batch."""
         return self._change(key, EventKind.EXPIRE, b"")
 
+    @staticmethod
+    def vbucket(key: str) -> int:
+        """The vBucket of a key, as the server would have it."""
+        return (zlib.crc32(key.encode()) >> 16 & 0x7FFF) % VBUCKETS
+
     def _change(self, key: str, kind: EventKind, body: bytes) -> Harness:
-        name = key.encode()
-        vb = (zlib.crc32(name) >> 16 & 0x7FFF) % VBUCKETS
+        name, vb = key.encode(), self.vbucket(key)
         self._seqnos[vb] += 1
         seqno = self._seqnos[vb]
         datatype = DATATYPE_JSON if kind == EventKind.UPSERT and _is_json(body) else 0

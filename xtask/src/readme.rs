@@ -1,4 +1,4 @@
-//! Runs what the README shows, as a reader would paste it.
+//! Runs what the README and the lessons show, as a reader would paste it.
 
 use crate::command::workspace;
 use crate::node;
@@ -17,6 +17,70 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
     }
     blocks
 }
+
+/// Runs all commands of a lesson in order, in a folder of its own, and compares what they print: a block without a
+/// language has lines that the block of commands before it prints. `nacre dev` alone is the other terminal.
+///
+/// # Errors
+/// When a command fails, or prints something else than the page says.
+pub fn follow(page: &str, binary: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(workspace().join(page))
+        .map_err(|error| format!("{page}: {error}"))?;
+    let folder = std::env::temp_dir().join(format!("nacre-lesson-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut script = String::from("trap 'kill %1; wait' EXIT\n");
+    let mut expected: Vec<Vec<&str>> = Vec::new();
+    let mut sections = 0;
+    for (language, block) in blocks(&text) {
+        match language {
+            "sh" if block.trim() == "nacre dev" => script.push_str(
+                "nacre dev > dev.log &\nuntil grep -q Ctrl-C dev.log; do sleep 0.1; done\n",
+            ),
+            "sh" => {
+                script.push_str(&format!("echo; echo {SECTION}{sections}\n{block}\n"));
+                sections += 1;
+                expected.push(Vec::new());
+            }
+            "" => {
+                if let Some(lines) = expected.last_mut().filter(|lines| lines.is_empty()) {
+                    *lines = block.lines().filter(|line| !line.trim().is_empty()).collect();
+                }
+            }
+            _ => {}
+        }
+    }
+    let target_dir = crate::command::target_dir()?.join("lesson");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let programs = binary.parent().unwrap_or(Path::new("."));
+    let output = Command::new("bash")
+        .args(["-e", "-c", &script])
+        .current_dir(&folder)
+        .env("PATH", format!("{}:{path}", programs.display()))
+        .env("CARGO_TARGET_DIR", target_dir)
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
+        .env("NACRE_LOG", "warn")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("bash: {error}"))?;
+    let _ = std::fs::remove_dir_all(&folder);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        return Err(format!("the commands of {page} ended with {}:\n{printed}", output.status));
+    }
+    for (index, lines) in expected.iter().enumerate() {
+        let section = printed.split(&format!("{SECTION}{index}\n")).nth(1).unwrap_or_default();
+        let section = section.split(SECTION).next().unwrap_or_default();
+        if let Some(line) = lines.iter().find(|line| !section.contains(line.trim())) {
+            return Err(format!("{page} promises\n{line}\nbut its commands print\n{section}"));
+        }
+    }
+    Ok(())
+}
+
+/// Between the outputs of two blocks.
+const SECTION: &str = "--- block ";
 
 /// Runs the commands that begin with `nacre serve`, and the Python that follows, against `binary`.
 ///

@@ -1,12 +1,14 @@
 //! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
 
-use crate::command::{cargo, run as run_command, workspace};
+use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
 use crate::{plugins, readme, tools};
 use clap::Args;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Debug)]
@@ -14,7 +16,13 @@ pub struct Test {
     /// Only the tests in Rust
     #[arg(long)]
     rust_only: bool,
+    /// Only the steps whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 }
+
+/// What the names of the steps that run contain.
+static ONLY: OnceLock<String> = OnceLock::new();
 
 /// Ports of the nodes that the steps start: far from the defaults and from each other.
 const DEMO_PORT_BASE: u16 = 19_100;
@@ -26,6 +34,7 @@ const SDK_PORT_BASE: u16 = 19_250;
 /// # Errors
 /// The first step that failed.
 pub fn run(options: &Test) -> Result<(), String> {
+    ONLY.get_or_init(|| options.only.clone().unwrap_or_default());
     step("format", || {
         run_command(
             cargo().args(["fmt", "--all", "--check"]),
@@ -99,6 +108,8 @@ pub fn run(options: &Test) -> Result<(), String> {
         node.stop()
     })?;
     step("README", || readme::run(&binary, &python))?;
+    step("lesson on plugins", || readme::follow("docs/start/first-plugin.md", &binary))?;
+    step("example plugins", || examples(&binary))?;
     step("sdk-py and sdk-js", || {
         let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
         let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
@@ -135,7 +146,30 @@ pub fn run(options: &Test) -> Result<(), String> {
     Ok(())
 }
 
+/// Plays the scripts of all plugins among the examples.
+fn examples(binary: &Path) -> Result<(), String> {
+    let folder = workspace().join("examples");
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
+    let mut projects: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("plugin.toml").exists())
+        .collect();
+    projects.sort();
+    for project in projects {
+        let mut test = Command::new(binary);
+        test.args(["plugin", "test"])
+            .arg(&project)
+            .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
+            .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"));
+        run_command(&mut test, &format!("pass the scripts of {}", project.display()))?;
+    }
+    Ok(())
+}
+
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    if !ONLY.get().is_none_or(|only| name.contains(only)) {
+        return Ok(());
+    }
     let begun = std::time::Instant::now();
     println!("== {name}");
     work().map_err(|reason| format!("{name}: {reason}"))?;

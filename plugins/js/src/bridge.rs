@@ -26,6 +26,12 @@ pub struct Answered {
     pub has_more: bool,
 }
 
+/// What becomes of a timer: when it is due and what it gives, none when it is cancelled.
+struct TimerChange {
+    name: String,
+    set: Option<(u64, Vec<u8>)>,
+}
+
 /// The host of a program.
 #[derive(Default)]
 pub struct Bridge {
@@ -33,7 +39,7 @@ pub struct Bridge {
     /// What entries were before the handler at hand changed them.
     undo: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Timers to be set, or cancelled where there is none, once the handler has ended well.
-    timers: Vec<(String, Option<(u64, Vec<u8>)>)>,
+    timers: Vec<TimerChange>,
     answered: Option<Answered>,
 }
 
@@ -69,7 +75,7 @@ impl<'a> Loan<'a> {
     pub fn keep(&self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.undo.clear();
-        for (name, set) in std::mem::take(&mut bridge.timers) {
+        for TimerChange { name, set } in std::mem::take(&mut bridge.timers) {
             match set {
                 Some((due_us, payload)) => timer::set(&name, due_us, &payload),
                 None => {
@@ -172,12 +178,13 @@ impl Host for Bridge {
                 if !(0.0..9e15).contains(&at_ms) {
                     return Err(error("invalid", "a timer needs a Date, or milliseconds"));
                 }
-                self.timers.push((name, Some(((at_ms * 1000.0) as u64, payload))));
+                let set = Some(((at_ms * 1000.0) as u64, payload));
+                self.timers.push(TimerChange { name, set });
                 Ok(Value::Nothing)
             }
             "timer.cancel" => {
                 self.writing()?;
-                self.timers.push((arguments.text()?, None));
+                self.timers.push(TimerChange { name: arguments.text()?, set: None });
                 Ok(Value::Nothing)
             }
             "metrics.add" => {

@@ -272,7 +272,9 @@ fn failure(error: &wasmtime::Error, data: &Data) -> Error {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
         trap => {
-            let cause = trap.map_or_else(|| format!("{error:#}"), ToString::to_string);
+            // What stands before it is a backtrace of addresses.
+            let root = || error.root_cause().to_string();
+            let cause = trap.map_or_else(root, ToString::to_string);
             let reason = match data.log.iter().rfind(|line| line.level == "error") {
                 Some(words) => format!("{cause}: {}", words.message),
                 None => cause,

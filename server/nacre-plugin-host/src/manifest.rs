@@ -93,19 +93,6 @@ pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
 }
 
 impl Capabilities {
-    /// What a deployment of the package may do once all of this is granted.
-    pub fn grants(&self) -> Grants {
-        let keyspaces = |patterns: &[String], write: bool| -> Vec<KeyspaceGrant> {
-            let grant = |keyspace: &String| KeyspaceGrant { keyspace: keyspace.clone(), write };
-            patterns.iter().map(grant).collect()
-        };
-        Grants {
-            kv: [keyspaces(&self.kv.read, false), keyspaces(&self.kv.write, true)].concat(),
-            http_out: self.http_out.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            ..Grants::own()
-        }
-    }
-
     /// What of this is not in `granted`, in words: `write documents of shop.lookup`.
     pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
         let lacks = |patterns: &[String], wanted: &str| {
@@ -194,6 +181,20 @@ impl Manifest {
                 wrong("`version` has 1 to 64 characters")
             }
             _ => Ok(manifest),
+        }
+    }
+
+    /// What a deployment of the package may do once all that it asks for is granted.
+    pub fn grants(&self) -> Grants {
+        let Capabilities { kv, http_out } = &self.capabilities;
+        let keyspaces = |patterns: &[String], write: bool| -> Vec<KeyspaceGrant> {
+            let grant = |keyspace: &String| KeyspaceGrant { keyspace: keyspace.clone(), write };
+            patterns.iter().map(grant).collect()
+        };
+        Grants {
+            kv: [keyspaces(&kv.read, false), keyspaces(&kv.write, true)].concat(),
+            http_out: http_out.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            ..Grants::own()
         }
     }
 

@@ -486,7 +486,25 @@ pub(crate) fn sync_file(path: &Path) -> Result<(), Error> {
 pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
     for entry in entries.flatten() {
-        sync_file(&entry.path())?;
+        match sync_file(&entry.path()) {
+            // A value that was replaced meanwhile is gone, and nobody needs it.
+            Err(_) if !entry.path().exists() => {}
+            synced => synced?,
+        }
     }
     sync_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_goes_while_its_folder_is_synced_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("there"), b"1").unwrap();
+        // Listed, but not there when it is opened.
+        std::os::unix::fs::symlink("nowhere", folder.path().join("gone")).unwrap();
+        sync_directory(folder.path()).unwrap();
+    }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
 const SPACE: &str = "packages/";
-/// Bytes of one row.
-const ROW_BYTES: usize = 1 << 20;
+/// Bytes of one row: the store would give larger ones files of their own.
+const ROW_BYTES: usize = 24 << 10;
 
 /// What became of a package that was offered.
 pub struct Added {
@@ -68,7 +68,7 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
         (Runtime { plugin, state_version }, config.map(str::to_owned))
     };
     if let Some(config) = config {
-        let grants = package.manifest.capabilities.grants();
+        let grants = package.manifest.grants();
         let runs_script = package.manifest.script.is_some();
         let setup = Setup { grants, runs_script, ..Setup::new(&package.manifest.name, config) };
         validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;

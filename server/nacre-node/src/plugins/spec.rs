@@ -174,7 +174,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             since: wanted.since,
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),
-            grants: manifest.capabilities.grants(),
+            grants: manifest.grants(),
             paused: wanted.paused,
             space: format!(
                 "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",

@@ -7,6 +7,7 @@ mod capsules;
 mod commits;
 mod fixture;
 mod grants;
+mod hostile;
 mod js;
 mod page;
 mod pure;

@@ -1,12 +1,12 @@
 //! `nacre plugin new`: a project that builds, tests and deploys by three commands.
 
+use super::project::{PYTHON_KIT, WIT};
 use clap::{Args, ValueEnum};
 use include_dir::{Dir, include_dir};
 use std::path::{Path, PathBuf};
 
 /// The guest SDK in Rust, which a project has a copy of: it needs nothing but a toolchain then.
 static KIT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugins/nacre-plugin/src");
-const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
 /// A script that all projects begin with.
 const SCRIPT: &str = include_str!("../../templates/counts.json");
 
@@ -78,9 +78,8 @@ fn files(language: Language) -> Vec<(&'static str, &'static str)> {
         Language::Py => vec![
             ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
             ("app.py", include_str!("../../templates/py/app.py")),
-            ("nacre_plugin.py", include_str!("../../../../sdk-py/plugin/nacre_plugin.py")),
-            ("wit/plugin.wit", WIT),
-            (".gitignore", ".venv\n__pycache__\nplugin.wasm\nwit/project.wit\n*.tar\n"),
+            PYTHON_KIT,
+            (".gitignore", ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n"),
         ],
     });
     files

@@ -13,6 +13,12 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// Makes a component of Python code.
 const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 
+/// What plugins import and export.
+pub const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
+/// The guest SDK in Python, a file that projects have a copy of.
+pub const PYTHON_KIT: (&str, &str) =
+    ("nacre_plugin.py", include_str!("../../../../sdk-py/plugin/nacre_plugin.py"));
+
 /// Options of `nacre plugin build`.
 #[derive(Args, Clone, Debug)]
 pub struct Build {
@@ -129,7 +135,15 @@ fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
             "install what makes components of Python",
         )?;
     }
-    write(&project.join("wit").join("project.wit"), world_of(manifest))?;
+    let wit = project.join("wit");
+    std::fs::create_dir_all(&wit)
+        .map_err(|error| format!("cannot make {}: {error}", wit.display()))?;
+    write(&wit.join("plugin.wit"), WIT)?;
+    write(&wit.join("project.wit"), world_of(manifest))?;
+    let (kit, text) = PYTHON_KIT;
+    if !project.join(kit).exists() {
+        write(&project.join(kit), text)?;
+    }
     let componentize = std::path::absolute(componentize).map_err(|error| error.to_string())?;
     run(
         Command::new(componentize)
@@ -154,7 +168,7 @@ fn is_newer(file: &Path, project: &Path) -> bool {
 
 fn world_of(manifest: &Manifest) -> String {
     let mut imports = vec!["state", "log", "timer", "metrics"];
-    let grants = manifest.capabilities.grants();
+    let grants = manifest.grants();
     if !grants.kv.is_empty() {
         imports.push("kv");
     }

@@ -90,8 +90,9 @@ fn play_file(
     let config = packages::config(package, &script.config.to_string())?;
     let manifest = &package.manifest;
     let setup = Setup {
-        grants: manifest.capabilities.grants(),
+        grants: manifest.grants(),
         limits: manifest.limits.within(Default::default()),
+        runs_script: manifest.script.is_some(),
         ..Setup::new(&manifest.name, config)
     };
     let actual = play(plugin, setup, &script).map_err(|error| error.to_string())?;

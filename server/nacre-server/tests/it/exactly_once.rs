@@ -79,7 +79,8 @@ fn disturb(
             // The next version goes on with the state.
             *version += 1;
             let state = format!("state_version = \"{}\"", *version / 2);
-            assert_eq!(upload(&server, &version.to_string(), &state).0, 201);
+            let (code, answer) = upload(&server, &version.to_string(), &state);
+            assert_eq!(code, 201, "{answer}");
             assert_eq!(deploy(&server, &version.to_string(), config).0, 200);
         }
         2 => {

@@ -1,0 +1,94 @@
+// A lookup document for each value of a member: `mail::ann@example.com` is "user::1", so that a user is found by two
+// reads, each of one document, wherever they lie.
+//
+// State: `doc/<id>` is the value that a document has, and whether the lookup is its own; `waiting/<value>/<id>` is there
+// for a document whose value belongs to another.
+//
+// A lookup takes effect before the state is committed, so each step asks what is there and can be done again.
+
+const {
+    member = "email",
+    prefix = "mail::",
+    documents = "shop.users",
+    lookup = "shop.lookup",
+} = config;
+
+export function onUpdate(doc, { id }) {
+    const value = valueOf(doc);
+    const known = state.get("doc/" + id);
+    if (known?.value === value && known?.owner !== false) return;
+    forget(id, known);
+    if (value !== undefined) claim(value, id);
+}
+
+export function onDelete({ id }) {
+    forget(id, state.get("doc/" + id));
+}
+
+export function handle({ path }) {
+    if (path !== "/") {
+        const id = ownerOf(normal(path.slice(1)));
+        return id && { id };
+    }
+    const waiting = Array.from(state.scan({ prefix: "waiting/" }), ([, violation]) => violation);
+    return waiting.map(({ value, id }) => ({ value, id, owner: ownerOf(value) }));
+}
+
+/** What a document is looked up by; undefined when it has no such value. */
+function valueOf(doc) {
+    const value = doc?.[member];
+    return typeof value === "string" && value.trim() ? normal(value) : undefined;
+}
+
+const ownerOf = (value) => kv.get(prefix + value, { keyspace: lookup })?.value;
+const normal = (value) => value.trim().toLowerCase();
+const waitingKey = (value, id) => `waiting/${encodeURIComponent(value)}/${id}`;
+
+/** Makes `value` belong to `id`, unless it belongs to another document. */
+function claim(value, id) {
+    const owner = settle(value, id);
+    state.put("doc/" + id, { value, owner: owner === id });
+    if (owner === id) {
+        state.delete(waitingKey(value, id));
+        return;
+    }
+    state.put(waitingKey(value, id), { value, id });
+    metrics.add("violations");
+    console.log(`${value} of ${id} belongs to ${owner}`);
+}
+
+/** Whose `value` is once `id` has asked for it. */
+function settle(value, id) {
+    const key = prefix + value;
+    try {
+        kv.insert(key, id, { keyspace: lookup });
+        return id;
+    } catch (error) {
+        if (error.code !== "exists") throw error;
+    }
+    const found = kv.get(key, { keyspace: lookup });
+    if (found === undefined) return settle(value, id);
+    if (found.value === id || hasValue(found.value, value)) return found.value;
+    // Left over: its document went while nobody kept lookups.
+    kv.replace(key, id, { keyspace: lookup, cas: found.cas });
+    return id;
+}
+
+/** Whether the document has the value: as the feed told, or, for one that is still to come, as it is now. */
+function hasValue(id, value) {
+    const known = state.get("doc/" + id);
+    if (known !== undefined) return known.value === value && known.owner;
+    return valueOf(kv.get(id, { keyspace: documents })?.value) === value;
+}
+
+/** Takes back what a document had, and gives its value to one that waits for it. */
+function forget(id, known) {
+    if (known === undefined) return;
+    const { value, owner } = known;
+    state.delete("doc/" + id);
+    state.delete(waitingKey(value, id));
+    if (!owner) return;
+    const found = kv.get(prefix + value, { keyspace: lookup });
+    if (found?.value === id) kv.remove(prefix + value, { keyspace: lookup, cas: found.cas });
+    for (const [, next] of state.scan({ prefix: waitingKey(value, ""), limit: 1 })) claim(value, next.id);
+}
