@@ -146,7 +146,7 @@ pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
 
 /// What a deployment took, and what failed.
 pub(super) fn counts_of(deployment: &Deployment) -> Value {
-    let status = deployment.status.lock().clone();
+    let status = deployment.status();
     let lossy = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let errors: Vec<Value> = status
         .last_errors
