@@ -2,6 +2,7 @@
 //!
 //! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
 
+mod deployments;
 mod eviction;
 mod idle;
 mod isolation;
@@ -67,6 +68,15 @@ enum What {
         /// How many times
         #[arg(long, default_value_t = 1000)]
         cycles: u64,
+    },
+    /// Memory of deployments that have nothing to do, and of those that were ended
+    Deployments {
+        /// How many at once
+        #[arg(long, default_value_t = 50)]
+        deployments: usize,
+        /// How many one after another
+        #[arg(long, default_value_t = 1000)]
+        cycles: usize,
     },
     /// Stop and start a full node; time until its first and its last document can be read
     Warmup {
@@ -134,6 +144,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
         What::Crashes { seeds } => store::crashes((*seeds).max(1)),
         What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
+        What::Deployments { deployments, cycles } => {
+            deployments::run((*deployments).max(1), *cycles)
+        }
         What::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
         What::Warmup { documents } => warmup::run((*documents).max(1)),
         What::Eviction { seconds } => eviction::run(*seconds),
