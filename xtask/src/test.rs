@@ -161,7 +161,7 @@ fn examples(binary: &Path) -> Result<(), String> {
         let name = project.display();
         let mut plugin = Command::new(binary);
         plugin.env("NACRE_PLUGIN_CACHE", node::aot_dir()?).env("CARGO_TARGET_DIR", &target_dir);
-        if project.join("tests").exists() {
+        if world(&project)? == "service" {
             plugin.args(["plugin", "test"]).arg(&project);
             run_command(&mut plugin, &format!("pass the scripts of {name}"))?;
             continue;
@@ -173,6 +173,15 @@ fn examples(binary: &Path) -> Result<(), String> {
         run_command(&mut plugin, &format!("build {name} to a component that loads"))?;
     }
     Ok(())
+}
+
+/// The world that `plugin.toml` of a project names.
+fn world(project: &Path) -> Result<String, String> {
+    let path = project.join("plugin.toml");
+    let broken = |reason: String| format!("{}: {reason}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
+    let manifest: toml::Table = text.parse().map_err(|error| broken(format!("{error}")))?;
+    Ok(manifest.get("world").and_then(|world| world.as_str()).unwrap_or("service").to_owned())
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

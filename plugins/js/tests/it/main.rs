@@ -416,3 +416,15 @@ export function onUpdate(doc, { id }) {
     let errors = program.put("b", "{}").feed().unwrap();
     assert_eq!(errors.len(), 1);
 }
+
+/// What an example writes and its state are not one commit: a crash may leave the state and take the document.
+#[test]
+fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
+    let lookup = ("shop.lookup".to_owned(), b"mail::ann@example.com".to_vec());
+    let mut table = program(include_str!("../../../../examples/index-table/main.js"));
+    let user = r#"{"email":"ann@example.com"}"#;
+    table.put("user::1", user).put("user::2", user).feed().unwrap();
+    table.lose("shop.lookup", "mail::ann@example.com");
+    table.put("user::1", r#"{"email":"ann@example.com","name":"Ann"}"#).feed().unwrap();
+    assert_eq!(table.documents()[&lookup].body, b"\"user::1\"", "before the one that waits");
+}

@@ -212,6 +212,13 @@ impl<S: Service> Harness<S> {
         outside::store(keyspace, key.as_bytes(), content);
     }
 
+    /// Removes a document that the service can read, as a crash does with one that was not stored yet.
+    pub fn lose(&mut self, keyspace: &str, key: &str) {
+        outside::with(|outside| {
+            outside.documents.remove(&outside::place(keyspace, key.as_bytes()))
+        });
+    }
+
     /// Refuses with `error` whatever the service asks of documents from now on; with none, nothing any more.
     pub fn refuse_documents(&mut self, error: Option<kv::Error>) {
         outside::with(|outside| outside.refusing = error);

@@ -30,7 +30,7 @@ pub(crate) fn with<T>(call: impl FnOnce(&mut Outside) -> T) -> T {
 
 const OWN_KEYSPACE: &str = "_default._default";
 
-fn place(keyspace: &str, key: &[u8]) -> (String, Vec<u8>) {
+pub(super) fn place(keyspace: &str, key: &[u8]) -> (String, Vec<u8>) {
     let keyspace = if keyspace.is_empty() { OWN_KEYSPACE } else { keyspace };
     (keyspace.to_owned(), key.to_vec())
 }
