@@ -4,7 +4,8 @@
 // State: `doc/<id>` is the value that a document has, and whether the lookup is its own; `waiting/<value>/<id>` is there
 // for a document whose value belongs to another.
 //
-// A lookup takes effect before the state is committed, so each step asks what is there and can be done again.
+// A lookup and the state are not one commit: after a crash the lookup may be there without its state, or the state without
+// its lookup. So each step asks what is there and can be done again.
 
 const {
     member = "email",
@@ -16,8 +17,7 @@ const {
 export function onUpdate(doc, { id }) {
     const value = valueOf(doc);
     const known = state.get("doc/" + id);
-    if (known?.value === value && known?.owner !== false) return;
-    forget(id, known);
+    if (known?.value !== value) forget(id, known);
     if (value !== undefined) claim(value, id);
 }
 

@@ -146,7 +146,8 @@ pub fn run(options: &Test) -> Result<(), String> {
     Ok(())
 }
 
-/// Plays the scripts of all plugins among the examples.
+/// Tests all plugins among the examples: services by their scripts; the others, which have none, as plain Rust and by
+/// loading what they are built to.
 fn examples(binary: &Path) -> Result<(), String> {
     let folder = workspace().join("examples");
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
@@ -155,15 +156,32 @@ fn examples(binary: &Path) -> Result<(), String> {
         .filter(|path| path.join("plugin.toml").exists())
         .collect();
     projects.sort();
+    let target_dir = target_dir()?.join("lesson");
     for project in projects {
-        let mut test = Command::new(binary);
-        test.args(["plugin", "test"])
-            .arg(&project)
-            .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
-            .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"));
-        run_command(&mut test, &format!("pass the scripts of {}", project.display()))?;
+        let name = project.display();
+        let mut plugin = Command::new(binary);
+        plugin.env("NACRE_PLUGIN_CACHE", node::aot_dir()?).env("CARGO_TARGET_DIR", &target_dir);
+        if world(&project)? == "service" {
+            plugin.args(["plugin", "test"]).arg(&project);
+            run_command(&mut plugin, &format!("pass the scripts of {name}"))?;
+            continue;
+        }
+        let mut tests = cargo();
+        tests.args(["test", "--quiet"]).current_dir(&project).env("CARGO_TARGET_DIR", &target_dir);
+        run_command(&mut tests, &format!("pass the tests of {name}"))?;
+        plugin.args(["plugin", "inspect"]).arg(&project);
+        run_command(&mut plugin, &format!("build {name} to a component that loads"))?;
     }
     Ok(())
+}
+
+/// The world that `plugin.toml` of a project names.
+fn world(project: &Path) -> Result<String, String> {
+    let path = project.join("plugin.toml");
+    let broken = |reason: String| format!("{}: {reason}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
+    let manifest: toml::Table = text.parse().map_err(|error| broken(format!("{error}")))?;
+    Ok(manifest.get("world").and_then(|world| world.as_str()).unwrap_or("service").to_owned())
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

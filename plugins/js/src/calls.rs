@@ -4,7 +4,7 @@ use crate::Program;
 use crate::bridge::{Answered, Loan};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Engine, FunctionId, quote};
+use nacre_js::{Argument, Engine, Error, FunctionId, quote};
 use nacre_plugin::{
     Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Request, Response, State,
     StateMut, Timer,
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// What a document is refused with that may be taken a moment later.
+const PASSING: [&str; 2] = ["temporary", "locked"];
 /// Said by a cursor; where an answer stands is known to the engine.
 const MORE: &[u8] = b"more";
 
@@ -29,9 +31,13 @@ impl Program {
         for event in events.iter() {
             match self.one_document(&event) {
                 Ok(()) => loan.keep(),
-                Err(message) => {
+                Err(Fault::Reject(message)) => {
                     loan.undo();
                     errors.push(DocumentError { index: event.index, message });
+                }
+                Err(fault) => {
+                    forward_log(&mut self.engine);
+                    return Err(fault);
                 }
             }
             forward_log(&mut self.engine);
@@ -39,7 +45,7 @@ impl Program {
         Ok(errors)
     }
 
-    fn one_document(&mut self, event: &Event<'_>) -> Result<(), String> {
+    fn one_document(&mut self, event: &Event<'_>) -> Result<(), Fault> {
         let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
         let meta = [
             Argument::Text(&id),
@@ -63,7 +69,7 @@ impl Program {
         let document = match std::str::from_utf8(event.body) {
             Ok(text) if event.datatype & DATATYPE_JSON != 0 => {
                 let set = self.engine.set_document(text);
-                set.map_err(|error| format!("{}: {error}", self.file))?;
+                set.map_err(|error| self.fault(&error))?;
                 Argument::Document
             }
             _ => Argument::Bytes(event.body),
@@ -71,9 +77,20 @@ impl Program {
         self.run(on_update, &[document, meta])
     }
 
-    fn run(&mut self, function: FunctionId, arguments: &[Argument<'_>]) -> Result<(), String> {
+    fn run(&mut self, function: FunctionId, arguments: &[Argument<'_>]) -> Result<(), Fault> {
         let outcome = self.engine.call(function, arguments);
-        outcome.map(drop).map_err(|error| format!("{}: {error}", self.file))
+        outcome.map(drop).map_err(|error| self.fault(&error))
+    }
+
+    /// What an error of user code makes of its call: one that passes by itself has it made again.
+    fn fault(&self, error: &Error) -> Fault {
+        let message = format!("{}: {error}", self.file);
+        match error {
+            Error::Thrown { code: Some(code), .. } if PASSING.contains(&&code[..]) => {
+                Fault::Retry(message)
+            }
+            _ => Fault::Reject(message),
+        }
     }
 
     /// `onBatch` for all documents at once.
@@ -124,7 +141,7 @@ impl Program {
     ) -> Result<(), Fault> {
         let outcome = self.run(function, arguments);
         forward_log(&mut self.engine);
-        outcome.map_err(Fault::Reject)?;
+        outcome?;
         loan.keep();
         Ok(())
     }
@@ -175,8 +192,8 @@ impl Program {
             }
             (Ok(()), None) => Err(Fault::Fatal("handle has no answer".into())),
             // The program failed, and not the sandbox: there is no need for a new one.
-            (Err(reason), _) => {
-                let body = json!({"error": "exception", "reason": reason});
+            (Err(fault), _) => {
+                let body = json!({"error": "exception", "reason": fault.to_string()});
                 Ok(Response::json(500, body.to_string()))
             }
         }
@@ -188,7 +205,7 @@ impl Program {
         let loan = Loan::reading(&bridge, state);
         let outcome = self.run(self.api.run_more, &[]);
         forward_log(&mut self.engine);
-        outcome.map_err(Fault::Reject)?;
+        outcome?;
         let Answered { body, has_more, .. } = loan.take_answer().unwrap_or_default();
         Ok(Chunk { body, cursor: has_more.then(|| MORE.to_vec()) })
     }

@@ -133,7 +133,7 @@ impl Engine {
                 Ok(value) => value,
                 Err(error) => {
                     let place = Place { file: name, is_wrapped: true };
-                    let (message, position) = describe(&ctx, error, place);
+                    let Said { message, position, .. } = describe(&ctx, error, place);
                     return Err(Error::Syntax { message, position });
                 }
             };
@@ -225,9 +225,7 @@ impl Engine {
                 _ => Ok(value),
             });
             let result = called.and_then(|value| finish(&ctx, value));
-            result
-                .map_err(|error| describe(&ctx, error, place))
-                .map_err(|(message, position)| Error::Thrown { message, position })
+            result.map_err(|error| describe(&ctx, error, place).thrown())
         });
         match self.outcome(outcome)? {
             Some(result) if result.len() > self.limits.result_bytes_max => {
@@ -302,39 +300,55 @@ impl Engine {
     }
 }
 
+/// What an error says.
+pub(crate) struct Said {
+    pub message: String,
+    pub position: Option<crate::Position>,
+    pub code: Option<String>,
+}
+
+impl Said {
+    fn only(message: String) -> Said {
+        Said { message, position: None, code: None }
+    }
+
+    pub fn thrown(self) -> Error {
+        let Said { message, position, code } = self;
+        Error::Thrown { message, position, code }
+    }
+}
+
 /// What an error says, and where in `place` it was made.
-pub(crate) fn describe(
-    ctx: &Ctx<'_>,
-    error: rquickjs::Error,
-    place: Place<'_>,
-) -> (String, Option<crate::Position>) {
+pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) -> Said {
     if !matches!(error, rquickjs::Error::Exception) {
         let message = match error {
             rquickjs::Error::WouldBlock => "a promise that nothing settles".into(),
             other => other.to_string(),
         };
-        return (message, None);
+        return Said::only(message);
     }
     let thrown = ctx.catch();
     let described = match thrown.as_object() {
         Some(object) if object.is_error() => exception(object, place),
-        _ => json_text(ctx, Some(thrown)).map(|text| (format!("uncaught {text}"), None)),
+        _ => json_text(ctx, Some(thrown)).map(|text| Said::only(format!("uncaught {text}"))),
     };
     // What was thrown may throw again when it is looked at.
     described.unwrap_or_else(|_| {
         ctx.catch();
-        ("uncaught exception".into(), None)
+        Said::only("uncaught exception".into())
     })
 }
 
-fn exception(
-    object: &Object<'_>,
-    place: Place<'_>,
-) -> rquickjs::Result<(String, Option<crate::Position>)> {
+fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<Said> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
-    let text =
+    let code: Value<'_> = object.get("code")?;
+    let message =
         format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
-    Ok((text, stack.and_then(|stack| position(&stack, place))))
+    Ok(Said {
+        message,
+        position: stack.and_then(|stack| position(&stack, place)),
+        code: code.as_string().map(|code| code.to_string()).transpose()?,
+    })
 }

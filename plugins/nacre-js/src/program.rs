@@ -3,7 +3,7 @@
 //! A file is a module. Its handlers are what it exports under their names, members of its default export, or simply its
 //! functions of these names. Modules are strict, may `await`, and import nothing.
 
-use crate::engine::Compiled;
+use crate::engine::{Compiled, Said, describe};
 use crate::error::Place;
 use crate::{Engine, Error, FunctionId, json};
 use rquickjs::function::{Func, Rest};
@@ -82,12 +82,10 @@ impl Engine {
         let found = self.context.with(|ctx| {
             let place = Place { file, is_wrapped: false };
             let module = Module::declare(ctx.clone(), file, text).map_err(|error| {
-                let (message, position) = crate::engine::describe(&ctx, error, place);
+                let Said { message, position, .. } = describe(&ctx, error, place);
                 Error::Syntax { message, position }
             })?;
-            handlers(&ctx, module, wanted)
-                .map_err(|error| crate::engine::describe(&ctx, error, place))
-                .map_err(|(message, position)| Error::Thrown { message, position })
+            handlers(&ctx, module, wanted).map_err(|error| describe(&ctx, error, place).thrown())
         });
         let found = self.outcome(found)?;
         let mut take = |(name, function): (&&str, Option<Persistent<Function<'static>>>)| {

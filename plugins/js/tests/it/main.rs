@@ -366,3 +366,65 @@ export function onRollback(vbucket, seqno) {
     let mut other = self::program("export function handle() {}");
     assert!(matches!(other.rollback(1), Err(Fault::Fatal(_))));
 }
+
+#[test]
+fn a_document_that_cannot_be_had_for_the_moment_has_the_call_made_again() {
+    let writes = r#"kv.upsert("seen", {}, { keyspace: "s.c" })"#;
+    let handlers = [
+        format!("export function onUpdate(doc) {{ state.put('a', 1); {writes}; }}"),
+        format!("export async function onDelete(meta) {{ state.put('a', 1); {writes}; }}"),
+        format!("export function onBatch(events) {{ state.put('a', 1); {writes}; }}"),
+    ];
+    for error in [kv::Error::Temporary("the memory is full".into()), kv::Error::Locked] {
+        for source in &handlers {
+            let mut program = program(source);
+            program.refuse_documents(Some(error.clone()));
+            let fault = program.put("a", "{}").delete("b").feed().unwrap_err();
+            assert!(matches!(fault, Fault::Retry(_)), "{source}: {fault:?}");
+            program.refuse_documents(None);
+            assert_eq!(program.put("a", "{}").delete("b").feed().unwrap(), [], "{source}");
+            assert_eq!(program.state_text(), "a = 1\n");
+        }
+        let mut program = program(&format!(
+            "export function onUpdate(doc, {{ id }}) {{ timer.set(id, Date.now()); }}
+            export function onTimer() {{ {writes}; }}"
+        ));
+        program.put("a", "{}").feed().unwrap();
+        program.refuse_documents(Some(error));
+        let fault = program.advance(Duration::ZERO).unwrap_err();
+        assert!(matches!(fault, Fault::Retry(_)), "{fault:?}");
+        program.refuse_documents(None);
+        program.advance(Duration::ZERO).unwrap();
+        assert_eq!(program.documents().len(), 1);
+    }
+}
+
+#[test]
+fn other_refusals_of_documents_and_those_that_are_caught_are_no_reason_to_wait() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc, { id }) {
+    if (doc.catches) try { kv.get("d") } catch (error) { state.put(id, error.code) }
+    else kv.get("d");
+}
+"#,
+    );
+    program.refuse_documents(Some(kv::Error::Locked));
+    assert_eq!(program.put("a", r#"{"catches":true}"#).feed().unwrap(), []);
+    insta::assert_snapshot!(program.state_text(), @r#"a = \"locked\""#);
+    program.refuse_documents(Some(kv::Error::Denied("s.c is not granted".into())));
+    let errors = program.put("b", "{}").feed().unwrap();
+    assert_eq!(errors.len(), 1);
+}
+
+/// What an example writes and its state are not one commit: a crash may leave the state and take the document.
+#[test]
+fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
+    let lookup = ("shop.lookup".to_owned(), b"mail::ann@example.com".to_vec());
+    let mut table = program(include_str!("../../../../examples/index-table/main.js"));
+    let user = r#"{"email":"ann@example.com"}"#;
+    table.put("user::1", user).put("user::2", user).feed().unwrap();
+    table.lose("shop.lookup", "mail::ann@example.com");
+    table.put("user::1", r#"{"email":"ann@example.com","name":"Ann"}"#).feed().unwrap();
+    assert_eq!(table.documents()[&lookup].body, b"\"user::1\"", "before the one that waits");
+}

@@ -209,7 +209,19 @@ impl<S: Service> Harness<S> {
 
     /// Stores a document that the service can read, without feeding it.
     pub fn store(&mut self, keyspace: &str, key: &str, content: &kv::Content) {
-        outside::upsert(keyspace, key.as_bytes(), content).expect("it always can");
+        outside::store(keyspace, key.as_bytes(), content);
+    }
+
+    /// Removes a document that the service can read, as a crash does with one that was not stored yet.
+    pub fn lose(&mut self, keyspace: &str, key: &str) {
+        outside::with(|outside| {
+            outside.documents.remove(&outside::place(keyspace, key.as_bytes()))
+        });
+    }
+
+    /// Refuses with `error` whatever the service asks of documents from now on; with none, nothing any more.
+    pub fn refuse_documents(&mut self, error: Option<kv::Error>) {
+        outside::with(|outside| outside.refusing = error);
     }
 
     /// The documents that can be read through `kv`, by keyspace and key.

@@ -12,6 +12,8 @@ pub(crate) struct Outside {
     /// By keyspace and key.
     pub documents: BTreeMap<(String, Vec<u8>), kv::Document>,
     pub last_cas: u64,
+    /// What all that is asked of documents is refused with.
+    pub refusing: Option<kv::Error>,
     pub timers: BTreeMap<String, Timer>,
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
@@ -28,20 +30,23 @@ pub(crate) fn with<T>(call: impl FnOnce(&mut Outside) -> T) -> T {
 
 const OWN_KEYSPACE: &str = "_default._default";
 
-fn place(keyspace: &str, key: &[u8]) -> (String, Vec<u8>) {
+pub(super) fn place(keyspace: &str, key: &[u8]) -> (String, Vec<u8>) {
     let keyspace = if keyspace.is_empty() { OWN_KEYSPACE } else { keyspace };
     (keyspace.to_owned(), key.to_vec())
 }
 
 pub(crate) fn get(keyspace: &str, key: &[u8]) -> Result<kv::Document, kv::Error> {
-    with(|outside| outside.documents.get(&place(keyspace, key)).cloned()).ok_or(kv::Error::NotFound)
+    with(|outside| match &outside.refusing {
+        Some(error) => Err(error.clone()),
+        None => outside.documents.get(&place(keyspace, key)).cloned().ok_or(kv::Error::NotFound),
+    })
 }
 
 pub(crate) fn get_many(keyspace: &str, keys: &[Vec<u8>]) -> Vec<Result<kv::Document, kv::Error>> {
     keys.iter().map(|key| get(keyspace, key)).collect()
 }
 
-fn store(keyspace: &str, key: &[u8], content: &kv::Content) -> u64 {
+pub(super) fn store(keyspace: &str, key: &[u8], content: &kv::Content) -> u64 {
     let kv::Content { body, flags, expiry } = content.clone();
     with(|outside| {
         outside.last_cas += 1;
@@ -56,12 +61,16 @@ fn store(keyspace: &str, key: &[u8], content: &kv::Content) -> u64 {
 pub(crate) fn insert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
     match get(keyspace, key) {
         Ok(_) => Err(kv::Error::Exists),
-        Err(_) => Ok(store(keyspace, key, content)),
+        Err(kv::Error::NotFound) => Ok(store(keyspace, key, content)),
+        Err(refused) => Err(refused),
     }
 }
 
 pub(crate) fn upsert(keyspace: &str, key: &[u8], content: &kv::Content) -> Result<u64, kv::Error> {
-    Ok(store(keyspace, key, content))
+    match get(keyspace, key) {
+        Ok(_) | Err(kv::Error::NotFound) => Ok(store(keyspace, key, content)),
+        Err(refused) => Err(refused),
+    }
 }
 
 pub(crate) fn replace(

@@ -1,0 +1,137 @@
+//! The members of an object, and how two of a name become one.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The member with the times of the others.
+const TIMES: &str = "_t";
+
+/// What one member is.
+///
+/// Two of one kind are joined; of two kinds the later here is kept, as is the greater of two values. So it does not
+/// matter in which order versions meet, nor how often.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Member {
+    /// A value as it is written; none when it was removed.
+    Value { at_ms: u64, text: Option<String> },
+    /// Elements, which only become more.
+    Set(BTreeSet<String>),
+    /// How much was counted at each place; each place adds to its own number only.
+    Counter(BTreeMap<String, u64>),
+}
+
+/// A set as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSet {
+    #[serde(rename = "_set")]
+    elements: BTreeSet<String>,
+}
+
+/// A counter as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCounter {
+    #[serde(rename = "_count")]
+    counts: BTreeMap<String, u64>,
+}
+
+impl Member {
+    fn read(text: &str, at_ms: u64) -> Member {
+        if let Ok(WrittenSet { elements }) = serde_json::from_str(text) {
+            return Member::Set(elements);
+        }
+        match serde_json::from_str(text) {
+            Ok(WrittenCounter { counts }) => Member::Counter(counts),
+            Err(_) => Member::Value { at_ms, text: Some(text.to_owned()) },
+        }
+    }
+
+    fn join(self, other: Member) -> Member {
+        match (self, other) {
+            (Member::Set(mut all), Member::Set(others)) => {
+                all.extend(others);
+                Member::Set(all)
+            }
+            (Member::Counter(mut counts), Member::Counter(others)) => {
+                for (place, count) in others {
+                    let known = counts.entry(place).or_default();
+                    *known = count.max(*known);
+                }
+                Member::Counter(counts)
+            }
+            (one, other) => one.max(other),
+        }
+    }
+}
+
+/// An object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(BTreeMap<String, Member>);
+
+impl Members {
+    /// Reads an object; values without a time have the time `written_ms`.
+    ///
+    /// # Errors
+    /// What is wrong with it: no object, or times that are no whole numbers.
+    pub fn read(body: &[u8], written_ms: u64) -> Result<Members, String> {
+        let mut found: BTreeMap<String, Box<RawValue>> =
+            serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let times: BTreeMap<String, u64> = match found.remove(TIMES) {
+            Some(times) => serde_json::from_str(times.get())
+                .map_err(|error| format!("{TIMES} has a time for each member: {error}"))?,
+            None => BTreeMap::new(),
+        };
+        let removed = |(name, at_ms): (&String, &u64)| {
+            (name.clone(), Member::Value { at_ms: *at_ms, text: None })
+        };
+        let mut members: BTreeMap<String, Member> = times.iter().map(removed).collect();
+        for (name, value) in found {
+            let at_ms = times.get(&name).copied().unwrap_or(written_ms);
+            members.insert(name, Member::read(value.get(), at_ms));
+        }
+        Ok(Members(members))
+    }
+
+    /// What two objects become. The order of the two does not matter.
+    pub fn join(mut self, other: Members) -> Members {
+        for (name, member) in other.0 {
+            let joined = match self.0.remove(&name) {
+                Some(known) => known.join(member),
+                None => member,
+            };
+            self.0.insert(name, joined);
+        }
+        self
+    }
+
+    /// The object as JSON, its members by name. Equal objects give equal bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let mut times = BTreeMap::new();
+        let mut written = BTreeMap::new();
+        for (name, member) in &self.0 {
+            let text = match member {
+                Member::Value { at_ms, text } => {
+                    times.insert(name, at_ms);
+                    text.clone()
+                }
+                Member::Set(elements) => Some(json(&WrittenSet { elements: elements.clone() })),
+                Member::Counter(counts) => Some(json(&WrittenCounter { counts: counts.clone() })),
+            };
+            written.extend(text.map(|text| (name.as_str(), raw(text))));
+        }
+        if !times.is_empty() {
+            written.insert(TIMES, raw(json(&times)));
+        }
+        json(&written).into_bytes()
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("names are strings, and nothing else can fail")
+}
+
+fn raw(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).expect("it was read, or written, as JSON")
+}
