@@ -2,6 +2,7 @@
 //!
 //! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
 
+mod dcp;
 mod deployments;
 mod eviction;
 mod idle;
@@ -68,6 +69,15 @@ enum What {
         /// How many times
         #[arg(long, default_value_t = 1000)]
         cycles: u64,
+    },
+    /// A consumer takes a whole bucket, beside a plain copy of as many bytes over a socket
+    Dcp {
+        /// How many documents of 1 KB
+        #[arg(long, default_value_t = 500_000)]
+        documents: u32,
+        /// Pairs of measurements; the median ratio is shown
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
     },
     /// Memory of deployments that have nothing to do, and of those that were ended
     Deployments {
@@ -144,6 +154,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
         What::Crashes { seeds } => store::crashes((*seeds).max(1)),
         What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
+        What::Dcp { documents, rounds } => dcp::run((*documents).max(1), (*rounds).max(1)),
         What::Deployments { deployments, cycles } => {
             deployments::run((*deployments).max(1), *cycles)
         }
