@@ -12,6 +12,7 @@
 //! `nacre-server` is one embedder, a simulator another.
 
 mod bucket;
+pub mod changes;
 pub mod cluster_map;
 mod compactor;
 mod error;

@@ -2,14 +2,15 @@
 //!
 //! `cargo bench -p nacre-plugin-host --bench views`, after `cargo xtask plugins`. Rounds alternate, so that a noisy
 //! machine is noisy for both; the best round of each counts. Read the ratio, not the numbers.
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the component")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+mod stage;
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
-use nacre_plugin_host::{Host, MemoryStorage, Partition, Plugin, Setup};
+use nacre_plugin_host::{MemoryStorage, Partition, Plugin, Setup};
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
 use nacre_views::Views;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,28 +136,13 @@ fn batches(documents: &[(String, String)]) -> Vec<Batch> {
 }
 
 fn main() {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-        PathBuf::from,
-    );
-    let path = target.join("plugins/views.wasm");
-    let Ok(component) = std::fs::read(&path) else {
-        eprintln!("{} is missing: run cargo xtask plugins first", path.display());
-        std::process::exit(1);
-    };
-    let host = Host::new(|| 0).expect("the engine starts");
+    let host = stage::host();
+    let component = stage::component("views");
     let start = Instant::now();
     let artefact = host.compile(&component).expect("the component compiles");
     println!("compile: {:?}, {} KB of machine code", start.elapsed(), artefact.len() / 1024);
     // SAFETY: the bytes were compiled by this host just now.
     let plugin = unsafe { host.load("views", &artefact) }.expect("the component loads");
-    let ticking = host.clone();
-    std::thread::spawn(move || {
-        loop {
-            std::thread::sleep(Duration::from_millis(1));
-            ticking.tick();
-        }
-    });
 
     let documents = documents();
     let bytes: usize = documents.iter().map(|(_, body)| body.len()).sum();

@@ -229,7 +229,7 @@ impl Capsule {
         let mut capsule = Capsule {
             format: FORMAT,
             plugin: context.plugin.name().to_owned(),
-            plugin_version: context.plugin.version(),
+            plugin_version: context.plugin.version().to_owned(),
             content_hash: context.plugin.content_hash().to_owned(),
             deployment: name.clone(),
             config: config.clone(),

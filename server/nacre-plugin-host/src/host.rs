@@ -9,7 +9,7 @@ use crate::instance::{Data, Instance};
 use crate::space::View;
 use crate::{Error, Setup, size};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
@@ -114,6 +114,7 @@ impl Host {
         Ok(Plugin {
             name: name.into(),
             content_hash: content_hash.into(),
+            version: Arc::default(),
             engine: self.engine.clone(),
             clock: Arc::clone(&self.clock),
             component,
@@ -146,6 +147,7 @@ fn link(
 pub struct Plugin {
     name: Arc<str>,
     content_hash: Arc<str>,
+    version: Arc<OnceLock<String>>,
     pub(crate) engine: Engine,
     pub(crate) clock: Arc<Clock>,
     component: Component,
@@ -196,10 +198,12 @@ impl Plugin {
     }
 
     /// The version that the plugin gives; empty when it cannot.
-    pub(crate) fn version(&self) -> String {
-        let described = self.describe(crate::Limits::pure()).unwrap_or_default();
-        let described: serde_json::Value = serde_json::from_str(&described).unwrap_or_default();
-        described["version"].as_str().unwrap_or_default().to_owned()
+    pub(crate) fn version(&self) -> &str {
+        self.version.get_or_init(|| {
+            let described = self.describe(crate::Limits::pure()).unwrap_or_default();
+            let described: serde_json::Value = serde_json::from_str(&described).unwrap_or_default();
+            described["version"].as_str().unwrap_or_default().to_owned()
+        })
     }
 
     /// The component with what it is granted, and nothing else.

@@ -85,6 +85,20 @@ impl Package {
         archive.into_inner().expect("writing to memory does not fail")
     }
 
+    /// The same code as another version, with a state of its own.
+    ///
+    /// # Errors
+    /// When the version is none.
+    pub fn as_version(&self, version: &str) -> Result<Package, String> {
+        let manifest = Manifest {
+            version: version.to_owned(),
+            state_version: version.to_owned(),
+            ..self.manifest.clone()
+        };
+        let text = toml::to_string(&manifest).map_err(|error| error.to_string())?;
+        Package::new(text, self.files.clone())
+    }
+
     /// The component or script.
     pub fn code(&self) -> &[u8] {
         &self.files[self.manifest.file()]
@@ -106,6 +120,13 @@ mod tests {
     fn a_package_reads_back_as_written() {
         let package = package();
         assert_eq!(Package::read(&package.write()), Ok(package));
+    }
+
+    #[test]
+    fn another_version_differs_in_nothing_else() {
+        let other = package().as_version("2").unwrap();
+        assert_eq!((other.manifest.version.as_str(), other.code()), ("2", package().code()));
+        assert_eq!(Package::read(&other.write()), Ok(other));
     }
 
     #[test]

@@ -269,19 +269,7 @@ impl Partition {
 
     /// Counters and recent events.
     pub fn status(&self) -> Status {
-        let published = self.shared.published.read();
-        let context = &self.slot.context;
-        Status {
-            writer: context.usage(Role::Writer),
-            readers: context.usage(Role::Reader),
-            memory_bytes: context.memory_bytes(),
-            metrics: context.metrics(),
-            state_bytes: published.state.bytes(),
-            next_timer_us: published.state.timers.next(),
-            stopped: published.stopped.clone(),
-            log: context.log(),
-            ..self.status.clone()
-        }
+        self.shared.status(&self.status)
     }
 
     /// Calls that failed since this was called last, each with what is needed to make it again; the last few of them.

@@ -1,15 +1,15 @@
 //! Readers: any number of them, each request on a snapshot of the last commit.
 
-use crate::Error;
 use crate::abi::Exports;
 use crate::abi::exports::nacre::plugin::reader as abi;
 use crate::abi::nacre::plugin::types::{self, Fault};
 use crate::capability::Header;
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
-use crate::context::Context;
+use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::{State, View};
+use crate::{Error, Status};
 use nacre_types::Now;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -42,6 +42,23 @@ impl Shared {
                 reason: reason.clone(),
             }),
             None => Ok(published.state.clone()),
+        }
+    }
+
+    /// The counters of the writer as they were, with what is true now of all else.
+    pub fn status(&self, of_writer: &Status) -> Status {
+        let published = self.published.read();
+        let context = &self.pool.context;
+        Status {
+            writer: context.usage(Role::Writer),
+            readers: context.usage(Role::Reader),
+            memory_bytes: context.memory_bytes(),
+            metrics: context.metrics(),
+            state_bytes: published.state.bytes(),
+            next_timer_us: published.state.timers.next(),
+            stopped: published.stopped.clone(),
+            log: context.log(),
+            ..of_writer.clone()
         }
     }
 
@@ -117,6 +134,17 @@ impl Reader {
         self.answer(request.clone(), |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
+    }
+
+    /// What the partition tells about itself: `of_writer` as [`crate::Partition::status`] gave it, brought up to date
+    /// but for the documents and timers that the writer has taken since.
+    pub fn status(&self, of_writer: &Status) -> Status {
+        self.shared.status(of_writer)
+    }
+
+    /// As for a partition: calls that failed since somebody asked last.
+    pub fn take_capsules(&self) -> Vec<Capsule> {
+        self.shared.pool.context.take_capsules()
     }
 
     /// Makes one answer to `request` from the answers of several partitions.

@@ -108,6 +108,8 @@ enum What {
         #[arg(long, default_value_t = 9)]
         rounds: usize,
     },
+    /// What the sandbox costs: delivery, the same code in it and natively, instances, deadlines
+    Plugins,
     /// Latency of reads beside a view whose map function never ends, against the same without it
     Isolation {
         /// Pairs of measurements; the median ratio is shown
@@ -152,13 +154,17 @@ pub fn run(options: &Bench) -> Result<(), String> {
             idle::run((*connections).max(1), (*rounds).max(1), *seconds)
         }
         What::Start { rounds } => start::run((*rounds).max(1)),
-        What::Views => {
-            plugins::build()?;
-            let mut bench = cargo();
-            bench.args(["bench", "--quiet", "-p", "nacre-plugin-host", "--bench", "views"]);
-            run_command(&mut bench, "measure views")
-        }
+        What::Plugins => in_sandbox("plugins"),
+        What::Views => in_sandbox("views"),
     }
+}
+
+/// Runs a benchmark of the plugin host.
+fn in_sandbox(name: &str) -> Result<(), String> {
+    plugins::build()?;
+    let mut bench = cargo();
+    bench.args(["bench", "--quiet", "-p", "nacre-plugin-host", "--bench", name]);
+    run_command(&mut bench, &format!("measure {name}"))
 }
 
 /// Something that must not be more than so much.

@@ -3,8 +3,9 @@
 use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
+use crate::platform::Platform;
 use crate::watermark::Watermarks;
-use nacre_plugin_host::{Answer, Reader, Request, Status};
+use nacre_plugin_host::{Answer, Capsule, Reader, Request, Status};
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
@@ -34,8 +35,8 @@ pub struct Deployment {
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
     progress: Mutex<Progress>,
-    /// What the plugin's host counts.
-    pub status: Mutex<Status>,
+    /// What the plugin's host counted when the writer came last.
+    status: Mutex<Status>,
     /// Whether the feed still uses the space.
     feeding: Mutex<bool>,
     fed: Condvar,
@@ -93,6 +94,16 @@ impl Deployment {
             let processed = self.processed.get(vbid);
             (high > Seqno::ZERO).then(|| (vbid, high.0.saturating_sub(processed.0)))
         })
+    }
+
+    /// What the plugin's host counts.
+    pub fn status(&self) -> Status {
+        let of_writer = self.status.lock().clone();
+        self.reader.as_ref().map_or(of_writer.clone(), |reader| reader.status(&of_writer))
+    }
+
+    pub(super) fn set_status(&self, status: Status) {
+        *self.status.lock() = status;
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -172,6 +183,26 @@ impl Deployment {
             return Err(reason);
         }
         let reader = self.reader.as_ref().ok_or("the plugin does not run")?;
-        reader.handle(request, now).map_err(|error| error.to_string())
+        reader.handle(request, now).map_err(|error| {
+            if let Some(node) = self.node.upgrade() {
+                keep_capsules(&*node.platform, &self.name, reader.take_capsules());
+            }
+            error.to_string()
+        })
+    }
+}
+
+/// Calls that failed are kept, so that their author can make them fail again.
+pub(super) fn keep_capsules(platform: &dyn Platform, name: &str, capsules: Vec<Capsule>) {
+    for capsule in capsules {
+        match platform.keep_capsule(&capsule) {
+            Ok(place) => tracing::warn!(
+                "{name}: {}; `nacre plugin test --replay {place}` makes the call again",
+                capsule.reason
+            ),
+            Err(error) => {
+                tracing::warn!("{name}: {}; the call could not be kept: {error}", capsule.reason);
+            }
+        }
     }
 }

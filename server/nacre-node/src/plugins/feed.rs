@@ -1,5 +1,6 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
+use super::deployment::keep_capsules;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
@@ -259,7 +260,7 @@ impl Feed {
         let outcome = self.partition.on_timers(now);
         self.keep_capsules();
         self.log(&outcome.map_err(Failure::Plugin)?);
-        *self.deployment.status.lock() = self.partition.status();
+        self.deployment.set_status(self.partition.status());
         Ok(true)
     }
 
@@ -273,23 +274,9 @@ impl Feed {
         Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))
     }
 
-    /// What failed is kept, so that its author can make it fail again.
     fn keep_capsules(&self) {
-        for capsule in self.partition.take_capsules() {
-            let name = &self.deployment.name;
-            match self.platform.keep_capsule(&capsule) {
-                Ok(place) => tracing::warn!(
-                    "{name}: {}; `nacre plugin test --replay {place}` makes the call again",
-                    capsule.reason
-                ),
-                Err(error) => {
-                    tracing::warn!(
-                        "{name}: {}; the call could not be kept: {error}",
-                        capsule.reason
-                    );
-                }
-            }
-        }
+        let capsules = self.partition.take_capsules();
+        keep_capsules(&*self.platform, &self.deployment.name, capsules);
     }
 
     fn work(&mut self) -> Result<Next, Failure> {
@@ -321,7 +308,7 @@ impl Feed {
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
-        *self.deployment.status.lock() = self.partition.status();
+        self.deployment.set_status(self.partition.status());
         self.deployment.processed.publish();
         self.race();
         Ok(Next::Again)
@@ -369,7 +356,7 @@ impl Task for Feed {
                     Failure::Store(error) => error.to_string(),
                 };
                 tracing::error!("{} has stopped: {reason}", self.deployment.name);
-                *self.deployment.status.lock() = self.partition.status();
+                self.deployment.set_status(self.partition.status());
                 self.deployment.end(Progress::Failed(reason));
                 Next::Done
             }

@@ -258,7 +258,9 @@ fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
 #[test]
 fn the_names_in_the_table_are_roles() {
     let known: BTreeSet<&str> = RoleKind::ALL.iter().map(|kind| kind.name()).collect();
-    for name in [READERS, WRITERS, COUNTERS].iter().flat_map(|list| list.split(' ')) {
+    for name in
+        [READERS, WRITERS, REPLICATORS, STREAMERS, COUNTERS].iter().flat_map(|list| list.split(' '))
+    {
         assert!(known.contains(name), "{name}");
     }
 }

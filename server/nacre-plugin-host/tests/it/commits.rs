@@ -9,9 +9,9 @@ const MAP: &str = "function (doc, meta) { emit(doc.n, null) }";
 
 /// A storage whose commits can be made to fail.
 #[derive(Clone, Default)]
-struct Failing {
-    inner: MemoryStorage,
-    fails: Arc<AtomicBool>,
+pub struct Failing {
+    pub inner: MemoryStorage,
+    pub fails: Arc<AtomicBool>,
 }
 
 impl StateStorage for Failing {
@@ -123,4 +123,24 @@ fn readers_see_whole_commits_only() {
         let answers: u32 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
         assert!(answers > 0);
     });
+}
+
+/// Wherever it dies: before its first write, between two, after the last, alone or beside others.
+#[test]
+fn poison_anywhere_in_a_batch_costs_only_itself() {
+    let good = r#"[["put","a","1"],["delete","b"],["put","c","1"]]"#;
+    for position in 0..7 {
+        for writes_before in 0..3 {
+            let mut steps = vec![r#"["put","x","1"]"#; writes_before];
+            steps.push(r#"["panic","poison"]"#);
+            let poison = format!("[{}]", steps.join(","));
+            let scripts: Vec<_> =
+                (0..7).map(|at| if at == position { &poison[..] } else { good }).collect();
+            let mut partition = open_probe(granted(""));
+            let report = tell(&mut partition, &scripts).unwrap();
+            assert_eq!((report.documents, report.dead_letters.len()), (6, 1));
+            assert_eq!(report.dead_letters[0].key, format!("k{position}").as_bytes());
+            assert_eq!(partition.status().state_bytes, 4, "a and c, and nothing of the poison");
+        }
+    }
 }

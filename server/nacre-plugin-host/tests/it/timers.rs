@@ -2,6 +2,7 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{Limits, MemoryStorage, Partition, Setup, StateStorage, Timer};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn open_on(storage: &MemoryStorage, setup: Setup) -> Partition {
@@ -113,4 +114,19 @@ fn a_storage_keeps_the_timers_that_are_left() {
     let due_us = NOW.unix_ns / 1000 + 2;
     let left = storage.clone().load().unwrap().timers;
     assert_eq!(left, [("b".to_owned(), Timer { due_us, payload: b"[]".to_vec() })]);
+}
+
+#[test]
+fn timers_whose_commit_fails_are_still_set_when_the_partition_is_opened_again() {
+    let storage = crate::commits::Failing::default();
+    let open = || Partition::open(probe(), granted(""), Box::new(storage.clone())).unwrap();
+    let mut partition = open();
+    tell(&mut partition, &[r#"[["timer","a",1,[["put","x","1"]]]]"#]).unwrap();
+    storage.fails.store(true, Ordering::Relaxed);
+    partition.on_timers(later(5)).unwrap_err();
+    assert!(partition.on_timers(later(5)).is_err(), "it is stopped");
+    storage.fails.store(false, Ordering::Relaxed);
+    let mut partition = open();
+    assert_eq!(partition.on_timers(later(5)).unwrap().timers, 1);
+    assert_eq!(told(&partition), "a fired\n");
 }

@@ -1,5 +1,7 @@
 //! `nacre plugin`: from a new project to a deployment and back.
 
+mod bench;
+mod dev;
 mod inspect;
 mod new;
 mod project;
@@ -25,6 +27,10 @@ enum Action {
     Build(project::Build),
     /// Play the scripts of a project in the host that a node runs
     Test(test::Test),
+    /// Test and deploy a project at each change of its files, and show what the plugin says
+    Dev(dev::Dev),
+    /// Measure what documents cost a plugin
+    Bench(bench::Bench),
     /// Show what a package is and wants
     Inspect(inspect::Inspect),
     /// Upload a package and deploy it, or upgrade what is deployed
@@ -64,6 +70,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             Ok(())
         }
         Action::Test(options) => test::test(options),
+        Action::Dev(options) => dev::dev(options),
+        Action::Bench(options) => bench::bench(options),
         Action::Inspect(options) => inspect::inspect(options),
         Action::Deploy(options) => remote::deploy(options),
         Action::List(options) => remote::list(options),

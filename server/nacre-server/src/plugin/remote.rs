@@ -4,9 +4,10 @@ use super::project;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
+use nacre_plugin_host::Package;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a node may take over one request: compiling a plugin takes seconds.
@@ -79,6 +80,13 @@ pub struct Deploy {
     server: Server,
 }
 
+impl Deploy {
+    /// The project, or the package built of it.
+    pub fn package(&self) -> &Path {
+        &self.package
+    }
+}
+
 impl Server {
     fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
@@ -136,18 +144,21 @@ fn grants(texts: &[String]) -> Result<Value, String> {
 /// # Errors
 /// What is wrong, in a sentence.
 pub fn deploy(options: &Deploy) -> Result<(), String> {
-    let (name, package) = put(options)?;
-    println!("{name} runs {package}");
+    let package = project::package(&options.package)?;
+    let name = put(options, &package)?;
+    println!("{name} runs {} {}", package.manifest.name, package.manifest.version);
     println!("it answers at {}/_plugin/{name}/", options.server.server);
     Ok(())
 }
 
-/// Uploads a package and deploys it; gives the names of deployment and package.
-fn put(options: &Deploy) -> Result<(String, String), String> {
+/// Uploads a package and deploys it; gives the name of the deployment.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
     let config: Value = serde_json::from_str(&options.config)
         .map_err(|error| format!("--config is not JSON: {error}"))?;
     let grants = grants(&options.grants)?;
-    let package = project::package(&options.package)?;
     let manifest = &package.manifest;
     options.server.call("POST", "/plugins", &package.write())?;
     let name = options.name.as_ref().unwrap_or(&manifest.name);
@@ -170,7 +181,24 @@ fn put(options: &Deploy) -> Result<(String, String), String> {
     }
     let path = format!("/deployments/{name}");
     options.server.call("PUT", &path, wanted.to_string().as_bytes())?;
-    Ok((name.clone(), format!("{} {}", manifest.name, manifest.version)))
+    Ok(name.clone())
+}
+
+/// Removes a version of a package that is no longer deployed.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn forget(options: &Deploy, name: &str, version: &str) -> Result<(), String> {
+    options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"").map(drop)
+}
+
+/// What a deployment has said so far: lines of its log, errors, and what was skipped.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn said(options: &Deploy, name: &str) -> Result<Vec<String>, String> {
+    let one = options.server.call("GET", &format!("/deployments/{name}"), b"")?;
+    Ok(lines_of(&one))
 }
 
 /// Shows what is deployed.
@@ -254,21 +282,39 @@ pub fn top(options: &All) -> Result<(), String> {
 /// What is wrong, in a sentence.
 pub fn logs(options: &Named) -> Result<(), String> {
     let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
-    let rows = |member: &str| one[member].as_array().cloned().unwrap_or_default();
+    lines_of(&one).iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// What a status tells beside counts, a line each.
+fn lines_of(status: &Value) -> Vec<String> {
+    let rows = |member: &str| status[member].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut lines = Vec::new();
     for line in rows("log") {
-        println!("{:<5} {}", text(&line["level"]), text(&line["message"]));
+        lines.push(format!("{:<5} {}", text(&line["level"]), text(&line["message"])));
     }
     for error in rows("last_errors") {
-        println!("document {:?} failed: {}", text(&error["id"]), text(&error["reason"]));
+        lines.push(format!("document {:?} failed: {}", text(&error["id"]), text(&error["reason"])));
     }
     for dead in rows("dead_letters") {
-        println!("document {:?} was skipped: {}", text(&dead["id"]), text(&dead["reason"]));
+        lines.push(format!(
+            "document {:?} was skipped: {}",
+            text(&dead["id"]),
+            text(&dead["reason"])
+        ));
     }
-    if let Some(reason) = one["reason"].as_str() {
-        println!("it has stopped: {reason}");
+    for dead in rows("dead_timers") {
+        lines.push(format!(
+            "timer {:?} was removed: {}",
+            text(&dead["name"]),
+            text(&dead["reason"])
+        ));
     }
-    Ok(())
+    if let Some(reason) = status["reason"].as_str() {
+        lines.push(format!("it has stopped: {reason}"));
+    }
+    lines
 }
 
 /// Pauses, resumes or replays a deployment.

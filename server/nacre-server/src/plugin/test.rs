@@ -38,7 +38,20 @@ pub fn test(options: &Test) -> Result<(), String> {
     if let Some(capsule) = &options.replay {
         return replay_capsule(&plugin, capsule);
     }
-    let folder = options.project.join(FOLDER);
+    play_all(&package, &plugin, &options.project, options.update)
+}
+
+/// Plays all scripts of a project, and says how each went.
+///
+/// # Errors
+/// How many have failed, or why none could be played.
+pub fn play_all(
+    package: &Package,
+    plugin: &Plugin,
+    project: &Path,
+    update: bool,
+) -> Result<(), String> {
+    let folder = project.join(FOLDER);
     let mut scripts: Vec<PathBuf> = std::fs::read_dir(&folder)
         .map_err(|error| format!("cannot read {}: {error}", folder.display()))?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -48,7 +61,7 @@ pub fn test(options: &Test) -> Result<(), String> {
     let mut failed = 0;
     for path in &scripts {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match play_file(&package, &plugin, path, options.update) {
+        match play_file(package, plugin, path, update) {
             Ok(true) => println!("ok      {name}"),
             Ok(false) => println!("updated {name}"),
             Err(reason) => {
@@ -78,6 +91,20 @@ pub fn load(package: &Package, cache: Option<PathBuf>) -> Result<Plugin, String>
     engine.load(name, &packages::digest(component), component)
 }
 
+/// A deployment of the package that is granted all that it asks for.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn setup(package: &Package, config: &str) -> Result<Setup, String> {
+    let manifest = &package.manifest;
+    Ok(Setup {
+        grants: manifest.grants(),
+        limits: manifest.limits.within(Default::default()),
+        runs_script: manifest.script.is_some(),
+        ..Setup::new(&manifest.name, packages::config(package, config)?)
+    })
+}
+
 /// Plays one script; gives whether it went as expected, or was changed to what came.
 fn play_file(
     package: &Package,
@@ -87,14 +114,7 @@ fn play_file(
 ) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let config = packages::config(package, &script.config.to_string())?;
-    let manifest = &package.manifest;
-    let setup = Setup {
-        grants: manifest.grants(),
-        limits: manifest.limits.within(Default::default()),
-        runs_script: manifest.script.is_some(),
-        ..Setup::new(&manifest.name, config)
-    };
+    let setup = setup(package, &script.config.to_string())?;
     let actual = play(plugin, setup, &script).map_err(|error| error.to_string())?;
     let mut differences = Vec::new();
     for (index, (expected, actual)) in script.steps.iter().zip(&actual.steps).enumerate() {

@@ -97,7 +97,7 @@ impl DeploymentCounts {
             version: deployment.version().to_owned(),
             is_running: deployment.progress() == Progress::Running,
             lags: lags.map(|(vbid, lag)| (vbid.0, lag)).collect(),
-            status: deployment.status.lock().clone(),
+            status: deployment.status(),
         }
     }
 }

@@ -5,6 +5,7 @@ mod body;
 mod bucket_form;
 mod buckets;
 mod certificates;
+mod changes;
 mod cluster;
 mod collections;
 mod metrics;

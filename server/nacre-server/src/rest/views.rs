@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{self, Reply, error_reply, json_reply, ok, reply};
 use super::buckets::change;
+use super::changes;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
@@ -20,6 +21,9 @@ pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let outcome = match (call.method.as_str(), &path[..]) {
         ("GET", []) => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))),
+        ("GET", [bucket, scope, collection, "_changes"]) => {
+            changes::answer(&call, bucket, scope, collection)
+        }
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
@@ -142,7 +146,7 @@ pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
 
 /// What a deployment took, and what failed.
 pub(super) fn counts_of(deployment: &Deployment) -> Value {
-    let status = deployment.status.lock().clone();
+    let status = deployment.status();
     let lossy = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let errors: Vec<Value> = status
         .last_errors

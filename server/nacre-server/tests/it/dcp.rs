@@ -4,6 +4,7 @@ use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
 use nacre_conformance::kv::dcp::{Consumer, Event, PRODUCER, Range};
 use nacre_conformance::kv::{KvClient, Request};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 const VBUCKETS: u16 = 1024;
 /// Bytes that a consumer lets be on their way.
@@ -158,4 +159,34 @@ fn a_consumer_that_reads_nothing_costs_little_and_holds_nobody_up() {
     server.wait_for("the consumers to go", |_| {
         (stat(&mut client, b"dcp", b"ep_dcp_count") == 0).then_some(())
     });
+}
+
+fn a_stuck_connection_is_closed_when_its_client_comes_back(arguments: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start_with(directory.path(), port_base(), arguments);
+    let mut client = server.client();
+    let mut stuck = consumer(&server, "consumer");
+    stream_all(&mut stuck);
+    // More than sockets hold.
+    let body = "x".repeat(16 << 10);
+    (0..4).for_each(|round| write(&mut client, round * 500, 500, &body));
+    let mut back = consumer(&server, "consumer");
+    stream_all(&mut back);
+    let end = loop {
+        match stuck.next_event() {
+            Ok(_) => {}
+            Err(error) => break error.kind(),
+        }
+    };
+    assert!(
+        matches!(end, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset),
+        "what was on its way, and the end: {end:?}"
+    );
+    assert!(matches!(back.next_event(), Ok((_, Event::Snapshot(..), _))));
+}
+
+#[test]
+fn a_client_that_comes_back_is_rid_of_its_stuck_connection() {
+    a_stuck_connection_is_closed_when_its_client_comes_back(&[]);
+    a_stuck_connection_is_closed_when_its_client_comes_back(&["--no-io-uring"]);
 }

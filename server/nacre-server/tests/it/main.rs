@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod changes;
 mod crash;
 mod dcp;
 mod exactly_once;

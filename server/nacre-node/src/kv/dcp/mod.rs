@@ -120,7 +120,9 @@ pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
         });
     }
     let next = dcp.pump(out, now);
-    session.dcp = Some(dcp);
+    if matches!(next, Next::More) {
+        session.dcp = Some(dcp);
+    }
     next
 }
 

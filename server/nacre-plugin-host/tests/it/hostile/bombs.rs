@@ -1,7 +1,7 @@
 //! Components that would keep the compiler busy, want what is not there, or are none.
 
 use super::When::*;
-use super::module::{Module, component_of};
+use super::module::Module;
 use super::run;
 use crate::fixture::{host, load};
 use nacre_plugin_host::Error;
@@ -164,10 +164,7 @@ fn what_is_let_through_compiles() {
     let sums = "(local.set 0 (i32.mul (local.get 0) (i32.load (local.get 0))))".repeat(40_000);
     for body in [tables, blocks, sums] {
         let module = m().field(format!("(func (local i32) {body})"));
-        let (error, _) = run(
-            &component_of(wat::parse_str(module.body("on-batch", "unreachable").text()).unwrap()),
-            Batch,
-        );
+        let (error, _) = run(&module.body("on-batch", "unreachable").component(), Batch);
         assert!(error.to_string().contains("unreachable"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 
 mod bombs;
 mod calls;
-mod module;
+pub mod module;
 mod results;
 
 use crate::fixture::*;

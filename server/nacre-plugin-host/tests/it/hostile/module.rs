@@ -114,15 +114,16 @@ impl Module {
     /// The component.
     pub fn component(&self) -> Vec<u8> {
         let text = self.text();
-        component_of(wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+        let module = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        component_of("service", module)
     }
 }
 
-/// Wraps a core module as a component of the world `service`.
-pub fn component_of(mut module: Vec<u8>) -> Vec<u8> {
+/// Wraps a core module as a component of `world`.
+pub fn component_of(world: &str, mut module: Vec<u8>) -> Vec<u8> {
     let mut resolve = wit_parser::Resolve::default();
     let (package, _) = resolve.push_path(WIT).unwrap();
-    let world = resolve.select_world(&[package], Some("service")).unwrap();
+    let world = resolve.select_world(&[package], Some(world)).unwrap();
     let encoding = wit_component::StringEncoding::UTF8;
     wit_component::embed_component_metadata(&mut module, &resolve, world, encoding, false).unwrap();
     let mut encoder = wit_component::ComponentEncoder::default();

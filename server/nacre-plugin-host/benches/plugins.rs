@@ -1,0 +1,241 @@
+//! What the sandbox costs: delivery of events, the same code in it and natively, instances, and how late it ends a call.
+//!
+//! `cargo xtask bench plugins`. What is compared runs in turns, so that a noisy machine is noisy for both, and the median
+//! of the ratios counts.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+mod stage;
+
+use nacre_dcp::{Batch, ResumePoint};
+use nacre_js_service::Program;
+use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
+use nacre_plugin_host::{
+    Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Setup, validate,
+};
+use nacre_probe::Probe;
+use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 15;
+/// Events of one measurement.
+const EVENTS: usize = 20_480;
+const BATCH: usize = 1024;
+/// What the call that never ends is given.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// Parses its documents and writes one entry for each.
+const SCRIPT: &str =
+    r#"[["put","key","value"],["log",""],["cancel","none"],["put","key","other"]]"#;
+
+/// Reads three fields of each document, one of them nested, and keeps counts.
+const SOURCE: &str = r#"
+export function onUpdate(doc, { id }) {
+    const key = doc.type + "/" + doc.address.city;
+    state.put(key, (state.get(key) ?? 0) + doc.price);
+}
+"#;
+
+fn setup(config: &str) -> Setup {
+    let kv = vec![KeyspaceGrant { keyspace: "*".into(), write: true }];
+    let grants = Grants { kv, http_out: vec!["a".into()], ..Grants::own() };
+    Setup { grants, runs_script: true, ..Setup::new("bench", config) }
+}
+
+fn js_config() -> String {
+    serde_json::json!({"source": SOURCE}).to_string()
+}
+
+/// Documents of about 0.9 KB.
+fn hotel(number: usize) -> String {
+    serde_json::json!({
+        "id": number,
+        "type": "hotel",
+        "name": format!("the hotel of number {number}"),
+        "address": {"street": "old harbour road", "city": format!("city{}", number % 200), "country": "there"},
+        "price": number % 500,
+        "ratings": [1, 2, 3, 4, 5, 4, 3, 2],
+        "tags": ["quiet", "river", "garden", "station", "grand", "little"],
+        "description": "a quiet old house with a little garden beside the river ".repeat(12),
+    })
+    .to_string()
+}
+
+fn documents(count: usize, body: impl Fn(usize) -> String) -> Vec<(String, String)> {
+    (0..count).map(|number| (format!("key{number}"), body(number))).collect()
+}
+
+fn batches(documents: &[(String, String)], size: usize) -> Vec<Batch> {
+    let document = |(key, body): &(String, String)| {
+        let meta = Meta {
+            seqno: Seqno(1),
+            cas: Cas(1 << 16),
+            rev: 1,
+            datatype: 1,
+            kind: Kind::Alive,
+            ..Meta::default()
+        };
+        let key = DocKey::new(CollectionId(8), key.as_bytes());
+        (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
+    };
+    let batch = |chunk: &[(String, String)]| Batch {
+        documents: chunk.iter().map(document).collect(),
+        progress: vec![(Vbid(0), ResumePoint::default())],
+    };
+    documents.chunks(size).map(batch).collect()
+}
+
+fn buffers(documents: &[(String, String)]) -> Vec<Vec<u8>> {
+    let event =
+        |(key, body): &(String, String)| -> (String, String) { (key.clone(), body.clone()) };
+    let buffer = |chunk: &[(String, String)]| {
+        let owned: Vec<_> = chunk.iter().map(event).collect();
+        let events: Vec<_> = owned
+            .iter()
+            .map(|(key, body)| Event {
+                index: 0,
+                vb: 0,
+                seqno: 1,
+                cas: 1 << 16,
+                rev: 1,
+                flags: 0,
+                expiry: 0,
+                collection: 8,
+                kind: EventKind::Upsert,
+                datatype: 1,
+                key: key.as_bytes(),
+                xattrs: b"",
+                body: body.as_bytes(),
+            })
+            .collect();
+        pack(&events, 0)
+    };
+    documents.chunks(BATCH).map(buffer).collect()
+}
+
+fn open(plugin: &Plugin, config: &str) -> Partition {
+    let storage = Box::new(MemoryStorage::default());
+    Partition::open(plugin.clone(), setup(config), storage).expect("the plugin starts")
+}
+
+fn sandboxed(plugin: &Plugin, config: &str, batches: &[Batch]) -> Duration {
+    let mut partition = open(plugin, config);
+    timed(|| {
+        for batch in batches {
+            let report = partition.on_batch(batch, Now::default()).expect("the plugin works");
+            assert!(report.errors.is_empty() && report.dead_letters.is_empty(), "{report:?}");
+        }
+    })
+}
+
+fn native<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
+    let mut service = S::init(config).expect("the plugin starts");
+    let mut state = MemoryState::default();
+    timed(|| {
+        for buffer in buffers {
+            let events = Events::decode(buffer).expect("it was packed before");
+            let errors = service.on_batch(&events, &mut state).expect("the plugin works");
+            assert!(errors.is_empty(), "{errors:?}");
+        }
+    })
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    work();
+    begun.elapsed()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn main() {
+    let host = stage::host();
+    let (probe, js) = (introduce(&host, "probe"), introduce(&host, "js"));
+
+    println!("\ndelivery of an empty document, its commit in memory included");
+    let empty = documents(EVENTS, |_| String::new());
+    for size in [1, 64, 1024] {
+        let batches = batches(&empty, size);
+        let times = (0..ROUNDS).map(|_| us(sandboxed(&probe, "", &batches)) * 1000.0);
+        let ns = median(times.map(|ns| ns / EVENTS as f64).collect());
+        println!(
+            "  batches of {size:>4}: {ns:>6.0} ns an event, {:>7.0} ns a batch",
+            ns * size as f64
+        );
+    }
+
+    println!("\nsandbox / native, the same code");
+    let scripts = documents(EVENTS, |_| SCRIPT.into());
+    tax::<Probe>("Rust: parse four steps, two writes", &probe, "", &scripts);
+    let hotels = documents(EVENTS, hotel);
+    tax::<Program>(
+        "JavaScript: three fields of 0.9 KB, a read and a write",
+        &js,
+        &js_config(),
+        &hotels,
+    );
+
+    println!("\na call that never ends, deadline {} ms", DEADLINE.as_millis());
+    let looping = batches(&documents(1, |_| r#"[["loop"]]"#.into()), 1);
+    let late = (0..ROUNDS).map(|_| {
+        let limits = Limits { deadline: DEADLINE, ..Limits::default() };
+        let storage = Box::new(MemoryStorage::default());
+        let mut partition = Partition::open(probe.clone(), Setup { limits, ..setup("") }, storage)
+            .expect("it starts");
+        let took = timed(|| {
+            partition.on_batch(&looping[0], Now::default()).expect("the document is parked");
+        });
+        us(took.saturating_sub(DEADLINE)) / 1000.0
+    });
+    let late: Vec<f64> = late.collect();
+    let most = late.iter().copied().fold(0.0, f64::max);
+    println!("  ends {:.1} ms after it, at most {most:.1} ms", median(late));
+}
+
+/// Compiles, loads and starts a plugin, and says what that takes.
+fn introduce(host: &Host, name: &str) -> Plugin {
+    let component = stage::component(name);
+    let mut artefact = Vec::new();
+    let compile = timed(|| artefact = host.compile(&component).expect("the component compiles"));
+    let load = || {
+        // SAFETY: the bytes were compiled by this host just now.
+        unsafe { host.load(name, &artefact) }.expect("the component loads")
+    };
+    let loads = median((0..ROUNDS).map(|_| us(timed(|| drop(load())))).collect());
+    let plugin = load();
+    let config = if name == "js" { js_config() } else { String::new() };
+    let starts = (0..10 * ROUNDS)
+        .map(|_| us(timed(|| validate(&plugin, setup(&config)).expect("the plugin starts"))));
+    let starts = median(starts.collect());
+    let memory = open(&plugin, &config).status().memory_bytes;
+    println!(
+        "{name}: compiled in {} ms to {} KB, loaded in {:.2} ms, an instance in {starts:.0} us with {} KB of memory",
+        compile.as_millis(),
+        artefact.len() / 1024,
+        loads / 1000.0,
+        memory / 1024
+    );
+    plugin
+}
+
+fn tax<S: Service>(what: &str, plugin: &Plugin, config: &str, documents: &[(String, String)]) {
+    let (batches, buffers) = (batches(documents, BATCH), buffers(documents));
+    let per_event = |time: Duration| us(time) / documents.len() as f64;
+    let pairs: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let native = per_event(native::<S>(config, &buffers));
+            (native, per_event(sandboxed(plugin, config, &batches)))
+        })
+        .collect();
+    let ratio = median(pairs.iter().map(|(native, sandboxed)| sandboxed / native).collect());
+    let native = median(pairs.iter().map(|pair| pair.0).collect());
+    let sandboxed = median(pairs.iter().map(|pair| pair.1).collect());
+    println!("  {what}: {ratio:.2} ({sandboxed:.2} us / {native:.2} us a document)");
+}

@@ -1,0 +1,65 @@
+//! `nacre plugin bench`: what documents cost a plugin, in the host that a node runs.
+
+use super::{project, test};
+use clap::Args;
+use nacre_plugin_host::script::measure;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Options of `nacre plugin bench`.
+#[derive(Args, Clone, Debug)]
+pub struct Bench {
+    /// A project, or the package built of it
+    #[arg(default_value = ".")]
+    package: PathBuf,
+    /// Documents to feed: a JSON array, or one object a line
+    #[arg(long)]
+    documents: PathBuf,
+    /// How many to feed in all, the same again and again under other keys
+    #[arg(long, default_value_t = 20_000)]
+    count: usize,
+    /// Documents of one call
+    #[arg(long, default_value_t = 256)]
+    batch: usize,
+    /// Configuration for the plugin, JSON
+    #[arg(long, default_value = "{}")]
+    config: String,
+    /// Where compiled plugins are kept
+    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+    plugin_cache: Option<PathBuf>,
+}
+
+/// Feeds documents and shows what they cost.
+///
+/// # Errors
+/// What is wrong with the package or the documents.
+pub fn bench(options: &Bench) -> Result<(), String> {
+    let package = project::package(&options.package)?;
+    let plugin = test::load(&package, options.plugin_cache.clone())?;
+    let setup = test::setup(&package, &options.config)?;
+    let documents = documents(&options.documents)?;
+    let measured = measure(&plugin, setup, &documents, options.count, options.batch)
+        .map_err(|error| error.to_string())?;
+    println!("documents      {} in batches of {}", options.count, options.batch);
+    println!("time each      {:.0} ns ({:.0}/s)", measured.ns_each, 1e9 / measured.ns_each);
+    println!("failed         {}", measured.failed);
+    println!("state          {} bytes", measured.state_bytes);
+    println!("memory         {} bytes", measured.memory_bytes);
+    Ok(())
+}
+
+fn documents(path: &std::path::Path) -> Result<Vec<(String, Value)>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let values: Vec<Value> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text).map_err(|error| failed(&error))?
+    } else {
+        let lines = serde_json::Deserializer::from_str(&text).into_iter();
+        lines.collect::<Result<_, _>>().map_err(|error| failed(&error))?
+    };
+    if values.is_empty() {
+        return Err(failed(&"there are no documents"));
+    }
+    let keyed = values.into_iter().enumerate();
+    Ok(keyed.map(|(index, value)| (format!("document_{index}"), value)).collect())
+}

@@ -1,0 +1,365 @@
+//! The changes of a collection over HTTP: at once, as soon as there are some, or as they come.
+
+use super::Call;
+use super::body::{Reply, error_reply, form};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::channel::{Channel, Sender};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use nacre_auth::{Keyspace, Privilege};
+use nacre_node::changes::{Change, Changes, Gone, Next, Since, Until};
+use nacre_node::{Node, Waiter};
+use nacre_types::{CollectionId, DATATYPE_JSON};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a request waits for a change when it names no other time, and at most.
+const LONGPOLL_DEFAULT: Duration = Duration::from_secs(60);
+const LONGPOLL_MAX: Duration = Duration::from_secs(300);
+/// Silence after which a stream of events shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// How long a client may take nothing before its connection is closed: what it has open keeps the store from giving back
+/// space.
+const STUCK: Duration = Duration::from_secs(60);
+/// Bytes that are sent at a time, give or take one change, and changes that are looked at for them.
+const PIECE_BYTES: usize = 256 << 10;
+const PIECE_CHANGES: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Feed {
+    /// What there is, and the end.
+    Normal,
+    /// The same, but not before there is something.
+    Longpoll(Duration),
+    /// All there is, and whatever comes, as server-sent events.
+    Events,
+}
+
+/// Which changes a request wants, and how.
+struct Wanted {
+    feed: Feed,
+    since: Since,
+    limit: u64,
+    include_docs: bool,
+    /// Only of these documents.
+    ids: Option<BTreeSet<Vec<u8>>>,
+}
+
+/// A change as clients read it.
+#[derive(Serialize)]
+struct Row<'a> {
+    id: &'a str,
+    vbucket: u16,
+    seqno: u64,
+    rev: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doc: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// Wakes the task that answers.
+#[derive(Default)]
+struct Bell(Notify);
+
+impl Waiter for Bell {
+    fn wake(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Answers `GET /{bucket}/{scope}/{collection}/_changes`.
+pub(super) fn answer(
+    call: &Call,
+    bucket: &str,
+    scope: &str,
+    collection: &str,
+) -> Result<Reply, Reply> {
+    let reader = Reader {
+        node: Arc::clone(&call.node),
+        user: call.user.clone(),
+        names: [bucket, scope, collection].map(str::to_owned),
+    };
+    if !reader.may_read() {
+        let reason = "reading documents of this collection is not permitted";
+        return Err(error_reply(StatusCode::FORBIDDEN, "forbidden", reason));
+    }
+    let missing = |reason: &str| error_reply(StatusCode::NOT_FOUND, "not_found", reason);
+    let found = call.node.bucket(bucket).ok_or_else(|| missing("there is no such bucket"))?;
+    let manifest = found.manifest();
+    let id = manifest.collection(scope, collection).map(|known| CollectionId(known.id));
+    let id = id.ok_or_else(|| missing("there is no such collection"))?;
+    let wanted = parse(call).map_err(|reason| bad_request(&reason))?;
+    let bell = Arc::new(Bell::default());
+    let until = if wanted.feed == Feed::Normal { Until::Now } else { Until::Forever };
+    let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
+    let changes = Changes::open(found, id, wanted.since.clone(), until, waiter);
+    let changes = changes.map_err(|Gone(why)| {
+        let reason = format!("begin anew, without \"since\": {why}");
+        error_reply(StatusCode::GONE, "gone", &reason)
+    })?;
+    let (sender, body) = Channel::<Bytes, String>::new(1);
+    let events = wanted.feed == Feed::Events;
+    tokio::spawn(Answer { reader, changes, bell, wanted, sender, told: 0 }.run());
+    let mut reply = Response::new(body.boxed());
+    let kind = if events { "text/event-stream" } else { "application/json" };
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(reply)
+}
+
+fn bad_request(reason: &str) -> Reply {
+    error_reply(StatusCode::BAD_REQUEST, "bad_request", reason)
+}
+
+/// The parameters of a request; the error says which one makes no sense.
+fn parse(call: &Call) -> Result<Wanted, String> {
+    let mut wanted = Wanted {
+        feed: Feed::Normal,
+        since: Since::Beginning,
+        limit: u64::MAX,
+        include_docs: false,
+        ids: None,
+    };
+    let (mut timeout, mut filtered, mut ids) = (LONGPOLL_DEFAULT, false, None);
+    for (name, value) in form(call.query.as_bytes()) {
+        let wrong = |expected: &str| format!("{name:?} must be {expected}, not {value:?}");
+        match &name[..] {
+            "feed" => {
+                wanted.feed = match &value[..] {
+                    "normal" => Feed::Normal,
+                    "longpoll" => Feed::Longpoll(LONGPOLL_DEFAULT),
+                    "sse" | "eventsource" => Feed::Events,
+                    _ => return Err(wrong("normal, longpoll or sse")),
+                };
+            }
+            "since" => wanted.since = since(&value).ok_or_else(|| wrong("0, now or a last_seq"))?,
+            "limit" => wanted.limit = value.parse().map_err(|_| wrong("a number"))?,
+            "include_docs" => {
+                wanted.include_docs = value.parse().map_err(|_| wrong("true or false"))?;
+            }
+            "timeout" => {
+                let asked = value.parse().map_err(|_| wrong("a number of milliseconds"))?;
+                timeout = Duration::from_millis(asked).min(LONGPOLL_MAX);
+            }
+            "filter" if value == "_doc_ids" => filtered = true,
+            "filter" => return Err(wrong("_doc_ids")),
+            "doc_ids" => {
+                let list: Vec<String> =
+                    serde_json::from_str(&value).map_err(|_| wrong("a JSON array of texts"))?;
+                ids = Some(list.into_iter().map(String::into_bytes).collect());
+            }
+            _ => return Err(format!("{name:?} is no parameter of changes")),
+        }
+    }
+    if filtered != ids.is_some() {
+        return Err("\"filter=_doc_ids\" and \"doc_ids\" go together".into());
+    }
+    wanted.ids = ids;
+    if let Feed::Longpoll(wait) = &mut wanted.feed {
+        *wait = timeout;
+    }
+    // What a browser sends when it connects again.
+    let last = call.headers.iter().find(|(name, _)| name == "last-event-id");
+    if let (Feed::Events, Some((_, last))) = (wanted.feed, last) {
+        wanted.since = since(last).ok_or("\"Last-Event-ID\" must be one that was given")?;
+    }
+    Ok(wanted)
+}
+
+fn since(text: &str) -> Option<Since> {
+    match text {
+        "" | "0" => Some(Since::Beginning),
+        "now" => Some(Since::Now),
+        token => token.parse().ok().map(Since::Token),
+    }
+}
+
+/// Who reads what.
+struct Reader {
+    node: Arc<Node>,
+    user: String,
+    names: [String; 3],
+}
+
+impl Reader {
+    fn may_read(&self) -> bool {
+        let [bucket, scope, collection] = self.names.each_ref().map(|name| Some(name.as_str()));
+        let users = self.node.users();
+        let user = users.get(&self.user);
+        user.is_some_and(|user| {
+            user.may(Privilege::ReadData, Keyspace { bucket, scope, collection })
+        })
+    }
+}
+
+/// An answer on its way.
+struct Answer {
+    reader: Reader,
+    changes: Changes,
+    bell: Arc<Bell>,
+    wanted: Wanted,
+    sender: Sender<Bytes, String>,
+    /// Changes that were sent.
+    told: u64,
+}
+
+/// How reading has gone on.
+enum Pause {
+    /// There is more at once.
+    None,
+    /// There is nothing for now.
+    Wait,
+    /// There is nothing more.
+    End,
+    /// It cannot go on.
+    Broken(&'static str),
+}
+
+impl Answer {
+    async fn run(mut self) {
+        match self.wanted.feed {
+            Feed::Normal => self.results(None).await,
+            Feed::Longpoll(wait) => self.results(Some(wait)).await,
+            Feed::Events => self.events().await,
+        }
+    }
+
+    /// One JSON object. With a time to wait, it ends with the first changes or when the time is over.
+    async fn results(&mut self, wait: Option<Duration>) {
+        let deadline = tokio::time::Instant::now() + wait.unwrap_or_default();
+        let mut piece = String::from("{\"results\":[\n");
+        loop {
+            let pause = self.read(&mut piece, |told, row| {
+                let comma = if told > 0 { ",\n" } else { "" };
+                format!("{comma}{row}")
+            });
+            match pause {
+                Pause::None => {
+                    if !self.send(&mut piece).await {
+                        return;
+                    }
+                }
+                Pause::Wait => {
+                    // What is being read from the store was there before.
+                    let complete = self.told > 0 && self.changes.is_caught_up();
+                    if wait.is_some() && complete {
+                        break;
+                    }
+                    let rung = self.bell.0.notified();
+                    if wait.is_none() {
+                        rung.await;
+                    } else if tokio::time::timeout_at(deadline, rung).await.is_err() {
+                        break;
+                    }
+                }
+                Pause::End => break,
+                Pause::Broken(why) => return self.abort(why),
+            }
+        }
+        piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token()));
+        self.send(&mut piece).await;
+    }
+
+    /// Server-sent events: a change each, and behind those that came together where the client stands.
+    async fn events(&mut self) {
+        let mut users_version = self.reader.node.users_version();
+        let mut piece = String::new();
+        loop {
+            let before = self.told;
+            let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
+            if self.told > before {
+                piece.push_str(&format!("id: {}\n\n", self.changes.token()));
+            }
+            if !self.send(&mut piece).await {
+                return;
+            }
+            match pause {
+                Pause::None => {}
+                Pause::Wait => {
+                    if tokio::time::timeout(HEARTBEAT, self.bell.0.notified()).await.is_err() {
+                        piece.push_str(":\n\n");
+                    }
+                }
+                Pause::End => return,
+                Pause::Broken(why) => return self.abort(why),
+            }
+            let version = self.reader.node.users_version();
+            if version != std::mem::replace(&mut users_version, version) && !self.reader.may_read()
+            {
+                return self.abort("the right to read is gone");
+            }
+        }
+    }
+
+    /// Adds the changes that there are to `piece`, as `shape` makes them of their place and their JSON.
+    fn read(&mut self, piece: &mut String, shape: impl Fn(u64, String) -> String) -> Pause {
+        for _ in 0..PIECE_CHANGES {
+            if piece.len() >= PIECE_BYTES {
+                break;
+            }
+            if self.told == self.wanted.limit {
+                return Pause::End;
+            }
+            match self.changes.next_change() {
+                Next::Change(change) => {
+                    if let Some(row) = self.row(&change) {
+                        piece.push_str(&shape(self.told, row));
+                        self.told += 1;
+                    }
+                }
+                Next::Nothing => return Pause::Wait,
+                Next::Complete => return Pause::End,
+                Next::Broken(why) => return Pause::Broken(why),
+            }
+        }
+        Pause::None
+    }
+
+    /// The JSON of a change, if it is wanted.
+    fn row(&self, Change { vbid, document }: &Change) -> Option<String> {
+        let wanted = self.wanted.ids.as_ref().is_none_or(|ids| ids.contains(document.name()));
+        let (meta, alive) = (document.meta, document.is_alive());
+        let shown = self.wanted.include_docs && alive;
+        let json = (shown && meta.datatype & DATATYPE_JSON != 0)
+            .then(|| serde_json::from_slice::<&RawValue>(document.body()).ok())
+            .flatten();
+        let row = Row {
+            id: &String::from_utf8_lossy(document.name()),
+            vbucket: vbid.0,
+            seqno: meta.seqno.0,
+            rev: format!("{}-{:016x}", meta.rev, meta.cas.0),
+            deleted: !alive,
+            doc: json,
+            base64: (shown && json.is_none()).then(|| BASE64_STANDARD.encode(document.body())),
+        };
+        // Documents may be written over several lines; events and rows are one.
+        let text = || serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "));
+        wanted.then(text).flatten()
+    }
+
+    /// Sends what was gathered, and lets others work. False when nobody takes it.
+    async fn send(&mut self, piece: &mut String) -> bool {
+        if piece.is_empty() {
+            tokio::task::yield_now().await;
+            return true;
+        }
+        let bytes = Bytes::from(std::mem::take(piece));
+        matches!(tokio::time::timeout(STUCK, self.sender.send_data(bytes)).await, Ok(Ok(())))
+    }
+
+    /// Breaks the answer off, so that nobody takes it for a whole one.
+    fn abort(&mut self, why: &str) {
+        let (sender, _) = Channel::<Bytes, String>::new(1);
+        std::mem::replace(&mut self.sender, sender).abort(why.to_owned());
+    }
+}
