@@ -10,6 +10,7 @@ const PAGE_CHILDREN = 10, PAGE_CHILDREN_MAX = 100;
 /** Keys that one request looks at, so that a parent of which nearly all is deleted does not take too long. */
 const KEYS_MAX = 1000;
 
+/** @type {nacre.Handle} */
 export function handle(request) {
     const parent = request.path.slice(1);
     if (!parent) return undefined;
@@ -37,7 +38,8 @@ function append(parent, request) {
 }
 
 /** Children `from` on, upwards or downwards; `next` is the `from` of the next page, where there may be one. */
-function page(parent, { from, size = PAGE_CHILDREN, order = "up" }) {
+function page(parent, parameters) {
+    const { from, size = PAGE_CHILDREN, order = "up" } = parameters;
     const last = Number(kv.get(counter(parent), { keyspace })?.value ?? 0);
     const step = order === "down" ? -1 : 1;
     const start = from === undefined ? (step > 0 ? 1 : last) : Number(from);

@@ -15,18 +15,21 @@ const {
 } = config;
 const PAGE_ENTRIES = 10, PAGE_ENTRIES_MAX = 100;
 
+/** @type {nacre.OnUpdate} */
 export function onUpdate(doc, { id, cas }) {
     const activity = activityOf(doc, cas);
     const copied = state.get("copied/" + id);
-    if (copied !== undefined && copied.author === activity?.author && copied.at === activity.at) return;
+    if (copied !== undefined && copied.author === activity?.author && copied.at === activity?.at) return;
     remove(id, copied);
     if (activity !== undefined) copy(id, activity);
 }
 
+/** @type {nacre.OnDelete} */
 export function onDelete({ id }) {
     remove(id, state.get("copied/" + id));
 }
 
+/** @type {nacre.Handle} */
 export function handle({ path, parameters }) {
     const user = path.slice(1);
     if (!user) return undefined;
@@ -82,7 +85,10 @@ function remove(id, copied) {
     state.delete("copied/" + id);
 }
 
-/** The newest references of a source by their order, those before `before` when that is given. */
+/**
+ * The newest references of a source by their order, those before `before` when that is given.
+ * @returns {[order: string, entry: {id: string, author: string, at: string}][]}
+ */
 function newest(source, before, limit) {
     const end = before === undefined ? undefined : source + before;
     const found = state.scan({ prefix: source, end, limit, reverse: true });

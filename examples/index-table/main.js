@@ -14,6 +14,7 @@ const {
     lookup = "shop.lookup",
 } = config;
 
+/** @type {nacre.OnUpdate} */
 export function onUpdate(doc, { id }) {
     const value = valueOf(doc);
     const known = state.get("doc/" + id);
@@ -21,10 +22,12 @@ export function onUpdate(doc, { id }) {
     if (value !== undefined) claim(value, id);
 }
 
+/** @type {nacre.OnDelete} */
 export function onDelete({ id }) {
     forget(id, state.get("doc/" + id));
 }
 
+/** @type {nacre.Handle} */
 export function handle({ path }) {
     if (path !== "/") {
         const id = ownerOf(normal(path.slice(1)));
@@ -64,7 +67,7 @@ function settle(value, id) {
         kv.insert(key, id, { keyspace: lookup });
         return id;
     } catch (error) {
-        if (error.code !== "exists") throw error;
+        if (/** @type {nacre.Failure} */ (error).code !== "exists") throw error;
     }
     const found = kv.get(key, { keyspace: lookup });
     if (found === undefined) return settle(value, id);
@@ -89,6 +92,6 @@ function forget(id, known) {
     state.delete(waitingKey(value, id));
     if (!owner) return;
     const found = kv.get(prefix + value, { keyspace: lookup });
-    if (found?.value === id) kv.remove(prefix + value, { keyspace: lookup, cas: found.cas });
+    if (found !== undefined && found.value === id) kv.remove(prefix + value, { keyspace: lookup, cas: found.cas });
     for (const [, next] of state.scan({ prefix: waitingKey(value, ""), limit: 1 })) claim(value, next.id);
 }

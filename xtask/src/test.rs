@@ -136,6 +136,9 @@ pub fn run(options: &Test) -> Result<(), String> {
             &mut install,
             "install the compiler of sdk-js (npm is needed, and a package registry in reach)",
         )?;
+        let mut types = Command::new(folder.join("node_modules/.bin/tsc"));
+        types.arg("-p").arg(workspace().join("plugins/js/jsconfig.json"));
+        run_command(&mut types, "find plugins in JavaScript to be of the types in nacre.d.ts")?;
         with_node(
             Command::new("npm").args(["test", "--silent"]).current_dir(&folder),
             "pass the tests of sdk-js",

@@ -428,3 +428,30 @@ fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
     table.put("user::1", r#"{"email":"ann@example.com","name":"Ann"}"#).feed().unwrap();
     assert_eq!(table.documents()[&lookup].body, b"\"user::1\"", "before the one that waits");
 }
+
+/// Authors complete by `nacre.d.ts`, and what they complete is there.
+#[test]
+fn the_types_for_editors_name_what_is_in_the_global_scope_and_nothing_else() {
+    let types = include_str!("../../nacre.d.ts");
+    let declared = types.split("declare const ").skip(1).filter_map(|object| {
+        let (name, members) = object.split_once(": {\n")?;
+        let members = members.split_once("\n};")?.0.lines();
+        let name_of = |line: &str| Some(line.strip_prefix("    ")?.split_once('(')?.0.to_owned());
+        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let mut members: Vec<_> = members.filter_map(name_of).filter(is_name).collect();
+        members.sort();
+        Some(format!("{name}: {}", members.join(" ")))
+    });
+    let mut declared: Vec<_> = declared.collect();
+    declared.sort();
+    let mut program = program(
+        r#"
+export function handle() {
+    const objects = Object.entries({ state, kv, timer, http, metrics, console });
+    return objects.map(([name, object]) => `${name}: ${Object.keys(object).sort().join(" ")}`).sort();
+}
+"#,
+    );
+    let there: Vec<String> = serde_json::from_str(&body(&mut program, "/")).unwrap();
+    assert_eq!(declared, there);
+}

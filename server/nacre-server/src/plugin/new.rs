@@ -66,6 +66,8 @@ fn files(language: Language) -> Vec<(&'static str, &'static str)> {
         Language::Js => vec![
             ("plugin.toml", include_str!("../../templates/js/plugin.toml")),
             ("main.js", include_str!("../../templates/js/main.js")),
+            ("nacre.d.ts", include_str!("../../../../plugins/js/nacre.d.ts")),
+            ("jsconfig.json", include_str!("../../templates/js/jsconfig.json")),
         ],
         Language::Rust => vec![
             ("plugin.toml", include_str!("../../templates/rust/plugin.toml")),

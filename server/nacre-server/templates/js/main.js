@@ -2,14 +2,17 @@
 //
 // State: `doc/<id>` is the type that a document was counted under, `type/<type>` is how many there are.
 
+/** @type {nacre.OnUpdate} */
 export function onUpdate(doc, { id }) {
     count(id, String(doc?.type ?? "none"));
 }
 
+/** @type {nacre.OnDelete} */
 export function onDelete({ id }) {
     count(id, undefined);
 }
 
+/** @type {nacre.Handle} */
 export function handle(request) {
     const counts = {};
     for (const [key, number] of state.scan({ prefix: "type/" })) counts[key.slice(5)] = number;
