@@ -1,6 +1,6 @@
 //! Runs what the README and the lessons show, as a reader would paste it.
 
-use crate::command::workspace;
+use crate::command::{target_dir, workspace};
 use crate::node;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -50,25 +50,7 @@ pub fn follow(page: &str, binary: &Path) -> Result<(), String> {
             _ => {}
         }
     }
-    let target_dir = crate::command::target_dir()?.join("lesson");
-    let path = std::env::var("PATH").unwrap_or_default();
-    let programs = binary.parent().unwrap_or(Path::new("."));
-    let output = Command::new("bash")
-        .args(["-e", "-c", &script])
-        .current_dir(&folder)
-        .env("PATH", format!("{}:{path}", programs.display()))
-        .env("CARGO_TARGET_DIR", target_dir)
-        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
-        .env("NACRE_LOG", "warn")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("bash: {error}"))?;
-    let _ = std::fs::remove_dir_all(&folder);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        return Err(format!("the commands of {page} ended with {}:\n{printed}", output.status));
-    }
+    let printed = paste(page, &script, &folder, binary)?;
     for (index, lines) in expected.iter().enumerate() {
         let section = printed.split(&format!("{SECTION}{index}\n")).nth(1).unwrap_or_default();
         let section = section.split(SECTION).next().unwrap_or_default();
@@ -101,23 +83,7 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     std::fs::write(folder.join("sdk.py"), sdk).map_err(|error| format!("sdk.py: {error}"))?;
     let script = format!("trap 'kill %1; wait' EXIT\n{commands}\n'{}' sdk.py\n", python.display());
-    let path = std::env::var("PATH").unwrap_or_default();
-    let programs = binary.parent().unwrap_or(Path::new("."));
-    let output = Command::new("bash")
-        .args(["-e", "-c", &script])
-        .current_dir(&folder)
-        .env("PATH", format!("{}:{path}", programs.display()))
-        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
-        .env("NACRE_LOG", "warn")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("bash: {error}"))?;
-    let _ = std::fs::remove_dir_all(&folder);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        return Err(format!("the commands of the README ended with {}:\n{printed}", output.status));
-    }
+    let printed = paste("README.md", &script, &folder, binary)?;
     for expected in [answer.trim(), "'city': 'Chicago'"] {
         if !printed.contains(expected) {
             return Err(format!(
@@ -126,4 +92,29 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Runs commands as if pasted into a shell that has `binary` in its path; gives what they print. `folder` is removed.
+fn paste(page: &str, script: &str, folder: &Path, binary: &Path) -> Result<String, String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let programs = binary.parent().unwrap_or(Path::new("."));
+    let output = Command::new("bash")
+        .args(["-e", "-c", script])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", programs.display()))
+        // Plugins in Rust are built once for all runs.
+        .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"))
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
+        .env("NACRE_LOG", "warn")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("bash: {error}"))?;
+    let _ = std::fs::remove_dir_all(folder);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(printed)
+    } else {
+        Err(format!("the commands of {page} ended with {}:\n{printed}", output.status))
+    }
 }
