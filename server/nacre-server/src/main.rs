@@ -11,6 +11,7 @@ mod capsules;
 mod client;
 mod engine;
 mod http_out;
+mod huge_pages;
 mod import;
 mod kv;
 mod platform;

@@ -1,9 +1,9 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
-use crate::kv;
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Service};
 use crate::tls::{Files, Tls};
+use crate::{huge_pages, kv};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -206,6 +206,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
 }
 
 fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
+    huge_pages::keep_off();
     let endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
@@ -243,6 +244,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
+    runtime.spawn(huge_pages::allow_when_large());
     runtime.block_on(async {
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };

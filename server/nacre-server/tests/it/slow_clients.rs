@@ -29,6 +29,13 @@ fn settled(directory: &Path) -> Server {
 }
 
 #[test]
+fn a_node_with_nothing_to_hold_takes_little_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = settled(directory.path()).memory_bytes();
+    assert!(bytes < 64 << 20, "{bytes} bytes with an empty bucket and an empty view");
+}
+
+#[test]
 fn idle_connections_cost_little_memory() {
     const COUNT: usize = 2000;
     let directory = tempfile::tempdir().unwrap();
