@@ -2,7 +2,7 @@
 
 use super::{project, test};
 use clap::Args;
-use nacre_plugin_host::Limits;
+use nacre_plugin_host::{Limits, World};
 use std::path::PathBuf;
 
 /// Options of `nacre plugin inspect`.
@@ -36,7 +36,11 @@ pub fn inspect(options: &Inspect) -> Result<(), String> {
     row("imports", imports.join(", "));
     let wanted = manifest.capabilities.missing_from(&Default::default());
     row("to be granted", if wanted.is_empty() { "nothing".into() } else { wanted.join(", ") });
-    let limits = manifest.limits.within(Limits::default());
+    let most = match plugin.world() {
+        World::Service => Limits::default(),
+        _ => Limits::pure(),
+    };
+    let limits = manifest.limits.within(most);
     row(
         "limits",
         format!(
