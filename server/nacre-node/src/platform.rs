@@ -33,7 +33,10 @@ pub trait Platform: Send + Sync {
     fn spaces(&self) -> &dyn Spaces;
 
     /// The component that comes with the binary under that name.
-    fn shipped_plugin(&self, name: &str) -> Option<&'static [u8]>;
+    ///
+    /// # Errors
+    /// When none does.
+    fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String>;
 
     /// Compiles a component, or loads what was compiled before under the same `digest`. Takes seconds.
     ///

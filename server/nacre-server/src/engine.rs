@@ -11,21 +11,26 @@ const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
 
 /// Their names.
 pub const SHIPPED: [&str; 2] = ["views", "js"];
-/// Said when they are missing.
-pub const WITHOUT_PLUGINS: &str =
-    "this binary was built without plugins: run `cargo xtask plugins` and build again";
-
 /// How often deadlines are checked; the plugin host counts them in these.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The component that comes with the binary under that name.
-pub fn shipped(name: &str) -> Option<&'static [u8]> {
+///
+/// # Errors
+/// When the binary was built without it.
+pub fn shipped(name: &str) -> Result<&'static [u8], String> {
     let component = match name {
         "views" => VIEWS,
         "js" => JS,
-        _ => return None,
+        _ => return Err(format!("no plugin {name} comes with this binary")),
     };
-    (!component.is_empty()).then_some(component)
+    if component.is_empty() {
+        return Err(
+            "this binary was built without plugins: run `cargo xtask plugins` and build again"
+                .into(),
+        );
+    }
+    Ok(component)
 }
 
 /// The engine of this process, started when it is first needed, and its cache.

@@ -109,7 +109,7 @@ impl Platform for SystemPlatform {
         &self.spaces
     }
 
-    fn shipped_plugin(&self, name: &str) -> Option<&'static [u8]> {
+    fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String> {
         engine::shipped(name)
     }
 

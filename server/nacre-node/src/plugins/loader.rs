@@ -48,9 +48,7 @@ impl Task for Loader {
 pub(super) fn load(node: &Node, code: &Code) -> Result<Runtime, String> {
     match code {
         Code::Shipped(name) => {
-            let component = node.platform.shipped_plugin(name).ok_or(
-                "this binary was built without plugins: run `cargo xtask plugins` and build again",
-            )?;
+            let component = node.platform.shipped_plugin(name)?;
             let key = super::spec::digest(component);
             Runtime::new(node.platform.load_plugin(name, &key, component)?)
         }

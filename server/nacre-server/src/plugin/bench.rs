@@ -35,7 +35,8 @@ pub struct Bench {
 /// What is wrong with the package or the documents.
 pub fn bench(options: &Bench) -> Result<(), String> {
     let package = project::package(&options.package)?;
-    let plugin = test::load(&package, options.plugin_cache.clone())?;
+    let engine = test::engine(options.plugin_cache.as_ref());
+    let plugin = test::load(&engine, &package)?;
     let setup = test::setup(&package, &options.config)?;
     let documents = documents(&options.documents)?;
     let measured = measure(&plugin, setup, &documents, options.count, options.batch)

@@ -1,6 +1,7 @@
 //! `nacre plugin dev`: tests and deploys a project at each change of its files, and shows what the plugin says.
 
 use super::{project, remote, test};
+use crate::engine::Engine;
 use clap::Args;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,13 +30,15 @@ pub struct Dev {
 /// # Errors
 /// When the project cannot be read; what is wrong with the plugin is shown, and the next change waited for.
 pub fn dev(options: &Dev) -> Result<(), String> {
+    // One for all changes: an engine has a thread and its address space for as long as the process lives.
+    let engine = test::engine(options.plugin_cache.as_ref());
     let mut deployed = None;
     let mut running: Option<Running> = None;
     loop {
         let files = sources(options.deploy.package())?;
         if deployed.as_ref() != Some(&files) {
             deployed = Some(files);
-            match deploy(options, running.as_ref()) {
+            match deploy(options, &engine, running.as_ref()) {
                 Ok(next) => running = Some(next),
                 Err(reason) if options.once => return Err(reason),
                 Err(reason) => println!("{reason}"),
@@ -71,10 +74,10 @@ impl Running {
 
 /// Each change is a version of its own, so that none is refused as known with other content, with a state of its own, so
 /// that what is seen is what this code makes of the documents.
-fn deploy(options: &Dev, before: Option<&Running>) -> Result<Running, String> {
+fn deploy(options: &Dev, engine: &Engine, before: Option<&Running>) -> Result<Running, String> {
     let project = options.deploy.package();
     let package = project::package(project)?;
-    let plugin = test::load(&package, options.plugin_cache.clone())?;
+    let plugin = test::load(engine, &package)?;
     test::play_all(&package, &plugin, project, false)?;
     let stamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let version = format!("{}-dev.{}", package.manifest.version, stamp.as_millis());

@@ -22,7 +22,8 @@ pub struct Inspect {
 /// What is wrong with it.
 pub fn inspect(options: &Inspect) -> Result<(), String> {
     let package = project::package(&options.package)?;
-    let plugin = test::load(&package, options.plugin_cache.clone())?;
+    let engine = test::engine(options.plugin_cache.as_ref());
+    let plugin = test::load(&engine, &package)?;
     let manifest = &package.manifest;
     let row = |name: &str, value: String| println!("{name:<14} {value}");
     row("package", format!("{} {}", manifest.name, manifest.version));

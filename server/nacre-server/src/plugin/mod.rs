@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<(), String> {
 fn compile(plugin_cache: &std::path::Path) -> Result<(), String> {
     let engine = Engine::new(plugin_cache.to_owned());
     for name in engine::SHIPPED {
-        let component = engine::shipped(name).ok_or(engine::WITHOUT_PLUGINS)?;
+        let component = engine::shipped(name)?;
         engine.load(name, &nacre_node::plugins::packages::digest(component), component)?;
     }
     println!("compiled into {}", plugin_cache.display());

@@ -34,7 +34,7 @@ pub struct Test {
 /// How many have failed, or why none could be played.
 pub fn test(options: &Test) -> Result<(), String> {
     let package = project::package(&options.project)?;
-    let plugin = load(&package, options.plugin_cache.clone())?;
+    let plugin = load(&engine(options.plugin_cache.as_ref()), &package)?;
     if let Some(capsule) = &options.replay {
         return replay_capsule(&plugin, capsule);
     }
@@ -77,15 +77,19 @@ pub fn play_all(
     }
 }
 
+/// An engine for the command at hand, with the cache that was named, or one that all commands share.
+pub fn engine(cache: Option<&PathBuf>) -> Engine {
+    let shared = || std::env::temp_dir().join("nacre-plugins");
+    Engine::new(cache.cloned().unwrap_or_else(shared))
+}
+
 /// The component that runs a package.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load(package: &Package, cache: Option<PathBuf>) -> Result<Plugin, String> {
-    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("nacre-plugins"));
-    let engine = Engine::new(cache);
+pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
     let (name, component) = match package.manifest.script {
-        Some(_) => ("js", engine::shipped("js").ok_or(engine::WITHOUT_PLUGINS)?),
+        Some(_) => ("js", engine::shipped("js")?),
         None => (package.manifest.name.as_str(), package.code()),
     };
     engine.load(name, &packages::digest(component), component)
