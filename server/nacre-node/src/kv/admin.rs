@@ -445,11 +445,7 @@ fn failover_log(
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
     let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
-    let mut value = Vec::new();
-    for (vb_uuid, seqno) in vbucket.failover_log().entries() {
-        value.extend(vb_uuid.0.to_be_bytes());
-        value.extend(seqno.0.to_be_bytes());
-    }
+    let value = dcp::branches(vbucket.failover_log());
     drop(vbucket);
     answer.value(0, &value);
     Ok(Outcome::Answered)

@@ -21,7 +21,7 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_dcp::{Address, End, Interest, Resume, ResumePoint, STREAMS_MAX, Wanted, Window, resume};
 use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
 use nacre_protocol::{Feature, Frame, Reply, Request, Status};
-use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, FailoverLog, Now, Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use settings::{Effect, Settings};
 use std::sync::Arc;
@@ -233,14 +233,16 @@ fn begin(
         settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
     let wanted = Wanted { interest, end, advances: collections, skips_deletes };
     producer.open(&mut vbucket, address, from, wanted);
-    let mut log = Vec::new();
-    for (vb_uuid, seqno) in vbucket.failover_log().entries() {
-        log.extend(vb_uuid.0.to_be_bytes());
-        log.extend(seqno.0.to_be_bytes());
-    }
+    let log = branches(vbucket.failover_log());
     drop(vbucket);
     answer.value(0, &log);
     Ok(Outcome::Answered)
+}
+
+/// A failover log as answers have it: UUID and first seqno of each branch, newest first.
+pub(super) fn branches(log: &FailoverLog) -> Vec<u8> {
+    let numbers = log.entries().iter().flat_map(|(vb_uuid, seqno)| [vb_uuid.0, seqno.0]);
+    numbers.flat_map(u64::to_be_bytes).collect()
 }
 
 /// Where a stream begins and ends.
