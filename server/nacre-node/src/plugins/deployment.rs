@@ -98,8 +98,11 @@ impl Deployment {
 
     /// What the plugin's host counts.
     pub fn status(&self) -> Status {
-        let of_writer = self.status.lock().clone();
-        self.reader.as_ref().map_or(of_writer.clone(), |reader| reader.status(&of_writer))
+        let of_writer = self.status.lock();
+        match &self.reader {
+            Some(reader) => reader.status(&of_writer),
+            None => of_writer.clone(),
+        }
     }
 
     pub(super) fn set_status(&self, status: Status) {

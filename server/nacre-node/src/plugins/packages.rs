@@ -6,7 +6,7 @@ use super::spec::{self, Code};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::Change;
-use nacre_plugin_host::{Limits, Manifest, Package, Plugin, Setup, validate};
+use nacre_plugin_host::{Limits, Package, Plugin, Setup, validate};
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -14,24 +14,18 @@ const SPACE: &str = "packages/";
 /// Bytes of one row: the store would give larger ones files of their own.
 const ROW_BYTES: usize = 24 << 10;
 
-/// What became of a package that was offered.
-pub struct Added {
-    /// What it says of itself.
-    pub manifest: Manifest,
-    /// Its identity: SHA-256, in hexadecimal.
-    pub digest: String,
-}
-
-/// Checks a package, compiles it, keeps it and makes it known. Takes seconds: not for a thread that others wait for.
+/// Checks a package, compiles it, keeps it and makes it known; gives its name and version. Takes seconds: not for a
+/// thread that others wait for.
 ///
 /// # Errors
 /// [`Error::Package`] with what is wrong with it, [`Error::Refused`] when its version is taken, or what the disk says.
-pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<Added, Error> {
+pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     let digest = spec::digest(archive);
     check(node, &package, None).map_err(Error::Package)?;
     let Package { manifest, manifest_text, .. } = package;
-    let (name, version) = (manifest.name.clone(), manifest.version.clone());
+    let identity = (manifest.name, manifest.version);
+    let (name, version) = identity.clone();
     let known = nacre_cluster::Package { digest: digest.clone(), manifest: manifest_text };
     let change = Change::PutPackage { name, version, package: known };
     // Bytes of a package that would be refused are not kept.
@@ -44,7 +38,7 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<Added, Error> {
         .collect();
     space.apply(&rows, true)?;
     node.change(&change)?;
-    Ok(Added { manifest, digest })
+    Ok(identity)
 }
 
 /// Loads a package that does what it says, and can do with `config`; errors are for its author.

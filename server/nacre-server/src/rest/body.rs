@@ -47,6 +47,20 @@ pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Repl
     json_reply(status, &json!({"error": error, "reason": reason}))
 }
 
+/// Does `work`, which others must not wait for, away from the threads that serve requests.
+///
+/// # Errors
+/// A reply that `what` has panicked.
+pub(crate) async fn blocking<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reply> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        let reason = format!("{what} has panicked");
+        error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
+    })
+}
+
 /// What the management port says about paths it does not know.
 pub(crate) fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))

@@ -14,7 +14,7 @@
 //! ```
 
 use super::Call;
-use super::body::{Reply, error_reply, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, blocking, error_reply, json_reply, not_found, ok, refused, reply};
 use super::buckets::change;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -96,18 +96,11 @@ fn describe(name: &str, version: &str, package: &cluster::Package) -> Value {
 
 async fn upload(call: Call) -> Result<Reply, Reply> {
     let (node, archive) = (Arc::clone(&call.node), call.body);
-    let added = tokio::task::spawn_blocking(move || packages::add(&node, &archive)).await;
-    let added = added.map_err(|_| {
-        error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
-    })?;
-    let added = added.map_err(|error| refused(&error))?;
-    let described = json!({
-        "name": added.manifest.name,
-        "version": added.manifest.version,
-        "digest": added.digest,
-        "manifest": added.manifest,
-    });
-    Ok(json_reply(StatusCode::CREATED, &described))
+    let added = blocking("the check", move || packages::add(&node, &archive)).await?;
+    let (name, version) = added.map_err(|error| refused(&error))?;
+    let cluster = call.node.cluster();
+    let package = cluster.plugins.package(&name, &version).map_err(no_such)?;
+    Ok(json_reply(StatusCode::CREATED, &describe(&name, &version, package)))
 }
 
 pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Reply> {
@@ -138,12 +131,14 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
             changed(call, Change::ReplayDeployment { name: name.clone() }, &name).await
         }
         ("DELETE", [name]) => {
-            let running = call.node.plugins().deployment(name);
+            let plugins = call.node.plugins();
+            let running = [plugins.deployment(name), plugins.building(name)];
             change(&call, Change::Undeploy { name: (*name).to_owned() }).await?;
-            if let Some(running) = running {
-                // The answer means that nothing of it runs any more and its state is gone.
-                let _ = tokio::task::spawn_blocking(move || running.wait_for_feed()).await;
-            }
+            // The answer means that nothing of it runs any more and its state is gone.
+            blocking("the wait", move || {
+                running.iter().flatten().for_each(|deployment| deployment.wait_for_feed());
+            })
+            .await?;
             Ok(ok(&json!({"ok": true})))
         }
         _ => Err(not_found()),
@@ -173,12 +168,8 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     }
     let config = wanted.config.unwrap_or_else(|| json!({})).to_string();
     let (node, known, checked) = (Arc::clone(&call.node), package.clone(), config.clone());
-    let prepared =
-        tokio::task::spawn_blocking(move || packages::prepare(&node, &known, &checked)).await;
-    prepared
-        .map_err(|_| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
-        })?
+    blocking("the check", move || packages::prepare(&node, &known, &checked))
+        .await?
         .map_err(|reason| invalid(&reason))?;
     let deployment = cluster::Deployment {
         uuid: call.node.new_uuid(),
@@ -258,12 +249,8 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
         let (first, second) = (piece()?.unwrap_or_default(), piece()?);
         Ok((answer, first, second))
     };
-    let outcome = tokio::task::spawn_blocking(begin).await;
-    let (answer, first, second) = outcome
-        .map_err(|_| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request has panicked")
-        })?
-        .map_err(|reason: String| {
+    let (answer, first, second) =
+        blocking("the request", begin).await?.map_err(|reason: String| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", &reason)
         })?;
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);

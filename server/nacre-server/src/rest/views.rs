@@ -1,7 +1,7 @@
 //! Design documents and view queries.
 
 use super::Call;
-use super::body::{self, Reply, error_reply, json_reply, ok, reply};
+use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
 use super::buckets::change;
 use super::changes;
 use hyper::StatusCode;
@@ -74,12 +74,8 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         return Err(not_ready());
     }
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
-    let checked =
-        tokio::task::spawn_blocking(move || node.plugins().validate_view(&owned, &text)).await;
-    checked
-        .map_err(|_| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the check has panicked")
-        })?
+    blocking("the check", move || node.plugins().validate_view(&owned, &text))
+        .await?
         .map_err(|reason| invalid(&reason))?;
     let (bucket, name) = (bucket.to_owned(), name.to_owned());
     let id = format!("_design/{name}");
@@ -227,11 +223,8 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
             .handle(&request, now)
             .and_then(|answer| answer.whole().map_err(|error| error.to_string()))
     };
-    let outcome = tokio::task::spawn_blocking(answer).await;
-    let response = outcome
-        .map_err(|_| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query has panicked")
-        })?
+    let response = blocking("the query", answer)
+        .await?
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let content_type = response.content_type().to_owned();
