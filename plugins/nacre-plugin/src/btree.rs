@@ -59,6 +59,7 @@ impl Reducer for NoReduction {
 pub struct Tree<'a> {
     prefix: &'a [u8],
     reducer: &'a dyn Reducer,
+    sees: Option<&'a dyn Fn(Row<'_>) -> bool>,
 }
 
 impl<'a> Tree<'a> {
@@ -66,15 +67,29 @@ impl<'a> Tree<'a> {
     ///
     /// Always give the same `reducer` to the same tree: reductions already written are used as they are.
     pub fn new(prefix: &'a [u8], reducer: &'a dyn Reducer) -> Tree<'a> {
-        Tree { prefix, reducer }
+        Tree { prefix, reducer, sees: None }
+    }
+
+    /// The same tree as if it held only the rows that `sees` is true of. Reading it opens every page of a range, since
+    /// what pages keep about their children counts all rows.
+    pub fn seeing(self, sees: &'a dyn Fn(Row<'_>) -> bool) -> Tree<'a> {
+        Tree { sees: Some(sees), ..self }
     }
 
     /// How many rows there are.
     ///
     /// # Errors
-    /// [`Corrupt`] when the header cannot be read; so for all methods.
+    /// [`Corrupt`] when the tree cannot be read; so for all methods.
     pub fn row_count(&self, state: &dyn State) -> Result<u64, Corrupt> {
-        Ok(self.header(state)?.root.map_or(0, |root| root.rows))
+        if self.sees.is_none() {
+            return Ok(self.header(state)?.root.map_or(0, |root| root.rows));
+        }
+        let mut count = 0;
+        self.rows(state, &Range::default(), 0, |_| {
+            count += 1;
+            Step::Continue(())
+        })?;
+        Ok(count)
     }
 
     /// Bytes of all pages.

@@ -77,9 +77,4 @@ impl Design {
         let meta = engine.compile("meta", META).map_err(|error| error.to_string())?;
         Ok(Design { name: config.name, views, meta })
     }
-
-    /// The view called `name`.
-    pub fn view(&self, name: &str) -> Option<&View> {
-        self.views.iter().find(|view| view.name == name)
-    }
 }

@@ -149,7 +149,7 @@ fn map(
             .and_then(|emitted| {
                 let row = |(number, emitted): (usize, &nacre_js::Emitted)| {
                     let key = tree_key(&emitted.key, event.key, number as u32)?;
-                    Ok((key, tree_value(&emitted.key, &emitted.value)))
+                    Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))
                 };
                 emitted.iter().enumerate().map(row).collect::<Result<Vec<_>, String>>()
             });

@@ -11,7 +11,7 @@
 //! state   d <vb> <id>                 what rows the document has: view number and tree key of each
 //!         v <view> …                  the B-tree of the view
 //! tree    key   collated(key) ‖ id ‖ number of the emit
-//!         value length of key ‖ key as JSON ‖ value as JSON
+//!         value vBucket ‖ length of key ‖ key as JSON ‖ value as JSON
 //! ```
 //!
 //! Configuration: `{"name": "d", "views": {"v": {"map": "function (doc, meta) {…}", "reduce": "_count"}}}`;
@@ -26,14 +26,18 @@
 mod answer;
 mod design;
 mod index;
+mod listing;
+mod mask;
 mod query;
 mod reduction;
 mod row;
 
+use answer::{Answered, answer};
 use design::Design;
+use listing::Listing;
 use nacre_js::{Engine, Limits};
 use nacre_plugin::{
-    DocumentError, Events, Fault, Request, Response, Service, State, StateMut, collate,
+    Chunk, DocumentError, Events, Fault, Request, Response, Service, State, StateMut, collate,
 };
 use std::cell::RefCell;
 
@@ -42,7 +46,12 @@ pub struct Views {
     design: Design,
     // Reductions are made while a tree is read or written, which only borrows the reducer.
     engine: RefCell<Engine>,
+    /// The answer that is given piece by piece.
+    listing: Option<Listing>,
 }
+
+/// A cursor needs to say nothing: it comes back to the instance that has the answer.
+const MORE: &[u8] = b"more";
 
 /// The limits of user code, as `describe` shows them.
 const LIMITS: Limits = Limits {
@@ -60,7 +69,7 @@ impl Service for Views {
         serde_json::json!({
             "name": "views",
             "version": env!("CARGO_PKG_VERSION"),
-            "state_version": format!("1/{}", collate::VERSION),
+            "state_version": format!("2/{}", collate::VERSION),
             "limits": {
                 "memory_bytes": LIMITS.memory_bytes,
                 "stack_bytes": LIMITS.stack_bytes,
@@ -78,7 +87,7 @@ impl Service for Views {
         let mut engine =
             Engine::new(LIMITS).map_err(|error| Fault::Retry(format!("JavaScript: {error}")))?;
         let design = Design::compile(config, &mut engine).map_err(Fault::Reject)?;
-        Ok(Views { design, engine: RefCell::new(engine) })
+        Ok(Views { design, engine: RefCell::new(engine), listing: None })
     }
 
     fn on_batch(
@@ -103,7 +112,28 @@ impl Service for Views {
 
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         self.engine.get_mut().set_now(request.now_us);
-        answer::answer(&self.design, &self.engine, request, state)
+        self.listing = match answer(&self.design, &self.engine, request, state)? {
+            Answered::Whole(response) => return Ok(response),
+            Answered::Listing(listing) => Some(listing),
+        };
+        let Chunk { body, cursor } = self.piece(state)?;
+        Ok(Response { cursor, ..Response::json(200, body) })
+    }
+
+    fn more(&mut self, _cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
+        self.piece(state)
+    }
+}
+
+impl Views {
+    fn piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
+        let no_answer = || Fault::Reject("there is no answer to go on with".into());
+        let mut listing = self.listing.take().ok_or_else(no_answer)?;
+        let (body, is_last) = listing.piece(&self.design.views, &self.engine, state)?;
+        if !is_last {
+            self.listing = Some(listing);
+        }
+        Ok(Chunk { body: body.into(), cursor: (!is_last).then(|| MORE.to_vec()) })
     }
 }
 

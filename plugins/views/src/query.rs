@@ -4,7 +4,7 @@ use crate::row::escape;
 use nacre_plugin::btree::Range;
 use nacre_plugin::{collate, successor};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What is asked of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,10 @@ pub struct Query {
     pub reduce: Option<bool>,
     /// None for no groups, else how many elements of an array key make one; `usize::MAX` for all of a key.
     pub group_level: Option<usize>,
+    /// Whether the first error ends the answer (`on_error=stop`), or the answer goes on without what failed.
+    pub stops_on_error: bool,
+    /// Whether the answer tells about itself.
+    pub debug: bool,
 }
 
 impl Default for Query {
@@ -43,6 +47,8 @@ impl Default for Query {
             skip: 0,
             reduce: None,
             group_level: None,
+            stops_on_error: false,
+            debug: false,
         }
     }
 }
@@ -50,7 +56,7 @@ impl Default for Query {
 impl Query {
     /// Reads the query string, then a JSON object in `body` (of a `POST`), whose members count more.
     ///
-    /// Parameters that mean nothing here (`stale`, `on_error`, …) are passed over.
+    /// Parameters that mean nothing here (`stale`, `full_set`, …) are passed over.
     ///
     /// # Errors
     /// A message that names the parameter and its value.
@@ -108,6 +114,14 @@ impl Query {
                     level => Some(usize::try_from(level).unwrap_or(usize::MAX)),
                 }
             }
+            "on_error" => {
+                self.stops_on_error = match value {
+                    "stop" => true,
+                    "continue" => false,
+                    _ => return Err(refused(name, value, "continue or stop")),
+                }
+            }
+            "debug" => self.debug = boolean(name, value)?,
             _ => {}
         }
         Ok(())
@@ -117,12 +131,12 @@ impl Query {
     ///
     /// # Errors
     /// A message that names a key which cannot be collated.
-    pub fn ranges(&self) -> Result<Vec<Range>, String> {
+    pub fn ranges(&self) -> Result<VecDeque<Range>, String> {
         match &self.keys {
             Some(keys) => keys.iter().map(|key| self.range_of(key)).collect(),
             None => match &self.key {
-                Some(key) => Ok(vec![self.range_of(key)?]),
-                None => Ok(vec![self.range()?]),
+                Some(key) => Ok([self.range_of(key)?].into()),
+                None => Ok([self.range()?].into()),
             },
         }
     }

@@ -40,9 +40,10 @@ fn id_of(tree_key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The tree value of a row.
-pub fn tree_value(key_json: &str, value_json: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4 + key_json.len() + value_json.len());
+/// The tree value of a row of a document in vBucket `vb`.
+pub fn tree_value(vb: u16, key_json: &str, value_json: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(6 + key_json.len() + value_json.len());
+    out.extend_from_slice(&vb.to_le_bytes());
     out.extend_from_slice(&(key_json.len() as u32).to_le_bytes());
     out.extend_from_slice(key_json.as_bytes());
     out.extend_from_slice(value_json.as_bytes());
@@ -51,9 +52,14 @@ pub fn tree_value(key_json: &str, value_json: &str) -> Vec<u8> {
 
 /// The emitted key and value in a tree value, both as JSON; `None` when it is none.
 pub fn key_and_value(tree_value: &[u8]) -> Option<(&str, &str)> {
-    let (length, rest) = tree_value.split_first_chunk::<4>()?;
+    let (length, rest) = tree_value.get(2..)?.split_first_chunk::<4>()?;
     let (key, value) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     Some((str::from_utf8(key).ok()?, str::from_utf8(value).ok()?))
+}
+
+/// The vBucket of the row with this tree value; `None` when it is none.
+pub fn vbucket(tree_value: &[u8]) -> Option<u16> {
+    tree_value.first_chunk::<2>().map(|bytes| u16::from_le_bytes(*bytes))
 }
 
 /// A row, read back from the tree.
@@ -121,7 +127,8 @@ mod tests {
     fn rows_read_back() {
         for id in [&b"a"[..], b"", b"a\0b", b"\0\xff\0"] {
             let key = tree_key(r#"["x",1]"#, id, 3).unwrap();
-            let value = tree_value(r#"["x",1]"#, "{}");
+            let value = tree_value(700, r#"["x",1]"#, "{}");
+            assert_eq!(vbucket(&value), Some(700));
             let row = ViewRow::decode(&key, &value).unwrap();
             assert_eq!(
                 (row.id, row.key, row.value),

@@ -39,10 +39,15 @@ impl News {
 
     /// Takes one vBucket out of the set, looking from `from` on and around.
     pub fn take(&self, from: usize) -> Option<Vbid> {
+        self.take_among(from, u64::MAX)
+    }
+
+    /// As [`News::take`], among the vBuckets whose bit is set in `wanted`: that of the number modulo 64.
+    pub fn take_among(&self, from: usize, wanted: u64) -> Option<Vbid> {
         let words = self.bits.len();
         for step in 0..=words {
             let index = (from / 64 + step) % words;
-            let mut word = self.bits[index].load(Ordering::Acquire);
+            let mut word = self.bits[index].load(Ordering::Acquire) & wanted;
             if step == 0 {
                 word &= u64::MAX << (from % 64);
             }
@@ -78,6 +83,19 @@ mod tests {
         assert_eq!(news.take(4), Some(Vbid(64)));
         assert_eq!(news.take(0), None);
         assert!(news.is_empty());
+    }
+
+    #[test]
+    fn others_are_left_where_they_are() {
+        let news = news(1024);
+        for vbid in [3, 16, 700, 704] {
+            news.note(Vbid(vbid));
+        }
+        let sixteenth = 1 | 1 << 16 | 1 << 32 | 1 << 48;
+        assert_eq!(news.take_among(17, sixteenth), Some(Vbid(704)));
+        assert_eq!(news.take_among(705, sixteenth), Some(Vbid(16)));
+        assert_eq!(news.take_among(17, sixteenth), None);
+        assert_eq!(news.take(17), Some(Vbid(700)));
     }
 
     #[test]

@@ -140,14 +140,16 @@ impl Tree<'_> {
         if depth > DEPTH_MAX {
             return Err(Corrupt::TooDeep(DEPTH_MAX));
         }
-        if !span.meets(range) || (span.lies_within(range) && visitor.takes(span)) {
+        let is_whole = self.sees.is_none() && span.lies_within(range);
+        if !span.meets(range) || (is_whole && visitor.takes(span)) {
             return Ok(Step::Continue(()));
         }
         let id = span.child.page;
         let bytes = self.load(state, id)?;
         match decode(&bytes, id)? {
             Page::Leaf(rows) => {
-                let mut rows = rows.into_iter().filter(|row| range.has(row.key));
+                let is_seen = |row: &Row<'_>| self.sees.is_none_or(|sees| sees(*row));
+                let mut rows = rows.into_iter().filter(|row| range.has(row.key) && is_seen(row));
                 let mut each = |row| visitor.row(row);
                 Ok(if range.reverse {
                     rows.rev().try_for_each(each)

@@ -48,11 +48,14 @@ pub fn packed(changes: &[Change<'_>]) -> Vec<u8> {
 pub struct Fixture {
     pub views: Views,
     pub state: MemoryState,
+    /// Headers of the requests that follow.
+    pub headers: Vec<(String, String)>,
 }
 
 impl Fixture {
     pub fn new(config: &str) -> Fixture {
-        Fixture { views: Views::init(config).unwrap(), state: MemoryState::default() }
+        let (views, state) = (Views::init(config).unwrap(), MemoryState::default());
+        Fixture { views, state, headers: Vec::new() }
     }
 
     /// With one view called `v`.
@@ -79,11 +82,24 @@ impl Fixture {
             method: method.into(),
             path: path.into(),
             query: query.into(),
+            headers: self.headers.clone(),
             body: body.into(),
             ..Request::default()
         };
-        let response = self.views.handle(&request, &self.state).unwrap();
-        let body = String::from_utf8(response.body).unwrap().replace('\n', "");
-        if response.status == 200 { body } else { format!("{} {body}", response.status) }
+        let (status, pieces) = self.answer(&request);
+        let body = String::from_utf8(pieces.concat()).unwrap().replace('\n', "");
+        if status == 200 { body } else { format!("{status} {body}") }
+    }
+
+    /// The status of an answer and the pieces of its body.
+    pub fn answer(&mut self, request: &Request) -> (u16, Vec<Vec<u8>>) {
+        let response = self.views.handle(request, &self.state).unwrap();
+        let (mut pieces, mut cursor) = (vec![response.body], response.cursor);
+        while let Some(at) = cursor {
+            let chunk = self.views.more(&at, &self.state).unwrap();
+            pieces.push(chunk.body);
+            cursor = chunk.cursor;
+        }
+        (response.status, pieces)
     }
 }

@@ -6,6 +6,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// Documents are spread over so many vBuckets.
+const VBUCKETS: u16 = 4;
+
+/// A row in order: encoded key, document, key, value, and the number of the document.
+type Row = (Vec<u8>, String, Value, i32, u16);
+
 /// What a document emits: each pair of key and number.
 type Emits = Vec<(Value, i32)>;
 
@@ -36,12 +42,15 @@ struct Asked {
     skip: usize,
     limit: usize,
     level: usize,
+    /// Which of the vBuckets are seen, as bits; none for all.
+    mask: Option<u16>,
 }
 
 fn any_query() -> impl Strategy<Value = Asked> {
     let bounds = (prop::option::of(any_key()), prop::option::of(any_key()));
-    (bounds, any::<(bool, bool)>(), 0usize..6, 0usize..30, 0usize..4).prop_map(
-        |((start, end), (inclusive, descending), skip, limit, level)| Asked {
+    let mask = prop::option::weighted(0.2, 0u16..16);
+    (bounds, any::<(bool, bool)>(), 0usize..6, 0usize..30, 0usize..4, mask).prop_map(
+        |((start, end), (inclusive, descending), skip, limit, level, mask)| Asked {
             start,
             end,
             inclusive,
@@ -49,6 +58,7 @@ fn any_query() -> impl Strategy<Value = Asked> {
             skip,
             limit,
             level,
+            mask,
         },
     )
 }
@@ -67,6 +77,18 @@ impl Asked {
         text
     }
 
+    fn sees(&self, id: u16) -> bool {
+        self.mask.is_none_or(|mask| mask >> (id % VBUCKETS) & 1 == 1)
+    }
+
+    fn headers(&self) -> Vec<(String, String)> {
+        let list = |mask| {
+            let vbs = (0..VBUCKETS).filter(|vb| mask >> vb & 1 == 1);
+            vbs.map(|vb: u16| vb.to_string()).collect::<Vec<_>>().join(",")
+        };
+        self.mask.iter().map(|mask| ("nacre-vbuckets".into(), list(mask))).collect()
+    }
+
     /// Whether the ends of the range stand in the wrong order.
     fn is_backwards(&self) -> bool {
         let (Some(start), Some(end)) = (&self.start, &self.end) else { return false };
@@ -74,10 +96,7 @@ impl Asked {
     }
 
     /// The rows asked for, before skip and limit.
-    fn rows<'a>(
-        &self,
-        rows: &[&'a (Vec<u8>, String, Value, i32)],
-    ) -> Vec<&'a (Vec<u8>, String, Value, i32)> {
+    fn rows<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
         let mut rows = rows.to_vec();
         if self.descending {
             rows.reverse();
@@ -108,8 +127,13 @@ fn group_of(key: &Value, level: usize) -> Value {
     }
 }
 
+/// How many histories are tried: `NACRE_VIEW_CASES`, or 100.
+fn cases() -> u32 {
+    std::env::var("NACRE_VIEW_CASES").map_or(100, |text| text.parse().expect("a number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn answers_equal_brute_force(
@@ -128,8 +152,8 @@ proptest! {
                 .iter()
                 .zip(batch)
                 .map(|((text, body), (id, _))| match body {
-                    Some(body) => json(id % 4, text, body),
-                    None => gone(id % 4, text),
+                    Some(body) => json(id % VBUCKETS, text, body),
+                    None => gone(id % VBUCKETS, text),
                 })
                 .collect();
             prop_assert_eq!(fixture.feed(&changes), []);
@@ -143,14 +167,17 @@ proptest! {
         let mut all: Vec<_> = documents
             .iter()
             .flat_map(|(id, emits)| {
-                emits.iter().map(move |(key, n)| (encoded(key), format!("d{id:02}"), key.clone(), *n))
+                emits
+                    .iter()
+                    .map(move |(key, n)| (encoded(key), format!("d{id:02}"), key.clone(), *n, *id))
             })
             .collect();
         // Stable: rows of one document with one key stay in the order they were emitted.
         all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-        let all: Vec<_> = all.iter().collect();
 
         for asked in &queries {
+            fixture.headers = asked.headers();
+            let all: Vec<_> = all.iter().filter(|row| asked.sees(row.4)).collect();
             if asked.is_backwards() {
                 let answer = fixture.get("/v", &asked.parameters());
                 prop_assert!(answer.starts_with("400"), "{answer}");
@@ -161,14 +188,14 @@ proptest! {
                 .iter()
                 .skip(asked.skip)
                 .take(asked.limit)
-                .map(|(_, id, key, n)| json!({"id": id, "key": key, "value": n}))
+                .map(|(_, id, key, n, _)| json!({"id": id, "key": key, "value": n}))
                 .collect();
             let expected = json!({"total_rows": all.len(), "rows": rows});
             let answer = fixture.get("/v", &format!("reduce=false&{}", asked.parameters()));
             prop_assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), expected);
 
             let mut groups: Vec<(Value, i64)> = Vec::new();
-            for (_, _, key, n) in found {
+            for (_, _, key, n, _) in found {
                 let group = if asked.level == 0 { Value::Null } else { group_of(key, asked.level) };
                 match groups.last_mut() {
                     Some((last, sum)) if *last == group => *sum += i64::from(*n),

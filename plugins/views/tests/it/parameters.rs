@@ -90,6 +90,8 @@ fn what_is_wrong_with_a_query_is_said() {
         "group_level=all",
         "keys=[1]",
         "group=true&reduce=false",
+        "on_error=maybe",
+        "debug=1",
     ]
     .iter()
     .map(|query| format!("{query}: {}", fixture.get("/v", query)))
@@ -99,4 +101,89 @@ fn what_is_wrong_with_a_query_is_said() {
     lines.push(format!("method: {}", fixture.ask("PUT", "/v", "", "")));
     lines.push(format!("view: {}", fixture.get("/w", "")));
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+/// A body that comes in several pieces is the same as one that does not.
+#[test]
+fn large_answers_come_in_pieces() {
+    let map = "function (doc, meta) { for (let n = 0; n < 3; n++) emit([doc.k, n], doc.text) }";
+    let mut fixture = Fixture::view(map, Some("_count"));
+    let text = "x".repeat(500);
+    let documents: Vec<_> = (0..1500)
+        .map(|k| (format!("d{k:04}"), format!(r#"{{"k":{k},"text":"{text}"}}"#)))
+        .collect();
+    for batch in documents.chunks(100) {
+        let changes: Vec<_> = batch.iter().map(|(id, body)| json(0, id, body)).collect();
+        assert_eq!(fixture.feed(&changes), []);
+    }
+    let pieces_and_keys = |fixture: &mut Fixture, query: &str| {
+        let request = nacre_plugin::Request {
+            method: "GET".into(),
+            path: "/v".into(),
+            query: query.into(),
+            ..Default::default()
+        };
+        let (_, pieces) = fixture.answer(&request);
+        let answer: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
+        let keys = answer["rows"].as_array().unwrap().iter().map(|row| row["key"].to_string());
+        (pieces.len(), keys.collect::<Vec<_>>())
+    };
+    let all: Vec<_> = (0..4500).map(|n| format!("[{},{}]", n / 3, n % 3)).collect();
+    let back: Vec<_> = all.iter().rev().cloned().collect();
+    for (query, expected) in [
+        ("reduce=false", &all[..]),
+        ("reduce=false&descending=true", &back[..]),
+        ("reduce=false&skip=1000&limit=2000", &all[1000..3000]),
+        ("reduce=false&startkey=[100]&endkey=[1000]&inclusive_end=false", &all[300..3000]),
+        ("reduce=false&descending=true&skip=7&limit=1000", &back[7..1007]),
+    ] {
+        let (pieces, keys) = pieces_and_keys(&mut fixture, query);
+        assert_eq!(keys, expected, "{query}");
+        assert!(pieces > 2, "{query}: {pieces}");
+    }
+    let (_, keys) = pieces_and_keys(&mut fixture, "reduce=false&keys=[[9,1],[3,2]]");
+    assert_eq!(keys, ["[9,1]", "[3,2]"]);
+}
+
+#[test]
+fn many_groups_come_in_pieces() {
+    let map = "function (doc, meta) { for (const word of doc.words) emit(word, 1) }";
+    let mut fixture = Fixture::view(map, Some("_sum"));
+    let word = |n: usize| format!("{n:05}{}", "w".repeat(200));
+    for start in (0..3000).step_by(100) {
+        let words: Vec<_> = (start..start + 100).flat_map(|n| [word(n), word(n)]).collect();
+        let body = serde_json::json!({ "words": words }).to_string();
+        assert_eq!(fixture.feed(&[json(0, &format!("d{start}"), &body)]), []);
+    }
+    for (query, first, last) in [("group=true", 0, 2999), ("group=true&descending=true", 2999, 0)] {
+        let answer: serde_json::Value = serde_json::from_str(&fixture.get("/v", query)).unwrap();
+        let rows = answer["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["value"] == 2), "{query}");
+        assert_eq!((rows.len(), &rows[0]["key"]), (3000, &word(first).into()), "{query}");
+        assert_eq!(rows[2999]["key"], word(last), "{query}");
+    }
+}
+
+#[test]
+fn an_answer_goes_on_after_an_error_unless_it_is_to_stop() {
+    let map = "function (doc) { emit(doc.k, doc.v) }";
+    let mut fixture = Fixture::view(map, Some("_sum"));
+    fixture.feed(&[
+        json(0, "a", r#"{"k":1,"v":1}"#),
+        json(0, "b", r#"{"k":2,"v":"x"}"#),
+        json(0, "c", r#"{"k":3,"v":3}"#),
+    ]);
+    let error = r#""errors":[{"from":"local","reason":"_sum needs numbers or arrays of numbers, and document \"b\" emitted \"x\""}]"#;
+    let all = format!(r#"{{"rows":[{{"key":1,"value":1}},{{"key":3,"value":3}}],{error}}}"#);
+    assert_eq!(fixture.get("/v", "group=true"), all);
+    assert_eq!(fixture.get("/v", "group=true&on_error=continue"), all);
+    let stopped = format!(r#"{{"rows":[{{"key":1,"value":1}}],{error}}}"#);
+    assert_eq!(fixture.get("/v", "group=true&on_error=stop"), stopped);
+}
+
+#[test]
+fn an_answer_tells_about_itself_when_asked() {
+    let mut fixture = indexed();
+    let answer = fixture.get("/v", "debug=true&limit=1&reduce=false");
+    insta::assert_snapshot!(answer, @r#"{"debug_info":{"local":{"index_bytes":146,"index_rows":5,"ranges":1}},"total_rows":5,"rows":[{"id":"a","key":"x","value":null}]}"#);
 }

@@ -8,7 +8,18 @@ use crate::watermark::Watermarks;
 use nacre_plugin_host::{Answer, Capsule, Reader, Request, Status};
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+
+/// Documents above which what is being tried out answers from a part of them.
+const SUBSET_DOCUMENTS_MIN: u64 = 50_000;
+/// Of so many vBuckets one is in that part.
+const SUBSET_SHARE: u16 = 16;
+
+/// Whether a vBucket is in the part that is indexed first, and that what is being tried out answers from.
+pub(super) fn is_in_subset(vbid: Vbid) -> bool {
+    vbid.0.is_multiple_of(SUBSET_SHARE)
+}
 
 /// How a deployment is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +46,8 @@ pub struct Deployment {
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
     progress: Mutex<Progress>,
+    /// Whether somebody wants what is new.
+    is_asked: AtomicBool,
     /// What the plugin's host counted when the writer came last.
     status: Mutex<Status>,
     /// Whether the feed still uses the space.
@@ -60,6 +73,7 @@ impl Deployment {
             reader,
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             progress: Mutex::new(progress),
+            is_asked: AtomicBool::new(false),
             status: Mutex::new(status),
             feeding: Mutex::new(feeding),
             fed: Condvar::new(),
@@ -159,9 +173,19 @@ impl Deployment {
     /// # Errors
     /// The reason, when the deployment ends before.
     pub async fn catch_up(&self) -> Result<(), String> {
+        self.catch_up_in(None).await
+    }
+
+    /// As [`Deployment::catch_up`], for some vBuckets when they are given.
+    ///
+    /// # Errors
+    /// The reason, when the deployment ends before.
+    pub async fn catch_up_in(&self, vbids: Option<&[Vbid]>) -> Result<(), String> {
+        self.ask_for_update();
         for (index, high_seqno) in self.bucket.high_seqnos().into_iter().enumerate() {
             let vbid = Vbid(index as u16);
             if high_seqno > Seqno::ZERO
+                && vbids.is_none_or(|vbids| vbids.contains(&vbid))
                 && !self.processed.reached(vbid, high_seqno, || self.is_ended()).await
             {
                 break;
@@ -175,6 +199,40 @@ impl Deployment {
             }
             Progress::Failed(reason) => Err(reason),
         }
+    }
+
+    /// Has the feed take what is new now, though its pace would let it wait.
+    pub fn ask_for_update(&self) {
+        if self.spec.pace.is_some() && !self.is_asked.swap(true, Ordering::AcqRel) {
+            self.bucket.wake_readers();
+        }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// The feed has seen that it was asked, before it looks for what is new.
+    pub(super) fn hear(&self) {
+        self.is_asked.store(false, Ordering::Release);
+    }
+
+    /// The vBuckets that a deployment which is being tried out answers from: some of them, so that its first rows are
+    /// there soon. `None` for all: of other deployments, and when there are not many documents.
+    pub fn development_subset(&self) -> Option<Vec<Vbid>> {
+        if !self.spec.is_development {
+            return None;
+        }
+        let source = self.spec.source.as_ref().ok()?;
+        let collections = self
+            .bucket
+            .manifest()
+            .collections(source.scope.as_deref(), source.collection.as_deref())
+            .ok()?;
+        let counts = |collection| self.bucket.counts_of(collection).documents;
+        let is_large = collections.into_iter().map(counts).sum::<u64>() > SUBSET_DOCUMENTS_MIN;
+        let vbids = (0..self.bucket.vbucket_count()).map(Vbid);
+        is_large.then(|| vbids.filter(|vbid| is_in_subset(*vbid)).collect())
     }
 
     /// Answers a request, or begins to; takes as long as the plugin does, so not for a thread that others wait for.

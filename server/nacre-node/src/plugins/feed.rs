@@ -1,6 +1,6 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
-use super::deployment::keep_capsules;
+use super::deployment::{is_in_subset, keep_capsules};
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
@@ -49,6 +49,10 @@ pub(crate) struct Feed {
     goal: Option<(u64, Vec<Seqno>)>,
     /// Whether it has been reached, and the place could not be taken yet.
     is_promotion_due: bool,
+    /// Of a deployment with a pace: whether it takes what is new until there is nothing left.
+    is_following: bool,
+    /// When to look again how much has gathered, on the monotonic clock.
+    look_at_ns: u64,
 }
 
 impl Feed {
@@ -76,6 +80,8 @@ impl Feed {
             rebuilds: 0,
             goal: None,
             is_promotion_due: false,
+            is_following: true,
+            look_at_ns: 0,
         }
     }
 
@@ -115,7 +121,7 @@ impl Feed {
         let mut batch = Batch::default();
         let mut bytes = 0;
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
-            let Some(vbid) = self.news.take(self.turn) else { break };
+            let Some(vbid) = self.next_vbucket() else { break };
             self.turn = vbid.index() + 1;
             if self.streams[vbid.index()].is_none()
                 && let Err(error) = self.open(vbid)
@@ -152,6 +158,42 @@ impl Feed {
             }
         }
         Ok(batch)
+    }
+
+    /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
+    fn next_vbucket(&self) -> Option<Vbid> {
+        if self.deployment.spec.is_development {
+            let first = (0..64).filter(|bit| is_in_subset(Vbid(*bit)));
+            let wanted = first.fold(0u64, |bits, bit| bits | 1 << bit);
+            if let Some(vbid) = self.news.take_among(self.turn, wanted) {
+                return Some(vbid);
+            }
+        }
+        self.news.take(self.turn)
+    }
+
+    /// How long changes are left to gather before they are taken; `None` when it is time.
+    fn pause(&mut self) -> Option<Next> {
+        let pace = self.deployment.spec.pace?;
+        if self.is_following || self.deployment.is_asked() {
+            self.deployment.hear();
+            self.is_following = true;
+            return None;
+        }
+        let now_ns = self.platform.now().monotonic_ns;
+        if now_ns < self.look_at_ns {
+            return Some(Next::After(Duration::from_nanos(self.look_at_ns - now_ns)));
+        }
+        self.look_at_ns = now_ns.saturating_add(pace.interval.as_nanos() as u64);
+        if self.deployment.lag() < pace.changes_min {
+            return Some(if self.news.is_empty() {
+                Next::Wait
+            } else {
+                Next::After(pace.interval)
+            });
+        }
+        self.is_following = true;
+        None
     }
 
     /// The next portion of one vBucket; `None` when there is nothing new.
@@ -283,11 +325,15 @@ impl Feed {
         if self.fire_timers()? {
             return Ok(Next::Again);
         }
+        if let Some(next) = self.pause() {
+            return Ok(next);
+        }
         let batch = match self.retry.take() {
             Some(batch) => batch,
             None => self.collect()?,
         };
         if batch.progress.is_empty() {
+            self.is_following = false;
             // Opening a stream may have shown that a vBucket is up to date.
             self.deployment.processed.publish();
             self.race();

@@ -6,11 +6,19 @@ use nacre_plugin_host::{Grants, Limits, Manifest};
 use nacre_types::CollectionId;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// What the names of all views' spaces begin with.
 pub(super) const VIEWS_SPACE: &str = "views/";
 /// What the names of all deployments' spaces begin with.
 pub(super) const PLUGINS_SPACE: &str = "plugins/";
+
+/// What the names of design documents that are being tried out begin with.
+const DEVELOPMENT: &str = "dev_";
+
+/// The pace of a design document that names only a part of one. Source: Couchbase's defaults.
+const PACE_INTERVAL: Duration = Duration::from_secs(5);
+const PACE_CHANGES_MIN: u64 = 5000;
 
 /// The code that a deployment runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +33,15 @@ pub enum Code {
 pub(super) const VIEWS: Code = Code::Shipped("views");
 /// The component that runs JavaScript.
 pub(super) const JS: Code = Code::Shipped("js");
+
+/// How long a deployment lets changes gather before it takes them all. Who needs them now asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// How often it looks how much has gathered.
+    pub interval: Duration,
+    /// What is enough then.
+    pub changes_min: u64,
+}
 
 /// One deployment as it is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +61,10 @@ pub(crate) struct Spec {
     pub limits: Limits,
     pub grants: Grants,
     pub paused: bool,
+    /// Whether it is being tried out, and answers from a part of the vBuckets.
+    pub is_development: bool,
+    /// How often it takes what is new; at once when there is none.
+    pub pace: Option<Pace>,
     /// Where its state lies: named after everything that the state depends on.
     pub space: String,
     /// Whether the state before goes on answering until this one has caught up.
@@ -65,6 +86,7 @@ impl Spec {
         (&self.code, &self.version, &self.space, &self.config, &self.source)
             == (&other.code, &other.version, &other.space, &other.config, &other.source)
             && self.grants == other.grants
+            && self.pace == other.pace
             && self.limits == other.limits
     }
 }
@@ -82,6 +104,8 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         limits: Limits::default(),
         grants: Grants::own(),
         paused: false,
+        is_development: name.starts_with(DEVELOPMENT),
+        pace: pace_of(document),
         space: view_space(config, name, document, &runtime.state_version),
         beside: false,
     };
@@ -112,6 +136,20 @@ fn source_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Source, R
         bucket: config.name.clone(),
         scope: or_default(scope),
         collection: or_default(collection),
+    })
+}
+
+/// What a design document says of its pace: `"options": {"updateInterval": milliseconds, "updateMinChanges": count}`.
+fn pace_of(document: &str) -> Option<Pace> {
+    let document: serde_json::Value = serde_json::from_str(document).ok()?;
+    let number = |name: &str| document["options"][name].as_u64();
+    let (interval, changes) = (number("updateInterval"), number("updateMinChanges"));
+    if interval.is_none() && changes.is_none() {
+        return None;
+    }
+    Some(Pace {
+        interval: interval.map_or(PACE_INTERVAL, Duration::from_millis),
+        changes_min: changes.unwrap_or(PACE_CHANGES_MIN),
     })
 }
 
@@ -176,6 +214,8 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             limits: manifest.limits.within(Limits::default()),
             grants: manifest.grants(),
             paused: wanted.paused,
+            is_development: false,
+            pace: None,
             space: format!(
                 "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",
                 wanted.uuid,

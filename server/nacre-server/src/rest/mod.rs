@@ -1,6 +1,7 @@
 //! HTTP: cluster management on one port, views on another. Paths, parameters and texts are Couchbase's where
 //! clients read them.
 
+mod answer;
 mod body;
 mod bucket_form;
 mod buckets;

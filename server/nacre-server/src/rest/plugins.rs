@@ -14,25 +14,19 @@
 //! ```
 
 use super::Call;
-use super::body::{Reply, blocking, error_reply, json_reply, not_found, ok, refused, reply};
+use super::answer::answered;
+use super::body::{Reply, blocking, error_reply, json_reply, not_found, ok, refused};
 use super::buckets::change;
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use http_body_util::channel::Channel;
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
 use nacre_node::plugins::{Deployment, Progress, packages};
-use nacre_plugin_host::{Answer, Capabilities, Manifest, Request, World};
+use nacre_plugin_host::{Capabilities, Manifest, Request, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
 
 /// How long a request waits for a state that reflects what was written before it.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -242,65 +236,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
         headers: call.headers,
         body: call.body,
     };
-    let now = call.node.now();
-    let begin = move || {
-        let mut answer = deployment.handle(&request, now)?;
-        let mut piece = || answer.next_piece().map_err(|error| error.to_string());
-        let (first, second) = (piece()?.unwrap_or_default(), piece()?);
-        Ok((answer, first, second))
-    };
-    let (answer, first, second) =
-        blocking("the request", begin).await?.map_err(|reason: String| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", &reason)
-        })?;
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let headers = headers_of(&answer);
-    let mut reply = match second {
-        None => reply(status, answer.content_type(), first),
-        Some(second) => streamed(answer, [first, second]),
-    };
-    *reply.status_mut() = status;
-    reply.headers_mut().extend(headers);
-    Ok(reply)
-}
-
-/// The headers of an answer, without those that the server sets, whatever a plugin says.
-fn headers_of(answer: &Answer) -> HeaderMap {
-    let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
-    let header = |(name, value): &(String, String)| {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        let value = HeaderValue::from_str(value).ok()?;
-        (!of_the_connection.contains(&name)).then_some((name, value))
-    };
-    answer.headers.iter().filter_map(header).collect()
-}
-
-/// An answer that goes out piece by piece, as fast as the client takes them.
-fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
-    let (mut sender, body) = Channel::<Bytes, String>::new(1);
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
-        // Fails when nobody is left to read the rest.
-        let mut send = |piece: Vec<u8>| runtime.block_on(sender.send_data(piece.into())).is_ok();
-        if !begun.into_iter().all(&mut send) {
-            return;
-        }
-        loop {
-            match answer.next_piece() {
-                Ok(Some(piece)) => {
-                    if !send(piece) {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!("an answer breaks off: {error}");
-                    return sender.abort(error.to_string());
-                }
-            }
-        }
-    });
-    Reply::new(body.boxed())
+    answered(deployment, request, call.node.now(), "plugin_failed").await
 }
 
 /// What answers under `name`: with a state that reflects what was written before, if the request asks for that.

@@ -1,6 +1,7 @@
 //! Design documents and view queries.
 
 use super::Call;
+use super::answer::answered;
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
 use super::buckets::change;
 use super::changes;
@@ -9,12 +10,15 @@ use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::plugins::{Deployment, Progress};
 use nacre_plugin_host::{Request, Usage};
+use nacre_types::Vbid;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a query waits for fresh rows when it names no other time.
 const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
+/// The header that tells the views plugin which vBuckets an answer is made of.
+const VBUCKETS: &str = "nacre-vbuckets";
 
 pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<String> = call.path.clone();
@@ -201,42 +205,50 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
             parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
         named.or_else(|| posted[wanted].as_str())
     };
-    match parameter("stale") {
-        None | Some("update_after" | "ok" | "true") => {}
-        Some("false") => fresh(&deployment, parameter("connection_timeout")).await?,
+    let is_true = |wanted: &str| parameter(wanted) == Some("true") || posted[wanted] == true;
+    let subset = if is_true("full_set") { None } else { deployment.development_subset() };
+    let asks_for_update = match parameter("stale") {
+        None | Some("update_after") => true,
+        Some("ok" | "true") => false,
+        Some("false") => {
+            fresh(&deployment, subset.as_deref(), parameter("connection_timeout")).await?;
+            false
+        }
         Some(other) => {
             let reason =
                 format!("Invalid value for stale: {other:?}, expected false, ok or update_after");
             return Err(error_reply(StatusCode::BAD_REQUEST, "query_parse_error", &reason));
         }
-    }
+    };
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{view}"),
         query: call.query.clone(),
-        headers: Vec::new(),
+        headers: subset.iter().map(|vbids| (VBUCKETS.into(), list(vbids))).collect(),
         body: call.body,
     };
-    let now = call.node.now();
-    let answer = move || {
-        deployment
-            .handle(&request, now)
-            .and_then(|answer| answer.whole().map_err(|error| error.to_string()))
-    };
-    let response = blocking("the query", answer)
-        .await?
-        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))?;
-    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let content_type = response.content_type().to_owned();
-    Ok(reply(status, &content_type, response.body))
+    let answer = answered(Arc::clone(&deployment), request, call.node.now(), "view_failed").await;
+    if asks_for_update {
+        deployment.ask_for_update();
+    }
+    answer
+}
+
+/// vBuckets as the views plugin reads them.
+fn list(vbids: &[Vbid]) -> String {
+    vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// Waits until the rows reflect what was written before the query came.
-async fn fresh(deployment: &Deployment, timeout_ms: Option<&str>) -> Result<(), Reply> {
+async fn fresh(
+    deployment: &Deployment,
+    subset: Option<&[Vbid]>,
+    timeout_ms: Option<&str>,
+) -> Result<(), Reply> {
     let timeout = timeout_ms
         .and_then(|text| text.parse().ok())
         .map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis);
-    match tokio::time::timeout(timeout, deployment.catch_up()).await {
+    match tokio::time::timeout(timeout, deployment.catch_up_in(subset)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(reason)) => {
             Err(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))

@@ -99,3 +99,52 @@ fn user_code_of_every_temper_costs_only_its_own_document() {
         assert!(client.get(b"poison").unwrap().is_success(), "{name}: the node serves on");
     }
 }
+
+/// A design document may let changes gather; who asks for them has them taken.
+#[test]
+fn changes_gather_until_somebody_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let mut client = server.client();
+    server.put_design("d", r#"{"options": {"updateInterval": 86400000}, "views": {"v": {"map": "function (doc, meta) { emit(meta.id) }"}}}"#);
+    let rows = |server: &Server, stale: &str| {
+        let path = format!("/{BUCKET}/_design/d/_view/v?stale={stale}");
+        let answer: Value = server.views("GET", &path, "").json().unwrap();
+        answer["rows"].as_array().unwrap().len()
+    };
+    // The feed may still be on its way to the end of what it was asked for before: a write that stays unseen shows that
+    // it rests.
+    let mut written = 0;
+    server.wait_for("a change that is left to gather", |server| {
+        client.set(format!("k{written}").as_bytes(), b"{}").unwrap();
+        written += 1;
+        (0..50).all(|_| rows(server, "ok") < written).then_some(())
+    });
+    assert!(rows(&server, "update_after") < written, "it is brought up to date after the answer");
+    server.wait_for("the update after the answer", |server| {
+        (rows(server, "ok") == written).then_some(())
+    });
+    client.set(b"last", b"{}").unwrap();
+    assert_eq!(rows(&server, "false"), written + 1);
+}
+
+/// While a design document is tried out on many documents, a part of them has to do.
+#[test]
+fn a_development_view_answers_from_a_part_of_many_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let mut client = server.client();
+    const COUNT: u64 = 51_000;
+    for n in 0..COUNT {
+        client.set(format!("k{n}").as_bytes(), b"{}").unwrap();
+    }
+    let document = r#"{"views": {"v": {"map": "function (doc, meta) { emit(meta.vb) }", "reduce": "_count"}}}"#;
+    server.put_design("dev_d", document);
+    server.put_design("d", document);
+    let part = server.rows("dev_d", "v", "group=true");
+    let count: u64 = part.iter().map(|row| row["value"].as_u64().unwrap()).sum();
+    assert!(part.iter().all(|row| row["key"].as_u64().unwrap().is_multiple_of(16)), "{part:?}");
+    assert!((COUNT / 20..COUNT / 12).contains(&count), "{count} of {COUNT}");
+    assert_eq!(server.rows("dev_d", "v", "full_set=true")[0]["value"], COUNT);
+    assert_eq!(server.rows("d", "v", "")[0]["value"], COUNT);
+}

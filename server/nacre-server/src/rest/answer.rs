@@ -1,0 +1,85 @@
+//! Answers of plugins as replies: whole, or piece by piece as fast as the client takes them.
+
+use super::body::{Reply, blocking, error_reply, reply};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::channel::Channel;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::{HeaderMap, StatusCode};
+use nacre_node::plugins::Deployment;
+use nacre_plugin_host::{Answer, Request};
+use nacre_types::Now;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// Has a deployment answer a request, away from the threads that serve others.
+///
+/// # Errors
+/// A reply of the kind `failure` when there is no answer. One that breaks off later breaks off the body.
+pub(super) async fn answered(
+    deployment: Arc<Deployment>,
+    request: Request,
+    now: Now,
+    failure: &str,
+) -> Result<Reply, Reply> {
+    let begin = move || {
+        let mut answer = deployment.handle(&request, now)?;
+        let mut piece = || answer.next_piece().map_err(|error| error.to_string());
+        let (first, second) = (piece()?.unwrap_or_default(), piece()?);
+        Ok((answer, first, second))
+    };
+    let (answer, first, second) =
+        blocking("the request", begin).await?.map_err(|reason: String| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason)
+        })?;
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let headers = headers_of(&answer);
+    let mut reply = match second {
+        None => reply(status, answer.content_type(), first),
+        Some(second) => streamed(answer, [first, second]),
+    };
+    *reply.status_mut() = status;
+    reply.headers_mut().extend(headers);
+    Ok(reply)
+}
+
+/// The headers of an answer, without those that the server sets, whatever a plugin says.
+fn headers_of(answer: &Answer) -> HeaderMap {
+    let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
+    let header = |(name, value): &(String, String)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let value = HeaderValue::from_str(value).ok()?;
+        (!of_the_connection.contains(&name)).then_some((name, value))
+    };
+    answer.headers.iter().filter_map(header).collect()
+}
+
+/// An answer that goes out piece by piece, as fast as the client takes them.
+fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
+    let (mut sender, body) = Channel::<Bytes, String>::new(1);
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || {
+        // Fails when nobody is left to read the rest.
+        let mut send = |piece: Vec<u8>| runtime.block_on(sender.send_data(piece.into())).is_ok();
+        if !begun.into_iter().all(&mut send) {
+            return;
+        }
+        loop {
+            match answer.next_piece() {
+                Ok(Some(piece)) => {
+                    if !send(piece) {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!("an answer breaks off: {error}");
+                    return sender.abort(error.to_string());
+                }
+            }
+        }
+    });
+    Reply::new(body.boxed())
+}
