@@ -13,6 +13,7 @@ mod load;
 mod peers;
 mod start;
 mod store;
+mod views;
 mod warmup;
 
 use crate::command::{cargo, run as run_command};
@@ -41,8 +42,15 @@ enum What {
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
-    /// Documents indexed per second, in the sandbox against natively
-    Views,
+    /// Views: documents indexed per second against another server, queries, and the sandbox against the same natively
+    Views {
+        /// How many documents; each makes three rows
+        #[arg(long, default_value_t = 333_334)]
+        documents: u32,
+        /// How many documents the other server gets
+        #[arg(long, default_value_t = 1000)]
+        peer_documents: u32,
+    },
     /// The stores under the same work: load, reads, synced commits, overwriting, reopening
     Store {
         /// How many documents
@@ -166,7 +174,10 @@ pub fn run(options: &Bench) -> Result<(), String> {
         }
         What::Start { rounds } => start::run((*rounds).max(1)),
         What::Plugins => in_sandbox("plugins"),
-        What::Views => in_sandbox("views"),
+        What::Views { documents, peer_documents } => {
+            let node = views::run((*documents).max(1), (*peer_documents).max(1));
+            in_sandbox("views").and(node)
+        }
     }
 }
 
@@ -176,6 +187,29 @@ fn in_sandbox(name: &str) -> Result<(), String> {
     let mut bench = cargo();
     bench.args(["bench", "--quiet", "-p", "nacre-plugin-host", "--bench", name]);
     run_command(&mut bench, &format!("measure {name}"))
+}
+
+/// Something that is to be at least so much.
+struct Goal {
+    what: &'static str,
+    unit: &'static str,
+    min: f64,
+}
+
+impl Goal {
+    /// Prints `found` beside the goal.
+    ///
+    /// # Errors
+    /// When it is less.
+    fn check(&self, found: f64) -> Result<(), String> {
+        let Goal { what, unit, min } = self;
+        println!("{what}: {found:.2}{unit} (goal {min}{unit})");
+        if found >= *min {
+            Ok(())
+        } else {
+            Err(format!("{what} is {found:.2}{unit}, less than {min}{unit}"))
+        }
+    }
 }
 
 /// Something that must not be more than so much.
