@@ -150,3 +150,44 @@ macro_rules! export_functions {
         };
     };
 }
+
+/// Exports an [`IndexType`](crate::IndexType) as a component of the world `index-type`. Does nothing outside Wasm.
+#[macro_export]
+macro_rules! export_index_type {
+    ($plugin:ty) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            use $crate::bindings::world::exports::nacre::plugin::{lifecycle, projection};
+            use $crate::bindings::world::nacre::plugin::types::Fault;
+
+            struct Component;
+
+            ::std::thread_local! {
+                static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
+                    const { ::std::cell::RefCell::new(None) };
+            }
+
+            fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
+                PLUGIN.with_borrow_mut(call)
+            }
+
+            impl lifecycle::Guest for Component {
+                fn describe() -> String {
+                    <$plugin as $crate::IndexType>::describe()
+                }
+                fn init(config: String) -> Result<(), Fault> {
+                    let start = || <$plugin as $crate::IndexType>::init(&config);
+                    with(|plugin| $crate::bindings::init(plugin, start))
+                }
+            }
+
+            impl projection::Guest for Component {
+                fn project(buffer: Vec<u8>) -> Result<Vec<projection::Entry>, Fault> {
+                    with(|plugin| $crate::bindings::world::project(plugin, &buffer))
+                }
+            }
+
+            $crate::bindings::world::export_index_type!(Component with_types_in $crate::bindings::world);
+        };
+    };
+}

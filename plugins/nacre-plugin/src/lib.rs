@@ -5,7 +5,7 @@
 //! built for `wasm32-unknown-unknown`: there is no WASI, no clock and no randomness. What is outside is reached through
 //! [`kv`], [`timer`], [`http`], [`metrics`] and [`log`], each a capability that a component asks for by using it.
 //!
-//! Plugins of the other worlds implement [`Resolver`] or [`Functions`]; their crates ask for the feature of that name and
+//! Plugins of the other worlds implement [`Resolver`], [`Functions`] or [`IndexType`]; their crates ask for the feature of that name and
 //! are built one at a time, as a build of this crate for Wasm has one world.
 //!
 //! ```
@@ -50,7 +50,10 @@
 pub mod bindings;
 pub mod btree;
 // A pure plugin has none; plain Rust has all, so that tests need no features.
-#[cfg(not(all(target_arch = "wasm32", any(feature = "resolver", feature = "functions"))))]
+#[cfg(not(all(
+    target_arch = "wasm32",
+    any(feature = "resolver", feature = "functions", feature = "index-type")
+)))]
 mod capability;
 pub mod collate;
 mod event;
@@ -61,10 +64,13 @@ mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 
-#[cfg(not(all(target_arch = "wasm32", any(feature = "resolver", feature = "functions"))))]
+#[cfg(not(all(
+    target_arch = "wasm32",
+    any(feature = "resolver", feature = "functions", feature = "index-type")
+)))]
 pub use capability::{http, kv, metrics, timer};
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, pack};
-pub use pure::{Functions, Resolver, Verdict, Version};
+pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
 

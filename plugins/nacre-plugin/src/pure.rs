@@ -1,6 +1,6 @@
-//! What plugins of the worlds `resolver` and `functions` implement: no state, and equal arguments give equal results.
+//! What plugins of the worlds `resolver`, `functions` and `index-type` implement: no state, and equal arguments give equal results.
 
-use crate::Fault;
+use crate::{Events, Fault};
 
 /// One of two versions of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,4 +67,34 @@ pub trait Functions: Sized {
     /// # Errors
     /// [`Fault::Reject`] when there is no such function, or it refuses its arguments.
     fn call(&mut self, name: &str, arguments: &str) -> Result<String, Fault>;
+}
+
+/// An entry of an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The event whose document it comes from: [`crate::Event::index`].
+    pub event: u32,
+    /// Where it stands: keys are compared as bytes. At most 8 KiB.
+    pub key: Vec<u8>,
+    /// What is kept beside the key.
+    pub value: Vec<u8>,
+}
+
+/// A kind of index: what it makes of documents. The host keeps the entries, removes those of a document's earlier
+/// versions, and scans them.
+pub trait IndexType: Sized {
+    /// What this plugin is: a JSON object with at least `name`, `version` and `limits`.
+    fn describe() -> String;
+
+    /// Prepares an instance for the index that `config` describes.
+    ///
+    /// # Errors
+    /// [`Fault::Reject`] when there can be no such index.
+    fn init(config: &str) -> Result<Self, Fault>;
+
+    /// All entries of some documents; those that are gone have none.
+    ///
+    /// # Errors
+    /// [`Fault`] when the batch as a whole could not be taken. A document that cannot be indexed has no entries.
+    fn project(&mut self, events: &Events<'_>) -> Result<Vec<IndexEntry>, Fault>;
 }

@@ -5,10 +5,12 @@
 
 #[cfg(feature = "functions")]
 mod functions;
+#[cfg(feature = "index-type")]
+mod index_type;
 #[cfg(feature = "resolver")]
 mod resolver;
-#[cfg(not(any(feature = "resolver", feature = "functions")))]
+#[cfg(not(any(feature = "resolver", feature = "functions", feature = "index-type")))]
 mod service;
 
-#[cfg(not(any(feature = "resolver", feature = "functions")))]
+#[cfg(not(any(feature = "resolver", feature = "functions", feature = "index-type")))]
 pub use service::Probe;

@@ -105,6 +105,11 @@ pub enum Call {
         /// The packed events.
         buffer: Bytes,
     },
+    /// `projection.project`.
+    Project {
+        /// The packed events.
+        buffer: Bytes,
+    },
     /// `feed.rollback`.
     Rollback {
         /// The vBucket.
@@ -185,7 +190,7 @@ impl Answer {
 impl Call {
     fn bytes(&self) -> usize {
         match self {
-            Call::OnBatch { buffer } => buffer.0.len(),
+            Call::OnBatch { buffer } | Call::Project { buffer } => buffer.0.len(),
             Call::Rollback { .. } => 0,
             Call::OnTimer { timers, .. } => {
                 timers.iter().map(|timer| timer.name.len() + timer.payload.0.len()).sum()
@@ -198,6 +203,7 @@ impl Call {
     fn without_bytes(self) -> Call {
         match self {
             Call::OnBatch { .. } => Call::OnBatch { buffer: Bytes::default() },
+            Call::Project { .. } => Call::Project { buffer: Bytes::default() },
             Call::OnTimer { now_us, .. } => Call::OnTimer { now_us, timers: Vec::new() },
             Call::Handle { request } => Call::Handle {
                 request: CapsuleRequest { body: Bytes::default(), query: String::new(), ..request },

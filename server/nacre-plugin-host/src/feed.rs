@@ -3,7 +3,8 @@
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
 use crate::capability::Timer;
 use crate::capsule::{Bytes, Call, DueTimer};
-use crate::instance::Instance;
+use crate::index;
+use crate::instance::{Instance, Refused};
 use crate::pack::{event_bytes, pack};
 use crate::space::{State, View, Writes};
 use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
@@ -49,6 +50,9 @@ pub trait Writer {
         state: State,
         call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
     ) -> Result<(T, View), Error>;
+
+    /// Runs what the host itself does to the state, and names what ends it.
+    fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error>;
 
     /// Keeps what the call that failed last would need to be made again.
     fn keep(&mut self, call: Call, error: &Error);
@@ -220,6 +224,56 @@ impl Work for Documents<'_> {
 
     fn call_of(&self, at: usize) -> Call {
         Call::OnBatch { buffer: Bytes(pack(&self.documents[at..=at], self.now)) }
+    }
+}
+
+/// Documents for `projection.project`, whose entries the host keeps.
+pub struct Projected<'a>(pub Documents<'a>);
+
+impl Work for Projected<'_> {
+    const ITEMS: &'static str = Documents::ITEMS;
+
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    fn bytes(&self, at: usize) -> usize {
+        self.0.bytes(at)
+    }
+
+    fn call(
+        &self,
+        items: Range<usize>,
+        writer: &mut impl Writer,
+        fed: &mut Fed,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let documents = &self.0.documents[items];
+        let buffer = pack(documents, self.0.now);
+        let (entries, mut view) = writer.call(fed.state.clone(), |instance, view| {
+            instance.call(view, |exports, store| exports.projection()?.call_project(store, &buffer))
+        })?;
+        let too_large = writer.fold(|| index::fold(&mut view, documents, entries))?;
+        fed.take(view);
+        report.documents += documents.len() as u64;
+        report.errors.extend(too_large.into_iter().map(|at| {
+            let (vbid, document) = &documents[at];
+            DocumentError {
+                vbid: *vbid,
+                seqno: document.meta.seqno,
+                key: document.name().to_vec(),
+                message: index::too_large(),
+            }
+        }));
+        Ok(())
+    }
+
+    fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
+        self.0.park(at, fed, report, reason);
+    }
+
+    fn call_of(&self, at: usize) -> Call {
+        Call::Project { buffer: Bytes(pack(&self.0.documents[at..=at], self.0.now)) }
     }
 }
 

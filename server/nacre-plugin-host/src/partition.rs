@@ -3,8 +3,9 @@
 use crate::abi::World;
 use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
-use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Writer};
-use crate::instance::Instance;
+use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Writer};
+use crate::index;
+use crate::instance::{Instance, Refused};
 use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
 use crate::space::{State, View, Writes};
@@ -62,6 +63,13 @@ impl Writer for Slot {
         }
     }
 
+    fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error> {
+        work().map_err(|_| Error::State {
+            deployment: self.context.setup.name.clone(),
+            limit_bytes: self.limits().state_bytes,
+        })
+    }
+
     fn keep(&mut self, call: Call, error: &Error) {
         let journal = std::mem::take(&mut self.wreck);
         if let Some(capsule) = Capsule::of(&self.context, call, &journal, error) {
@@ -74,7 +82,7 @@ impl Partition {
     /// Opens the partition that `storage` holds, new or not.
     ///
     /// # Errors
-    /// [`Error::Import`] when the plugin wants more than `setup` grants, [`Error::World`] when it is no service,
+    /// [`Error::Import`] when the plugin wants more than `setup` grants, [`Error::World`] when it keeps no state,
     /// [`Error::Config`] when it refuses its configuration, [`Error::Storage`] when the state cannot be loaded; others
     /// as for any call.
     pub fn open(
@@ -82,7 +90,11 @@ impl Partition {
         setup: Setup,
         mut storage: Box<dyn StateStorage>,
     ) -> Result<Partition, Error> {
-        let context = Context::new(plugin, setup, World::Service)?;
+        let world = match plugin.world() {
+            World::IndexType => World::IndexType,
+            _ => World::Service,
+        };
+        let context = Context::new(plugin, setup, world)?;
         let instance = context.instance(Role::Writer)?;
         let loaded = storage.load().map_err(|message| {
             let deployment = context.setup.name.clone();
@@ -143,7 +155,11 @@ impl Partition {
         let state = self.shared.snapshot()?;
         let mut report = Report::default();
         let work = Documents { documents: &batch.documents, now };
-        let fed = self.documents_cut.feed(&mut self.slot, &work, state, &mut report);
+        let (cut, slot) = (&mut self.documents_cut, &mut self.slot);
+        let fed = match slot.context.plugin.world() {
+            World::IndexType => cut.feed(slot, &Projected(work), state, &mut report),
+            _ => cut.feed(slot, &work, state, &mut report),
+        };
         self.finish(fed, &batch.progress, report)
     }
 
@@ -227,6 +243,13 @@ impl Partition {
         to: Seqno,
         fed: &mut Fed,
     ) -> Result<Option<Seqno>, Error> {
+        if self.slot.context.plugin.world() == World::IndexType {
+            // Entries do not say which seqno they came from, so the vBucket starts over.
+            let mut view = View::writing(fed.state.clone(), self.slot.limits().state_bytes);
+            self.slot.fold(|| index::forget(&mut view, vbid))?;
+            fed.take(view);
+            return Ok(Some(Seqno::ZERO));
+        }
         let called = self.slot.call(fed.state.clone(), |instance, view| {
             instance.call(view, |exports, store| exports.feed()?.call_rollback(store, vbid.0, to.0))
         });

@@ -1,16 +1,14 @@
 //! Plugins without a state: conflict resolvers and functions for queries, called from any thread.
 
-use crate::abi::exports::nacre::plugin::{projection, resolution as abi};
+use crate::abi::exports::nacre::plugin::resolution as abi;
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::{Exports, World};
 use crate::context::{Context, Role};
 use crate::instance::Data;
-use crate::pack::pack;
 use crate::pool::Pool;
 use crate::space::View;
 use crate::{Error, Plugin, Setup, Usage};
-use nacre_types::{Cas, Document, Now, Vbid};
-use std::sync::Arc;
+use nacre_types::Cas;
 use wasmtime::Store;
 
 fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
@@ -136,51 +134,5 @@ impl Functions {
     /// What their calls cost.
     pub fn usage(&self) -> Usage {
         self.pool.context.usage(Role::Reader)
-    }
-}
-
-/// An entry of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexEntry {
-    /// Position of the document's event within the batch, from 0.
-    pub event: u32,
-    /// Where the entry stands.
-    pub key: Vec<u8>,
-    /// What is kept beside the key.
-    pub value: Vec<u8>,
-}
-
-/// A plugin of the world `index-type`.
-pub struct IndexType {
-    pool: Pool,
-}
-
-impl IndexType {
-    /// Prepares an index type.
-    ///
-    /// # Errors
-    /// [`Error::World`] when `plugin` is none; others as for any call.
-    pub fn open(plugin: Plugin, setup: Setup) -> Result<IndexType, Error> {
-        Ok(IndexType { pool: open(plugin, setup, World::IndexType)? })
-    }
-
-    /// The entries of some documents.
-    ///
-    /// # Errors
-    /// As for any call; the next one finds a fresh instance.
-    pub fn project(
-        &self,
-        documents: &[(Vbid, Arc<Document>)],
-        now: Now,
-    ) -> Result<Vec<IndexEntry>, Error> {
-        let buffer = pack(documents, now);
-        let entries =
-            call(&self.pool, |exports, store| exports.projection()?.call_project(store, &buffer))?;
-        // An entry of an event that does not exist belongs to nothing.
-        let known = |entry: &projection::Entry| (entry.event as usize) < documents.len();
-        let entries = entries.into_iter().filter(known);
-        Ok(entries
-            .map(|entry| IndexEntry { event: entry.event, key: entry.key, value: entry.value })
-            .collect())
     }
 }

@@ -6,6 +6,7 @@ use crate::abi::nacre::plugin::types::{self, Fault};
 use crate::capability::Header;
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
 use crate::context::{Context, Role};
+use crate::index::IndexSnapshot;
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::{State, View};
@@ -134,6 +135,14 @@ impl Reader {
         self.answer(request.clone(), |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
+    }
+
+    /// The index as of the last commit, of a plugin of the world `index-type`: scans need no plugin.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the partition is.
+    pub fn index(&self) -> Result<IndexSnapshot, Error> {
+        Ok(IndexSnapshot::new(self.shared.snapshot()?))
     }
 
     /// What the partition tells about itself: `of_writer` as [`crate::Partition::status`] gave it, brought up to date

@@ -80,6 +80,11 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
                 exports.feed()?.call_on_batch(store, &buffer.0)
             })?;
         }
+        Call::Project { buffer } => {
+            context.instance(Role::Writer)?.call(View::default(), |exports, store| {
+                exports.projection()?.call_project(store, &buffer.0)
+            })?;
+        }
         Call::Rollback { vb, seqno } => {
             context.instance(Role::Writer)?.call(writing(state), |exports, store| {
                 exports.feed()?.call_rollback(store, *vb, *seqno)

@@ -18,10 +18,10 @@ pub struct KeySpace {
 
 impl KeySpace {
     /// The entries with a key in `range`.
-    pub fn range(
-        &self,
+    pub fn range<'a>(
+        &'a self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    ) -> impl DoubleEndedIterator<Item = (&'a Bytes, &'a Bytes)> + use<'a> {
         self.entries.range::<_, [u8]>(range)
     }
 

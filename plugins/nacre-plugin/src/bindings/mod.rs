@@ -6,14 +6,22 @@
 // The generator documents from the WIT, but not every item that it derives from it.
 #![allow(missing_docs, reason = "generated from plugins/wit, which is documented")]
 
-#[cfg(not(any(feature = "resolver", feature = "functions")))]
+#[cfg(not(any(feature = "resolver", feature = "functions", feature = "index-type")))]
 pub(crate) mod outside;
 #[cfg_attr(feature = "resolver", path = "resolver.rs")]
 #[cfg_attr(feature = "functions", path = "functions.rs")]
-#[cfg_attr(not(any(feature = "resolver", feature = "functions")), path = "service.rs")]
+#[cfg_attr(feature = "index-type", path = "index_type.rs")]
+#[cfg_attr(
+    not(any(feature = "resolver", feature = "functions", feature = "index-type")),
+    path = "service.rs"
+)]
 pub mod world;
 
-#[cfg(all(feature = "resolver", feature = "functions"))]
+#[cfg(any(
+    all(feature = "resolver", feature = "functions"),
+    all(feature = "resolver", feature = "index-type"),
+    all(feature = "functions", feature = "index-type"),
+))]
 compile_error!("a component has one world: build each plugin by itself");
 
 use crate::Fault;

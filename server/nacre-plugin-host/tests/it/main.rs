@@ -8,6 +8,7 @@ mod commits;
 mod fixture;
 mod grants;
 mod hostile;
+mod index;
 mod js;
 mod page;
 mod pure;

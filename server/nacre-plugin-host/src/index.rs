@@ -1,0 +1,284 @@
+//! An index as the host keeps it: what a plugin of the world `index-type` projects, in order, and what each document has
+//! in it.
+//!
+//! ```text
+//! e <key> 00 00 <id> <n>   value                the nth entry of the document with this key; a 00 in the key is 00 ff
+//! b <vb> <id>              its entries' keys    so that they can be removed when the document changes
+//! ```
+//!
+//! Entries stand in the order of their keys as bytes, then of document ids. A document has in the index what its newest
+//! version projects, and nothing when it is gone.
+
+use crate::abi::exports::nacre::plugin::projection::Entry;
+use crate::instance::Refused;
+use crate::space::{KEY_BYTES_MAX, State, View};
+use nacre_types::{Document, Kind, Vbid};
+use std::ops::Bound;
+use std::sync::Arc;
+
+const ENTRY: u8 = b'e';
+const BACK: u8 = b'b';
+/// Bytes of an entry's key; what is longer is left out and reported.
+const INDEX_KEY_BYTES_MAX: usize = 8 << 10;
+
+const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
+
+/// Takes what a plugin projected from `documents` into the index. Gives the documents, by position, that have an entry
+/// which is too large, which is left out.
+pub fn fold(
+    view: &mut View,
+    documents: &[(Vbid, Arc<Document>)],
+    mut entries: Vec<Entry>,
+) -> Result<Vec<usize>, Refused> {
+    // Stable, as a plugin may give entries in any order.
+    entries.sort_by_key(|entry| entry.event);
+    let mut rest = &entries[..];
+    let mut too_large = Vec::new();
+    for (at, (vbid, document)) in documents.iter().enumerate() {
+        let count = rest.iter().take_while(|entry| entry.event as usize == at).count();
+        let (ours, others) = rest.split_at(count);
+        rest = others;
+        let back = back_key(*vbid, document.name());
+        if let Some(keys) = view.get(&back) {
+            for key in keys_of(&keys) {
+                view.delete(key.to_vec())?;
+            }
+            view.delete(back.clone())?;
+        }
+        if document.meta.kind != Kind::Alive {
+            continue;
+        }
+        let mut noted = Vec::new();
+        for (number, entry) in ours.iter().enumerate() {
+            if entry.key.len() > INDEX_KEY_BYTES_MAX {
+                too_large.push(at);
+                continue;
+            }
+            let key = entry_key(&entry.key, document.name(), number as u32);
+            noted.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            noted.extend_from_slice(&key);
+            view.put(key, entry.value.clone())?;
+        }
+        if !noted.is_empty() {
+            view.put(back, noted)?;
+        }
+    }
+    too_large.dedup();
+    Ok(too_large)
+}
+
+/// Says what [`fold`] left out.
+pub fn too_large() -> String {
+    format!("an index entry is larger than {INDEX_KEY_BYTES_MAX} bytes and was left out")
+}
+
+/// Removes all documents of a vBucket from the index.
+pub fn forget(view: &mut View, vbid: Vbid) -> Result<(), Refused> {
+    let start = back_key(vbid, b"");
+    let end = back_key(Vbid(vbid.0 + 1), b"");
+    let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
+    let noted: Vec<_> =
+        view.state.space.range(range).map(|(key, keys)| (key.to_vec(), keys.clone())).collect();
+    for (back, keys) in noted {
+        for key in keys_of(&keys) {
+            view.delete(key.to_vec())?;
+        }
+        view.delete(back)?;
+    }
+    Ok(())
+}
+
+fn back_key(vbid: Vbid, id: &[u8]) -> Vec<u8> {
+    [&[BACK][..], &vbid.0.to_be_bytes(), id].concat()
+}
+
+fn entry_key(key: &[u8], id: &[u8], number: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len() + id.len() + 8);
+    out.push(ENTRY);
+    escape(key, &mut out);
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(id);
+    out.extend_from_slice(&number.to_be_bytes());
+    out
+}
+
+fn escape(key: &[u8], out: &mut Vec<u8>) {
+    for &byte in key {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xff);
+        }
+    }
+}
+
+/// The keys that were noted for a document.
+fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = noted.split_first_chunk::<4>()?;
+        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        noted = rest;
+        Some(key)
+    })
+}
+
+/// A range of an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The first key of the range.
+    pub start: Vec<u8>,
+    /// The first key behind the range; empty for no bound.
+    pub end: Vec<u8>,
+}
+
+/// An entry as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Indexed {
+    /// Where it stands.
+    pub key: Vec<u8>,
+    /// What is kept beside the key.
+    pub value: Vec<u8>,
+    /// The document that it comes from.
+    pub id: Vec<u8>,
+}
+
+/// An index as of one commit. Clones share it.
+#[derive(Clone)]
+pub struct IndexSnapshot {
+    state: State,
+}
+
+impl IndexSnapshot {
+    pub(crate) fn new(state: State) -> IndexSnapshot {
+        IndexSnapshot { state }
+    }
+
+    /// The entries of `span` in order, or from its end when `reverse` is set.
+    pub fn scan<'a>(
+        &'a self,
+        span: &Span,
+        reverse: bool,
+    ) -> Box<dyn Iterator<Item = Indexed> + 'a> {
+        let bound = |key: &[u8]| {
+            let mut out = vec![ENTRY];
+            escape(key, &mut out);
+            out
+        };
+        let start = bound(&span.start);
+        let end = if span.end.is_empty() { vec![ENTRY + 1] } else { bound(&span.end) };
+        if end <= start {
+            return Box::new(std::iter::empty());
+        }
+        let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
+        let entries = self.state.space.range(range);
+        let read = |(key, value): (&Arc<[u8]>, &Arc<[u8]>)| indexed(key, value);
+        match reverse {
+            true => Box::new(entries.rev().filter_map(read)),
+            false => Box::new(entries.filter_map(read)),
+        }
+    }
+}
+
+/// The entry at a key of the state; `None` when it is none.
+fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
+    let (rest, _number) = state_key.get(1..)?.split_last_chunk::<4>()?;
+    let mut key = Vec::with_capacity(rest.len());
+    let mut bytes = rest.iter().enumerate();
+    while let Some((_, &byte)) = bytes.next() {
+        match byte {
+            0 => match bytes.next()? {
+                (_, 0xff) => key.push(0),
+                (at, _) => {
+                    let id = rest[at + 1..].to_vec();
+                    return Some(Indexed { key, value: value.to_vec(), id });
+                }
+            },
+            byte => key.push(byte),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{CollectionId, DocKey, Meta};
+
+    fn document(id: &str, kind: Kind) -> (Vbid, Arc<Document>) {
+        let meta = Meta { kind, ..Meta::default() };
+        let key = DocKey::new(CollectionId(8), id.as_bytes());
+        (Vbid(id.len() as u16), Arc::new(Document::new(meta, key.prefixed(), b"{}")))
+    }
+
+    fn entry(event: u32, key: &[u8]) -> Entry {
+        Entry { event, key: key.to_vec(), value: vec![event as u8] }
+    }
+
+    fn listed(view: &View, span: &Span, reverse: bool) -> Vec<(Vec<u8>, String)> {
+        let snapshot = IndexSnapshot::new(view.state.clone());
+        let named = |found: Indexed| (found.key, String::from_utf8(found.id).unwrap());
+        snapshot.scan(span, reverse).map(named).collect()
+    }
+
+    fn all() -> Span {
+        Span::default()
+    }
+
+    #[test]
+    fn entries_stand_in_the_order_of_keys_then_documents() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let documents = [document("b", Kind::Alive), document("a", Kind::Alive)];
+        let entries = vec![
+            entry(0, b"\0"),
+            entry(1, b"\0"),
+            entry(0, b"\0\xff"),
+            entry(1, b""),
+            entry(1, b"\0\0"),
+        ];
+        assert_eq!(fold(&mut view, &documents, entries), Ok(vec![]));
+        let expected: Vec<(Vec<u8>, String)> = vec![
+            (b"".to_vec(), "a".into()),
+            (b"\0".to_vec(), "a".into()),
+            (b"\0".to_vec(), "b".into()),
+            (b"\0\0".to_vec(), "a".into()),
+            (b"\0\xff".to_vec(), "b".into()),
+        ];
+        assert_eq!(listed(&view, &all(), false), expected);
+        let back: Vec<_> = expected.iter().rev().cloned().collect();
+        assert_eq!(listed(&view, &all(), true), back);
+        let span = Span { start: b"\0".to_vec(), end: b"\0\xff".to_vec() };
+        assert_eq!(listed(&view, &span, false), expected[1..4]);
+    }
+
+    #[test]
+    fn a_document_has_what_its_newest_version_projects() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let one = [document("a", Kind::Alive)];
+        fold(&mut view, &one, vec![entry(0, b"x"), entry(0, b"x"), entry(0, b"y")]).unwrap();
+        assert_eq!(listed(&view, &all(), false).len(), 3, "the same key twice counts twice");
+        fold(&mut view, &one, vec![entry(0, b"z")]).unwrap();
+        assert_eq!(listed(&view, &all(), false), [(b"z".to_vec(), "a".into())]);
+        // Twice in one batch, and then gone, whatever the plugin says.
+        let batch = [document("a", Kind::Alive), document("a", Kind::Deleted)];
+        fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")]).unwrap();
+        assert_eq!((listed(&view, &all(), false), view.state.bytes()), (vec![], 0));
+    }
+
+    #[test]
+    fn a_vbucket_is_forgotten_alone() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let documents = [document("a", Kind::Alive), document("bb", Kind::Alive)];
+        fold(&mut view, &documents, vec![entry(0, b"x"), entry(1, b"x")]).unwrap();
+        forget(&mut view, Vbid(1)).unwrap();
+        assert_eq!(listed(&view, &all(), false), [(b"x".to_vec(), "bb".into())]);
+    }
+
+    #[test]
+    fn entries_that_are_too_large_are_left_out_and_told() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let large = vec![0; INDEX_KEY_BYTES_MAX + 1];
+        let told =
+            fold(&mut view, &[document("a", Kind::Alive)], vec![entry(0, &large), entry(0, b"k")]);
+        assert_eq!(told, Ok(vec![0]));
+        assert_eq!(listed(&view, &all(), false), [(b"k".to_vec(), "a".into())]);
+    }
+}
