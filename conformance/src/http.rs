@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -48,8 +49,24 @@ pub fn request(
     content_type: &str,
     body: &[u8],
 ) -> io::Result<Answer> {
+    request_within(REPLY_TIMEOUT, address, method, path, auth, content_type, body)
+}
+
+/// As [`request`], with another patience than that of clients.
+///
+/// # Errors
+/// As for [`request`].
+pub fn request_within(
+    patience: Duration,
+    address: &str,
+    method: &str,
+    path: &str,
+    auth: Option<(&str, &str)>,
+    content_type: &str,
+    body: &[u8],
+) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_read_timeout(Some(patience))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     if let Some((user, password)) = auth {
         let credentials = STANDARD.encode(format!("{user}:{password}"));

@@ -13,10 +13,10 @@ use nacre_types::{Document, Now, Vbid};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Events of one call at most. From 64 on the cost of a call no longer shows.
-pub const CALL_EVENTS_MAX: usize = 1024;
+/// Events of one call at most: as for the batches of feeds.
+pub const CALL_EVENTS_MAX: usize = 8192;
 /// Bytes of one call at most, unless a single document or timer is larger.
-const CALL_BYTES_MAX: usize = 8 << 20;
+const CALL_BYTES_MAX: usize = 16 << 20;
 /// Characters of an error message that are kept.
 const MESSAGE_CHARS_MAX: usize = 2000;
 

@@ -47,8 +47,8 @@ enum What {
         /// How many documents; each makes three rows
         #[arg(long, default_value_t = 333_334)]
         documents: u32,
-        /// How many documents the other server gets
-        #[arg(long, default_value_t = 1000)]
+        /// How many documents both servers index
+        #[arg(long, default_value_t = 10_000)]
         peer_documents: u32,
     },
     /// The stores under the same work: load, reads, synced commits, overwriting, reopening

@@ -12,15 +12,16 @@ use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents of one batch at most. From 64 on, the cost of a call no longer shows.
-const BATCH_DOCUMENTS_MAX: usize = 512;
+/// Documents of one batch at most. The cost of a call no longer shows from 64 on; what is folded into a tree is cheaper the
+/// more of it comes at once.
+const BATCH_DOCUMENTS_MAX: usize = 8192;
 /// Documents of the first batch: nobody knows yet how long user code takes over one.
 const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
-const BATCH_NS_WANTED: std::ops::Range<u64> = 25_000_000..100_000_000;
+const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
 /// Bytes of one batch, give or take one document.
-const BATCH_BYTES_MAX: usize = 4 << 20;
+const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a state may be built anew before the deployment is given up.

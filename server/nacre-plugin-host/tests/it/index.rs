@@ -77,8 +77,9 @@ fn an_index_is_bounded() {
     let setup = Setup { limits, ..Setup::new("p", "") };
     let mut partition = Partition::open(plugin("probe-index-type"), setup, storage).unwrap();
     let keys = format!("[\"{}\"]", "x".repeat(300));
-    let error =
-        partition.on_batch(&Stream::default().batch([("a", Some(keys.as_str()))]), NOW).unwrap_err();
+    let error = partition
+        .on_batch(&Stream::default().batch([("a", Some(keys.as_str()))]), NOW)
+        .unwrap_err();
     assert!(matches!(error, Error::State { .. }), "{error}");
 }
 
