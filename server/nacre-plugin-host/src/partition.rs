@@ -285,6 +285,17 @@ impl Partition {
         Ok(())
     }
 
+    /// Has the storage keep nothing back: when there is nothing to do, and before another takes over.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition is stopped then.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.storage.settle().map_err(|message| {
+            let deployment = self.slot.context.setup.name.clone();
+            self.stop_unless_retryable(Error::Storage { deployment, message })
+        })
+    }
+
     /// A reader of this partition; outlives it.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))

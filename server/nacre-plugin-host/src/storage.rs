@@ -39,8 +39,14 @@ pub trait StateStorage: Send {
     /// What failed, for the operator; so for all methods.
     fn load(&mut self) -> Result<Loaded, String>;
 
-    /// Applies `changes`, all or nothing.
+    /// Applies `changes`, all or nothing. Commits may be kept back, as long as what is there after a crash is the outcome
+    /// of all of them up to one.
     fn commit(&mut self, changes: &Changes) -> Result<(), String>;
+
+    /// Keeps nothing back any longer.
+    fn settle(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;

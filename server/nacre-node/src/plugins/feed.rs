@@ -335,6 +335,7 @@ impl Feed {
         };
         if batch.progress.is_empty() {
             self.is_following = false;
+            self.partition.settle().map_err(Failure::Plugin)?;
             // Opening a stream may have shown that a vBucket is up to date.
             self.deployment.processed.publish();
             self.race();
@@ -417,6 +418,9 @@ impl Task for Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
+        if let Err(error) = self.partition.settle() {
+            tracing::warn!("{error}: it will be built from what was stored before");
+        }
         self.bucket.remove_reader(&self.news);
         for stream in self.streams.drain(..).flatten() {
             if let Some(mut vbucket) = self.bucket.vbucket(stream.vbid()) {

@@ -404,7 +404,8 @@ fn open(
         http: node.platform.http(),
     };
     let storage =
-        SpaceStorage(node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?);
+        node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
+    let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
         .map_err(|error| error.to_string())?;
     if spec.since == Since::Now && !partition.is_begun() {

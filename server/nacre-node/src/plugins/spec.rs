@@ -81,6 +81,11 @@ impl Spec {
         format!("{scope}.{collection}")
     }
 
+    /// Whether all it does is to keep its state, which can be made again from history at any time.
+    pub fn is_fold(&self) -> bool {
+        self.code == VIEWS
+    }
+
     /// Whether `other` goes on as this one, but for a pause.
     pub fn is_same_as(&self, other: &Spec) -> bool {
         (&self.code, &self.version, &self.space, &self.config, &self.source)

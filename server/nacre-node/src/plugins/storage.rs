@@ -3,24 +3,57 @@
 //! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload); `p`
 //! and a vBucket's number hold where the feed stands there (UUID, seqno, start and end of its snapshot, each u64). Numbers
 //! are big-endian.
+//!
+//! What acts on nothing but its own state may be kept back for a while: after a crash it is folded from history once more,
+//! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
+//! the time, are then written once.
 
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Changes, Loaded, StateStorage, Timer};
 use nacre_store::Space;
 use nacre_types::{Seqno, VbUuid, Vbid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const STATE: u8 = b's';
 const TIMER: u8 = b't';
 const PROGRESS: u8 = b'p';
 
+/// Bytes of rows that are kept back at most.
+const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
+
 /// One partition's rows in a space of its own.
-pub(crate) struct SpaceStorage(pub Arc<dyn Space>);
+pub(crate) struct SpaceStorage {
+    space: Arc<dyn Space>,
+    /// Whether commits may be kept back.
+    keeps_back: bool,
+    kept_back: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    kept_back_bytes: usize,
+}
+
+impl SpaceStorage {
+    /// Rows in `space`. When `keeps_back` is set, commits reach it when they are large together, or at
+    /// [`StateStorage::settle`].
+    pub fn new(space: Arc<dyn Space>, keeps_back: bool) -> SpaceStorage {
+        SpaceStorage { space, keeps_back, kept_back: BTreeMap::new(), kept_back_bytes: 0 }
+    }
+
+    fn keep_back(&mut self, rows: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>) {
+        let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
+        for (key, value) in rows {
+            self.kept_back_bytes += key.len() + bytes(&value);
+            let key_bytes = key.len();
+            if let Some(old) = self.kept_back.insert(key, value) {
+                self.kept_back_bytes -= key_bytes + bytes(&old);
+            }
+        }
+    }
+}
 
 impl StateStorage for SpaceStorage {
     fn load(&mut self) -> Result<Loaded, String> {
         let mut loaded = Loaded::default();
-        for (key, value) in self.0.load().map_err(|error| error.to_string())? {
+        for (key, value) in self.space.load().map_err(|error| error.to_string())? {
             match key.split_first() {
                 Some((&STATE, rest)) => loaded.entries.push((rest.to_vec(), value)),
                 Some((&TIMER, rest)) => {
@@ -54,13 +87,27 @@ impl StateStorage for SpaceStorage {
             let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
             ([&[PROGRESS], &vbid.0.to_be_bytes()[..]].concat(), Some(value))
         });
-        let rows: Vec<_> = state.chain(timers).chain(progress).collect();
+        self.keep_back(state.chain(timers).chain(progress));
+        if self.keeps_back && self.kept_back_bytes < KEPT_BACK_BYTES_MAX {
+            return Ok(());
+        }
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        if self.kept_back.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<_> = std::mem::take(&mut self.kept_back).into_iter().collect();
+        self.kept_back_bytes = 0;
         // State can be rebuilt from history, so that it need not survive a power cut; but it must not tear.
-        self.0.apply(&rows, false).map_err(|error| error.to_string())
+        self.space.apply(&rows, false).map_err(|error| error.to_string())
     }
 
     fn clear(&mut self) -> Result<(), String> {
-        self.0.clear().map_err(|error| error.to_string())
+        self.kept_back.clear();
+        self.kept_back_bytes = 0;
+        self.space.clear().map_err(|error| error.to_string())
     }
 }
 
@@ -92,7 +139,7 @@ mod tests {
     #[test]
     fn state_timers_and_progress_read_back_as_committed() {
         let spaces = MemorySpaces::default();
-        let mut storage = SpaceStorage(spaces.open("partition").unwrap());
+        let mut storage = SpaceStorage::new(spaces.open("partition").unwrap(), false);
         let point = ResumePoint {
             vb_uuid: VbUuid(1),
             seqno: Seqno(2),
@@ -113,5 +160,29 @@ mod tests {
             .commit(&Changes { timers: vec![("a".into(), None)], ..Changes::default() })
             .unwrap();
         assert!(storage.load().unwrap().timers.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_back_is_there_all_at_once() {
+        let spaces = MemorySpaces::default();
+        let mut storage = SpaceStorage::new(spaces.open("partition").unwrap(), true);
+        let change = |value: Option<&[u8]>, seqno| Changes {
+            entries: vec![(b"k".to_vec(), value.map(<[u8]>::to_vec))],
+            timers: Vec::new(),
+            progress: vec![(Vbid(1), ResumePoint { seqno: Seqno(seqno), ..Default::default() })],
+        };
+        storage.commit(&change(Some(b"v"), 1)).unwrap();
+        storage.commit(&change(Some(b"w"), 2)).unwrap();
+        let loaded = || SpaceStorage::new(spaces.open("partition").unwrap(), true).load().unwrap();
+        assert_eq!(loaded(), Loaded::default(), "it would be folded again after a crash");
+        storage.settle().unwrap();
+        assert_eq!(loaded().entries, [(b"k".to_vec(), b"w".to_vec())]);
+        assert_eq!(loaded().progress[0].1.seqno, Seqno(2));
+        storage.commit(&change(Some(&vec![0; KEPT_BACK_BYTES_MAX]), 3)).unwrap();
+        assert_eq!(loaded().progress[0].1.seqno, Seqno(3), "too much to be kept back");
+        storage.commit(&change(None, 4)).unwrap();
+        storage.clear().unwrap();
+        storage.settle().unwrap();
+        assert_eq!(loaded(), Loaded::default());
     }
 }
