@@ -1,6 +1,6 @@
 //! One bucket as the cluster knows it.
 
-use crate::{BucketSettings, Manifest, Refusal};
+use crate::{BucketSettings, Index, Manifest, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -17,6 +17,9 @@ pub struct Bucket {
     pub manifest: Manifest,
     /// Design documents by name (`dev_` prefix included), each a JSON text.
     pub design_documents: BTreeMap<String, String>,
+    /// Indexes of its collections, in the order they were made.
+    #[serde(default)]
+    pub indexes: Vec<Index>,
     /// How often the bucket was flushed: its documents live under this generation.
     pub flushes: u64,
 }

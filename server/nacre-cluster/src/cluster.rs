@@ -1,6 +1,6 @@
 //! The state machine that all nodes share.
 
-use crate::{Bucket, BucketSettings, Deployment, Manifest, Package, Plugins, Source};
+use crate::{Bucket, BucketSettings, Deployment, Index, Manifest, Package, Plugins, Source};
 use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -120,6 +120,35 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// A new index.
+    CreateIndex {
+        /// Bucket.
+        bucket: String,
+        /// What it is to be.
+        index: Index,
+    },
+    /// The end of an index.
+    DropIndex {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Collection.
+        collection: String,
+        /// Its name.
+        name: String,
+    },
+    /// Indexes that were made to be built later are built.
+    BuildIndexes {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Collection.
+        collection: String,
+        /// Their names.
+        names: Vec<String>,
+    },
     /// A new version of a package of a plugin.
     PutPackage {
         /// Its name.
@@ -212,6 +241,18 @@ pub enum Refusal {
     /// No such design document.
     #[error("missing")]
     DesignDocumentNotFound {
+        /// The name.
+        name: String,
+    },
+    /// No such index.
+    #[error("GSI index {name} not found.")]
+    IndexNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("The index {name} already exists.")]
+    IndexExists {
         /// The name.
         name: String,
     },
@@ -322,7 +363,10 @@ impl Cluster {
                 self.bucket_mut(bucket)?.manifest.create_scope(scope)?
             }
             Change::DropScope { bucket, scope } => {
-                return self.bucket_mut(bucket)?.manifest.drop_scope(scope);
+                let bucket = self.bucket_mut(bucket)?;
+                let dropped = bucket.manifest.drop_scope(scope)?;
+                bucket.forget_indexes();
+                return Ok(dropped);
             }
             Change::CreateCollection { bucket, scope, collection, max_ttl } => {
                 self.bucket_mut(bucket)?.manifest.create_collection(scope, collection, *max_ttl)?;
@@ -331,7 +375,9 @@ impl Cluster {
                 self.bucket_mut(bucket)?.manifest.set_max_ttl(scope, collection, *max_ttl)?;
             }
             Change::DropCollection { bucket, scope, collection } => {
-                let id = self.bucket_mut(bucket)?.manifest.drop_collection(scope, collection)?;
+                let bucket = self.bucket_mut(bucket)?;
+                let id = bucket.manifest.drop_collection(scope, collection)?;
+                bucket.forget_indexes();
                 return Ok(vec![id]);
             }
             Change::PutDesignDocument { bucket, name, document } => {
@@ -340,6 +386,13 @@ impl Cluster {
             Change::DropDesignDocument { bucket, name } => {
                 let removed = self.bucket_mut(bucket)?.design_documents.remove(name);
                 removed.ok_or_else(|| Refusal::DesignDocumentNotFound { name: name.clone() })?;
+            }
+            Change::CreateIndex { bucket, index } => self.bucket_mut(bucket)?.create_index(index)?,
+            Change::DropIndex { bucket, scope, collection, name } => {
+                self.bucket_mut(bucket)?.drop_index(scope, collection, name)?
+            }
+            Change::BuildIndexes { bucket, scope, collection, names } => {
+                self.bucket_mut(bucket)?.build_indexes(scope, collection, names)?
             }
             Change::PutPackage { name, version, package } => {
                 self.plugins.put_package(name, version, package)?
@@ -385,6 +438,7 @@ impl Cluster {
             settings: settings.clone(),
             manifest: Manifest::default(),
             design_documents: BTreeMap::new(),
+            indexes: Vec::new(),
             flushes: 0,
         };
         self.buckets.insert(name.to_owned(), bucket);
@@ -449,6 +503,61 @@ mod tests {
         assert_eq!((cluster.name.as_str(), cluster.rev), ("oysters", 8));
         let too_long = Change::NameCluster { name: "x".repeat(NAME_BYTES_MAX + 1) };
         assert!(cluster.apply(&too_long).is_err());
+    }
+
+    #[test]
+    fn indexes_are_made_once_built_later_and_go_with_their_collection() {
+        let mut cluster = cluster();
+        let index = |name: &str, scope: &str| Index {
+            uuid: format!("{scope}/{name}"),
+            scope: scope.into(),
+            collection: "_default".into(),
+            name: name.into(),
+            definition: String::new(),
+            keys: vec!["a".into()],
+            condition: None,
+            built: false,
+        };
+        let create = |name: &str| Change::CreateIndex {
+            bucket: "a".into(),
+            index: index(name, "_default"),
+        };
+        cluster.apply(&create("i")).unwrap();
+        cluster.apply(&create("j")).unwrap();
+        let again = cluster.apply(&create("i")).unwrap_err();
+        assert_eq!(again.to_string(), "The index i already exists.");
+        let elsewhere = Change::CreateIndex { bucket: "a".into(), index: index("i", "nowhere") };
+        assert!(matches!(cluster.apply(&elsewhere), Err(Refusal::ScopeNotFound { .. })));
+        let (bucket, scope, collection) =
+            (|| "a".to_owned(), || "_default".to_owned(), || "_default".to_owned());
+        let build = |names: &[&str]| Change::BuildIndexes {
+            bucket: bucket(),
+            scope: scope(),
+            collection: collection(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert!(cluster.apply(&build(&["i", "z"])).is_err());
+        let built = |cluster: &Cluster| {
+            cluster.buckets["a"].indexes.iter().filter(|index| index.built).count()
+        };
+        assert_eq!(built(&cluster), 0, "all of them or none");
+        cluster.apply(&build(&["i", "j"])).unwrap();
+        assert_eq!(built(&cluster), 2);
+        let drop = Change::DropIndex {
+            bucket: bucket(),
+            scope: scope(),
+            collection: collection(),
+            name: "i".into(),
+        };
+        cluster.apply(&drop).unwrap();
+        assert!(cluster.apply(&drop).is_err());
+        let end = Change::DropCollection {
+            bucket: bucket(),
+            scope: scope(),
+            collection: collection(),
+        };
+        cluster.apply(&end).unwrap();
+        assert!(cluster.buckets["a"].indexes.is_empty());
     }
 
     #[test]

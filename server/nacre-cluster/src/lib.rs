@@ -9,12 +9,14 @@
 
 mod bucket;
 mod cluster;
+mod index;
 mod manifest;
 mod plugin;
 mod settings;
 
 pub use bucket::Bucket;
 pub use cluster::{Change, Cluster, Refusal};
+pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use settings::{

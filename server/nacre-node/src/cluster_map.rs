@@ -28,6 +28,13 @@ pub struct Endpoints {
     pub tls: Option<Ports>,
 }
 
+impl Endpoints {
+    /// Where cluster management is, as `host:port`: what names the node.
+    pub(crate) fn management(&self) -> String {
+        format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
+    }
+}
+
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
 

@@ -24,6 +24,7 @@ mod line;
 mod node;
 mod platform;
 pub mod plugins;
+mod query;
 mod range_scan;
 mod reader;
 mod tap;

@@ -3,6 +3,7 @@
 use crate::bucket::Bucket;
 use crate::cluster_map::Endpoints;
 use crate::plugins::{Loader, Plugins, packages};
+use crate::query::Queries;
 use crate::ticket::Waiter;
 use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
@@ -40,6 +41,7 @@ pub struct Node {
     users_version: AtomicU64,
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     plugins: Plugins,
+    queries: Queries,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     map_rev: AtomicU64,
     map_changed: Notify,
@@ -84,6 +86,7 @@ impl Node {
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
             plugins: Plugins::default(),
+            queries: Queries::default(),
             map_rev,
             map_changed: Notify::new(),
             map_watchers: Mutex::default(),
@@ -135,6 +138,11 @@ impl Node {
     /// Views, and everything else that is deployed.
     pub fn plugins(&self) -> &Plugins {
         &self.plugins
+    }
+
+    /// The query service.
+    pub fn queries(&self) -> &Queries {
+        &self.queries
     }
 
     /// Loads plugins from now on, beside everything else: compiling them takes seconds.
@@ -236,7 +244,10 @@ impl Node {
                 }
             }
             Change::PutDesignDocument { bucket, .. }
-            | Change::DropDesignDocument { bucket, .. } => {
+            | Change::DropDesignDocument { bucket, .. }
+            | Change::CreateIndex { bucket, .. }
+            | Change::DropIndex { bucket, .. }
+            | Change::BuildIndexes { bucket, .. } => {
                 self.redeploy(bucket);
             }
             // What is deployed of it comes later, or has gone before.

@@ -120,6 +120,24 @@ impl Bucket {
         Ok(())
     }
 
+    /// The documents of a collection in a vBucket, by key; those that are not in memory as stubs.
+    pub(crate) fn documents_of(
+        &self,
+        vbid: Vbid,
+        collection: CollectionId,
+        now: Now,
+    ) -> Result<Vec<Arc<Document>>, Refused> {
+        let options = ScanOptions {
+            collection,
+            range: (Bound::Unbounded, Bound::Unbounded),
+            sample: None,
+            key_only: true,
+            with_xattrs: false,
+            at_least: None,
+        };
+        self.scannable(vbid, &options, now)
+    }
+
     /// The documents that a scan may be made of, by key.
     fn scannable(
         &self,

@@ -139,6 +139,8 @@ pub struct Indexed {
     pub value: Vec<u8>,
     /// The document that it comes from.
     pub id: Vec<u8>,
+    /// Which of the document's entries it is.
+    pub number: u32,
 }
 
 /// An index as of one commit. Clones share it.
@@ -180,7 +182,7 @@ impl IndexSnapshot {
 
 /// The entry at a key of the state; `None` when it is none.
 fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
-    let (rest, _number) = state_key.get(1..)?.split_last_chunk::<4>()?;
+    let (rest, number) = state_key.get(1..)?.split_last_chunk::<4>()?;
     let mut key = Vec::with_capacity(rest.len());
     let mut bytes = rest.iter().enumerate();
     while let Some((_, &byte)) = bytes.next() {
@@ -189,7 +191,8 @@ fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
                 (_, 0xff) => key.push(0),
                 (at, _) => {
                     let id = rest[at + 1..].to_vec();
-                    return Some(Indexed { key, value: value.to_vec(), id });
+                    let number = u32::from_be_bytes(*number);
+                    return Some(Indexed { key, value: value.to_vec(), id, number });
                 }
             },
             byte => key.push(byte),

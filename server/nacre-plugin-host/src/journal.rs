@@ -33,6 +33,11 @@ impl Journal {
         *self = Journal { before: before.clone(), ..Journal::default() };
     }
 
+    /// The call asks for what is not noted: it cannot be made again.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
     pub fn get(&mut self, key: Vec<u8>) {
         if self.fits(key.len()) {
             self.reads.push(Read::Get(key));

@@ -55,8 +55,9 @@ mod usage;
 
 pub use abi::World;
 pub use capability::{
-    Capability, Content, Counted, Documents, Found, Grants, Header, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, LogLine, MemoryDocuments, NoDocuments, NoHttp, StoreMode,
+    Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
+    Definition, Documents, Failure, Found, Grants, Header, Http, HttpError, HttpRequest,
+    HttpResponse, IndexPage, IndexScan, KeyspaceGrant, KvError, LogLine, MemoryDocuments, Mutation, NewIndex, NoDocuments, NoHttp, Row, RowRefusal, StoreMode,
     Timer,
 };
 pub use capsule::{

@@ -3,14 +3,15 @@
 use crate::abi::Exports;
 use crate::abi::exports::nacre::plugin::reader as abi;
 use crate::abi::nacre::plugin::types::{self, Fault};
-use crate::capability::Header;
+use crate::abi::World;
+use crate::capability::{Database, Header};
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
 use crate::context::{Context, Role};
 use crate::index::IndexSnapshot;
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::{State, View};
-use crate::{Error, Status};
+use crate::{Error, Plugin, Setup, Status};
 use nacre_types::Now;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -125,6 +126,33 @@ impl Reader {
         Reader { shared }
     }
 
+    /// A reader of a plugin that keeps no state: what it answers from comes with each request.
+    ///
+    /// # Errors
+    /// As for [`crate::Partition::open`].
+    pub fn stateless(plugin: Plugin, setup: Setup) -> Result<Reader, Error> {
+        let shared = Shared::new(Context::new(plugin, setup, World::Service)?);
+        // What is wrong with the configuration is found now, and not by the first caller.
+        shared.pool.give_back(shared.pool.take()?);
+        Ok(Reader { shared: Arc::new(shared) })
+    }
+
+    /// Answers a request from `database`, and from a snapshot of the last commit.
+    ///
+    /// # Errors
+    /// As for [`Reader::handle`].
+    pub fn handle_with(
+        &self,
+        request: &Request,
+        now: Now,
+        database: Arc<dyn Database>,
+    ) -> Result<Answer, Error> {
+        let request = request_of(request, now);
+        self.answer(request.clone(), Some(database), |exports, store| {
+            exports.reader()?.call_handle(store, &request)
+        })
+    }
+
     /// Answers a request from a snapshot of the last commit.
     ///
     /// # Errors
@@ -132,7 +160,7 @@ impl Reader {
     /// instance.
     pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        self.answer(request.clone(), |exports, store| {
+        self.answer(request.clone(), None, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
     }
@@ -174,7 +202,7 @@ impl Reader {
             cursor: None,
         };
         let partials: Vec<_> = partials.iter().map(partial).collect();
-        self.answer(request.clone(), |exports, store| {
+        self.answer(request.clone(), None, |exports, store| {
             exports.reader()?.call_merge(store, &request, &partials)
         })
     }
@@ -182,12 +210,13 @@ impl Reader {
     fn answer(
         &self,
         request: abi::Request,
+        database: Option<Arc<dyn Database>>,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
     ) -> Result<Answer, Error> {
         let state = self.shared.snapshot()?;
         let mut instance = self.shared.pool.take()?;
         let abi::Response { status, headers, body, cursor } =
-            match instance.call(View::reading(state), call) {
+            match instance.call(View { database, ..View::reading(state) }, call) {
                 Ok(response) => response,
                 Err(error) => {
                     keep(&self.shared.pool.context, request, &mut instance, &error);

@@ -1,6 +1,6 @@
 //! The state of a partition in memory: persistent, so that a snapshot costs nothing.
 
-use crate::capability::{TIMER_NAME_BYTES_MAX, Timer, Timers};
+use crate::capability::{Database, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::instance::Refused;
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -98,6 +98,8 @@ pub struct View {
     /// None for a reader.
     pub writes: Option<Writes>,
     pub bytes_max: usize,
+    /// What the request that is answered may see beyond the state.
+    pub database: Option<Arc<dyn Database>>,
 }
 
 /// The largest key of a plugin's state.
@@ -108,12 +110,12 @@ pub const SCAN_BYTES_MAX: usize = 4 << 20;
 impl View {
     /// A snapshot to read.
     pub fn reading(state: State) -> View {
-        View { state, writes: None, bytes_max: 0 }
+        View { state, ..View::default() }
     }
 
     /// A state to change, up to `bytes_max` bytes in all.
     pub fn writing(state: State, bytes_max: usize) -> View {
-        View { state, writes: Some(Writes::default()), bytes_max }
+        View { state, writes: Some(Writes::default()), bytes_max, database: None }
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {

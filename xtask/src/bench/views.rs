@@ -91,7 +91,7 @@ fn views_of(binary: &Path, documents: u32) -> Result<Figures, String> {
     // The plugin is there once it has answered.
     node.put_design("warm", "warm", &design().to_string())?;
     create_bucket(&node, "couchbase", QUOTA_MB)?;
-    let failed = |error: std::io::Error| format!("cannot write: {error}");
+    let failed = |error: std::io::Error| format!("the node: {error}");
     let address = format!("127.0.0.1:{}", node.kv_port());
     let mut client = KvClient::connect(address, USER, PASSWORD, BUCKET).map_err(failed)?;
     for number in 0..documents {
@@ -101,7 +101,12 @@ fn views_of(binary: &Path, documents: u32) -> Result<Figures, String> {
     let begun = Instant::now();
     node.put_design(BUCKET, "hotels", &design().to_string())?;
     for (view, rows) in [("by_name", documents), ("by_place", 2 * documents)] {
-        let found = node.view(BUCKET, "hotels", view, "")?;
+        let path = format!("/{BUCKET}/_design/hotels/_view/{view}?stale=false&connection_timeout=600000");
+        let address = format!("127.0.0.1:{}", node.views_port());
+        let (user, json) = (Some((USER, PASSWORD)), "application/json");
+        let answer = http::request_within(PATIENCE, &address, "GET", &path, user, json, b"");
+        let found = answer.and_then(|answer| answer.json()).map_err(failed)?;
+        let found = &found["rows"];
         let value = &found[0]["value"];
         let count = value.as_u64().or_else(|| value["count"].as_u64());
         if count != Some(rows.into()) {

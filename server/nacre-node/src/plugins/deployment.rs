@@ -5,7 +5,7 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::watermark::Watermarks;
-use nacre_plugin_host::{Answer, Capsule, Reader, Request, Status};
+use nacre_plugin_host::{Answer, Capsule, IndexSnapshot, Reader, Request, Status};
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,8 @@ pub struct Deployment {
     progress: Mutex<Progress>,
     /// Whether somebody wants what is new.
     is_asked: AtomicBool,
+    /// Whether it has once had all that there was.
+    is_complete: AtomicBool,
     /// What the plugin's host counted when the writer came last.
     status: Mutex<Status>,
     /// Whether the feed still uses the space.
@@ -74,6 +76,7 @@ impl Deployment {
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             progress: Mutex::new(progress),
             is_asked: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
             status: Mutex::new(status),
             feeding: Mutex::new(feeding),
             fed: Condvar::new(),
@@ -191,6 +194,26 @@ impl Deployment {
                 break;
             }
         }
+        self.goes_on()
+    }
+
+    /// Waits until the state reflects some vBuckets up to a seqno each.
+    ///
+    /// # Errors
+    /// The reason, when the deployment ends before.
+    pub async fn reach(&self, wanted: &[(Vbid, Seqno)]) -> Result<(), String> {
+        self.ask_for_update();
+        let known = |(vbid, _): &&(Vbid, Seqno)| vbid.0 < self.bucket.vbucket_count();
+        for (vbid, seqno) in wanted.iter().filter(known) {
+            if !self.processed.reached(*vbid, *seqno, || self.is_ended()).await {
+                return self.goes_on();
+            }
+        }
+        self.goes_on()
+    }
+
+    /// Why it does not, if it does not.
+    fn goes_on(&self) -> Result<(), String> {
         match self.progress() {
             Progress::Running => Ok(()),
             Progress::Paused => Err("it is paused".into()),
@@ -206,6 +229,24 @@ impl Deployment {
         if self.spec.pace.is_some() && !self.is_asked.swap(true, Ordering::AcqRel) {
             self.bucket.wake_readers();
         }
+    }
+
+    /// Whether it has had, once since it was opened, all that there was then: from there on it only follows.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+
+    pub(super) fn complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
+
+    /// The index that it keeps, as of its last commit.
+    ///
+    /// # Errors
+    /// Why it keeps none.
+    pub fn snapshot(&self) -> Result<IndexSnapshot, String> {
+        let reader = self.reader.as_ref().ok_or("the index does not run")?;
+        reader.index().map_err(|error| error.to_string())
     }
 
     pub(super) fn is_asked(&self) -> bool {

@@ -14,7 +14,7 @@ use std::time::Duration;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The documents of one bucket.
-pub(super) struct BucketDocuments {
+pub(crate) struct BucketDocuments {
     pub bucket: Arc<Bucket>,
     pub platform: Arc<dyn Platform>,
 }

@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     retry: Option<Batch>,
     /// How often the state was built anew because the plugin could not go on with it.
     rebuilds: u32,
+    /// What there was when it began; none once that is reached.
+    beginning: Option<Vec<Seqno>>,
     /// What is to be reached before it takes another's place, and since when.
     goal: Option<(u64, Vec<Seqno>)>,
     /// Whether it has been reached, and the place could not be taken yet.
@@ -66,6 +68,7 @@ impl Feed {
         let signal = Signal::default();
         let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
+        let beginning = Some(bucket.high_seqnos());
         Feed {
             platform,
             bucket,
@@ -79,6 +82,7 @@ impl Feed {
             batch_documents: BATCH_DOCUMENTS_FIRST,
             retry: None,
             rebuilds: 0,
+            beginning,
             goal: None,
             is_promotion_due: false,
             is_following: true,
@@ -275,23 +279,30 @@ impl Feed {
     /// Looks whether a deployment that is built beside another has caught up: once it reaches the end that history had
     /// a moment ago. Nobody who goes on writing can put that off for ever.
     fn race(&mut self) {
+        if self.beginning.as_ref().is_some_and(|goal| self.has_reached(goal)) {
+            self.beginning = None;
+            self.deployment.complete();
+        }
         let Some(node) = self.deployment.node.upgrade() else { return };
         let is_building = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
         if !node.plugins().building(&self.deployment.name).is_some_and(is_building) {
             return;
         }
         let now = self.platform.now().monotonic_ns;
-        let (set_at, goal) = self.goal.get_or_insert_with(|| (now, self.bucket.high_seqnos()));
-        let reached = goal
-            .iter()
-            .enumerate()
-            .all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno);
-        if reached {
-            let took_ns = now.saturating_sub(*set_at);
-            self.goal = None;
+        let (set_at, goal) =
+            self.goal.take().unwrap_or_else(|| (now, self.bucket.high_seqnos()));
+        if !self.has_reached(&goal) {
+            self.goal = Some((set_at, goal));
+        } else {
+            let took_ns = now.saturating_sub(set_at);
             self.is_promotion_due =
                 took_ns <= CAUGHT_UP_NS && !node.plugins().promote(&self.deployment);
         }
+    }
+
+    fn has_reached(&self, goal: &[Seqno]) -> bool {
+        let mut seqnos = goal.iter().enumerate();
+        seqnos.all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno)
     }
 
     /// Calls the plugin with the timers that are due; gives whether there were any.

@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
 pub use deployment::{Deployment, Progress};
-use documents::BucketDocuments;
+pub(crate) use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::Since;
@@ -29,7 +29,7 @@ use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use spec::Code;
-use spec::{PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE};
+use spec::{INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,6 +104,25 @@ impl Plugins {
         self.deployment(&spec::view_name(bucket, name))
     }
 
+    /// The deployment of an index.
+    pub fn index(&self, bucket: &str, index: &nacre_cluster::Index) -> Option<Arc<Deployment>> {
+        self.deployment(&spec::index_name(bucket, index))
+    }
+
+    /// Checks the definition of an index without making it.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
+        let plugin = self.load_shipped(node, &INDEX)?;
+        let config = serde_json::json!({"definition": definition}).to_string();
+        let setup = Setup::new("index", config);
+        nacre_plugin_host::validate(&plugin, setup).map_err(|error| match error {
+            nacre_plugin_host::Error::Config { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
     /// What answers under `name`.
     pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
         self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
@@ -134,6 +153,17 @@ impl Plugins {
         self.runtime(code).or_else(|_| loader::load(node, code))
     }
 
+    /// A component that comes with the binary.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    pub(crate) fn load_shipped(&self, node: &Node, code: &Code) -> Result<Plugin, String> {
+        let runtime = self.runtime_or_load(node, code)?;
+        let plugin = runtime.plugin.clone();
+        self.provide(code.clone(), runtime);
+        Ok(plugin)
+    }
+
     /// Takes what was loaded for a deployment that is to come.
     fn provide(&self, code: Code, runtime: Runtime) {
         self.loaded.write().insert(code, Ok(runtime));
@@ -153,14 +183,18 @@ impl Plugins {
             .values()
             .flat_map(|bucket| spec::of_packages(&cluster, bucket))
             .map(|spec| spec.code);
-        std::iter::once(VIEWS).chain(deployed).find(|code| !loaded.contains_key(code))
+        let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
+        std::iter::once(VIEWS)
+            .chain(has_indexes.then_some(INDEX))
+            .chain(deployed)
+            .find(|code| !loaded.contains_key(code))
     }
 
     /// Takes what the loader has loaded, and deploys what waits for it.
     fn install(&self, node: &Arc<Node>, code: Code, loaded: Result<Runtime, String>) {
-        // Before anything can be deployed, so that nothing new is taken for a leftover.
-        if let (true, Ok(runtime)) = (code == VIEWS, &loaded)
-            && let Err(error) = remove_leftovers(node, runtime)
+        // Before anything of it can be deployed, so that nothing new is taken for a leftover.
+        if let Ok(runtime) = &loaded
+            && let Err(error) = remove_leftovers(node, &code, runtime)
         {
             tracing::warn!("state of deployments that are gone could not be removed: {error}");
         }
@@ -181,6 +215,9 @@ impl Plugins {
         let mut wanted = spec::of_packages(&cluster, config);
         if let Ok(runtime) = self.runtime(&VIEWS) {
             wanted.extend(spec::of_views(config, &runtime));
+        }
+        if let Ok(runtime) = self.runtime(&INDEX) {
+            wanted.extend(spec::of_indexes(config, &runtime));
         }
         self.slots.write().retain(|name, slot| {
             let ours = Arc::ptr_eq(&slot.serving.bucket, bucket);
@@ -329,23 +366,34 @@ impl Plugins {
 }
 
 /// Removes the spaces of deployments that were removed when the node could not finish.
-fn remove_leftovers(node: &Node, views: &Runtime) -> Result<(), nacre_store::Error> {
+fn remove_leftovers(node: &Node, code: &Code, runtime: &Runtime) -> Result<(), nacre_store::Error> {
     let cluster = node.cluster();
-    let wanted: Vec<String> = cluster
-        .buckets
-        .values()
-        .flat_map(|config| {
-            let mut specs = spec::of_views(config, views);
-            specs.extend(spec::of_packages(&cluster, config));
-            specs
-        })
-        .map(|spec| spec.space)
-        .collect();
+    let buckets = cluster.buckets.values();
+    // Which spaces there are to be depends on what is loaded; all but those of packages.
+    let (prefix, wanted): (_, Vec<Spec>) = match code {
+        code if *code == INDEX => {
+            (INDEXES_SPACE, buckets.flat_map(|config| spec::of_indexes(config, runtime)).collect())
+        }
+        code if *code == VIEWS => {
+            (VIEWS_SPACE, buckets.flat_map(|config| spec::of_views(config, runtime)).collect())
+        }
+        _ => return Ok(()),
+    };
+    remove_spaces(node, prefix, &wanted)?;
+    if *code == VIEWS {
+        let buckets = cluster.buckets.values();
+        let wanted: Vec<_> =
+            buckets.flat_map(|config| spec::of_packages(&cluster, config)).collect();
+        remove_spaces(node, PLUGINS_SPACE, &wanted)?;
+    }
+    Ok(())
+}
+
+/// Removes the spaces whose names begin with `prefix`, but for those that are wanted.
+fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre_store::Error> {
     let spaces = node.platform.spaces();
-    let of_deployments =
-        |name: &&String| name.starts_with(VIEWS_SPACE) || name.starts_with(PLUGINS_SPACE);
-    for name in spaces.names()?.iter().filter(of_deployments) {
-        if !wanted.contains(name) {
+    for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {
+        if !wanted.iter().any(|spec| spec.space == *name) {
             spaces.remove(name)?;
         }
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// What the names of all views' spaces begin with.
 pub(super) const VIEWS_SPACE: &str = "views/";
+/// What the names of all indexes' spaces begin with.
+pub(super) const INDEXES_SPACE: &str = "indexes/";
 /// What the names of all deployments' spaces begin with.
 pub(super) const PLUGINS_SPACE: &str = "plugins/";
 
@@ -31,6 +33,8 @@ pub enum Code {
 
 /// The component that runs views.
 pub(super) const VIEWS: Code = Code::Shipped("views");
+/// The component that makes the entries of indexes.
+pub(super) const INDEX: Code = Code::Shipped("index");
 /// The component that runs JavaScript.
 pub(super) const JS: Code = Code::Shipped("js");
 
@@ -83,7 +87,7 @@ impl Spec {
 
     /// Whether all it does is to keep its state, which can be made again from history at any time.
     pub fn is_fold(&self) -> bool {
-        self.code == VIEWS
+        self.code == VIEWS || self.code == INDEX
     }
 
     /// Whether `other` goes on as this one, but for a pause.
@@ -186,6 +190,39 @@ fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
         (Some(scope), None) => manifest.resolve_scope(scope).map(|id| format!("scope {}", id.0)),
         _ => Ok("all".into()),
     }
+}
+
+/// The deployments of a bucket's indexes, but for those that are built later.
+pub(super) fn of_indexes(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec<Spec> {
+    let one = |index: &nacre_cluster::Index| Spec {
+        name: index_name(&config.name, index),
+        code: INDEX,
+        version: String::new(),
+        script: None,
+        source: Ok(Source {
+            bucket: config.name.clone(),
+            scope: Some(index.scope.clone()),
+            collection: Some(index.collection.clone()),
+        }),
+        since: Since::Everything,
+        config: serde_json::json!({"definition": index.definition}).to_string(),
+        limits: Limits::default(),
+        grants: Grants::own(),
+        paused: false,
+        is_development: false,
+        pace: None,
+        space: format!(
+            "{INDEXES_SPACE}{}-{}/{}/{}",
+            config.uuid, config.flushes, index.uuid, runtime.state_version
+        ),
+        beside: false,
+    };
+    config.indexes.iter().filter(|index| index.built).map(one).collect()
+}
+
+/// What an index is deployed under. No bucket has a space in its name, and no package either.
+pub(super) fn index_name(bucket: &str, index: &nacre_cluster::Index) -> String {
+    format!("index {} on {bucket}.{}.{}", index.name, index.scope, index.collection)
 }
 
 /// What runs a package.

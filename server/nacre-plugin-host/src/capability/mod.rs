@@ -3,6 +3,7 @@
 //! A deployment has what its manifest declares, its deployer grants, and its component imports. The embedder gives the
 //! first two as [`Grants`]; nothing else is linked, so that there is nothing to call.
 
+mod database;
 mod http_out;
 mod kv;
 mod log;
@@ -16,6 +17,10 @@ use crate::manifest::covers;
 use std::fmt;
 use wasmtime::component::{HasSelf, Linker};
 
+pub use database::{
+    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, IndexPage,
+    IndexScan, Mutation, NewIndex, Row, RowRefusal,
+};
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
 pub use kv::{
     Content, Counted, Documents, Found, KvError, MemoryDocuments, NoDocuments, StoreMode,
@@ -39,17 +44,20 @@ pub enum Capability {
     HttpOut,
     /// Numbers for the operator.
     Metrics,
+    /// The database as queries see it.
+    Database,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Capability; 6] = [
+    pub const ALL: [Capability; 7] = [
         Capability::State,
         Capability::Log,
         Capability::Kv,
         Capability::Timer,
         Capability::HttpOut,
         Capability::Metrics,
+        Capability::Database,
     ];
 
     /// As manifests and `plugins/wit` spell it.
@@ -61,6 +69,7 @@ impl Capability {
             Capability::Timer => "timer",
             Capability::HttpOut => "http-out",
             Capability::Metrics => "metrics",
+            Capability::Database => "database",
         }
     }
 
@@ -87,6 +96,7 @@ impl Capability {
             Capability::Timer => abi::timer::add_to_linker::<Data, Own>(linker, data),
             Capability::HttpOut => abi::http_out::add_to_linker::<Data, Own>(linker, data),
             Capability::Metrics => abi::metrics::add_to_linker::<Data, Own>(linker, data),
+            Capability::Database => abi::database::add_to_linker::<Data, Own>(linker, data),
         }
     }
 }
@@ -122,6 +132,8 @@ pub struct Grants {
     /// Hosts that HTTP requests may go to, as `host` (on the port of the scheme) or `host:port`, in lower case; none at
     /// all when it is empty.
     pub http_out: Vec<String>,
+    /// The database as who asks may see it. No manifest can ask for it.
+    pub database: bool,
 }
 
 impl Grants {
@@ -139,6 +151,7 @@ impl Grants {
             Capability::Timer => self.timer,
             Capability::HttpOut => !self.http_out.is_empty(),
             Capability::Metrics => self.metrics,
+            Capability::Database => self.database,
         }
     }
 

@@ -87,6 +87,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
             (StatusCode::NOT_FOUND, "_")
         }
         Refusal::DesignDocumentNotFound { .. }
+        | Refusal::IndexNotFound { .. }
         | Refusal::PackageNotFound { .. }
         | Refusal::DeploymentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
         Refusal::PackageExists { .. }

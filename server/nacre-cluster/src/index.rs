@@ -1,0 +1,107 @@
+//! Indexes of collections, as nodes agree on them.
+
+use crate::{Bucket, Refusal};
+use serde::{Deserialize, Serialize};
+
+/// The longest name of an index, in bytes. Source: Couchbase.
+const NAME_BYTES_MAX: usize = 512;
+/// Indexes of one bucket. Source: Couchbase's limit of 10,000 a cluster; a node feeds each.
+const INDEXES_MAX: usize = 1000;
+
+/// An index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// 32 hexadecimal digits, never used for another index.
+    pub uuid: String,
+    /// The scope of its collection.
+    pub scope: String,
+    /// Its collection.
+    pub collection: String,
+    /// Its name, unique in its collection.
+    pub name: String,
+    /// The statement that made it: what the kind of index is configured with.
+    pub definition: String,
+    /// Its keys, as text; none of a primary index.
+    pub keys: Vec<String>,
+    /// Which documents it has, as text; all when there is none.
+    pub condition: Option<String>,
+    /// Whether it is built; not yet when that was put off.
+    pub built: bool,
+}
+
+impl Bucket {
+    /// The index of that name.
+    ///
+    /// # Errors
+    /// [`Refusal::IndexNotFound`].
+    pub fn index(&self, scope: &str, collection: &str, name: &str) -> Result<&Index, Refusal> {
+        let ours = |index: &&Index| {
+            (&*index.scope, &*index.collection, &*index.name) == (scope, collection, name)
+        };
+        self.indexes
+            .iter()
+            .find(ours)
+            .ok_or_else(|| Refusal::IndexNotFound { name: name.to_owned() })
+    }
+
+    /// The indexes of a collection.
+    pub fn indexes_of<'a>(
+        &'a self,
+        scope: &'a str,
+        collection: &'a str,
+    ) -> impl Iterator<Item = &'a Index> {
+        let ours = move |index: &&Index| index.scope == scope && index.collection == collection;
+        self.indexes.iter().filter(ours)
+    }
+
+    pub(crate) fn create_index(&mut self, index: &Index) -> Result<(), Refusal> {
+        self.manifest.resolve(&format!("{}.{}", index.scope, index.collection))?;
+        if self.index(&index.scope, &index.collection, &index.name).is_ok() {
+            return Err(Refusal::IndexExists { name: index.name.clone() });
+        }
+        let invalid = |reason: String| Err(Refusal::Invalid { field: "name", reason });
+        if index.name.is_empty() || index.name.len() > NAME_BYTES_MAX {
+            return invalid(format!("The name of an index has 1 to {NAME_BYTES_MAX} bytes"));
+        }
+        if self.indexes.len() >= INDEXES_MAX {
+            return invalid(format!("A bucket has {INDEXES_MAX} indexes at most"));
+        }
+        self.indexes.push(index.clone());
+        Ok(())
+    }
+
+    pub(crate) fn drop_index(
+        &mut self,
+        scope: &str,
+        collection: &str,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let uuid = self.index(scope, collection, name)?.uuid.clone();
+        self.indexes.retain(|index| index.uuid != uuid);
+        Ok(())
+    }
+
+    pub(crate) fn build_indexes(
+        &mut self,
+        scope: &str,
+        collection: &str,
+        names: &[String],
+    ) -> Result<(), Refusal> {
+        for name in names {
+            self.index(scope, collection, name)?;
+        }
+        let ours = |index: &&mut Index| {
+            index.scope == scope && index.collection == collection && names.contains(&index.name)
+        };
+        self.indexes.iter_mut().filter(ours).for_each(|index| index.built = true);
+        Ok(())
+    }
+
+    /// Indexes go with their collections.
+    pub(crate) fn forget_indexes(&mut self) {
+        let manifest = &self.manifest;
+        let is_there =
+            |index: &Index| manifest.resolve(&format!("{}.{}", index.scope, index.collection));
+        self.indexes.retain(|index| is_there(index).is_ok());
+    }
+}

@@ -1,0 +1,32 @@
+//! Waiting for a future on a thread that may wait.
+
+use crate::platform::{Platform, Signal};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+struct Waking(Signal);
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
+}
+
+/// The output of `future`, or none when it has none within `left`.
+pub fn on<T>(platform: &dyn Platform, future: impl Future<Output = T>, left: Duration) -> Option<T> {
+    let signal = Signal::default();
+    let waker = Waker::from(Arc::new(Waking(signal.clone())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+    let end_ns = platform.now().monotonic_ns.saturating_add(left_ns);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        let left_ns = end_ns.checked_sub(platform.now().monotonic_ns).filter(|left| *left > 0)?;
+        signal.wait_at_most(Duration::from_nanos(left_ns));
+    }
+}

@@ -1,0 +1,162 @@
+//! What there is, as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
+
+use super::session::Session;
+use nacre_auth::Privilege;
+use nacre_cluster::{Bucket, Index};
+use nacre_plugin_host::DatabaseKeyspace;
+use serde_json::{Value, json};
+
+type Rows = Vec<(String, String)>;
+
+impl Session {
+    /// The rows of a catalog: ids and JSON objects.
+    pub(super) fn rows_of(&self, name: &str) -> Option<Rows> {
+        match name {
+            "datastores" => Some(rows([("nacre".into(), json!({"id": "nacre", "url": "local"}))])),
+            "namespaces" => {
+                let row = json!({"id": "default", "name": "default", "datastore_id": "nacre"});
+                Some(rows([("default".into(), row)]))
+            }
+            "buckets" => Some(self.of_buckets(|bucket| vec![of_bucket(bucket)])),
+            "scopes" | "all_scopes" => Some(self.of_buckets(of_scopes)),
+            "keyspaces" | "all_keyspaces" => Some(self.of_buckets(|bucket| self.of_keyspaces(bucket))),
+            "indexes" | "all_indexes" => {
+                Some(self.of_buckets(|bucket| self.of_indexes(bucket)))
+            }
+            "nodes" => {
+                let name = self.node.endpoints().management();
+                Some(rows([(name.clone(), json!({"name": name, "ports": {}, "services": ["kv", "n1ql", "index"]}))]))
+            }
+            _ => None,
+        }
+    }
+
+    fn of_buckets(&self, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {
+        let cluster = self.node.cluster();
+        rows(cluster.buckets.values().flat_map(of))
+    }
+
+    fn of_keyspaces(&self, bucket: &Bucket) -> Vec<(String, Value)> {
+        let mut found = Vec::new();
+        for scope in &bucket.manifest.scopes {
+            for collection in &scope.collections {
+                let keyspace = DatabaseKeyspace {
+                    bucket: bucket.name.clone(),
+                    scope: scope.name.clone(),
+                    collection: collection.name.clone(),
+                };
+                if !self.may(Privilege::Query, &keyspace) {
+                    continue;
+                }
+                let path = format!("default:{}.{}.{}", bucket.name, scope.name, collection.name);
+                let mut row = json!({
+                    "datastore_id": "nacre",
+                    "namespace": "default",
+                    "namespace_id": "default",
+                    "bucket": bucket.name,
+                    "scope": scope.name,
+                    "id": collection.name,
+                    "name": collection.name,
+                    "path": path,
+                });
+                // A bucket stands for its default collection, as it did when there were no others.
+                if (scope.name.as_str(), collection.name.as_str()) == ("_default", "_default") {
+                    row = json!({
+                        "datastore_id": "nacre",
+                        "namespace": "default",
+                        "namespace_id": "default",
+                        "id": bucket.name,
+                        "name": bucket.name,
+                        "path": format!("default:{}", bucket.name),
+                    });
+                }
+                found.push((path, row));
+            }
+        }
+        found
+    }
+
+    fn of_indexes(&self, bucket: &Bucket) -> Vec<(String, Value)> {
+        let visible = bucket.indexes.iter().filter(|index| {
+            let keyspace = DatabaseKeyspace {
+                bucket: bucket.name.clone(),
+                scope: index.scope.clone(),
+                collection: index.collection.clone(),
+            };
+            self.may(Privilege::Query, &keyspace) || self.may(Privilege::AdministerIndexes, &keyspace)
+        });
+        visible
+            .map(|index| {
+                let mut row = json!({
+                    "id": index.uuid,
+                    "name": index.name,
+                    "datastore_id": "nacre",
+                    "namespace_id": "default",
+                    "index_key": index.keys,
+                    "using": "gsi",
+                    "state": self.state_of(&bucket.name, index),
+                    "metadata": {"num_replica": 0},
+                });
+                let is_default = index.scope == "_default" && index.collection == "_default";
+                if is_default {
+                    row["keyspace_id"] = bucket.name.as_str().into();
+                } else {
+                    row["bucket_id"] = bucket.name.as_str().into();
+                    row["scope_id"] = index.scope.as_str().into();
+                    row["keyspace_id"] = index.collection.as_str().into();
+                }
+                if let Some(condition) = &index.condition {
+                    row["condition"] = condition.as_str().into();
+                }
+                if index.keys.is_empty() {
+                    row["is_primary"] = true.into();
+                }
+                (index.uuid.clone(), row)
+            })
+            .collect()
+    }
+
+    /// `deferred`, `building` or `online`.
+    pub(super) fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
+        let is_complete = || {
+            let deployment = self.node.plugins().index(bucket, index);
+            deployment.is_some_and(|deployment| deployment.is_complete())
+        };
+        match index.built {
+            false => "deferred",
+            true if is_complete() => "online",
+            true => "building",
+        }
+    }
+}
+
+fn rows(found: impl IntoIterator<Item = (String, Value)>) -> Rows {
+    found.into_iter().map(|(id, row)| (id, row.to_string())).collect()
+}
+
+fn of_bucket(bucket: &Bucket) -> (String, Value) {
+    let row = json!({
+        "datastore_id": "nacre",
+        "namespace": "default",
+        "namespace_id": "default",
+        "name": bucket.name,
+        "path": format!("default:{}", bucket.name),
+    });
+    (bucket.name.clone(), row)
+}
+
+fn of_scopes(bucket: &Bucket) -> Vec<(String, Value)> {
+    let row = |scope: &nacre_cluster::Scope| {
+        let path = format!("default:{}.{}", bucket.name, scope.name);
+        let row = json!({
+            "datastore_id": "nacre",
+            "namespace": "default",
+            "namespace_id": "default",
+            "bucket": bucket.name,
+            "name": scope.name,
+            "path": path,
+        });
+        (path, row)
+    };
+    bucket.manifest.scopes.iter().map(row).collect()
+}

@@ -1,0 +1,81 @@
+//! The query service: a component that keeps no state, and the database that it sees with the rights of who asks.
+//!
+//! ```text
+//! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
+//! ```
+
+mod block;
+mod catalog;
+mod consistency;
+mod notes;
+mod session;
+
+use crate::node::Node;
+use crate::plugins::Code;
+use nacre_plugin_host::{Answer, Grants, Limits, Reader, Request, Setup};
+use notes::Notes;
+use parking_lot::RwLock;
+use session::Session;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The component that answers.
+const QUERY: Code = Code::Shipped("query");
+
+/// What one request may use up. Its own time-out and memory quota come below these.
+fn limits() -> Limits {
+    Limits { memory_bytes: 512 << 20, deadline: Duration::from_secs(75), ..Limits::default() }
+}
+
+/// The query service of a node.
+#[derive(Default)]
+pub struct Queries {
+    reader: RwLock<Option<Reader>>,
+    notes: Notes,
+}
+
+impl Queries {
+    /// Answers a request of `user`, or begins to; takes as long as the query does, so not for a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    /// What stopped the service, or why it cannot run.
+    pub fn handle(
+        &self,
+        node: &Arc<Node>,
+        request: &Request,
+        user: &str,
+    ) -> Result<Answer, String> {
+        let reader = self.reader(node)?;
+        let session = Session::new(node, user);
+        let answer = reader.handle_with(request, node.now(), Arc::new(session));
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Loads the component, so that the first request need not.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    pub fn prepare(&self, node: &Arc<Node>) -> Result<(), String> {
+        self.reader(node).map(drop)
+    }
+
+    fn reader(&self, node: &Arc<Node>) -> Result<Reader, String> {
+        if let Some(reader) = &*self.reader.read() {
+            return Ok(reader.clone());
+        }
+        let mut slot = self.reader.write();
+        if let Some(reader) = &*slot {
+            return Ok(reader.clone());
+        }
+        let plugin = node.plugins().load_shipped(node, &QUERY)?;
+        let setup = Setup {
+            limits: limits(),
+            grants: Grants { database: true, ..Grants::own() },
+            ..Setup::new("query", "{}")
+        };
+        let reader = Reader::stateless(plugin, setup).map_err(|error| error.to_string())?;
+        *slot = Some(reader.clone());
+        Ok(reader)
+    }
+}

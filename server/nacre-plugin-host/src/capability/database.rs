@@ -1,0 +1,458 @@
+//! `database`: what queries read, change and define, through what the embedder gives for each request.
+
+use crate::abi::nacre::plugin::database as abi;
+use crate::capability::Capability;
+use crate::instance::{Data, Refused};
+use crate::Span;
+use std::sync::Arc;
+use std::time::Duration;
+use wasmtime::Result;
+
+/// Documents that one call reads or changes.
+const DOCUMENTS_MAX: usize = 1024;
+
+/// Why a call does not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct Failure {
+    /// The code that clients of the query service know it by.
+    pub code: u32,
+    /// What is wrong, for the user.
+    pub message: String,
+    /// Whether the same request may succeed later.
+    pub retry: bool,
+}
+
+/// A collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DatabaseKeyspace {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its scope.
+    pub scope: String,
+    /// Its name.
+    pub collection: String,
+}
+
+/// An index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseIndex {
+    /// Names it in calls.
+    pub id: String,
+    /// The statement that made it.
+    pub definition: String,
+    /// Whether it has all documents.
+    pub online: bool,
+}
+
+/// A document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Its key.
+    pub id: String,
+    /// The body, without extended attributes, not compressed.
+    pub body: Vec<u8>,
+    /// The version.
+    pub cas: u64,
+    /// What clients say about the format of the body.
+    pub flags: u32,
+    /// Seconds since the Unix epoch; 0 for never.
+    pub expiry: u32,
+    /// Whether the body is JSON.
+    pub is_json: bool,
+}
+
+/// How fresh what is read must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consistency {
+    /// `scan_consistency`; empty for `not_bounded`.
+    pub level: String,
+    /// `scan_vectors` as JSON; empty when there are none.
+    pub vectors: String,
+}
+
+/// A part of an index to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexScan {
+    /// The index.
+    pub index: String,
+    /// Disjoint and in order.
+    pub spans: Vec<Span>,
+    /// From the end.
+    pub reverse: bool,
+    /// Where to go on.
+    pub cursor: Option<Vec<u8>>,
+    /// Entries wanted at most.
+    pub limit: usize,
+    /// How fresh they must be.
+    pub consistency: Consistency,
+}
+
+/// Some entries: keys and ids of documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexPage {
+    /// They, in order.
+    pub entries: Vec<(Vec<u8>, String)>,
+    /// When there are more: where to go on.
+    pub cursor: Option<Vec<u8>>,
+}
+
+/// What is done to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It must not be there.
+    Insert,
+    /// Whatever is there.
+    Upsert,
+    /// It must be there.
+    Replace,
+    /// It must be there.
+    Remove,
+}
+
+/// A change of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// What is done.
+    pub action: Action,
+    /// To which document.
+    pub id: String,
+    /// The new body.
+    pub body: Vec<u8>,
+    /// The version it must have, for [`Action::Replace`] and [`Action::Remove`]; 0 for any.
+    pub cas: u64,
+    /// When it expires, as clients say it; none keeps what the document has.
+    pub expiry: Option<u32>,
+}
+
+/// Why a document was not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowRefusal {
+    /// There is one already.
+    Exists,
+    /// There is none.
+    NotFound,
+    /// It has another version.
+    CasMismatch,
+    /// Something else.
+    Other(Failure),
+}
+
+/// An index to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewIndex {
+    /// Of which collection.
+    pub keyspace: DatabaseKeyspace,
+    /// Its name.
+    pub name: String,
+    /// The statement that makes it.
+    pub definition: String,
+    /// Its keys, as text; none of a primary index.
+    pub keys: Vec<String>,
+    /// Which documents it has, as text.
+    pub condition: Option<String>,
+    /// Whether it is built later.
+    pub deferred: bool,
+}
+
+/// A change of what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// A new index.
+    CreateIndex(NewIndex),
+    /// An index goes.
+    DropIndex(DatabaseKeyspace, String),
+    /// Indexes are built.
+    BuildIndexes(DatabaseKeyspace, Vec<String>),
+    /// A new scope: bucket, name.
+    CreateScope(String, String),
+    /// A scope goes.
+    DropScope(String, String),
+    /// A new collection, with the longest life of its documents in seconds.
+    CreateCollection(DatabaseKeyspace, i32),
+    /// A collection goes.
+    DropCollection(DatabaseKeyspace),
+}
+
+type Outcome<T> = std::result::Result<T, Failure>;
+
+/// The database with the rights of one user, for one request; implemented by the embedder.
+///
+/// A call may wait, but no longer than `left`.
+pub trait Database: Send + Sync {
+    /// Checks that a keyspace is there, and that the user may know of it.
+    ///
+    /// # Errors
+    /// [`Failure`]; so for all methods.
+    fn check(&self, keyspace: &DatabaseKeyspace) -> Outcome<()>;
+
+    /// The indexes of a keyspace.
+    fn indexes(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<DatabaseIndex>>;
+
+    /// Documents by id, in the order of the ids.
+    fn fetch(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        left: Duration,
+    ) -> Outcome<Vec<Option<Row>>>;
+
+    /// Documents in an order that does not change, after one of them.
+    fn scan(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        consistency: &Consistency,
+        left: Duration,
+    ) -> Outcome<Vec<Row>>;
+
+    /// Entries of an index; of one request all from one moment.
+    fn scan_index(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexPage>;
+
+    /// How many documents there are.
+    fn count(&self, keyspace: &DatabaseKeyspace) -> Outcome<u64>;
+
+    /// Changes documents, each for itself.
+    fn mutate(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        mutations: Vec<Mutation>,
+        left: Duration,
+    ) -> Outcome<Vec<std::result::Result<u64, RowRefusal>>>;
+
+    /// Changes what there is.
+    fn define(&self, definition: &Definition) -> Outcome<()>;
+
+    /// The rows of a catalog: ids and JSON objects; `None` when there is no such catalog.
+    fn catalog(&self, name: &str) -> Outcome<Option<Vec<(String, String)>>>;
+
+    /// Microseconds since the Unix epoch.
+    fn clock_us(&self) -> u64;
+
+    /// 64 bits of chance.
+    fn chance(&self) -> u64;
+
+    /// A note that instances share.
+    fn recall(&self, key: &str) -> Option<Vec<u8>>;
+
+    /// Makes or removes a note.
+    fn note(&self, key: &str, value: Option<Vec<u8>>);
+
+    /// The keys of notes that begin with `prefix`.
+    fn notes(&self, prefix: &str) -> Vec<String>;
+}
+
+impl From<Failure> for abi::Failure {
+    fn from(Failure { code, message, retry }: Failure) -> abi::Failure {
+        abi::Failure { code, message, retry }
+    }
+}
+
+impl From<abi::Keyspace> for DatabaseKeyspace {
+    fn from(abi::Keyspace { bucket, scope, collection }: abi::Keyspace) -> DatabaseKeyspace {
+        DatabaseKeyspace { bucket, scope, collection }
+    }
+}
+
+impl From<abi::Consistency> for Consistency {
+    fn from(abi::Consistency { level, vectors }: abi::Consistency) -> Consistency {
+        Consistency { level, vectors }
+    }
+}
+
+impl From<Row> for abi::Document {
+    fn from(row: Row) -> abi::Document {
+        let Row { id, body, cas, flags, expiry, is_json } = row;
+        abi::Document { id, body, cas, flags, expiry, datatype: u8::from(is_json) }
+    }
+}
+
+impl From<abi::Mutation> for Mutation {
+    fn from(mutation: abi::Mutation) -> Mutation {
+        let abi::Mutation { action, id, body, cas, expiry } = mutation;
+        let action = match action {
+            abi::Action::Insert => Action::Insert,
+            abi::Action::Upsert => Action::Upsert,
+            abi::Action::Replace => Action::Replace,
+            abi::Action::Remove => Action::Remove,
+        };
+        Mutation { action, id, body, cas, expiry }
+    }
+}
+
+impl From<RowRefusal> for abi::Refusal {
+    fn from(refusal: RowRefusal) -> abi::Refusal {
+        match refusal {
+            RowRefusal::Exists => abi::Refusal::Exists,
+            RowRefusal::NotFound => abi::Refusal::NotFound,
+            RowRefusal::CasMismatch => abi::Refusal::CasMismatch,
+            RowRefusal::Other(failure) => abi::Refusal::Other(failure.into()),
+        }
+    }
+}
+
+impl From<abi::Definition> for Definition {
+    fn from(definition: abi::Definition) -> Definition {
+        use abi::Definition as Abi;
+        match definition {
+            Abi::CreateIndex(index) => Definition::CreateIndex(NewIndex {
+                keyspace: index.keyspace.into(),
+                name: index.name,
+                definition: index.definition,
+                keys: index.keys,
+                condition: index.condition,
+                deferred: index.deferred,
+            }),
+            Abi::DropIndex((keyspace, name)) => Definition::DropIndex(keyspace.into(), name),
+            Abi::BuildIndexes((keyspace, names)) => {
+                Definition::BuildIndexes(keyspace.into(), names)
+            }
+            Abi::CreateScope((bucket, scope)) => Definition::CreateScope(bucket, scope),
+            Abi::DropScope((bucket, scope)) => Definition::DropScope(bucket, scope),
+            Abi::CreateCollection((keyspace, max_ttl)) => {
+                Definition::CreateCollection(keyspace.into(), max_ttl)
+            }
+            Abi::DropCollection(keyspace) => Definition::DropCollection(keyspace.into()),
+        }
+    }
+}
+
+/// What a call answers: inside, why it did not succeed; outside, why the guest ends.
+type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
+
+impl Data {
+    /// The database of the request that is answered, and how long the call may take.
+    fn database(&mut self) -> Result<(Arc<dyn Database>, Duration)> {
+        self.count(Capability::Database)?;
+        let database = self.view.database.clone();
+        // What it answers cannot be asked again elsewhere.
+        self.journal.cut();
+        let database = database.ok_or(Refused::Denied(Capability::Database));
+        Ok((database.map_err(wasmtime::Error::new)?, self.time_left()?))
+    }
+}
+
+fn bounded(count: usize) -> Result<()> {
+    if count > DOCUMENTS_MAX { Err(wasmtime::Error::new(Refused::Keys)) } else { Ok(()) }
+}
+
+fn answer<T, A: From<T>>(outcome: Outcome<T>) -> Answer<A> {
+    Ok(outcome.map(A::from).map_err(Into::into))
+}
+
+impl abi::Host for Data {
+    fn check(&mut self, keyspace: abi::Keyspace) -> Answer<()> {
+        let (database, _) = self.database()?;
+        answer(database.check(&keyspace.into()))
+    }
+
+    fn indexes(&mut self, keyspace: abi::Keyspace) -> Answer<Vec<abi::Index>> {
+        let (database, _) = self.database()?;
+        let index = |DatabaseIndex { id, definition, online }| abi::Index { id, definition, online };
+        answer(database.indexes(&keyspace.into()).map(|found| found.into_iter().map(index).collect::<Vec<_>>()))
+    }
+
+    fn fetch(
+        &mut self,
+        keyspace: abi::Keyspace,
+        ids: Vec<String>,
+    ) -> Answer<Vec<Option<abi::Document>>> {
+        bounded(ids.len())?;
+        let (database, left) = self.database()?;
+        let found = database.fetch(&keyspace.into(), &ids, left);
+        answer(found.map(|rows| rows.into_iter().map(|row| row.map(Into::into)).collect::<Vec<_>>()))
+    }
+
+    fn scan(
+        &mut self,
+        keyspace: abi::Keyspace,
+        after: Option<String>,
+        bodies: bool,
+        limit: u32,
+        consistency: abi::Consistency,
+    ) -> Answer<Vec<abi::Document>> {
+        let (database, left) = self.database()?;
+        let (keyspace, consistency) = (keyspace.into(), consistency.into());
+        let limit = limit as usize;
+        let rows = database.scan(&keyspace, after.as_deref(), bodies, limit, &consistency, left);
+        answer(rows.map(|rows| rows.into_iter().map(Into::into).collect::<Vec<_>>()))
+    }
+
+    fn scan_index(
+        &mut self,
+        index: String,
+        spans: Vec<abi::Span>,
+        reverse: bool,
+        cursor: Option<Vec<u8>>,
+        limit: u32,
+        consistency: abi::Consistency,
+    ) -> Answer<abi::Page> {
+        let (database, left) = self.database()?;
+        let span = |span: abi::Span| Span { start: span.low, end: span.high };
+        let scan = IndexScan {
+            index,
+            spans: spans.into_iter().map(span).collect(),
+            reverse,
+            cursor,
+            limit: limit as usize,
+            consistency: consistency.into(),
+        };
+        let page = database.scan_index(&scan, left).map(|IndexPage { entries, cursor }| {
+            let entry = |(key, id)| abi::Entry { key, id };
+            abi::Page { entries: entries.into_iter().map(entry).collect(), cursor }
+        });
+        answer(page)
+    }
+
+    fn count(&mut self, keyspace: abi::Keyspace, _: abi::Consistency) -> Answer<u64> {
+        let (database, _) = self.database()?;
+        answer(database.count(&keyspace.into()))
+    }
+
+    fn mutate(
+        &mut self,
+        keyspace: abi::Keyspace,
+        mutations: Vec<abi::Mutation>,
+    ) -> Answer<Vec<std::result::Result<u64, abi::Refusal>>> {
+        bounded(mutations.len())?;
+        let (database, left) = self.database()?;
+        let mutations = mutations.into_iter().map(Into::into).collect();
+        let made = database.mutate(&keyspace.into(), mutations, left);
+        answer(made.map(|made| {
+            made.into_iter().map(|one| one.map_err(Into::into)).collect::<Vec<_>>()
+        }))
+    }
+
+    fn define(&mut self, definition: abi::Definition) -> Answer<()> {
+        let (database, _) = self.database()?;
+        answer(database.define(&definition.into()))
+    }
+
+    fn catalog(&mut self, name: String) -> Answer<Option<Vec<(String, String)>>> {
+        let (database, _) = self.database()?;
+        answer(database.catalog(&name))
+    }
+
+    fn clock_us(&mut self) -> Result<u64> {
+        Ok(self.database()?.0.clock_us())
+    }
+
+    fn chance(&mut self) -> Result<u64> {
+        Ok(self.database()?.0.chance())
+    }
+
+    fn recall(&mut self, key: String) -> Result<Option<Vec<u8>>> {
+        Ok(self.database()?.0.recall(&key))
+    }
+
+    fn note(&mut self, key: String, value: Option<Vec<u8>>) -> Result<()> {
+        self.database()?.0.note(&key, value);
+        Ok(())
+    }
+
+    fn notes(&mut self, prefix: String) -> Result<Vec<String>> {
+        Ok(self.database()?.0.notes(&prefix))
+    }
+}
