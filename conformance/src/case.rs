@@ -216,6 +216,10 @@ pub struct ViewFile {
     /// Documents by key.
     #[serde(default)]
     pub documents: BTreeMap<String, Value>,
+    /// Documents that differ by a number only: so many for each name, which is the beginning of their keys. The one
+    /// with number 7 is `{"n": 7}`.
+    #[serde(default)]
+    pub numbered: BTreeMap<String, u32>,
     /// Views by name.
     pub views: BTreeMap<String, View>,
     /// The queries.
@@ -242,14 +246,34 @@ pub struct ViewCase {
     /// Where this rule comes from, if elsewhere than the file says.
     #[serde(default)]
     pub source: Option<String>,
-    /// The view; need not exist.
-    pub view: String,
-    /// Parameters: texts go as they are, all else as JSON.
+    /// What becomes of documents before the query, one set after the other: a new value, or none to delete. The views
+    /// have seen each set before the next comes. Afterwards the documents are what they were.
+    #[serde(default)]
+    pub changes: Vec<BTreeMap<String, Option<Value>>>,
+    /// Views that the design document has instead of the file's for this case.
+    #[serde(default)]
+    pub design: Option<BTreeMap<String, View>>,
+    /// The view; need not exist. Either this or `path` is given.
+    #[serde(default)]
+    pub view: Option<String>,
+    /// Path and query, sent as they are but for `$BUCKET` and `$DESIGN`.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Parameters of the view: texts go as they are, all else as JSON.
     #[serde(default)]
     pub params: BTreeMap<String, Json>,
-    /// A body, which makes the request a POST.
+    /// The method; GET without a body and POST with one if not given. What a PUT makes is deleted afterwards.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// A body.
     #[serde(default)]
     pub body: Option<Json>,
+    /// A body, byte for byte.
+    #[serde(default)]
+    pub body_text: Option<String>,
+    /// Nobody is logged in.
+    #[serde(default)]
+    pub anonymous: bool,
     /// What the answer has to be.
     pub expect: ViewExpect,
 }
@@ -264,12 +288,27 @@ pub struct ViewExpect {
     /// All rows in order; the documents' ids without prefix.
     #[serde(default)]
     pub rows: Option<Vec<Json>>,
+    /// How many rows there are.
+    #[serde(default)]
+    pub row_count: Option<u64>,
     /// The number of rows in the view.
     #[serde(default)]
     pub total_rows: Option<u64>,
     /// The `error` member of the answer.
     #[serde(default)]
     pub error: Option<String>,
+    /// The `reason` member of the answer.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// How many `errors` stand beside the rows; none, if rows are expected and this is not given.
+    #[serde(default)]
+    pub error_count: Option<u64>,
+    /// Members that the answer has to have, with any value.
+    #[serde(default)]
+    pub members: Vec<String>,
+    /// The whole answer.
+    #[serde(default)]
+    pub body: Option<Json>,
 }
 
 /// The files of cases for the binary protocol: group and text.
@@ -296,10 +335,24 @@ pub const KV: &[(&str, &str)] = &[
 /// The files of cases for views: group and text.
 pub const VIEWS: &[(&str, &str)] = &[
     ("views/ranges", include_str!("../cases/views/ranges.json")),
+    ("views/bounds", include_str!("../cases/views/bounds.json")),
+    ("views/keys", include_str!("../cases/views/keys.json")),
     ("views/collation", include_str!("../cases/views/collation.json")),
+    ("views/kinds", include_str!("../cases/views/kinds.json")),
+    ("views/numbers", include_str!("../cases/views/numbers.json")),
+    ("views/text", include_str!("../cases/views/text.json")),
+    ("views/arrays", include_str!("../cases/views/arrays.json")),
+    ("views/groups", include_str!("../cases/views/groups.json")),
     ("views/reduce", include_str!("../cases/views/reduce.json")),
+    ("views/reductions", include_str!("../cases/views/reductions.json")),
     ("views/map", include_str!("../cases/views/map.json")),
+    ("views/emit", include_str!("../cases/views/emit.json")),
+    ("views/javascript", include_str!("../cases/views/javascript.json")),
+    ("views/changes", include_str!("../cases/views/changes.json")),
+    ("views/limits", include_str!("../cases/views/limits.json")),
     ("views/errors", include_str!("../cases/views/errors.json")),
+    ("views/parameters", include_str!("../cases/views/parameters.json")),
+    ("views/requests", include_str!("../cases/views/requests.json")),
 ];
 
 #[cfg(test)]
@@ -348,6 +401,7 @@ mod tests {
         for (group, file) in views() {
             for case in file.cases {
                 assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
+                assert!(case.view.is_some() != case.path.is_some(), "{}: view or path", case.name);
             }
         }
     }
@@ -355,7 +409,7 @@ mod tests {
     #[test]
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
-        assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 50);
+        assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
     }
 
     #[test]

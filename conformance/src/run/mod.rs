@@ -1,6 +1,8 @@
 //! Playing the cases against a host.
 
+mod answer;
 mod build;
+mod fixture;
 mod kv;
 mod reply;
 mod views;
