@@ -159,7 +159,31 @@ pub(crate) fn json_text<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Resul
         return Ok(quoted);
     }
     match ctx.json_stringify(value)? {
-        Some(text) => text.to_string(),
+        Some(text) => text.to_string().map(with_whole_characters),
         None => Ok("null".into()),
     }
+}
+
+/// JSON of JavaScript in which halves of characters (lone surrogates) are replaced: most of the world cannot read them.
+fn with_whole_characters(json: String) -> String {
+    // A whole character is written as it is, so that what is escaped as a surrogate is a half.
+    let mut out = String::new();
+    let mut rest = &json[..];
+    while let Some(at) = rest.find("\\") {
+        let (before, escape) = rest.split_at(at);
+        let bytes = escape.as_bytes();
+        let is_half = bytes.len() >= 6
+            && bytes[1] == b'u'
+            && bytes[2].eq_ignore_ascii_case(&b'd')
+            && matches!(bytes[3].to_ascii_lowercase(), b'8' | b'9' | b'a'..=b'f');
+        let length = if is_half { 6 } else { 2 };
+        out.push_str(before);
+        out.push_str(if is_half { "\\ufffd" } else { &escape[..length] });
+        rest = &escape[length..];
+    }
+    if out.is_empty() {
+        return json;
+    }
+    out.push_str(rest);
+    out
 }

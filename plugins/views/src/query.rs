@@ -141,17 +141,19 @@ impl Query {
         }
     }
 
+    /// The range of a `key`, which is where it begins and where it ends.
     fn range_of(&self, key: &str) -> Result<Range, String> {
-        let start = collated(key)?;
-        let end = successor(&start);
-        Ok(Range { start, end, reverse: self.descending })
+        self.range_between(Some(key), Some(key))
     }
 
     /// The range between `startkey` and `endkey`, which change places when the order is descending.
     fn range(&self) -> Result<Range, String> {
-        let first = Bound { key: &self.startkey, id: &self.startkey_docid, included: true };
-        let last =
-            Bound { key: &self.endkey, id: &self.endkey_docid, included: self.inclusive_end };
+        self.range_between(self.startkey.as_deref(), self.endkey.as_deref())
+    }
+
+    fn range_between(&self, start: Option<&str>, end: Option<&str>) -> Result<Range, String> {
+        let first = Bound { key: start, id: &self.startkey_docid, included: true };
+        let last = Bound { key: end, id: &self.endkey_docid, included: self.inclusive_end };
         let (low, high) = if self.descending { (last, first) } else { (first, last) };
         if let (Some(low), Some(high)) = (low.key, high.key)
             && collated(low)? > collated(high)?
@@ -167,7 +169,7 @@ impl Query {
 
 /// One end of a range: a key, and within its rows a document.
 struct Bound<'a> {
-    key: &'a Option<String>,
+    key: Option<&'a str>,
     id: &'a Option<String>,
     included: bool,
 }

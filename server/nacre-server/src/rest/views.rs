@@ -5,7 +5,7 @@ use super::answer::answered;
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
 use super::buckets::change;
 use super::changes;
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::plugins::{Deployment, Progress};
@@ -32,9 +32,14 @@ pub(super) async fn route(call: Call) -> Reply {
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
         ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name),
-        ("GET" | "POST", [bucket, "_design", name, "_view", view]) => {
+        ("GET" | "POST" | "HEAD", [bucket, "_design", name, "_view", view]) => {
             query(call, bucket, name, view).await
         }
+        (_, [_, "_design", _, "_view", _]) => Err(error_reply(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "Only GET, HEAD and POST are allowed",
+        )),
         _ => Err(missing()),
     };
     outcome.unwrap_or_else(|reply| reply)
@@ -221,7 +226,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         }
     };
     let request = Request {
-        method: call.method.to_string(),
+        method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
         path: format!("/{view}"),
         query: call.query.clone(),
         headers: subset.iter().map(|vbids| (VBUCKETS.into(), list(vbids))).collect(),
