@@ -55,8 +55,8 @@ mod usage;
 pub use abi::World;
 pub use capability::{
     Capability, Content, Counted, Documents, Found, Grants, Header, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, LogLine, MemoryDocuments, NoDocuments, NoHttp, StoreMode,
-    Timer,
+    HttpResponse, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated,
+    NoDocuments, NoHttp, PathLookup, PathMutation, StoreMode, Timer, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

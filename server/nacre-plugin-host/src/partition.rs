@@ -278,6 +278,12 @@ impl Partition {
     }
 
     fn commit(&mut self, fed: Fed, progress: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+        let setup = &self.slot.context.setup;
+        // The state must not tell of documents that a crash can still take back.
+        if let Err(error) = setup.documents.settle() {
+            let (deployment, message) = (setup.name.clone(), error.to_string());
+            return Err(Error::Retry { deployment, message });
+        }
         let Fed { state, writes } = fed;
         let changes = Changes {
             entries: writes

@@ -391,8 +391,7 @@ fn open(
         Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
     };
-    let documents =
-        BucketDocuments { bucket: Arc::clone(bucket), platform: Arc::clone(&node.platform) };
+    let documents = BucketDocuments::new(node, bucket);
     let setup = Setup {
         name: spec.name.clone(),
         config,
