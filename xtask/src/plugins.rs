@@ -44,9 +44,10 @@ struct Component {
 
 /// The shipped ones, and what the tests of the host run. A crate that is built for several worlds is built for each by
 /// itself, as is every crate: features of one must not change another.
-const COMPONENTS: [Component; 5] = [
+const COMPONENTS: [Component; 6] = [
     Component { name: "views", package: "nacre-views", feature: None },
     Component { name: "js", package: "nacre-js-service", feature: None },
+    Component { name: "eventing", package: "nacre-eventing", feature: None },
     Component { name: "probe", package: "nacre-probe", feature: None },
     Component { name: "probe-resolver", package: "nacre-probe", feature: Some("resolver") },
     Component { name: "probe-functions", package: "nacre-probe", feature: Some("functions") },

@@ -62,6 +62,7 @@ pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
     DueTimer,
 };
+pub use context::LOG_LINES_MAX;
 pub use error::Error;
 pub use host::{Host, Plugin, validate};
 pub use limits::Limits;

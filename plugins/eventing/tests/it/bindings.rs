@@ -200,7 +200,7 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
     "#);
     assert_eq!(
         (count(&function, "curl_success_count"), count(&function, "curl_failure_count")),
-        (6.0, 2.0)
+        (6.0, 1.0)
     );
 }
 

@@ -11,11 +11,13 @@ use std::collections::BTreeSet;
 pub(super) const VIEWS_SPACE: &str = "views/";
 /// What the names of all deployments' spaces begin with.
 pub(super) const PLUGINS_SPACE: &str = "plugins/";
+/// What the names of all functions' spaces begin with.
+pub(super) const FUNCTIONS_SPACE: &str = "functions/";
 
 /// The code that a deployment runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// A component that comes with the binary: `views`, `js`.
+    /// A component that comes with the binary: `views`, `js`, `eventing`.
     Shipped(&'static str),
     /// A component that was uploaded: the digest of its package.
     Uploaded(String),
@@ -25,6 +27,8 @@ pub enum Code {
 pub(super) const VIEWS: Code = Code::Shipped("views");
 /// The component that runs JavaScript.
 pub(super) const JS: Code = Code::Shipped("js");
+/// The component that runs functions.
+pub(super) const EVENTING: Code = Code::Shipped("eventing");
 
 /// One deployment as it is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,7 +139,7 @@ fn view_space(
 }
 
 /// The numbers of the scope and collection that a source names, which a new one of the same name does not have.
-fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
+pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
     match (&source.scope, &source.collection) {
         (Some(scope), Some(collection)) => {
             manifest.resolve(&format!("{scope}.{collection}")).map(|id| id.to_string())
