@@ -86,7 +86,7 @@ declare namespace nacre {
     interface Failure extends Error {
         code:
             // Of `kv`. Uncaught, `locked` and `temporary` have the call made again.
-            | "not-found" | "exists" | "cas-mismatch" | "too-large" | "locked" | "temporary" | "denied"
+            | "not-found" | "exists" | "cas-mismatch" | "too-large" | "locked" | "temporary" | "denied" | "path"
             // Of `http`, which also has `denied` and `too-large`.
             | "timeout" | "failed"
             // An argument is wrong; the state was written by `handle`; no handler runs.
@@ -113,8 +113,48 @@ declare namespace nacre {
         expiry: number;
     }
 
+    interface Lookup {
+        operation: "get" | "exists" | "count" | "document";
+        path?: string;
+        /** Whether the path begins with the name of an extended attribute. */
+        xattr?: boolean;
+    }
+
+    interface Looked {
+        cas: string;
+        /** One for each operation. */
+        results: { found: boolean; value?: any; reason?: string }[];
+    }
+
+    interface Mutation {
+        operation:
+            | "insert" | "upsert" | "replace" | "remove" | "counter" | "setDocument" | "removeDocument"
+            | "arrayAppend" | "arrayPrepend" | "arrayInsert" | "arrayAddUnique";
+        path?: string;
+        value?: any;
+        /** Operations on extended attributes come first. */
+        xattr?: boolean;
+        /** Makes missing parents. */
+        createPath?: boolean;
+        /** The value is a macro such as `"${Mutation.CAS}"`. */
+        expandMacros?: boolean;
+    }
+
+    interface Mutating extends In, Versioned {
+        /** `replace` when it is left out. */
+        mode?: "insert" | "upsert" | "replace";
+        expiry?: number;
+        flags?: number;
+    }
+
+    interface Mutated {
+        cas: string;
+        /** The position of each counter, and what it has come to. */
+        counters: [number, number][];
+    }
+
     interface In {
-        /** `scope.collection`; that of the deployment when it is left out. */
+        /** `scope.collection`, or `bucket.scope.collection`; that of the deployment when it is left out. */
         keyspace?: string;
     }
 
@@ -172,6 +212,12 @@ declare const kv: {
     remove(key: string, options?: nacre.In & nacre.Versioned): string;
     /** Adds to a counter, which stops at 0, and gives its value; `delta` is 1 when it is left out. */
     counter(key: string, delta?: number, options?: nacre.Counting): number;
+    /** Sets when the document expires; gives its new CAS. */
+    touch(key: string, expiry: number, options?: nacre.In): string;
+    /** Reads parts of a document, 16 at most. */
+    lookupIn(key: string, operations: nacre.Lookup[], options?: nacre.In): nacre.Looked;
+    /** Changes parts of a document, 16 at most: all or none (`path`). */
+    mutateIn(key: string, operations: nacre.Mutation[], options?: nacre.Mutating): nacre.Mutated;
 };
 
 /** Calls of `onTimer`. Timers belong to the state. */

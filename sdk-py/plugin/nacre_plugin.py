@@ -445,9 +445,10 @@ class Counted(NamedTuple):
 
 
 class Kv:
-    """Capability `kv`: documents of the deployment's bucket.
+    """Capability `kv`: documents.
 
-    A keyspace is ``scope.collection``; the empty string is the deployment's own. A body is bytes or
+    A keyspace is ``scope.collection``, or ``bucket.scope.collection`` in another bucket; the empty
+    string is the deployment's own. A body is bytes or
     text; everything else is stored as JSON. An ``expiry`` is in seconds from now up to 30 days, or
     since the Unix epoch; 0 is never. What is written takes effect at once: a call that is made
     again, because it failed or the node did, writes again.
@@ -481,6 +482,9 @@ class Kv:
 
     class Invalid(Error):
         """The document is not of the kind that the call needs: no counter, no key."""
+
+    class Path(Error):
+        """A part of a mutation cannot be done: why, and which one."""
 
     def get(self, keyspace: str, key: bytes | str) -> Document:
         """The document at ``key``.
@@ -558,6 +562,55 @@ class Kv:
         counted = self._ask("counter", keyspace, _encoded(key), delta, initial, expiry)
         return Counted(counted.value, counted.cas)
 
+    def touch(self, keyspace: str, key: bytes | str, expiry: int) -> int:
+        """Sets when a document expires; gives its new version.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return int(self._ask("touch", keyspace, _encoded(key), expiry))
+
+    def lookup_in(
+        self, keyspace: str, key: bytes | str, paths: Sequence[str], xattr: bool = False
+    ) -> list[Any]:
+        """The JSON values at ``paths``, at most 16, None where there is none; with ``xattr``
+        those of extended attributes.
+
+        Raises:
+            NotFound: there is no document.
+        """
+        kv = outside.get("kv")
+        get = kv.LookupOperation.GET if kv else None
+        specs = [kv.LookupSpec(get, path, xattr) for path in paths] if kv else []
+        looked = self._ask("lookup_in", keyspace, _encoded(key), specs)
+        return [
+            None if isinstance(result, _Err) else json.loads(result.value)
+            for result in looked.results
+        ]
+
+    def mutate_in(
+        self,
+        keyspace: str,
+        key: bytes | str,
+        changes: Sequence[tuple[str, str, Any]],
+        cas: int | None = None,
+        xattr: bool = False,
+    ) -> int:
+        """Changes parts of a document, at most 16: all of them or none; gives its new version.
+
+        A change is an operation of `mutate-operation`, such as ``"upsert"`` or ``"array-append"``,
+        a path, and a value; missing parents are made.
+
+        Raises:
+            NotFound: there is no document.
+            CasMismatch: it has another version.
+            Path: a change cannot be made.
+        """
+        kv = outside.get("kv")
+        specs = [_mutate_spec(kv, change, xattr) for change in changes] if kv else []
+        options = kv.MutateOptions(kv.StoreMode.REPLACE, cas, None, None) if kv else None
+        return int(self._ask("mutate_in", keyspace, _encoded(key), specs, options).cas)
+
     def _ask(self, function: str, *arguments: Any) -> Any:
         if "kv" not in outside:
             raise Kv.Denied("plugin.toml does not ask for the capability kv")
@@ -584,6 +637,15 @@ def _named(errors: type, value: Any) -> Exception:
 def _document(found: Any) -> Document:
     is_json = bool(found.datatype & DATATYPE_JSON)
     return Document(found.body, found.cas, found.flags, found.expiry, is_json)
+
+
+def _mutate_spec(kv: Any, change: tuple[str, str, Any], xattr: bool) -> Any:
+    operation, path, value = change
+    # These work on what is there.
+    makes_parents = operation not in ("remove", "replace", "array-insert")
+    text = b"" if operation == "remove" else json.dumps(value).encode()
+    kind = getattr(kv.MutateOperation, operation.upper().replace("-", "_"))
+    return kv.MutateSpec(kind, path, text, xattr, makes_parents, False)
 
 
 def _content(body: Any, flags: int, expiry: int) -> Any:

@@ -47,6 +47,7 @@ struct Component {
 const COMPONENTS: [Component; 6] = [
     Component { name: "views", package: "nacre-views", feature: None },
     Component { name: "js", package: "nacre-js-service", feature: None },
+    Component { name: "eventing", package: "nacre-eventing", feature: None },
     Component { name: "probe", package: "nacre-probe", feature: None },
     Component { name: "probe-resolver", package: "nacre-probe", feature: Some("resolver") },
     Component { name: "probe-functions", package: "nacre-probe", feature: Some("functions") },

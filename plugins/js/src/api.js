@@ -61,7 +61,19 @@ offer("kv", {
     remove: (key, { keyspace = "", cas } = {}) => host("kv.remove", keyspace, key, cas),
     /** The value of the counter after `delta` was added. */
     counter: (key, delta = 1, { keyspace = "", initial = 0, expiry = 0 } = {}) =>
-        host("kv.counter", keyspace, key, delta, initial, expiry),
+        host("kv.counter", keyspace, key, delta, initial, expiry)[0],
+    touch: (key, expiry, { keyspace = "" } = {}) => host("kv.touch", keyspace, key, expiry),
+    /** `[{operation, path, xattr}]` gives `{cas, results: [{found, value}]}`. */
+    lookupIn(key, operations, { keyspace = "" } = {}) {
+        const [cas, results] = host("kv.lookupIn", keyspace, key, JSON.stringify(operations));
+        return { cas, results: results.map(([found, value]) => found ? { found, value } : { found, reason: value }) };
+    },
+    /** `[{operation, path, value, xattr, createPath}]`, all or none; gives `{cas, counters: [[position, sum]]}`. */
+    mutateIn(key, operations, { keyspace = "", mode = "replace", expiry, flags, cas } = {}) {
+        const [version, counters] =
+            host("kv.mutateIn", keyspace, key, JSON.stringify(operations), mode, cas, expiry, flags);
+        return { cas: version, counters };
+    },
 });
 
 offer("timer", {

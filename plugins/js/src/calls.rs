@@ -1,10 +1,10 @@
 //! The calls of the plugin, as calls of the user's handlers.
 
 use crate::Program;
-use crate::bridge::{Answered, Loan};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Engine, Error, FunctionId, quote};
+use nacre_js::{Argument, Error, FunctionId, quote};
+use nacre_js_bridge::{Answered, Loan, forward_log};
 use nacre_plugin::{
     Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Request, Response, State,
     StateMut, Timer,
@@ -243,10 +243,4 @@ fn push_event(event: &Event<'_>, text: &mut String) {
         _ => quote(&BASE64_STANDARD.encode(event.body), text),
     }
     text.push('}');
-}
-
-fn forward_log(engine: &mut Engine) {
-    for line in engine.take_log() {
-        nacre_plugin::log(&line);
-    }
 }

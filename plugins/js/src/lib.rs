@@ -16,11 +16,10 @@
 //! Invariants: what a document's handler wrote to the state before it threw is taken back, and the feed goes on; places
 //! in messages are those of the user's source.
 
-mod bridge;
 mod calls;
 
-use bridge::Bridge;
 use nacre_js::{Engine, FunctionId, Limits};
+use nacre_js_bridge::{Bridge, forward_log};
 use nacre_plugin::{
     Chunk, DocumentError, Events, Fault, Request, Response, Service, State, StateMut, Timer,
 };
@@ -120,9 +119,7 @@ impl Service for Program {
         let found = engine
             .load(&file, &source, &HANDLERS)
             .map_err(|error| Fault::Reject(format!("{file}: {error}")))?;
-        for line in engine.take_log() {
-            nacre_plugin::log(&line);
-        }
+        forward_log(&mut engine);
         if found.iter().all(Option::is_none) {
             let message = format!("{file} has none of the handlers {}", HANDLERS.join(", "));
             return Err(Fault::Reject(message));

@@ -188,6 +188,11 @@ impl Engine {
         std::mem::take(&mut self.outbox.borrow_mut().log)
     }
 
+    /// Whether no promise of an earlier call still has something to run: that would be done, and paid for, by a later one.
+    pub fn is_settled(&self) -> bool {
+        !self.runtime.is_job_pending()
+    }
+
     /// Bytes on the heap of the engine.
     pub fn memory_bytes(&self) -> u64 {
         self.runtime.memory_usage().malloc_size.unsigned_abs()

@@ -6,6 +6,7 @@
 use crate::engine::{Compiled, Said, describe};
 use crate::error::Place;
 use crate::{Engine, Error, FunctionId, json};
+use rquickjs::context::EvalOptions;
 use rquickjs::function::{Func, Rest};
 use rquickjs::{Ctx, Exception, Function, Module, Object, Persistent, TypedArray};
 use std::cell::RefCell;
@@ -88,12 +89,57 @@ impl Engine {
             handlers(&ctx, module, wanted).map_err(|error| describe(&ctx, error, place).thrown())
         });
         let found = self.outcome(found)?;
+        Ok(self.keep(wanted, found))
+    }
+}
+
+impl Engine {
+    /// Runs a file as a script and finds the functions `wanted` in it. Scripts are what files were before there were
+    /// modules: sloppy, with all they declare in the global scope. Otherwise as [`Engine::load`].
+    ///
+    /// # Errors
+    /// As for [`Engine::load`].
+    pub fn load_script(
+        &mut self,
+        file: &str,
+        source: &str,
+        wanted: &[&str],
+    ) -> Result<Vec<Option<FunctionId>>, Error> {
+        self.begin();
+        self.program = Some(file.to_owned());
+        let found = self.context.with(|ctx| {
+            let place = Place { file, is_wrapped: false };
+            let mut options = EvalOptions::default();
+            options.strict = false;
+            options.filename = Some(file.to_owned());
+            let ran = ctx.eval_with_options::<rquickjs::Value<'_>, _>(source, options);
+            // A mistake in the text is found before anything runs.
+            ran.map_err(|error| match describe(&ctx, error, place) {
+                Said { message, position, .. } if message.starts_with("SyntaxError") => {
+                    Error::Syntax { message, position }
+                }
+                said => said.thrown(),
+            })?;
+            let find = |name: &&str| -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
+                // What is declared with `const` is no member of the global object.
+                let text = format!("typeof {name} === 'function' ? {name} : undefined");
+                let value: rquickjs::Value<'_> = ctx.eval(text)?;
+                Ok(value.into_function().map(|function| Persistent::save(&ctx, function)))
+            };
+            let found: rquickjs::Result<Handlers> = wanted.iter().map(find).collect();
+            found.map_err(|error| describe(&ctx, error, place).thrown())
+        });
+        let found = self.outcome(found)?;
+        Ok(self.keep(wanted, found))
+    }
+
+    fn keep(&mut self, wanted: &[&str], found: Handlers) -> Vec<Option<FunctionId>> {
         let mut take = |(name, function): (&&str, Option<Persistent<Function<'static>>>)| {
             let function = function?;
             self.functions.push(Compiled { name: (*name).to_owned(), function, is_loaded: true });
             Some(FunctionId(self.functions.len() - 1))
         };
-        Ok(wanted.iter().zip(found).map(&mut take).collect())
+        wanted.iter().zip(found).map(&mut take).collect()
     }
 }
 

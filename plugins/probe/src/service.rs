@@ -192,6 +192,35 @@ fn step_of(step: &[Value], now_us: u64, state: &mut dyn StateMut) -> Result<(), 
             let counted = kv::counter(text(1), text(2).as_bytes(), number(3), cas(4), 0);
             tell(state, &format!("{:?}", counted.map(|counted| counted.value)));
         }
+        "touch" => {
+            let touched = kv::touch(text(1), text(2).as_bytes(), number(3) as u32);
+            tell(state, &format!("{touched:?}"));
+        }
+        "lookup-in" => {
+            let (operation, path) = (kv::LookupOperation::Get, text(3).into());
+            let spec = kv::LookupSpec { operation, path, xattr: false };
+            let looked = kv::lookup_in(text(1), text(2).as_bytes(), &[spec]);
+            let text = |found: Result<Vec<u8>, String>| {
+                found.map(|found| String::from_utf8_lossy(&found).into_owned())
+            };
+            let looked =
+                looked.map(|looked| looked.results.into_iter().map(text).collect::<Vec<_>>());
+            tell(state, &format!("{looked:?}"));
+        }
+        "mutate-in" => {
+            let spec = kv::MutateSpec {
+                operation: kv::MutateOperation::Upsert,
+                path: text(3).into(),
+                value: text(4).into(),
+                xattr: false,
+                create_path: true,
+                expand_macros: false,
+            };
+            let mode = kv::Mode::Upsert;
+            let options = kv::MutateOptions { mode, expiry: None, flags: None };
+            let mutated = kv::mutate_in(text(1), text(2).as_bytes(), &[spec], options);
+            tell(state, &format!("{:?}", mutated.map(|mutated| mutated.cas)));
+        }
         "http" => {
             let request = http::Request {
                 method: "GET".into(),

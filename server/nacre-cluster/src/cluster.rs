@@ -1,6 +1,9 @@
 //! The state machine that all nodes share.
 
-use crate::{Bucket, BucketSettings, Deployment, Index, Manifest, Package, Plugins, Source};
+use crate::{
+    Bucket, BucketSettings, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
+    FunctionState, Functions, Index, Manifest, Package, Plugins, Source,
+};
 use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,6 +26,9 @@ pub struct Cluster {
     /// Packages of plugins, and what is deployed of them.
     #[serde(default)]
     pub plugins: Plugins,
+    /// Functions that react to changes of documents.
+    #[serde(default)]
+    pub functions: Functions,
 }
 
 /// One change of the agreed state.
@@ -189,6 +195,31 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// A new or changed function.
+    PutFunction {
+        /// Its name, as text.
+        id: String,
+        /// 32 hexadecimal digits, for one that is new.
+        uuid: String,
+        /// A number, for one that is new.
+        number: u32,
+        /// What it is.
+        definition: Box<FunctionDefinition>,
+    },
+    /// The end of a function.
+    DropFunction {
+        /// Its name, as text.
+        id: String,
+    },
+    /// A function is deployed, paused, resumed or undeployed.
+    SetFunctionState {
+        /// Its name, as text.
+        id: String,
+        /// What becomes of it.
+        state: FunctionState,
+        /// When, in milliseconds since the Unix epoch.
+        unix_ms: u64,
+    },
 }
 
 /// Why a change was refused; nothing has changed. All are the requester's to fix. The texts are API: SDKs match on them.
@@ -294,6 +325,27 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// No such function.
+    #[error("there is no function {name}")]
+    FunctionNotFound {
+        /// The name.
+        name: String,
+    },
+    /// Only a function that is not deployed can be changed so.
+    #[error("the function is deployed: undeploy it first")]
+    FunctionDeployed,
+    /// The function is deployed already.
+    #[error("the function is deployed already")]
+    FunctionRuns,
+    /// The function is not deployed.
+    #[error("the function is not deployed")]
+    FunctionNotDeployed,
+    /// The function is paused already.
+    #[error("the function is already in paused state")]
+    FunctionPaused,
+    /// A function would listen to where its state is kept.
+    #[error("source and metadata of a function must differ")]
+    SameKeyspace,
     /// A field has a value it cannot have.
     #[error("{reason}")]
     Invalid {
@@ -313,6 +365,7 @@ impl Cluster {
             rev: 1,
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
+            functions: Functions::default(),
         }
     }
 
@@ -351,6 +404,7 @@ impl Cluster {
                 self.bucket(name)?;
                 self.buckets.remove(name);
                 self.plugins.forget_bucket(name);
+                self.functions.forget(name, None, None);
             }
             Change::FlushBucket { name } => {
                 let bucket = self.bucket_mut(name)?;
@@ -363,9 +417,10 @@ impl Cluster {
                 self.bucket_mut(bucket)?.manifest.create_scope(scope)?
             }
             Change::DropScope { bucket, scope } => {
-                let bucket = self.bucket_mut(bucket)?;
-                let dropped = bucket.manifest.drop_scope(scope)?;
-                bucket.forget_indexes();
+                let serving = self.bucket_mut(bucket)?;
+                let dropped = serving.manifest.drop_scope(scope)?;
+                serving.forget_indexes();
+                self.functions.forget(bucket, Some(scope), None);
                 return Ok(dropped);
             }
             Change::CreateCollection { bucket, scope, collection, max_ttl } => {
@@ -375,9 +430,10 @@ impl Cluster {
                 self.bucket_mut(bucket)?.manifest.set_max_ttl(scope, collection, *max_ttl)?;
             }
             Change::DropCollection { bucket, scope, collection } => {
-                let bucket = self.bucket_mut(bucket)?;
-                let id = bucket.manifest.drop_collection(scope, collection)?;
-                bucket.forget_indexes();
+                let serving = self.bucket_mut(bucket)?;
+                let id = serving.manifest.drop_collection(scope, collection)?;
+                serving.forget_indexes();
+                self.functions.forget(bucket, Some(scope), Some(collection));
                 return Ok(vec![id]);
             }
             Change::PutDesignDocument { bucket, name, document } => {
@@ -402,6 +458,20 @@ impl Cluster {
             Change::PauseDeployment { name, paused } => self.plugins.set_paused(name, *paused)?,
             Change::ReplayDeployment { name } => self.plugins.replay(name)?,
             Change::Undeploy { name } => self.plugins.undeploy(name)?,
+            Change::PutFunction { id, uuid, number, definition } => {
+                self.check_keyspaces(definition)?;
+                self.functions.put(&FunctionId::of_key(id), uuid, *number, definition)?;
+            }
+            Change::DropFunction { id } => {
+                self.functions.drop_function(&FunctionId::of_key(id))?;
+            }
+            Change::SetFunctionState { id, state, unix_ms } => {
+                let id = FunctionId::of_key(id);
+                if *state == FunctionState::Deployed {
+                    self.check_keyspaces(&self.functions.get(&id)?.definition)?;
+                }
+                self.functions.set_state(&id, *state, *unix_ms)?;
+            }
         }
         Ok(Vec::new())
     }
@@ -412,6 +482,16 @@ impl Cluster {
             return Err(Refusal::Invalid { field: "clusterName", reason });
         }
         self.name = name.to_owned();
+        Ok(())
+    }
+
+    /// Whether everything that a function names is there.
+    fn check_keyspaces(&self, definition: &FunctionDefinition) -> Result<(), Refusal> {
+        let bound = definition.buckets.iter().map(|binding| &binding.keyspace);
+        for keyspace in [&definition.source, &definition.metadata].into_iter().chain(bound) {
+            let FunctionKeyspace { bucket, .. } = keyspace;
+            self.bucket(bucket)?.manifest.collections(keyspace.scope(), keyspace.collection())?;
+        }
         Ok(())
     }
 

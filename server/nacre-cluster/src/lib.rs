@@ -1,4 +1,4 @@
-//! The cluster map and everything the nodes agree on: buckets, scopes, collections, design documents, plugins.
+//! The cluster map and everything the nodes agree on: buckets, scopes, collections, design documents, plugins, functions.
 //!
 //! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
 //! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
@@ -9,6 +9,7 @@
 
 mod bucket;
 mod cluster;
+mod function;
 mod index;
 mod manifest;
 mod plugin;
@@ -16,6 +17,10 @@ mod settings;
 
 pub use bucket::Bucket;
 pub use cluster::{Change, Cluster, Refusal};
+pub use function::{
+    BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
+    FunctionKeyspace, FunctionState, Functions, UrlAuth, UrlBinding,
+};
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};

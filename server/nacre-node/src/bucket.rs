@@ -518,6 +518,11 @@ impl Bucket {
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
+    /// Whether it has a store.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// How long tombstones are kept, in seconds.
     pub(crate) fn purge_age_s(&self) -> u32 {
         if self.store.is_some() { PURGE_AGE_S } else { PURGE_AGE_EPHEMERAL_S }

@@ -13,6 +13,8 @@ pub struct Ports {
     pub mgmt: u16,
     /// Views over HTTP.
     pub views: u16,
+    /// Functions over HTTP.
+    pub eventing: u16,
     /// Key-value over the binary protocol.
     pub kv: u16,
 }
@@ -61,9 +63,11 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
 
 impl Endpoints {
     fn services(&self) -> Value {
-        let Ports { mgmt, views, kv } = self.plain;
-        let mut services = json!({"mgmt": mgmt, "capi": views, "kv": kv});
-        if let Some(Ports { mgmt, views, kv }) = self.tls {
+        let Ports { mgmt, views, eventing, kv } = self.plain;
+        let mut services =
+            json!({"mgmt": mgmt, "capi": views, "eventingAdminPort": eventing, "kv": kv});
+        if let Some(Ports { mgmt, views, eventing, kv }) = self.tls {
+            services["eventingSSL"] = json!(eventing);
             services["mgmtSSL"] = json!(mgmt);
             services["capiSSL"] = json!(views);
             services["kvSSL"] = json!(kv);

@@ -263,6 +263,11 @@ impl Node {
             Change::Undeploy { name } => {
                 self.redeploy(&before.plugins.deployments[name].source.bucket);
             }
+            // One that runs cannot be changed.
+            Change::PutFunction { .. } | Change::DropFunction { .. } => {}
+            Change::SetFunctionState { id, .. } => {
+                self.redeploy(&after.functions.0[id].definition.source.bucket);
+            }
         }
         Ok(())
     }

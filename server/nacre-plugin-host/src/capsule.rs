@@ -3,7 +3,7 @@
 //! A capsule is one JSON file: the call, the entries of the state that it saw, and what it was answered from outside.
 //! [`crate::replay`] makes the call again.
 
-use crate::capability::{Counted, Found, HttpError, HttpResponse, KvError, Timer};
+use crate::capability::{Counted, Found, HttpError, HttpResponse, KvError, Looked, Mutated, Timer};
 use crate::context::Context;
 use crate::journal::Journal;
 use crate::{Error, Setup};
@@ -164,6 +164,8 @@ pub enum Answer {
     Found { body: Bytes, cas: u64, flags: u32, expiry: u32, is_json: bool },
     Stored { cas: u64 },
     Counted { value: u64, cas: u64 },
+    Looked { cas: u64, results: Vec<Result<Bytes, String>> },
+    Mutated { cas: u64, results: Vec<(u8, Bytes)> },
     KvError { kind: String, message: String },
     Response { status: u16, headers: Vec<(String, String)>, body: Bytes },
     HttpError { kind: String, message: String },
@@ -181,6 +183,16 @@ impl Answer {
                 }
                 Answer::KvError { message, .. } | Answer::HttpError { message, .. } => {
                     message.len()
+                }
+                Answer::Looked { results, .. } => {
+                    let result = |result: &Result<Bytes, String>| match result {
+                        Ok(found) => found.0.len(),
+                        Err(reason) => reason.len(),
+                    };
+                    results.iter().map(result).sum()
+                }
+                Answer::Mutated { results, .. } => {
+                    results.iter().map(|(_, value)| value.0.len()).sum()
                 }
                 Answer::Stored { .. } | Answer::Counted { .. } => 0,
             }
@@ -314,6 +326,7 @@ impl From<KvError> for Answer {
             KvError::Temporary(_) => "temporary",
             KvError::Denied(_) => "denied",
             KvError::Invalid(_) => "invalid",
+            KvError::Path(_) => "path",
         };
         Answer::KvError { kind: kind.into(), message: error.to_string() }
     }
@@ -340,6 +353,24 @@ impl From<Result<Counted, KvError>> for Answer {
     fn from(answer: Result<Counted, KvError>) -> Answer {
         let counted = |Counted { value, cas }| Answer::Counted { value, cas: cas.0 };
         answer.map_or_else(Into::into, counted)
+    }
+}
+
+impl From<Result<Looked, KvError>> for Answer {
+    fn from(answer: Result<Looked, KvError>) -> Answer {
+        answer.map_or_else(Into::into, |Looked { cas, results }| Answer::Looked {
+            cas: cas.0,
+            results: results.into_iter().map(|result| result.map(Bytes)).collect(),
+        })
+    }
+}
+
+impl From<Result<Mutated, KvError>> for Answer {
+    fn from(answer: Result<Mutated, KvError>) -> Answer {
+        answer.map_or_else(Into::into, |Mutated { cas, results }| Answer::Mutated {
+            cas: cas.0,
+            results: results.into_iter().map(|(index, value)| (index, Bytes(value))).collect(),
+        })
     }
 }
 

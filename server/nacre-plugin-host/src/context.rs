@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::InstancePre;
 
 /// Log lines that a deployment keeps.
-const LOG_LINES_MAX: usize = 100;
+pub const LOG_LINES_MAX: usize = 1000;
 /// Capsules that a deployment keeps.
 const CAPSULES_MAX: usize = 4;
 

@@ -57,13 +57,15 @@ pub use abi::World;
 pub use capability::{
     Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
     Definition, Documents, Failure, Found, Grants, Header, Http, HttpError, HttpRequest,
-    HttpResponse, IndexPage, IndexScan, KeyspaceGrant, KvError, LogLine, MemoryDocuments, Mutation, NewIndex, NoDocuments, NoHttp, Row, RowRefusal, StoreMode,
-    Timer,
+    HttpResponse, IndexPage, IndexScan, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
+    MutateOptions, Mutated, Mutation, NewIndex, NoDocuments, NoHttp, PathLookup, PathMutation, Row,
+    RowRefusal, StoreMode, Timer, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
     DueTimer,
 };
+pub use context::LOG_LINES_MAX;
 pub use error::Error;
 pub use host::{Host, Plugin, validate};
 pub use index::{IndexSnapshot, Indexed, Span};

@@ -56,7 +56,7 @@ fn first() -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Capabilities {
-    /// Documents of the bucket.
+    /// Documents.
     #[serde(default, skip_serializing_if = "Keyspaces::is_empty")]
     pub kv: Keyspaces,
     /// Hosts that it sends requests to, `host` or `host:port`.
@@ -64,7 +64,8 @@ pub struct Capabilities {
     pub http_out: Vec<String>,
 }
 
-/// Collections as `scope.collection`; `scope.*` stands for all of a scope, `*` for all there are.
+/// Collections as `scope.collection`; `scope.*` stands for all of a scope, `*` for all of the deployment's bucket. Those of
+/// another bucket have its name in front: `bucket.scope.collection`, `bucket.scope.*`, `bucket.*.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keyspaces {
@@ -83,12 +84,33 @@ impl Keyspaces {
 }
 
 /// Whether `pattern` covers all that `wanted`, a keyspace or a pattern, does.
+///
+/// Scopes and collections have no dot in their names, buckets may: so names are taken from the end, and one that stands
+/// before two others is a bucket. `*` alone is all of the own bucket.
 pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some("") => true,
-        // With its dot, so that `a.*` does not cover `ab.c`.
-        Some(scope) => scope.ends_with('.') && wanted.starts_with(scope),
-        None => pattern == wanted,
+    let (pattern, wanted) = (Names::of(pattern), Names::of(wanted));
+    let is_covered = |pattern: &str, wanted: &str| pattern == "*" || pattern == wanted;
+    pattern.bucket == wanted.bucket
+        && is_covered(pattern.scope, wanted.scope)
+        && is_covered(pattern.collection, wanted.collection)
+}
+
+/// A keyspace or a pattern, taken apart.
+struct Names<'a> {
+    bucket: Option<&'a str>,
+    scope: &'a str,
+    collection: &'a str,
+}
+
+impl Names<'_> {
+    fn of(text: &str) -> Names<'_> {
+        let mut names = text.rsplitn(3, '.');
+        let last = names.next().unwrap_or_default();
+        match (names.next(), names.next()) {
+            (Some(scope), bucket) => Names { bucket, scope, collection: last },
+            (None, _) if last == "*" => Names { bucket: None, scope: "*", collection: "*" },
+            (None, _) => Names { bucket: None, scope: last, collection: "" },
+        }
     }
 }
 
@@ -252,6 +274,15 @@ mod tests {
             ("*", "shop.orders", true),
             ("shop.orders", "shop.*", false),
             ("shop", "shop.orders", false),
+            ("*", "*", true),
+            ("*", "other.shop.orders", false),
+            ("other.shop.orders", "other.shop.orders", true),
+            ("other.shop.*", "other.shop.orders", true),
+            ("other.*.*", "other.shop.orders", true),
+            ("other.*.*", "others.shop.orders", false),
+            ("a.b.shop.*", "a.b.shop.orders", true),
+            ("b.shop.*", "a.b.shop.orders", false),
+            ("other.shop.orders", "shop.orders", false),
         ] {
             assert_eq!(covers(pattern, wanted), covered, "{pattern} {wanted}");
         }

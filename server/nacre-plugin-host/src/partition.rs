@@ -1,6 +1,7 @@
 //! A partition of a deployment: one writer, and the state that it folds the change stream into.
 
 use crate::abi::World;
+use crate::capability::Timer;
 use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
 use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Writer};
@@ -141,6 +142,18 @@ impl Partition {
     pub fn begin_at(&mut self, points: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
         let state = self.shared.snapshot()?;
         self.commit(Fed::new(state), points)
+    }
+
+    /// Sets a timer from outside, in place of one of the same name.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition is stopped then.
+    pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Error> {
+        let mut fed = Fed::new(self.shared.snapshot()?);
+        let (name, timer): (Arc<str>, Arc<Timer>) = (name.into(), timer.into());
+        fed.state.timers.set(Arc::clone(&name), Arc::clone(&timer));
+        fed.writes.timers.insert(name, Some(timer));
+        self.commit(fed, &[])
     }
 
     /// Folds a batch into the state: its writes and its progress become visible in one commit.
@@ -312,6 +325,12 @@ impl Partition {
     }
 
     fn commit(&mut self, fed: Fed, progress: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+        let setup = &self.slot.context.setup;
+        // The state must not tell of documents that a crash can still take back.
+        if let Err(error) = setup.documents.settle() {
+            let (deployment, message) = (setup.name.clone(), error.to_string());
+            return Err(Error::Retry { deployment, message });
+        }
         let Fed { state, writes } = fed;
         let changes = Changes {
             entries: writes

@@ -6,7 +6,8 @@ use crate::abi::exports::nacre::plugin::{reader, timer_handler};
 use crate::abi::nacre::plugin::types;
 use crate::capability::{
     Content, Counted, Documents, Found, Grants, Http, HttpError, HttpRequest, HttpResponse,
-    KeyspaceGrant, KvError, StoreMode, Timer,
+    KeyspaceGrant, KvError, Looked, MutateOptions, Mutated, PathLookup, PathMutation, StoreMode,
+    Timer,
 };
 use crate::capsule::{Answer, Call, Capsule, DueTimer};
 use crate::context::{Context, Role};
@@ -166,6 +167,7 @@ fn kv_error<T>(answer: Answer) -> Option<Result<T, KvError>> {
         "temporary" => KvError::Temporary(message),
         "denied" => KvError::Denied(message),
         "invalid" => KvError::Invalid(message),
+        "path" => KvError::Path(message),
         _ => return None,
     }))
 }
@@ -213,6 +215,37 @@ impl Documents for Answers {
     ) -> Result<Counted, KvError> {
         self.kv("a counter", |answer| match answer {
             Answer::Counted { value, cas } => Some(Ok(Counted { value, cas: Cas(cas) })),
+            other => kv_error(other),
+        })
+    }
+
+    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
+        self.kv("a document to be touched", stored)
+    }
+
+    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
+        self.kv("parts of a document", |answer| match answer {
+            Answer::Looked { cas, results } => {
+                let results = results.into_iter().map(|result| result.map(|bytes| bytes.0));
+                Some(Ok(Looked { cas: Cas(cas), results: results.collect() }))
+            }
+            other => kv_error(other),
+        })
+    }
+
+    fn mutate(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: &[PathMutation],
+        _: MutateOptions,
+        _: Duration,
+    ) -> Result<Mutated, KvError> {
+        self.kv("parts of a document to be changed", |answer| match answer {
+            Answer::Mutated { cas, results } => {
+                let results = results.into_iter().map(|(index, bytes)| (index, bytes.0));
+                Some(Ok(Mutated { cas: Cas(cas), results: results.collect() }))
+            }
             other => kv_error(other),
         })
     }

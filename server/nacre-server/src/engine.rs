@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
 const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
 
+const EVENTING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/eventing.wasm"));
+
 /// Their names.
-pub const SHIPPED: [&str; 2] = ["views", "js"];
+pub const SHIPPED: [&str; 3] = ["views", "js", "eventing"];
 /// How often deadlines are checked; the plugin host counts them in these.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -22,6 +24,7 @@ pub fn shipped(name: &str) -> Result<&'static [u8], String> {
     let component = match name {
         "views" => VIEWS,
         "js" => JS,
+        "eventing" => EVENTING,
         _ => return Err(format!("no plugin {name} comes with this binary")),
     };
     if component.is_empty() {

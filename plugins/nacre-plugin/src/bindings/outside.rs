@@ -45,6 +45,68 @@ pub fn counter(
     counted.map(Into::into).map_err(Into::into)
 }
 
+pub fn touch(keyspace: &str, key: &[u8], expiry: u32) -> Result<u64, kv::Error> {
+    host_kv::touch(keyspace, key, expiry).map_err(Into::into)
+}
+
+pub fn lookup_in(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::LookupSpec],
+) -> Result<kv::Looked, kv::Error> {
+    let specs: Vec<_> = specs.iter().map(lookup_spec).collect();
+    let looked = host_kv::lookup_in(keyspace, key, &specs)?;
+    Ok(kv::Looked { cas: looked.cas, results: looked.results })
+}
+
+pub fn mutate_in(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::MutateSpec],
+    options: kv::MutateOptions,
+) -> Result<kv::Mutated, kv::Error> {
+    let specs: Vec<_> = specs.iter().map(mutate_spec).collect();
+    let kv::MutateOptions { mode, expiry, flags } = options;
+    let (mode, cas) = match mode {
+        kv::Mode::Insert => (host_kv::StoreMode::Insert, None),
+        kv::Mode::Upsert => (host_kv::StoreMode::Upsert, None),
+        kv::Mode::Replace(cas) => (host_kv::StoreMode::Replace, cas),
+    };
+    let options = host_kv::MutateOptions { mode, cas, expiry, flags };
+    let mutated = host_kv::mutate_in(keyspace, key, &specs, options)?;
+    Ok(kv::Mutated { cas: mutated.cas, results: mutated.results })
+}
+
+fn lookup_spec(spec: &kv::LookupSpec) -> host_kv::LookupSpec {
+    let operation = match spec.operation {
+        kv::LookupOperation::Get => host_kv::LookupOperation::Get,
+        kv::LookupOperation::Exists => host_kv::LookupOperation::Exists,
+        kv::LookupOperation::Count => host_kv::LookupOperation::Count,
+        kv::LookupOperation::Document => host_kv::LookupOperation::Document,
+    };
+    host_kv::LookupSpec { operation, path: spec.path.clone(), xattr: spec.xattr }
+}
+
+fn mutate_spec(spec: &kv::MutateSpec) -> host_kv::MutateSpec {
+    use host_kv::MutateOperation as Host;
+    use kv::MutateOperation as Own;
+    let operation = match spec.operation {
+        Own::Insert => Host::Insert,
+        Own::Upsert => Host::Upsert,
+        Own::Replace => Host::Replace,
+        Own::Remove => Host::Remove,
+        Own::ArrayAppend => Host::ArrayAppend,
+        Own::ArrayPrepend => Host::ArrayPrepend,
+        Own::ArrayInsert => Host::ArrayInsert,
+        Own::ArrayAddUnique => Host::ArrayAddUnique,
+        Own::Counter => Host::Counter,
+        Own::SetDocument => Host::SetDocument,
+        Own::RemoveDocument => Host::RemoveDocument,
+    };
+    let kv::MutateSpec { path, value, xattr, create_path, expand_macros, .. } = spec.clone();
+    host_kv::MutateSpec { operation, path, value, xattr, create_path, expand_macros }
+}
+
 pub fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
     timer::set(name, due_us, payload);
 }
@@ -96,6 +158,7 @@ impl From<host_kv::Error> for kv::Error {
             host_kv::Error::Temporary(why) => kv::Error::Temporary(why),
             host_kv::Error::Denied(why) => kv::Error::Denied(why),
             host_kv::Error::Invalid(why) => kv::Error::Invalid(why),
+            host_kv::Error::Path(why) => kv::Error::Path(why),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Capability `kv`: documents of the deployment's bucket.
+//! Capability `kv`: documents.
 //!
-//! A keyspace is `scope.collection`; the empty string is the deployment's own. What is written takes effect at once: a
-//! call that is made again, because it failed or the node did, writes again.
+//! A keyspace is `scope.collection`, or `bucket.scope.collection` in another bucket; the empty string is the deployment's
+//! own. What is written takes effect at once: a call that is made again, because it failed or the node did, writes again.
 
 use super::outside;
 
@@ -46,6 +46,114 @@ pub struct Counted {
     pub cas: u64,
 }
 
+/// What is read at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupOperation {
+    /// The JSON there.
+    Get,
+    /// Nothing, and an error when there is no value.
+    Exists,
+    /// How many elements or members there are, in decimal.
+    Count,
+    /// The whole body. The path is empty.
+    Document,
+}
+
+/// One part of a lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupSpec {
+    /// What is read.
+    pub operation: LookupOperation,
+    /// Where, as in `a.b[0]`.
+    pub path: String,
+    /// Whether the path begins with the name of an extended attribute.
+    pub xattr: bool,
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The version of the document.
+    pub cas: u64,
+    /// What each part gives, or why it does not.
+    pub results: Vec<Result<Vec<u8>, String>>,
+}
+
+/// What is done at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MutateOperation {
+    /// Adds a member that must not be there.
+    Insert,
+    /// Sets a member.
+    Upsert,
+    /// Replaces a value that must be there.
+    Replace,
+    /// Removes a value.
+    Remove,
+    /// Adds elements at the end of an array.
+    ArrayAppend,
+    /// Adds elements at the start of an array.
+    ArrayPrepend,
+    /// Adds elements before the one that the path names.
+    ArrayInsert,
+    /// Adds an element that is not there yet.
+    ArrayAddUnique,
+    /// Adds to a number; gives the sum.
+    Counter,
+    /// Makes the value the whole body. The path is empty.
+    SetDocument,
+    /// Removes the document; attributes whose names begin with `_` stay. The path is empty.
+    RemoveDocument,
+}
+
+/// One part of a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutateSpec {
+    /// What is done.
+    pub operation: MutateOperation,
+    /// Where.
+    pub path: String,
+    /// With what: JSON, any bytes for [`MutateOperation::SetDocument`], nothing to remove.
+    pub value: Vec<u8>,
+    /// Whether the path begins with the name of an extended attribute. Such parts come first.
+    pub xattr: bool,
+    /// Whether missing parents are made.
+    pub create_path: bool,
+    /// Whether the value is a macro such as `"${Mutation.CAS}"`; only of attributes.
+    pub expand_macros: bool,
+}
+
+/// What must be there for a document to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// No document.
+    Insert,
+    /// Anything or nothing.
+    Upsert,
+    /// A document, of that version when one is given.
+    Replace(Option<u64>),
+}
+
+/// How a mutation treats the document as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MutateOptions {
+    /// What must be there.
+    pub mode: Mode,
+    /// When it expires, as for [`Content::expiry`]; none leaves that as it is.
+    pub expiry: Option<u32>,
+    /// What is kept beside the body for clients; none leaves that as it is.
+    pub flags: Option<u32>,
+}
+
+/// What a mutation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The new version of the document.
+    pub cas: u64,
+    /// The new value of each counter, with the position of its part.
+    pub results: Vec<(u8, Vec<u8>)>,
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -73,6 +181,9 @@ pub enum Error {
     /// The document or key is not of the kind that is needed.
     #[error("{0}")]
     Invalid(String),
+    /// A part of a mutation cannot be done: why, and which one.
+    #[error("{0}")]
+    Path(String),
 }
 
 /// The document at `key`.
@@ -122,4 +233,24 @@ pub fn counter(
     expiry: u32,
 ) -> Result<Counted, Error> {
     outside::counter(keyspace, key, delta, initial, expiry)
+}
+
+/// Sets when a document expires, as for [`Content::expiry`]; gives its new version.
+pub fn touch(keyspace: &str, key: &[u8], expiry: u32) -> Result<u64, Error> {
+    outside::touch(keyspace, key, expiry)
+}
+
+/// Reads parts of a document, 16 at most.
+pub fn lookup_in(keyspace: &str, key: &[u8], specs: &[LookupSpec]) -> Result<Looked, Error> {
+    outside::lookup_in(keyspace, key, specs)
+}
+
+/// Changes parts of a document, 16 at most: all of them or none.
+pub fn mutate_in(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[MutateSpec],
+    options: MutateOptions,
+) -> Result<Mutated, Error> {
+    outside::mutate_in(keyspace, key, specs, options)
 }

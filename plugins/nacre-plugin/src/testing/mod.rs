@@ -51,6 +51,7 @@
 //! drops what a failed call wrote. What a service does outside (documents, requests) is not taken back.
 
 pub(crate) mod outside;
+mod paths;
 
 use crate::{
     DocumentError, Event, EventKind, Events, Fault, MemoryState, Request, Response, Service,
@@ -70,6 +71,12 @@ struct Change {
     /// None for a deletion.
     body: Option<Vec<u8>>,
     seqno: u64,
+    /// The version.
+    cas: u64,
+    rev: u64,
+    /// The section of extended attributes.
+    xattrs: Vec<u8>,
+    kind: EventKind,
 }
 
 /// A host for one service, on one thread: a thread has one at a time.
@@ -110,9 +117,35 @@ impl<S: Service> Harness<S> {
         self.change(key, None)
     }
 
+    /// Makes what was queued last expire instead.
+    pub fn expired(&mut self) -> &mut Harness<S> {
+        self.last().kind = EventKind::Expire;
+        self
+    }
+
+    /// Gives what was queued last another version.
+    pub fn with_version(&mut self, cas: u64, rev: u64) -> &mut Harness<S> {
+        let change = self.last();
+        (change.cas, change.rev) = (cas, rev);
+        self
+    }
+
+    /// Gives what was queued last a section of extended attributes.
+    pub fn with_xattrs(&mut self, section: &[u8]) -> &mut Harness<S> {
+        self.last().xattrs = section.to_vec();
+        self
+    }
+
+    fn last(&mut self) -> &mut Change {
+        self.changes.last_mut().expect("a change was queued")
+    }
+
     fn change(&mut self, key: &str, body: Option<Vec<u8>>) -> &mut Harness<S> {
         self.seqno += 1;
-        self.changes.push(Change { key: key.to_owned(), body, seqno: self.seqno });
+        let seqno = self.seqno;
+        let kind = if body.is_some() { EventKind::Upsert } else { EventKind::Delete };
+        let (key, cas) = (key.to_owned(), seqno << 16);
+        self.changes.push(Change { key, body, seqno, cas, rev: 1, xattrs: Vec::new(), kind });
         self
     }
 
@@ -212,6 +245,12 @@ impl<S: Service> Harness<S> {
         outside::store(keyspace, key.as_bytes(), content);
     }
 
+    /// The extended attributes of a document that the service can read, as a JSON object.
+    pub fn attributes(&self, keyspace: &str, key: &str) -> serde_json::Value {
+        let at = outside::place(keyspace, key.as_bytes());
+        outside::with(|outside| outside.xattrs.get(&at).cloned()).unwrap_or_default().into()
+    }
+
     /// Removes a document that the service can read, as a crash does with one that was not stored yet.
     pub fn lose(&mut self, keyspace: &str, key: &str) {
         outside::with(|outside| {
@@ -286,15 +325,15 @@ fn event(change: &Change) -> Event<'_> {
         index: 0,
         vb: 0,
         seqno: change.seqno,
-        cas: change.seqno << 16,
-        rev: 1,
+        cas: change.cas,
+        rev: change.rev,
         flags: 0,
         expiry: 0,
         collection: 0,
-        kind: if change.body.is_some() { EventKind::Upsert } else { EventKind::Delete },
+        kind: change.kind,
         datatype: u8::from(is_json),
         key: change.key.as_bytes(),
-        xattrs: b"",
+        xattrs: &change.xattrs,
         body,
     }
 }

@@ -1,5 +1,6 @@
 //! What is outside the sandbox, as a test has set it up: one for each thread.
 
+use super::paths;
 use crate::{Header, Timer, http, kv};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ type Answering = Box<dyn FnMut(&http::Request) -> Result<http::Response, http::E
 pub(crate) struct Outside {
     /// By keyspace and key.
     pub documents: BTreeMap<(String, Vec<u8>), kv::Document>,
+    /// Extended attributes, a JSON object each. What a deletion leaves of them stays.
+    pub xattrs: BTreeMap<(String, Vec<u8>), serde_json::Map<String, serde_json::Value>>,
     pub last_cas: u64,
     /// What all that is asked of documents is refused with.
     pub refusing: Option<kv::Error>,
@@ -115,6 +118,56 @@ pub(crate) fn counter(
     };
     let content = kv::Content { body: value.to_string().into_bytes(), flags, expiry };
     Ok(kv::Counted { value, cas: store(keyspace, key, &content) })
+}
+
+pub(crate) fn touch(keyspace: &str, key: &[u8], expiry: u32) -> Result<u64, kv::Error> {
+    let kv::Document { body, flags, .. } = get(keyspace, key)?;
+    Ok(store(keyspace, key, &kv::Content { body, flags, expiry }))
+}
+
+pub(crate) fn lookup_in(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::LookupSpec],
+) -> Result<kv::Looked, kv::Error> {
+    let found = get(keyspace, key)?;
+    let at = place(keyspace, key);
+    let xattrs = with(|outside| outside.xattrs.get(&at).cloned()).unwrap_or_default();
+    let results = specs.iter().map(|spec| paths::look(spec, &found.body, &xattrs)).collect();
+    Ok(kv::Looked { cas: found.cas, results })
+}
+
+pub(crate) fn mutate_in(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::MutateSpec],
+    options: kv::MutateOptions,
+) -> Result<kv::Mutated, kv::Error> {
+    let kv::MutateOptions { mode, expiry, flags } = options;
+    let found = match (get(keyspace, key), mode) {
+        (Ok(_), kv::Mode::Insert) => return Err(kv::Error::Exists),
+        (Err(kv::Error::NotFound), kv::Mode::Insert | kv::Mode::Upsert) => {
+            kv::Document { body: b"{}".to_vec(), ..kv::Document::default() }
+        }
+        (found, _) => found?,
+    };
+    if matches!(mode, kv::Mode::Replace(Some(cas)) if cas != found.cas) {
+        return Err(kv::Error::CasMismatch);
+    }
+    let at = place(keyspace, key);
+    let (mut xattrs, cas) = with(|outside| {
+        (outside.xattrs.get(&at).cloned().unwrap_or_default(), outside.last_cas + 1)
+    });
+    let (body, results) = paths::change(specs, found.body, &mut xattrs, cas)?;
+    with(|outside| outside.xattrs.insert(at, xattrs));
+    let cas = match body {
+        None => remove(keyspace, key, None)?,
+        Some(body) => {
+            let (flags, expiry) = (flags.unwrap_or(found.flags), expiry.unwrap_or(found.expiry));
+            store(keyspace, key, &kv::Content { body, flags, expiry })
+        }
+    };
+    Ok(kv::Mutated { cas, results })
 }
 
 pub(crate) fn set_timer(name: &str, due_us: u64, payload: &[u8]) {

@@ -5,9 +5,12 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::watermark::Watermarks;
-use nacre_plugin_host::{Answer, Capsule, IndexSnapshot, Reader, Request, Status};
+use nacre_plugin_host::{
+    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Reader, Request, Status,
+};
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -52,6 +55,8 @@ pub struct Deployment {
     is_complete: AtomicBool,
     /// What the plugin's host counted when the writer came last.
     status: Mutex<Status>,
+    /// What the deployment whose state this one goes on with has said.
+    earlier_log: Mutex<VecDeque<LogLine>>,
     /// Whether the feed still uses the space.
     feeding: Mutex<bool>,
     fed: Condvar,
@@ -78,6 +83,7 @@ impl Deployment {
             is_asked: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
             status: Mutex::new(status),
+            earlier_log: Mutex::default(),
             feeding: Mutex::new(feeding),
             fed: Condvar::new(),
             node: Arc::downgrade(node),
@@ -116,10 +122,23 @@ impl Deployment {
     /// What the plugin's host counts.
     pub fn status(&self) -> Status {
         let of_writer = self.status.lock();
-        match &self.reader {
+        let mut status = match &self.reader {
             Some(reader) => reader.status(&of_writer),
             None => of_writer.clone(),
+        };
+        drop(of_writer);
+        for line in self.earlier_log.lock().iter().rev() {
+            if status.log.len() >= LOG_LINES_MAX {
+                break;
+            }
+            status.log.push_front(line.clone());
         }
+        status
+    }
+
+    /// Goes on with what another one has said.
+    pub(super) fn remember(&self, before: &Deployment) {
+        *self.earlier_log.lock() = before.status().log;
     }
 
     pub(super) fn set_status(&self, status: Status) {

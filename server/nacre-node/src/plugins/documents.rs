@@ -1,22 +1,38 @@
-//! The documents of a bucket as plugins use them: requests like those of a client, that may wait.
+//! Documents as plugins use them: requests like those of a client, that may wait.
+//!
+//! A state that tells of documents must not outlive them: [`BucketDocuments::settle`] waits until the stores hold what a
+//! call has written, and only then is the call committed.
 
 use crate::bucket::Bucket;
+use crate::node::Node;
 use crate::platform::{Platform, Signal};
 use crate::ticket::{Ticket, Waiter};
-use nacre_plugin_host::{Content, Counted, Documents, Found, KvError, StoreMode};
-use nacre_types::{Cas, DATATYPE_JSON, KEY_BYTES_MAX, Vbid, leb128_encode};
+use nacre_plugin_host::{
+    Content, Counted, Documents, Found, KvError, Looked, MutateOptions, Mutated, PathLookup,
+    PathMutation, StoreMode, path_failure,
+};
+use nacre_types::{Cas, DATATYPE_JSON, KEY_BYTES_MAX, Seqno, Vbid, leb128_encode};
+use nacre_value::multi::{MutationOperation, MutationSpec};
 use nacre_vbucket::{Command, Condition, Refusal, Reply};
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How soon a document that a client has locked is tried again, and a write that another one of the same key is in the
 /// way of.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The documents of one bucket.
+/// How long a call that is over may wait for the stores.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The documents of a deployment's bucket, and those of others that it names.
 pub(crate) struct BucketDocuments {
-    pub bucket: Arc<Bucket>,
-    pub platform: Arc<dyn Platform>,
+    bucket: Arc<Bucket>,
+    node: Weak<Node>,
+    platform: Arc<dyn Platform>,
+    /// Up to where each vBucket was written since this was settled last.
+    written: Mutex<BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>>,
 }
 
 /// Wakes the thread that waits for an outcome.
@@ -31,6 +47,7 @@ impl Waiter for Wake {
 /// A call under way: where its document is, and how much longer it may take.
 struct Call<'a> {
     documents: &'a BucketDocuments,
+    bucket: Arc<Bucket>,
     vbid: Vbid,
     /// Collection prefix first.
     key: Vec<u8>,
@@ -41,11 +58,31 @@ struct Call<'a> {
 }
 
 impl BucketDocuments {
+    pub fn new(node: &Arc<Node>, bucket: &Arc<Bucket>) -> BucketDocuments {
+        BucketDocuments {
+            bucket: Arc::clone(bucket),
+            node: Arc::downgrade(node),
+            platform: Arc::clone(&node.platform),
+            written: Mutex::default(),
+        }
+    }
+
+    /// The bucket of a keyspace, and the rest of its name. Only a bucket's name may have dots.
+    fn bucket_of<'k>(&self, keyspace: &'k str) -> Result<(Arc<Bucket>, &'k str), KvError> {
+        let Some((at, _)) = keyspace.rmatch_indices('.').nth(1) else {
+            return Ok((Arc::clone(&self.bucket), keyspace));
+        };
+        let (name, path) = (&keyspace[..at], &keyspace[at + 1..]);
+        let bucket = self.node.upgrade().and_then(|node| node.bucket(name));
+        let missing = || KvError::Denied(format!("there is no bucket {name}"));
+        Ok((bucket.ok_or_else(missing)?, path))
+    }
+
     fn call(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Call<'_>, KvError> {
-        let collection = self
-            .bucket
+        let (bucket, path) = self.bucket_of(keyspace)?;
+        let collection = bucket
             .manifest()
-            .resolve(keyspace)
+            .resolve(path)
             .map_err(|refusal| KvError::Denied(refusal.to_string()))?;
         if key.is_empty() {
             return Err(KvError::Invalid("a key has at least one byte".into()));
@@ -56,12 +93,13 @@ impl BucketDocuments {
         if key.len() > KEY_BYTES_MAX - 4 {
             return Err(KvError::TooLarge);
         }
-        let max_ttl = self.bucket.max_ttl(collection).unwrap_or(0);
+        let max_ttl = bucket.max_ttl(collection).unwrap_or(0);
         let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
         let signal = Signal::default();
         Ok(Call {
             documents: self,
-            vbid: Vbid::of(key, self.bucket.vbucket_count()),
+            vbid: Vbid::of(key, bucket.vbucket_count()),
+            bucket,
             key: wire_key,
             max_ttl,
             deadline_ns: self.platform.now().monotonic_ns.saturating_add(left_ns),
@@ -73,7 +111,26 @@ impl BucketDocuments {
 
 impl Call<'_> {
     fn bucket(&self) -> &Bucket {
-        &self.documents.bucket
+        &self.bucket
+    }
+
+    /// Notes what has to be stored before the call of the plugin counts.
+    fn note(&self, reply: &Reply) {
+        let (Reply::Stored { token, .. }
+        | Reply::Counted { token, .. }
+        | Reply::Mutated { token, .. }) = reply
+        else {
+            return;
+        };
+        self.note_seqno(token.seqno);
+    }
+
+    fn note_seqno(&self, seqno: Seqno) {
+        if self.bucket.is_persistent() {
+            let mut written = self.documents.written.lock();
+            let at = (self.bucket.name.clone(), self.vbid);
+            written.insert(at, (Arc::clone(&self.bucket), seqno));
+        }
     }
 
     fn expiry(&self, expiry: u32) -> u32 {
@@ -112,6 +169,9 @@ impl Call<'_> {
         })?;
         let reply = self.carry_out(command, level);
         bucket.wake_readers();
+        if let Ok(reply) = &reply {
+            self.note(reply);
+        }
         reply
     }
 
@@ -168,6 +228,7 @@ fn error(refusal: &Refusal) -> KvError {
         Refusal::Locked => KvError::Locked,
         Refusal::TooBig => KvError::TooLarge,
         Refusal::NotANumber => KvError::Invalid("the document is no number".into()),
+        Refusal::Subdoc { failure, .. } => KvError::Path(path_failure(*failure)),
         other => KvError::Temporary(format!("the vBucket does not take it: {other:?}")),
     }
 }
@@ -175,7 +236,7 @@ fn error(refusal: &Refusal) -> KvError {
 fn stored(reply: Reply) -> Result<Cas, KvError> {
     match reply {
         Reply::Stored { cas, .. } => Ok(cas),
-        other => Err(KvError::Temporary(format!("an unexpected reply: {other:?}"))),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -203,11 +264,7 @@ impl Documents for BucketDocuments {
         left: Duration,
     ) -> Result<Cas, KvError> {
         let call = self.call(keyspace, key, left)?;
-        let (condition, cas) = match mode {
-            StoreMode::Insert => (Condition::Absent, Cas::ANY),
-            StoreMode::Upsert => (Condition::Always, Cas::ANY),
-            StoreMode::Replace(cas) => (Condition::Present, cas.unwrap_or(Cas::ANY)),
-        };
+        let (condition, cas) = condition(mode);
         let outcome = call.write(&Command::Store {
             condition,
             cas,
@@ -255,7 +312,112 @@ impl Documents for BucketDocuments {
         };
         match call.write(&command)? {
             Reply::Counted { value, cas, .. } => Ok(Counted { value, cas }),
-            other => Err(KvError::Temporary(format!("an unexpected reply: {other:?}"))),
+            other => Err(unexpected(&other)),
         }
+    }
+
+    fn touch(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        expiry: u32,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let call = self.call(keyspace, key, left)?;
+        match call.write(&Command::Touch { expiry: call.expiry(expiry) })? {
+            Reply::Found(document, cas) => {
+                call.note_seqno(document.meta.seqno);
+                Ok(cas)
+            }
+            other => stored(other),
+        }
+    }
+
+    fn lookup(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathLookup],
+        left: Duration,
+    ) -> Result<Looked, KvError> {
+        let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
+        let command = Command::Lookup { specs: &specs, access_deleted: false };
+        match self.call(keyspace, key, left)?.carry_out(&command, None)? {
+            Reply::Looked { results, cas, .. } => {
+                let results = results.into_iter();
+                let results = results.map(|result| result.map_err(|error| error.to_string()));
+                Ok(Looked { cas, results: results.collect() })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn mutate(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathMutation],
+        options: MutateOptions,
+        left: Duration,
+    ) -> Result<Mutated, KvError> {
+        let MutateOptions { mode, expiry, flags } = options;
+        let call = self.call(keyspace, key, left)?;
+        let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
+        let (condition, cas) = condition(mode);
+        let removes = |spec: &MutationSpec<'_>| spec.operation == MutationOperation::RemoveDocument;
+        let outcome = call.write(&Command::Mutate {
+            specs: &specs,
+            condition,
+            access_deleted: false,
+            create_as_deleted: false,
+            revive: false,
+            cas,
+            expiry: match specs.iter().any(removes) {
+                true => None,
+                false => expiry.map(|expiry| call.expiry(expiry)),
+            },
+            flags,
+            keep_expiry: false,
+        });
+        match (outcome, mode) {
+            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
+            (outcome, _) => match outcome? {
+                Reply::Mutated { results, cas, .. } => Ok(Mutated { cas, results }),
+                other => Err(unexpected(&other)),
+            },
+        }
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        let written = std::mem::take(&mut *self.written.lock());
+        let signal = Signal::default();
+        let waiter: Arc<dyn Waiter> = Arc::new(Wake(signal.clone()));
+        let deadline_ns = self.platform.now().monotonic_ns + SETTLE_TIMEOUT.as_nanos() as u64;
+        for ((_, vbid), (bucket, seqno)) in written {
+            if bucket.persisted.get(vbid) >= seqno {
+                continue;
+            }
+            let ticket = bucket.when_persisted(vbid, seqno, &waiter);
+            while ticket.outcome().is_none() {
+                let now_ns = self.platform.now().monotonic_ns;
+                let Some(left) = deadline_ns.checked_sub(now_ns).filter(|left| *left > 0) else {
+                    return Err(KvError::Temporary("what was written is not on disk yet".into()));
+                };
+                signal.wait_at_most(Duration::from_nanos(left));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unexpected(reply: &Reply) -> KvError {
+    KvError::Temporary(format!("an unexpected reply: {reply:?}"))
+}
+
+fn condition(mode: StoreMode) -> (Condition, Cas) {
+    match mode {
+        StoreMode::Insert => (Condition::Absent, Cas::ANY),
+        StoreMode::Upsert => (Condition::Always, Cas::ANY),
+        StoreMode::Replace(cas) => (Condition::Present, cas.unwrap_or(Cas::ANY)),
     }
 }

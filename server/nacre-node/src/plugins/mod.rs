@@ -11,6 +11,7 @@
 mod deployment;
 mod documents;
 mod feed;
+pub mod functions;
 mod loader;
 pub mod packages;
 mod spec;
@@ -29,7 +30,9 @@ use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use spec::Code;
-use spec::{INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE};
+use spec::{
+    EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,7 +184,11 @@ impl Plugins {
         let deployed = cluster
             .buckets
             .values()
-            .flat_map(|bucket| spec::of_packages(&cluster, bucket))
+            .flat_map(|bucket| {
+                let mut specs = spec::of_packages(&cluster, bucket);
+                specs.extend(functions::specs(&cluster, bucket));
+                specs
+            })
             .map(|spec| spec.code);
         let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
         std::iter::once(VIEWS)
@@ -213,6 +220,7 @@ impl Plugins {
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
         let mut wanted = spec::of_packages(&cluster, config);
+        wanted.extend(functions::specs(&cluster, config));
         if let Ok(runtime) = self.runtime(&VIEWS) {
             wanted.extend(spec::of_views(config, &runtime));
         }
@@ -269,7 +277,9 @@ impl Plugins {
                 // The state goes on with the next.
                 serving.end(Progress::HandedOver);
                 serving.wait_for_feed();
-                put(deploy(node, bucket, &runtime, spec), None);
+                let next = deploy(node, bucket, &runtime, spec);
+                next.remember(&serving);
+                put(next, None);
             }
             return;
         }
@@ -288,6 +298,26 @@ impl Plugins {
             self.leave_one(&serving);
             put(deploy(node, bucket, &runtime, spec), None);
         }
+    }
+
+    /// Begins anew with what a deployment counts: it is closed and opened again, and its state goes on. Gives false when
+    /// there is none that runs. Not for a thread that others wait for.
+    pub fn reopen(&self, node: &Arc<Node>, name: &str) -> bool {
+        let _deploying = self.deploying.lock();
+        let Some(serving) = self.deployment(name) else { return false };
+        let Ok(runtime) = self.runtime(&serving.spec.code) else { return false };
+        if serving.progress() != Progress::Running {
+            return false;
+        }
+        serving.end(Progress::HandedOver);
+        serving.wait_for_feed();
+        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone());
+        next.remember(&serving);
+        if let Some(slot) = self.slots.write().get_mut(name) {
+            slot.serving = next;
+        }
+        self.changed.notify_waiters();
+        true
     }
 
     /// `deployment` has caught up: it takes the place that it was built for. Gives false when that cannot be now, since
@@ -383,8 +413,11 @@ fn remove_leftovers(node: &Node, code: &Code, runtime: &Runtime) -> Result<(), n
     if *code == VIEWS {
         let buckets = cluster.buckets.values();
         let wanted: Vec<_> =
-            buckets.flat_map(|config| spec::of_packages(&cluster, config)).collect();
+            buckets.clone().flat_map(|config| spec::of_packages(&cluster, config)).collect();
         remove_spaces(node, PLUGINS_SPACE, &wanted)?;
+        let wanted: Vec<_> =
+            buckets.flat_map(|config| functions::specs(&cluster, config)).collect();
+        remove_spaces(node, FUNCTIONS_SPACE, &wanted)?;
     }
     Ok(())
 }
@@ -439,15 +472,14 @@ fn open(
         Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
     };
-    let documents =
-        BucketDocuments { bucket: Arc::clone(bucket), platform: Arc::clone(&node.platform) };
+    let documents = BucketDocuments::new(node, bucket);
     let setup = Setup {
         name: spec.name.clone(),
         config,
         keyspace: spec.keyspace(),
         limits: spec.limits,
         grants: spec.grants.clone(),
-        runs_script: spec.code == spec::JS,
+        runs_script: spec.code == spec::JS || spec.code == EVENTING,
         documents: Arc::new(documents),
         http: node.platform.http(),
     };
@@ -458,6 +490,9 @@ fn open(
         .map_err(|error| error.to_string())?;
     if spec.since == Since::Now && !partition.is_begun() {
         partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
+    }
+    if spec.code == EVENTING && !spec.paused {
+        functions::launch(&mut partition).map_err(|error| error.to_string())?;
     }
     Ok(partition)
 }

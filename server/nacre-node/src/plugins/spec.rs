@@ -14,6 +14,8 @@ pub(super) const VIEWS_SPACE: &str = "views/";
 pub(super) const INDEXES_SPACE: &str = "indexes/";
 /// What the names of all deployments' spaces begin with.
 pub(super) const PLUGINS_SPACE: &str = "plugins/";
+/// What the names of all functions' spaces begin with.
+pub(super) const FUNCTIONS_SPACE: &str = "functions/";
 
 /// What the names of design documents that are being tried out begin with.
 const DEVELOPMENT: &str = "dev_";
@@ -25,7 +27,7 @@ const PACE_CHANGES_MIN: u64 = 5000;
 /// The code that a deployment runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// A component that comes with the binary: `views`, `js`.
+    /// A component that comes with the binary: `views`, `js`, `eventing`.
     Shipped(&'static str),
     /// A component that was uploaded: the digest of its package.
     Uploaded(String),
@@ -37,6 +39,8 @@ pub(super) const VIEWS: Code = Code::Shipped("views");
 pub(super) const INDEX: Code = Code::Shipped("index");
 /// The component that runs JavaScript.
 pub(super) const JS: Code = Code::Shipped("js");
+/// The component that runs functions.
+pub(super) const EVENTING: Code = Code::Shipped("eventing");
 
 /// How long a deployment lets changes gather before it takes them all. Who needs them now asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +186,7 @@ fn view_space(
 }
 
 /// The numbers of the scope and collection that a source names, which a new one of the same name does not have.
-fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
+pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
     match (&source.scope, &source.collection) {
         (Some(scope), Some(collection)) => {
             manifest.resolve(&format!("{scope}.{collection}")).map(|id| id.to_string())

@@ -111,10 +111,7 @@ impl Session {
     }
 
     fn documents(&self, bucket: &Arc<Bucket>) -> BucketDocuments {
-        BucketDocuments {
-            bucket: Arc::clone(bucket),
-            platform: Arc::clone(&self.node.platform),
-        }
+        BucketDocuments::new(&self.node, bucket)
     }
 
     /// An index and what keeps it, found by its uuid.

@@ -39,8 +39,11 @@ impl World {
 
     /// The same, where `b` has been chosen to be otherwise.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
-        let endpoints =
-            Endpoints { host: None, plain: Ports { mgmt: 1, views: 2, kv: 3 }, tls: None };
+        let endpoints = Endpoints {
+            host: None,
+            plain: Ports { mgmt: 1, views: 2, eventing: 4, kv: 3 },
+            tls: None,
+        };
         let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();
         if node.bucket("b").is_none() {
             node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))

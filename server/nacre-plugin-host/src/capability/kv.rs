@@ -1,11 +1,9 @@
-//! `kv`: documents of the bucket, through what the embedder gives.
+//! `kv`: documents, through what the embedder gives.
 
 use crate::abi::nacre::plugin::kv as abi;
-use crate::capability::Capability;
+use crate::capability::{Capability, Looked, MutateOptions, Mutated, PathLookup, PathMutation};
 use crate::instance::{Data, Refused};
 use nacre_types::Cas;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
@@ -86,11 +84,14 @@ pub enum KvError {
     /// The document or key is not of the kind that is needed.
     #[error("{0}")]
     Invalid(String),
+    /// A part of a mutation cannot be done.
+    #[error("{0}")]
+    Path(String),
 }
 
-/// The documents of a bucket, as a plugin may use them; implemented by the embedder.
+/// Documents as a plugin may use them; implemented by the embedder.
 ///
-/// `keyspace` is `scope.collection`, and has been granted. A call may wait, but no longer than `left`: it then gives
+/// `keyspace` is `scope.collection` of the deployment's bucket or `bucket.scope.collection`, and has been granted. A call may wait, but no longer than `left`: it then gives
 /// [`KvError::Temporary`], and the call of the plugin ends anyway.
 pub trait Documents: Send + Sync {
     /// The document at `key`.
@@ -133,6 +134,39 @@ pub trait Documents: Send + Sync {
         expiry: u32,
         left: Duration,
     ) -> std::result::Result<Counted, KvError>;
+
+    /// Sets when a document expires; gives its new version.
+    fn touch(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        expiry: u32,
+        left: Duration,
+    ) -> std::result::Result<Cas, KvError>;
+
+    /// Reads parts of a document.
+    fn lookup(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathLookup],
+        left: Duration,
+    ) -> std::result::Result<Looked, KvError>;
+
+    /// Changes parts of a document.
+    fn mutate(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathMutation],
+        options: MutateOptions,
+        left: Duration,
+    ) -> std::result::Result<Mutated, KvError>;
+
+    /// Waits until all that was written through this is on disk, so that a state which tells of it can be kept.
+    fn settle(&self) -> std::result::Result<(), KvError> {
+        Ok(())
+    }
 }
 
 /// No documents at all.
@@ -182,101 +216,30 @@ impl Documents for NoDocuments {
     ) -> std::result::Result<Counted, KvError> {
         NoDocuments::denied()
     }
-}
 
-/// Documents in memory, for tests. They do not expire and are never locked.
-#[derive(Debug, Default)]
-pub struct MemoryDocuments {
-    content: Mutex<(u64, Keyspaces)>,
-}
-
-type Keyspaces = BTreeMap<(String, Vec<u8>), Found>;
-
-impl MemoryDocuments {
-    /// The documents of all keyspaces in order: keyspace, key, document.
-    pub fn all(&self) -> Vec<(String, Vec<u8>, Found)> {
-        let content = self.content.lock();
-        let owned = |((keyspace, key), found): (&(String, Vec<u8>), &Found)| {
-            (keyspace.clone(), key.clone(), found.clone())
-        };
-        content.1.iter().map(owned).collect()
-    }
-}
-
-impl Documents for MemoryDocuments {
-    fn get(&self, keyspace: &str, key: &[u8], _: Duration) -> std::result::Result<Found, KvError> {
-        let content = self.content.lock();
-        content.1.get(&(keyspace.to_owned(), key.to_vec())).cloned().ok_or(KvError::NotFound)
+    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> std::result::Result<Cas, KvError> {
+        NoDocuments::denied()
     }
 
-    fn store(
+    fn lookup(
         &self,
-        keyspace: &str,
-        key: &[u8],
-        content: Content,
-        mode: StoreMode,
+        _: &str,
+        _: &[u8],
+        _: &[PathLookup],
         _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
-        let mut held = self.content.lock();
-        let (last, documents) = &mut *held;
-        let at = (keyspace.to_owned(), key.to_vec());
-        match (mode, documents.get(&at)) {
-            (StoreMode::Insert, Some(_)) => return Err(KvError::Exists),
-            (StoreMode::Replace(_), None) => return Err(KvError::NotFound),
-            (StoreMode::Replace(Some(cas)), Some(found)) if found.cas != cas => {
-                return Err(KvError::CasMismatch);
-            }
-            _ => {}
-        }
-        *last += 1;
-        let Content { body, flags, expiry } = content;
-        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok();
-        documents.insert(at, Found { body, cas: Cas(*last), flags, expiry, is_json });
-        Ok(Cas(*last))
+    ) -> std::result::Result<Looked, KvError> {
+        NoDocuments::denied()
     }
 
-    fn remove(
+    fn mutate(
         &self,
-        keyspace: &str,
-        key: &[u8],
-        cas: Option<Cas>,
+        _: &str,
+        _: &[u8],
+        _: &[PathMutation],
+        _: MutateOptions,
         _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
-        let mut held = self.content.lock();
-        let (last, documents) = &mut *held;
-        let at = (keyspace.to_owned(), key.to_vec());
-        let found = documents.get(&at).ok_or(KvError::NotFound)?;
-        if cas.is_some_and(|cas| cas != found.cas) {
-            return Err(KvError::CasMismatch);
-        }
-        documents.remove(&at);
-        *last += 1;
-        Ok(Cas(*last))
-    }
-
-    fn count(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        delta: i64,
-        initial: Option<u64>,
-        expiry: u32,
-        left: Duration,
-    ) -> std::result::Result<Counted, KvError> {
-        let (value, flags, expiry) = match (self.get(keyspace, key, left), initial) {
-            (Ok(found), _) => {
-                let value =
-                    std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
-                let value: u64 =
-                    value.ok_or_else(|| KvError::Invalid("it is no counter".into()))?;
-                (value.saturating_add_signed(delta), found.flags, found.expiry)
-            }
-            (Err(KvError::NotFound), Some(initial)) => (initial, 0, expiry),
-            (Err(error), _) => return Err(error),
-        };
-        let content = Content { body: value.to_string().into_bytes(), flags, expiry };
-        let cas = self.store(keyspace, key, content, StoreMode::Upsert, left)?;
-        Ok(Counted { value, cas })
+    ) -> std::result::Result<Mutated, KvError> {
+        NoDocuments::denied()
     }
 }
 
@@ -399,6 +362,45 @@ impl abi::Host for Data {
         let counted = counted.map(|Counted { value, cas }| abi::Counted { value, cas: cas.0 });
         Ok(counted.map_err(Into::into))
     }
+
+    fn touch(
+        &mut self,
+        keyspace: String,
+        key: Vec<u8>,
+        expiry: u32,
+    ) -> Result<std::result::Result<u64, abi::Error>> {
+        let touched = self.on_documents(keyspace, true, |documents, keyspace, left| {
+            documents.touch(keyspace, &key, expiry, left)
+        })?;
+        Ok(touched.map(|cas| cas.0).map_err(Into::into))
+    }
+
+    fn lookup_in(
+        &mut self,
+        keyspace: String,
+        key: Vec<u8>,
+        specs: Vec<abi::LookupSpec>,
+    ) -> Result<std::result::Result<abi::Looked, abi::Error>> {
+        let specs: Vec<PathLookup> = specs.into_iter().map(Into::into).collect();
+        let looked = self.on_documents(keyspace, false, |documents, keyspace, left| {
+            documents.lookup(keyspace, &key, &specs, left)
+        })?;
+        Ok(looked.map(Into::into).map_err(Into::into))
+    }
+
+    fn mutate_in(
+        &mut self,
+        keyspace: String,
+        key: Vec<u8>,
+        specs: Vec<abi::MutateSpec>,
+        options: abi::MutateOptions,
+    ) -> Result<std::result::Result<abi::Mutated, abi::Error>> {
+        let specs: Vec<PathMutation> = specs.into_iter().map(Into::into).collect();
+        let mutated = self.on_documents(keyspace, true, |documents, keyspace, left| {
+            documents.mutate(keyspace, &key, &specs, options.into(), left)
+        })?;
+        Ok(mutated.map(Into::into).map_err(Into::into))
+    }
 }
 
 impl From<Found> for abi::Document {
@@ -419,6 +421,7 @@ impl From<KvError> for abi::Error {
             KvError::Temporary(why) => abi::Error::Temporary(why),
             KvError::Denied(why) => abi::Error::Denied(why),
             KvError::Invalid(why) => abi::Error::Invalid(why),
+            KvError::Path(why) => abi::Error::Path(why),
         }
     }
 }

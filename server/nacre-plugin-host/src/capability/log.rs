@@ -6,7 +6,7 @@ use crate::instance::Data;
 use wasmtime::Result;
 
 /// Log lines of one call that are kept, and characters of a line.
-const LINES_MAX: usize = 100;
+const LINES_MAX: usize = 1024;
 const LINE_CHARS_MAX: usize = 2000;
 
 /// A line that a plugin wrote to its log.

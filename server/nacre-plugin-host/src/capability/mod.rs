@@ -7,7 +7,9 @@ mod database;
 mod http_out;
 mod kv;
 mod log;
+mod memory;
 mod metrics;
+mod paths;
 mod state;
 mod timer;
 
@@ -22,11 +24,11 @@ pub use database::{
     IndexScan, Mutation, NewIndex, Row, RowRefusal,
 };
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
-pub use kv::{
-    Content, Counted, Documents, Found, KvError, MemoryDocuments, NoDocuments, StoreMode,
-};
+pub use kv::{Content, Counted, Documents, Found, KvError, NoDocuments, StoreMode};
 pub use log::LogLine;
+pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;
+pub use paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
 pub use timer::{TIMER_NAME_BYTES_MAX, Timer, Timers};
 
 /// An interface that a plugin may import.
@@ -36,7 +38,7 @@ pub enum Capability {
     State,
     /// Lines for the operator.
     Log,
-    /// Documents of the bucket.
+    /// Documents.
     Kv,
     /// Calls at a later time.
     Timer,
@@ -110,7 +112,8 @@ impl fmt::Display for Capability {
 /// Documents that a deployment may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyspaceGrant {
-    /// `scope.collection`, `scope.*` or `*`.
+    /// `scope.collection`, `scope.*` or `*` of the deployment's bucket; `bucket.scope.collection`, `bucket.scope.*` or
+    /// `bucket.*.*` of another.
     pub keyspace: String,
     /// Whether they may be changed.
     pub write: bool,
@@ -175,6 +178,7 @@ mod tests {
         assert!(!grants.allows_keyspace("ab.c", false) && !grants.allows_keyspace("b.b", false));
         let all = Grants { kv: vec![grant("*", true)], ..Grants::default() };
         assert!(all.allows_keyspace("x.y", true));
+        assert!(!all.allows_keyspace("other.x.y", false), "all of its own bucket");
     }
 
     #[test]

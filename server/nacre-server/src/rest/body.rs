@@ -89,7 +89,8 @@ pub(crate) fn refused(error: &Error) -> Reply {
         Refusal::DesignDocumentNotFound { .. }
         | Refusal::IndexNotFound { .. }
         | Refusal::PackageNotFound { .. }
-        | Refusal::DeploymentNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
+        | Refusal::DeploymentNotFound { .. }
+        | Refusal::FunctionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
         Refusal::PackageExists { .. }
         | Refusal::PackageInUse { .. }
         | Refusal::DeploymentExists { .. } => (StatusCode::CONFLICT, "_"),

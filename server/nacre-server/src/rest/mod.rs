@@ -1,4 +1,4 @@
-//! HTTP: cluster management on one port, views on another. Paths, parameters and texts are Couchbase's where
+//! HTTP: cluster management on one port, views and functions each on another. Paths, parameters and texts are Couchbase's where
 //! clients read them.
 
 mod answer;
@@ -9,6 +9,7 @@ mod certificates;
 mod changes;
 mod cluster;
 mod collections;
+mod eventing;
 mod metrics;
 mod plugins;
 mod users;
@@ -52,6 +53,8 @@ pub enum Service {
     Management,
     /// Views, 8092.
     Views,
+    /// Functions, 8096.
+    Eventing,
 }
 
 /// A port to accept connections on.
@@ -254,6 +257,7 @@ async fn read_body(incoming: Incoming) -> Result<Vec<u8>, Reply> {
 async fn route(service: Service, call: Call) -> Reply {
     match service {
         Service::Views => views::route(call).await,
+        Service::Eventing => eventing::route(call).await,
         Service::Management => management(call).await,
     }
 }

@@ -1,14 +1,24 @@
-//! What the functions of `api.js` call: the capabilities of the plugin, and the state of the call at hand.
+//! What programs in JavaScript call outside of their engine: the capabilities of the plugin that runs them, and the state
+//! of the call at hand.
+//!
+//! A plugin makes one [`Bridge`] the host of its engine, and lends it the state for the length of a call. What a handler
+//! did to state and timers stays once the loan is told to [`keep`](Loan::keep) it, and is gone after
+//! [`undo`](Loan::undo). What it did to documents stays either way.
+//!
+//! Functions are called by name, as a prelude in JavaScript does: `state.get`, `kv.upsert`, `timer.set`, `http.send`, ….
 
-use nacre_js::{Host, HostError, HostValue as Value};
-use nacre_plugin::{Entry, State, StateMut, http, kv, metrics, successor, timer};
+mod arguments;
+mod documents;
+mod http;
+
+use arguments::{Arguments, error};
+use nacre_js::{Engine, Host, HostError, HostValue as Value};
+use nacre_plugin::{Entry, State, StateMut, metrics, successor, timer};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 /// What a stored value begins with when it is bytes: no JSON does.
 const BYTES: u8 = 0;
-/// The media type of what is no JSON.
-const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The state that a call was lent.
 #[derive(Clone, Copy)]
@@ -17,12 +27,16 @@ enum Lent {
     Writing(NonNull<dyn StateMut>),
 }
 
-/// What `handle` has answered.
+/// What a program has answered to a request.
 #[derive(Default)]
 pub struct Answered {
+    /// The HTTP status.
     pub status: u16,
+    /// Headers.
     pub headers: Vec<(String, String)>,
+    /// The body, or a piece of it.
     pub body: Vec<u8>,
+    /// Whether there are more pieces.
     pub has_more: bool,
 }
 
@@ -100,7 +114,7 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What `handle` has answered since this was asked last.
+    /// What the program has answered since this was asked last.
     pub fn take_answer(&self) -> Option<Answered> {
         self.bridge.borrow_mut().answered.take()
     }
@@ -113,10 +127,6 @@ impl Drop for Loan<'_> {
         bridge.undo.clear();
         bridge.timers.clear();
     }
-}
-
-fn error(code: &str, message: impl Into<String>) -> HostError {
-    HostError { code: code.into(), message: message.into() }
 }
 
 impl Bridge {
@@ -195,14 +205,14 @@ impl Host for Bridge {
                 metrics::set(&arguments.text()?, arguments.number()?);
                 Ok(Value::Nothing)
             }
-            "http.send" => send(&mut arguments),
+            "http.send" => http::send(&mut arguments),
             "respond" => {
                 self.answered = Some(arguments.answered()?);
                 Ok(Value::Nothing)
             }
             "text" => Ok(Value::Text(String::from_utf8_lossy(&arguments.body()?).into_owned())),
             _ => match function.strip_prefix("kv.") {
-                Some(function) => documents(function, &mut arguments),
+                Some(function) => documents::call(function, &mut arguments),
                 None => Err(error("invalid", format!("no such function: {function}"))),
             },
         }
@@ -238,176 +248,9 @@ fn shown(mut stored: Vec<u8>) -> Value {
     }
 }
 
-fn documents(function: &str, arguments: &mut Arguments) -> Result<Value, HostError> {
-    let (keyspace, key) = (arguments.text()?, arguments.key()?);
-    let cas = |arguments: &mut Arguments| match arguments.0.next() {
-        None | Some(Value::Nothing) => Ok(None),
-        Some(Value::Text(cas)) => {
-            cas.parse().map(Some).map_err(|_| error("invalid", "a CAS is what kv gave as one"))
-        }
-        Some(_) => Err(error("invalid", "a CAS is what kv gave as one")),
-    };
-    let version = |cas: u64| Value::Text(cas.to_string());
-    match function {
-        "get" => match kv::get(&keyspace, &key) {
-            Ok(found) => {
-                let value = match (found.is_json, String::from_utf8(found.body)) {
-                    (true, Ok(text)) => Value::Json(text),
-                    (_, Ok(text)) => Value::Bytes(text.into_bytes()),
-                    (_, Err(raw)) => Value::Bytes(raw.into_bytes()),
-                };
-                let (flags, expiry) = (f64::from(found.flags), f64::from(found.expiry));
-                let cas = version(found.cas);
-                Ok(Value::List(vec![cas, Value::Number(flags), Value::Number(expiry), value]))
-            }
-            Err(kv::Error::NotFound) => Ok(Value::Nothing),
-            Err(other) => Err(kv_error(&other)),
-        },
-        "insert" | "upsert" | "replace" => {
-            let mut body = arguments.stored()?;
-            if body.first() == Some(&BYTES) {
-                body.remove(0);
-            }
-            let (flags, expiry) = (arguments.number()? as u32, arguments.number()? as u32);
-            let content = kv::Content { body, flags, expiry };
-            let stored = match function {
-                "insert" => kv::insert(&keyspace, &key, &content),
-                "upsert" => kv::upsert(&keyspace, &key, &content),
-                _ => kv::replace(&keyspace, &key, &content, cas(arguments)?),
-            };
-            stored.map(version).map_err(|error| kv_error(&error))
-        }
-        "remove" => {
-            let removed = kv::remove(&keyspace, &key, cas(arguments)?);
-            removed.map(version).map_err(|error| kv_error(&error))
-        }
-        "counter" => {
-            let delta = arguments.number()? as i64;
-            let (initial, expiry) = (arguments.number()? as u64, arguments.number()? as u32);
-            let counted = kv::counter(&keyspace, &key, delta, Some(initial), expiry);
-            let value = |counted: kv::Counted| Value::Number(counted.value as f64);
-            counted.map(value).map_err(|error| kv_error(&error))
-        }
-        _ => Err(error("invalid", format!("no such function: kv.{function}"))),
-    }
-}
-
-fn kv_error(cause: &kv::Error) -> HostError {
-    let code = match cause {
-        kv::Error::NotFound => "not-found",
-        kv::Error::Exists => "exists",
-        kv::Error::CasMismatch => "cas-mismatch",
-        kv::Error::TooLarge => "too-large",
-        kv::Error::Locked => "locked",
-        kv::Error::Temporary(_) => "temporary",
-        kv::Error::Denied(_) => "denied",
-        kv::Error::Invalid(_) => "invalid",
-    };
-    error(code, cause.to_string())
-}
-
-fn send(arguments: &mut Arguments) -> Result<Value, HostError> {
-    let (method, url) = (arguments.text()?, arguments.text()?);
-    let body = arguments.body()?;
-    let headers = arguments.headers()?;
-    match http::send(http::Request { method, url, headers, body }) {
-        Ok(http::Response { status, headers, body }) => {
-            let names: serde_json::Map<String, serde_json::Value> =
-                headers.into_iter().map(|(name, value)| (name, value.into())).collect();
-            let text = String::from_utf8_lossy(&body).into_owned();
-            Ok(Value::List(vec![
-                Value::Number(f64::from(status)),
-                Value::Text(serde_json::Value::Object(names).to_string()),
-                Value::Bytes(body),
-                Value::Text(text),
-            ]))
-        }
-        Err(cause) => {
-            let code = match &cause {
-                http::Error::Denied(_) => "denied",
-                http::Error::Timeout => "timeout",
-                http::Error::TooLarge => "too-large",
-                http::Error::Failed(_) => "failed",
-            };
-            Err(error(code, cause.to_string()))
-        }
-    }
-}
-
-/// The arguments of a call, in order.
-struct Arguments(std::vec::IntoIter<Value>);
-
-impl Arguments {
-    fn text(&mut self) -> Result<String, HostError> {
-        match self.0.next() {
-            Some(Value::Text(text)) => Ok(text),
-            _ => Err(error("invalid", "expected a string")),
-        }
-    }
-
-    fn key(&mut self) -> Result<Vec<u8>, HostError> {
-        match self.text()? {
-            key if key.is_empty() || key.len() > 65_536 => {
-                Err(error("invalid", "a key has 1 to 65536 bytes"))
-            }
-            key => Ok(key.into_bytes()),
-        }
-    }
-
-    fn number(&mut self) -> Result<f64, HostError> {
-        match self.0.next() {
-            Some(Value::Number(number)) => Ok(number),
-            _ => Err(error("invalid", "expected a number")),
-        }
-    }
-
-    fn flag(&mut self) -> Result<bool, HostError> {
-        match self.0.next() {
-            Some(Value::Bool(value)) => Ok(value),
-            _ => Err(error("invalid", "expected true or false")),
-        }
-    }
-
-    /// A value as it is kept: JSON text, or bytes behind a mark.
-    fn stored(&mut self) -> Result<Vec<u8>, HostError> {
-        match self.0.next() {
-            Some(Value::Text(json)) => Ok(json.into_bytes()),
-            Some(Value::Bytes(bytes)) => Ok([&[BYTES], &bytes[..]].concat()),
-            _ => Err(error("invalid", "expected a value")),
-        }
-    }
-
-    /// Text or bytes as they are.
-    fn body(&mut self) -> Result<Vec<u8>, HostError> {
-        match self.0.next() {
-            Some(Value::Text(text)) => Ok(text.into_bytes()),
-            Some(Value::Bytes(bytes)) => Ok(bytes),
-            _ => Err(error("invalid", "a body is a string or a Uint8Array")),
-        }
-    }
-
-    /// Names and values in turn, to the end.
-    fn headers(&mut self) -> Result<Vec<(String, String)>, HostError> {
-        let mut headers = Vec::new();
-        while let Some(name) = self.0.next() {
-            match name {
-                Value::Text(name) => headers.push((name, self.text()?)),
-                _ => return Err(error("invalid", "a header has a name")),
-            }
-        }
-        Ok(headers)
-    }
-
-    fn answered(&mut self) -> Result<Answered, HostError> {
-        let status = self.number()?;
-        if !(100.0..600.0).contains(&status) {
-            return Err(error("invalid", format!("{status} is no status")));
-        }
-        let (body, has_more) = (self.body()?, self.flag()?);
-        let mut headers = self.headers()?;
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-            headers.push(("content-type".into(), TEXT.into()));
-        }
-        Ok(Answered { status: status as u16, headers, body, has_more })
+/// Passes on what the last call of `engine` has logged.
+pub fn forward_log(engine: &mut Engine) {
+    for line in engine.take_log() {
+        nacre_plugin::log(&line);
     }
 }

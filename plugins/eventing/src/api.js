@@ -1,0 +1,537 @@
+// What the code of a function finds in its global scope.
+
+const host = globalThis.host;
+const writeLog = globalThis.log;
+for (const name of ["host", "emit", "sum", "dateToArray", "decodeBase64"]) delete globalThis[name];
+const { stringify, parse } = JSON;
+const { isArray } = Array;
+const [Map_, Date_, Bytes, Buffer, Proxy_, globalEval] = [Map, Date, Uint8Array, ArrayBuffer, Proxy, eval];
+
+/** What clients say of the format of a document: JSON, or bytes. */
+const FLAGS_JSON = 0x02000006;
+const FLAGS_BYTES = 0x03000002;
+/** Bytes that the host takes as the name of a timer. */
+const TIMER_NAME_BYTES_MAX = 1024;
+/** How often a redirection is followed. */
+const REDIRECTIONS_MAX = 5;
+
+function offer(name, value) {
+    Object.defineProperty(globalThis, name, { value, enumerable: true, writable: true, configurable: true });
+}
+
+class EventingError extends Error {
+    get name() { return "EventingError"; }
+}
+class KVError extends Error {
+    constructor(message, code) {
+        super(message);
+        this.code = code;
+    }
+    get name() { return "KVError"; }
+}
+class CurlError extends Error {
+    get name() { return "CurlError"; }
+}
+class N1QLError extends Error {
+    get name() { return "N1QLError"; }
+}
+for (const error of [EventingError, KVError, CurlError, N1QLError]) offer(error.name, error);
+
+// ---- Documents
+
+/** What the aliases of buckets stand for. */
+const bindings = new WeakMap();
+/** What the function is; set once. */
+let self = null;
+
+const bytesOf = (value) => {
+    if (value instanceof Bytes) return value;
+    if (value instanceof Buffer) return new Bytes(value);
+    if (Buffer.isView(value)) return new Bytes(value.buffer, value.byteOffset, value.byteLength);
+    return null;
+};
+
+/** A body as it is stored: bytes as they are, everything else as JSON. */
+function stored(value) {
+    const bytes = bytesOf(value);
+    if (bytes !== null) return [bytes, FLAGS_BYTES];
+    const text = stringify(value);
+    if (text === undefined) throw new TypeError("a document must be JSON or bytes");
+    return [text, FLAGS_JSON];
+}
+
+/** A body as the code sees it. */
+const shown = (value) => (value instanceof Bytes ? value.buffer : value);
+
+const covers = (pattern, name) => pattern === "*" || pattern === name;
+
+/** Where a document of a binding is: its keyspace, and whether writing there would wake the function. */
+function place(binding, meta) {
+    let { scope, collection } = binding;
+    if (scope === "*" || collection === "*") {
+        const named = meta?.keyspace;
+        if (typeof named?.scope_name !== "string" || typeof named?.collection_name !== "string") {
+            throw new TypeError(`${binding.alias} stands for several collections: name one in meta.keyspace`);
+        }
+        if (!covers(scope, named.scope_name) || !covers(collection, named.collection_name)) {
+            throw new KVError(`${binding.alias} does not hold ${named.scope_name}.${named.collection_name}`, "denied");
+        }
+        [scope, collection] = [named.scope_name, named.collection_name];
+    }
+    const path = `${scope}.${collection}`;
+    const isOwn = binding.bucket === null;
+    return {
+        keyspace: isOwn ? path : `${binding.bucket}.${path}`,
+        isSource: isOwn && covers(self.keyspace.scope, scope) && covers(self.keyspace.collection, collection),
+    };
+}
+
+/** The operations that mark what is written to the source. */
+const marks = () => [
+    { operation: "upsert", path: "_eventing.fiid", value: self.id, xattr: true, createPath: true },
+    {
+        operation: "upsert", path: "_eventing.cas", value: "${Mutation.CAS}",
+        xattr: true, createPath: true, expandMacros: true,
+    },
+];
+
+function writable(binding) {
+    if (!binding.writes) throw new KVError(`${binding.alias} is read-only`, "denied");
+}
+
+/** Stores a document; gives its CAS. */
+function store(binding, meta, doc, mode, { cas, expiry = 0, selfRecursion = false } = {}) {
+    writable(binding);
+    const { keyspace, isSource } = place(binding, meta);
+    const [body, flags] = stored(doc);
+    if (!isSource || selfRecursion) return host(`kv.${mode}`, keyspace, meta.id, body, flags, expiry, cas);
+    const operations = stringify([...marks(), { operation: "setDocument" }]);
+    return host("kv.mutateIn", keyspace, meta.id, operations, mode, cas, expiry, flags, body)[0];
+}
+
+/** Removes a document; gives the CAS of its tombstone. */
+function remove(binding, meta, cas) {
+    writable(binding);
+    const { keyspace, isSource } = place(binding, meta);
+    if (!isSource) return host("kv.remove", keyspace, meta.id, cas);
+    const operations = stringify([...marks(), { operation: "removeDocument" }]);
+    return host("kv.mutateIn", keyspace, meta.id, operations, "replace", cas)[0];
+}
+
+/** Runs `work`; what the host refuses is thrown as a KVError. */
+function thrown(work) {
+    try {
+        return work();
+    } catch (error) {
+        if (typeof error?.code !== "string") throw error;
+        host("count", "bucket_op_exception_count");
+        throw new KVError(error.message, error.code);
+    }
+}
+
+function bucket(binding) {
+    const proxy = new Proxy_({}, {
+        get(target, key) {
+            if (typeof key !== "string") return undefined;
+            return thrown(() => {
+                const found = host("kv.get", place(binding).keyspace, key);
+                return found === undefined ? undefined : shown(found[3]);
+            });
+        },
+        set(target, key, doc) {
+            thrown(() => store(binding, { id: String(key) }, doc, "upsert"));
+            return true;
+        },
+        deleteProperty(target, key) {
+            thrown(() => {
+                try {
+                    remove(binding, { id: String(key) });
+                } catch (error) {
+                    if (error.code !== "not-found") throw error;
+                }
+            });
+            return true;
+        },
+        has: (target, key) =>
+            typeof key === "string" && thrown(() => host("kv.get", place(binding).keyspace, key)) !== undefined,
+        defineProperty() { throw new TypeError(`${binding.alias} holds documents, not properties`); },
+        ownKeys: () => [],
+        getPrototypeOf: () => null,
+    });
+    bindings.set(proxy, binding);
+    return proxy;
+}
+
+// ---- couchbase.…
+
+const REASONS = {
+    "not-found": { code: 272, name: "LCB_KEY_ENOENT", desc: "The document key does not exist on the server", key_not_found: true },
+    "exists": { code: 272, name: "LCB_KEY_EEXISTS", desc: "The document key already exists in the server", key_already_exists: true },
+    "cas-mismatch": {
+        code: 272, name: "LCB_KEY_EEXISTS", desc: "The document key exists with a CAS value different than specified", cas_mismatch: true,
+    },
+    "too-large": { code: 259, name: "LCB_E2BIG", desc: "The document is too large" },
+    "locked": { code: 265, name: "LCB_ETMPFAIL", desc: "The document is locked" },
+    "path": { code: 308, name: "LCB_SUBDOC_MULTI_FAILURE" },
+};
+
+/** The binding and the key of an accessor. */
+function target(proxy, meta, what) {
+    const binding = typeof proxy === "object" && proxy !== null ? bindings.get(proxy) : undefined;
+    if (binding === undefined) throw new TypeError(`${what} needs the alias of a bucket first`);
+    if (typeof meta?.id !== "string" || meta.id === "") throw new TypeError(`${what} needs the key of a document as meta.id`);
+    if (meta.cas !== undefined && typeof meta.cas !== "string") throw new TypeError(`${what} needs meta.cas as a string`);
+    return binding;
+}
+
+/** The second at which a document is to expire, 0 for never. */
+function expiryOf(meta, what) {
+    const date = meta.expiry_date;
+    if (date === undefined || date === null) return 0;
+    const ms = date instanceof Date_ ? date.getTime() : NaN;
+    if (Number.isNaN(ms)) throw new TypeError(`${what} needs meta.expiry_date as a Date`);
+    // What is long past is gone at once; small numbers would be taken for seconds from now.
+    return Math.min(Math.max(Math.ceil(ms / 1000), 30 * 86400 + 1), 0xffffffff);
+}
+
+/** What `work` gives, with what the host says when it refuses. */
+function result(work) {
+    try {
+        return { ...work(), success: true };
+    } catch (error) {
+        if (typeof error?.code !== "string" || error.code === "outside") throw error;
+        const reason = REASONS[error.code] ?? { code: 1, name: "LCB_ERR_GENERIC" };
+        return { error: { desc: error.message, ...reason }, success: false };
+    }
+}
+
+const withExpiry = (meta, expiry) => (expiry === 0 ? meta : { ...meta, expiry_date: new Date_(expiry * 1000) });
+
+function get(proxy, meta) {
+    const binding = target(proxy, meta, "couchbase.get");
+    return result(() => {
+        const { keyspace } = place(binding, meta);
+        const found = host("kv.get", keyspace, meta.id);
+        if (found === undefined) throw new KVError("", "not-found");
+        const [cas, , expiry, value] = found;
+        const data_type = value instanceof Bytes ? "binary" : "json";
+        return { doc: shown(value), meta: withExpiry({ id: meta.id, cas, data_type, datatype: data_type }, expiry) };
+    });
+}
+
+const writer = (what, mode) => (proxy, meta, doc, options = {}) => {
+    const binding = target(proxy, meta, what);
+    const expiry = expiryOf(meta, what);
+    const selfRecursion = options?.self_recursion === true;
+    return result(() => {
+        const cas = store(binding, meta, doc, mode, { cas: meta.cas, expiry, selfRecursion });
+        return { meta: withExpiry({ id: meta.id, cas }, expiry) };
+    });
+};
+
+function couchbaseDelete(proxy, meta) {
+    const binding = target(proxy, meta, "couchbase.delete");
+    return result(() => ({ meta: { id: meta.id, cas: remove(binding, meta, meta.cas) } }));
+}
+
+/** Changes parts of a document; gives its CAS and what counters have come to. */
+function change(binding, meta, operations, mode, { cas, expiry, selfRecursion = false } = {}) {
+    writable(binding);
+    const { keyspace, isSource } = place(binding, meta);
+    const added = isSource && !selfRecursion ? marks() : [];
+    const [version, counters] =
+        host("kv.mutateIn", keyspace, meta.id, stringify([...added, ...operations]), mode, cas, expiry);
+    return { cas: version, counters: counters.map(([index, value]) => [index - added.length, value]) };
+}
+
+const counter = (what, by) => (proxy, meta, options = {}) => {
+    const binding = target(proxy, meta, what);
+    const operation = { operation: "counter", path: "count", value: by, createPath: true };
+    return result(() => {
+        const selfRecursion = options?.self_recursion === true;
+        const { cas, counters } = change(binding, meta, [operation], "upsert", { selfRecursion });
+        return { doc: { count: counters[0][1] }, meta: { id: meta.id, cas } };
+    });
+};
+
+function touch(proxy, meta, options = {}) {
+    const binding = target(proxy, meta, "couchbase.touch");
+    const expiry = expiryOf(meta, "couchbase.touch");
+    return result(() => {
+        writable(binding);
+        const { keyspace, isSource } = place(binding, meta);
+        const cas = isSource && options?.self_recursion !== true
+            ? change(binding, meta, [], "replace", { expiry }).cas
+            : host("kv.touch", keyspace, meta.id, expiry);
+        return { meta: withExpiry({ id: meta.id, cas }, expiry) };
+    });
+}
+
+/** Makes an operation of a specification: `MutateInSpec.upsert(path, value, {create_path, xattrs})`. */
+const spec = (operation, takesValue) => (path, ...rest) => {
+    if (typeof path !== "string") throw new TypeError("a path is a string");
+    const [value, options] = takesValue ? rest : [undefined, rest[0]];
+    if (takesValue && stringify(value) === undefined) throw new TypeError("a value must be JSON");
+    return {
+        operation,
+        path,
+        ...(takesValue ? { value } : {}),
+        xattr: options?.xattrs === true,
+        createPath: options?.create_path === true,
+    };
+};
+
+const MutateInSpec = Object.freeze({
+    insert: spec("insert", true),
+    upsert: spec("upsert", true),
+    replace: spec("replace", true),
+    remove: spec("remove", false),
+    arrayAppend: spec("arrayAppend", true),
+    arrayPrepend: spec("arrayPrepend", true),
+    arrayInsert: spec("arrayInsert", true),
+    arrayAddUnique: spec("arrayAddUnique", true),
+});
+const LookupInSpec = Object.freeze({ get: spec("get", false), exists: spec("exists", false), count: spec("count", false) });
+
+function specs(list, what) {
+    if (!isArray(list) || list.length === 0) throw new TypeError(`${what} needs an array of operations`);
+    return list;
+}
+
+function mutateIn(proxy, meta, list, options = {}) {
+    const binding = target(proxy, meta, "couchbase.mutateIn");
+    const operations = specs(list, "couchbase.mutateIn");
+    const expiry = meta.expiry_date == null ? undefined : expiryOf(meta, "couchbase.mutateIn");
+    const selfRecursion = options?.self_recursion === true;
+    return result(() => {
+        const { cas } = change(binding, meta, operations, "replace", { cas: meta.cas, expiry, selfRecursion });
+        return { meta: { id: meta.id, cas } };
+    });
+}
+
+function lookupIn(proxy, meta, list) {
+    const binding = target(proxy, meta, "couchbase.lookupIn");
+    const operations = specs(list, "couchbase.lookupIn").map(({ operation, path, xattr }) => ({ operation, path, xattr }));
+    return result(() => {
+        const { keyspace } = place(binding, meta);
+        const [cas, found] = host("kv.lookupIn", keyspace, meta.id, stringify(operations));
+        const doc = found.map(([success, value]) => (success ? { value, success } : { error: value, success }));
+        return { doc, meta: { id: meta.id, cas } };
+    });
+}
+
+const checksum = (value) => host("crc64", bytesOf(value) ?? (typeof value === "string" ? value : stringify(value) ?? ""));
+
+const encode = (Kind) => (numbers) => {
+    if (!isArray(numbers)) throw new TypeError("expected an array of numbers");
+    return host("base64.encode", new Bytes(Kind.from(numbers).buffer));
+};
+const decode = (Kind) => (text) => {
+    const bytes = host("base64.decode", String(text));
+    if (bytes.byteLength % Kind.BYTES_PER_ELEMENT !== 0) throw new TypeError("these are no numbers of that size");
+    return Array.from(new Kind(bytes.buffer));
+};
+
+offer("couchbase", {
+    get,
+    insert: writer("couchbase.insert", "insert"),
+    upsert: writer("couchbase.upsert", "upsert"),
+    replace: writer("couchbase.replace", "replace"),
+    delete: couchbaseDelete,
+    increment: counter("couchbase.increment", 1),
+    decrement: counter("couchbase.decrement", -1),
+    touch,
+    mutateIn,
+    lookupIn,
+    MutateInSpec,
+    LookupInSpec,
+    crc_64_go_iso: checksum,
+    base64Encode: (value) => host("base64.encode", bytesOf(value) ?? (typeof value === "string" ? value : stringify(value) ?? "")),
+    base64Decode: (text) => host("text", host("base64.decode", String(text))),
+    base64Float32EncodeArray: encode(Float32Array),
+    base64Float64EncodeArray: encode(Float64Array),
+    base64Float32DecodeArray: decode(Float32Array),
+    base64Float64DecodeArray: decode(Float64Array),
+    analyticsQuery() { throw new EventingError("there is no analytics service"); },
+});
+
+// ---- Everything else
+
+offer("crc64", (value) => host("crc64", stringify(value) ?? ""));
+
+offer("N1QL", function N1QL() {
+    throw new N1QLError("there is no query service");
+});
+
+offer("log", function log(...parts) {
+    const text = (part) => (part instanceof Error ? stringify(String(part)) : stringify(part) ?? String(part));
+    writeLog(parts.map(text).join(" "));
+});
+
+/** The top-level function of that name. */
+let named = (name) => globalEval(name);
+offer("setNamed", (find) => { named = find; });
+
+const NAME = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
+
+function callbackName(callback, what) {
+    const name = typeof callback === "function" ? callback.name : "";
+    let found;
+    try {
+        found = NAME.test(name) ? named(name) : undefined;
+    } catch {
+        // Not declared at the top.
+    }
+    if (found !== callback) throw new EventingError(`${what} needs a function that is declared at the top level`);
+    return name;
+}
+
+offer("createTimer", function createTimer(callback, date, reference, context) {
+    const name = callbackName(callback, "createTimer");
+    const at = date instanceof Date_ || typeof date === "number" ? Number(date) : NaN;
+    if (Number.isNaN(at)) throw new EventingError("createTimer needs a Date");
+    const ref = reference === undefined || reference === null ? host("unique") : String(reference);
+    const kept = context === undefined ? null : context;
+    const text = stringify(kept);
+    if (text === undefined) throw new EventingError("the context of a timer must be JSON");
+    if (text.length > self.timerContextBytes) {
+        throw new EventingError(`the context of a timer has ${text.length} bytes, more than ${self.timerContextBytes}`);
+    }
+    if (host("utf8", `${name}:${ref}`).byteLength > TIMER_NAME_BYTES_MAX) {
+        throw new EventingError(`a timer is named by at most ${TIMER_NAME_BYTES_MAX} bytes of callback and reference`);
+    }
+    // Before the epoch is as due as the epoch.
+    host("timer.set", `${name}:${ref}`, Math.min(Math.max(at, 0), 8.64e15), stringify([name, ref, kept]));
+    host("count", "timer_create_counter");
+    return ref;
+});
+
+offer("cancelTimer", function cancelTimer(callback, reference) {
+    const name = callbackName(callback, "cancelTimer");
+    host("timer.cancel", `${name}:${String(reference)}`);
+    host("count", "timer_cancel_counter");
+});
+
+const urls = new WeakMap();
+
+/** A body as it is sent, with its media type. */
+function sent(body, encoding) {
+    if (body === undefined || body === null) return ["", null];
+    const bytes = bytesOf(body);
+    const kind = encoding ?? (bytes !== null ? "BINARY" : typeof body === "string" ? "TEXT" : "JSON");
+    switch (String(kind).toUpperCase()) {
+        case "JSON": return [stringify(body), "application/json"];
+        case "TEXT": return [String(body), "text/plain"];
+        case "FORM": return [form(body), "application/x-www-form-urlencoded"];
+        case "BINARY":
+            if (bytes === null) throw new CurlError("a binary body is an ArrayBuffer");
+            return [bytes, "application/octet-stream"];
+        default: throw new CurlError(`no such encoding: ${kind}`);
+    }
+}
+
+const form = (values) =>
+    Object.entries(values).map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
+
+const unform = (text) => {
+    const plain = (part) => decodeURIComponent(part.replaceAll("+", " "));
+    return Object.fromEntries(text.split("&").filter(Boolean).map((pair) => {
+        const [name, value = ""] = pair.split("=", 2);
+        return [plain(name), plain(value)];
+    }));
+};
+
+/** A body as it was received, by its media type. */
+function received(bytes, text, type) {
+    const kind = type.split(";", 1)[0].trim().toLowerCase();
+    if (bytes.byteLength === 0) return kind === "text/plain" ? "" : undefined;
+    if (kind === "application/json") return parse(text);
+    if (kind === "application/x-www-form-urlencoded") return unform(text);
+    if (kind.startsWith("text/")) return text;
+    return bytes.buffer;
+}
+
+function request(method, binding, { path = "", params, headers = {}, body, encoding, redirect = true } = {}) {
+    const [content, type] = sent(body, encoding);
+    const all = new Map_(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String(value)]));
+    if (type !== null && !all.has("content-type")) all.set("content-type", type);
+    if (binding.authorization !== "") all.set("authorization", binding.authorization);
+    const base = path === "" ? binding.url : `${binding.url.replace(/\/$/, "")}/${String(path).replace(/^\//, "")}`;
+    const query = params === undefined ? "" : form(params);
+    let url = query === "" ? base : `${base}${base.includes("?") ? "&" : "?"}${query}`;
+    for (let left = REDIRECTIONS_MAX; ; left--) {
+        const [status, names, bytes, text] = host("http.send", method, url, content, ...[...all].flat());
+        const answered = parse(names);
+        const location = answered.location;
+        if (!redirect || location === undefined || status < 300 || status > 399 || left === 0) {
+            return { status, headers: answered, body: received(bytes, text, answered["content-type"] ?? "") };
+        }
+        const origin = /^[a-z]+:\/\/[^/]+/i.exec(url)[0];
+        url = /^[a-z]+:/i.test(location) ? location : `${origin}/${location.replace(/^\//, "")}`;
+        // Credentials are for the server they were made for.
+        if (!url.startsWith(`${origin}/`)) all.delete("authorization");
+    }
+}
+
+const METHODS = ["GET", "POST", "PUT", "HEAD", "DELETE"];
+
+offer("curl", function curl(method, alias, options = {}) {
+    const binding = typeof alias === "object" && alias !== null ? urls.get(alias) : undefined;
+    if (binding === undefined) throw new CurlError("curl needs the alias of a URL as its second argument");
+    if (!METHODS.includes(method)) throw new CurlError(`curl needs one of ${METHODS.join(", ")} first`);
+    try {
+        const answer = request(method, binding, options ?? {});
+        host("count", "curl_success_count");
+        return answer;
+    } catch (error) {
+        host("count", "curl_failure_count");
+        throw error instanceof CurlError ? error : new CurlError(error.message);
+    }
+});
+
+// ---- For the plugin
+
+export function setUp(config) {
+    self = config;
+    for (const binding of config.buckets) offer(binding.alias, bucket(binding));
+    for (const binding of config.urls) {
+        const alias = Object.freeze({ url: binding.url });
+        urls.set(alias, binding);
+        offer(binding.alias, alias);
+    }
+    for (const { alias, literal } of config.constants) {
+        // Read when it is used, so that a mistake in it is told where it matters.
+        Object.defineProperty(globalThis, alias, {
+            get: () => globalEval(`(${literal})`), enumerable: true, configurable: true,
+        });
+    }
+}
+
+export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, isJson) {
+    const path = self.collections[collection];
+    const dot = path.indexOf(".");
+    return {
+        id, cas, seq, vb, expiration, flags,
+        ...(expiration === 0 ? {} : { expiry_date: new Date_(expiration * 1000) }),
+        datatype: isJson ? "json" : "binary",
+        keyspace: {
+            bucket_name: self.keyspace.bucket,
+            scope_name: path.slice(0, dot),
+            collection_name: path.slice(dot + 1),
+        },
+        kind,
+    };
+}
+
+export const runBinary = (handler, bytes, meta) => handler(bytes.buffer, meta);
+
+export function runTimer([name, reference, context]) {
+    let callback;
+    try {
+        callback = named(name);
+    } catch {
+        // No longer there.
+    }
+    if (typeof callback !== "function") throw new EventingError(`there is no function ${name} for the timer ${reference}`);
+    return callback(context, reference);
+}

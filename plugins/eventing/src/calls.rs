@@ -1,0 +1,215 @@
+//! The calls of the plugin, as calls of the user's handlers.
+
+use crate::stamp::stamp;
+use crate::{Program, mark};
+use nacre_js::{Argument, Error, FunctionId};
+use nacre_js_bridge::Loan;
+use nacre_plugin::{
+    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, StateMut, Timer,
+};
+use std::rc::Rc;
+
+/// What a document is refused with that may be taken a moment later.
+const PASSING: [&str; 2] = ["temporary", "locked"];
+/// The timer that the node sets when it opens a function; no callback has such a name.
+const LAUNCH: &str = ":launch";
+/// The entry of the state that says which launch was the last.
+const LAUNCHED: &[u8] = b"launched";
+
+impl Program {
+    /// `OnUpdate` and `OnDelete` for each document.
+    pub fn documents(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let bridge = Rc::clone(&self.bridge);
+        let loan = Loan::writing(&bridge, state);
+        let now_us = events.now_us();
+        let mut errors = Vec::new();
+        for event in events.iter() {
+            if mark::is_own(event.xattrs, event.cas, &self.config.id) {
+                self.numbers.count("suppressed_count");
+                continue;
+            }
+            // A collection that is not known yet is new: the node is about to tell of it.
+            if !self.config.collections.contains_key(&event.collection) {
+                let message = format!("the collection {} is not known yet", event.collection);
+                return Err(Fault::Retry(message));
+            }
+            self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
+            let is_update = event.kind == EventKind::Upsert;
+            let handler = if is_update { self.handlers.on_update } else { self.handlers.on_delete };
+            let Some(handler) = handler else { continue };
+            let outcome = match is_update {
+                true => self.update(handler, &event),
+                false => self.delete(handler, &event),
+            };
+            let names = match is_update {
+                true => ["OnUpdate", "on_update_success", "on_update_failure"],
+                false => ["OnDelete", "on_delete_success", "on_delete_failure"],
+            };
+            let of = format!("{} of {:?}", names[0], String::from_utf8_lossy(event.key));
+            if let Err(message) = self.ended(outcome, &loan, [names[1], names[2]], &of, now_us)? {
+                errors.push(DocumentError { index: event.index, message });
+            }
+        }
+        drop(loan);
+        self.numbers.tell();
+        Ok(errors)
+    }
+
+    fn update(&mut self, handler: FunctionId, event: &Event<'_>) -> Result<(), Error> {
+        let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
+        let kind = if event.rev == 1 { "insert" } else { "update" };
+        let text = std::str::from_utf8(event.body).ok();
+        match text.filter(|_| event.datatype & DATATYPE_JSON != 0) {
+            Some(text) => {
+                self.engine.set_document(text)?;
+                let meta = meta(event, &id, &cas, kind, true);
+                let meta = Argument::Made(self.api.make_meta, &meta);
+                self.engine.call(handler, &[Argument::Document, meta])?;
+            }
+            None => {
+                let meta = meta(event, &id, &cas, kind, false);
+                let meta = Argument::Made(self.api.make_meta, &meta);
+                let arguments = [Argument::Function(handler), Argument::Bytes(event.body), meta];
+                self.engine.call(self.api.run_binary, &arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, handler: FunctionId, event: &Event<'_>) -> Result<(), Error> {
+        let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
+        let (kind, options) = match event.kind {
+            EventKind::Expire => ("expire", r#"{"expired":true}"#),
+            _ => ("delete", r#"{"expired":false}"#),
+        };
+        // The expiry of a tombstone is the time of the deletion.
+        let event = Event { expiry: 0, ..*event };
+        let meta = meta(&event, &id, &cas, kind, true);
+        let meta = Argument::Made(self.api.make_meta, &meta);
+        self.engine.call(handler, &[meta, Argument::Json(options)]).map(drop)
+    }
+
+    /// Callbacks of timers that are due.
+    pub fn fire(
+        &mut self,
+        now_us: u64,
+        timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
+        let bridge = Rc::clone(&self.bridge);
+        for timer in timers {
+            if timer.name == LAUNCH {
+                self.launch(now_us, state)?;
+                continue;
+            }
+            self.outside.borrow_mut().begin(format!("{}-{}", timer.name, timer.due_us));
+            let loan = Loan::writing(&bridge, state);
+            let payload = String::from_utf8_lossy(&timer.payload);
+            let outcome = self.engine.call(self.api.run_timer, &[Argument::Json(&payload)]);
+            let names = ["timer_callback_success", "timer_callback_failure"];
+            let of = format!("timer {:?}", timer.name);
+            // What failed is counted and told; the others fire all the same.
+            let _ = self.ended(outcome.map(drop), &loan, names, &of, now_us)?;
+        }
+        self.numbers.tell();
+        Ok(())
+    }
+
+    /// `OnDeploy`, once for each deployment and resumption.
+    fn launch(&mut self, now_us: u64, state: &mut dyn StateMut) -> Result<(), Fault> {
+        let number = self.config.launch.number.to_string();
+        if state.get(LAUNCHED).is_some_and(|last| last == number.as_bytes()) {
+            return Ok(());
+        }
+        if let Some(on_deploy) = self.handlers.on_deploy {
+            self.outside.borrow_mut().begin(format!("launch-{number}"));
+            let action = serde_json::json!({
+                "reason": self.config.launch.reason,
+                "delay": self.config.launch.delay_ms,
+            });
+            let bridge = Rc::clone(&self.bridge);
+            let loan = Loan::writing(&bridge, state);
+            let outcome = self.engine.call(on_deploy, &[Argument::Json(&action.to_string())]);
+            let names = ["on_deploy_success", "on_deploy_failure"];
+            let _ = self.ended(outcome.map(drop), &loan, names, "OnDeploy", now_us)?;
+        }
+        state.put(LAUNCHED, number.as_bytes());
+        Ok(())
+    }
+
+    /// Begins with a new engine.
+    fn renew(&mut self) -> Result<(), Fault> {
+        let Program { config, engine, outside, api, handlers, .. } = {
+            let bridge = Rc::clone(&self.bridge);
+            Program::start(&self.text, bridge)?
+        };
+        (self.config, self.engine, self.outside) = (config, engine, outside);
+        (self.api, self.handlers) = (api, handlers);
+        Ok(())
+    }
+
+    /// Keeps what a handler did, or takes it back, and tells how it ended; the inner error is what it failed with.
+    fn ended(
+        &mut self,
+        outcome: Result<(), Error>,
+        loan: &Loan<'_>,
+        [success, failure]: [&'static str; 2],
+        of: &str,
+        now_us: u64,
+    ) -> Result<Result<(), String>, Fault> {
+        for line in self.engine.take_log() {
+            nacre_plugin::log(&format!("{} [INFO] {line}", stamp(now_us)));
+        }
+        for name in std::mem::take(&mut self.outside.borrow_mut().counted) {
+            self.numbers.count(name);
+        }
+        let error = match outcome {
+            Ok(()) => {
+                loan.keep();
+                self.numbers.count(success);
+                return Ok(Ok(()));
+            }
+            Err(error) => error,
+        };
+        loan.undo();
+        let message = self.config.said(&error);
+        if !self.engine.is_settled() {
+            // What a handler left behind must not run on the account of the next.
+            self.renew()?;
+        }
+        match &error {
+            Error::Thrown { code: Some(code), .. } if PASSING.contains(&&code[..]) => {
+                return Err(Fault::Retry(message));
+            }
+            Error::Steps(_) => self.numbers.count("timeout_count"),
+            _ => {}
+        }
+        self.numbers.count(failure);
+        nacre_plugin::log(&format!("{} [ERROR] {of}: {message}", stamp(now_us)));
+        Ok(Err(message))
+    }
+}
+
+fn meta<'a>(
+    event: &Event<'_>,
+    id: &'a str,
+    cas: &'a str,
+    kind: &'a str,
+    is_json: bool,
+) -> [Argument<'a>; 9] {
+    [
+        Argument::Text(id),
+        Argument::Text(cas),
+        Argument::Number(event.seqno as f64),
+        Argument::Number(f64::from(event.vb)),
+        Argument::Number(f64::from(event.expiry)),
+        Argument::Number(f64::from(event.flags)),
+        Argument::Number(f64::from(event.collection)),
+        Argument::Text(kind),
+        Argument::Bool(is_json),
+    ]
+}

@@ -1,0 +1,150 @@
+//! What a function is, as the node tells it.
+
+use nacre_js::{Error, Position};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The configuration.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The name of the function; messages call its source so.
+    pub name: String,
+    /// Its identity, which marks what it writes to its own source.
+    pub id: String,
+    /// The code.
+    pub source: String,
+    /// Lines before and behind the code.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    #[serde(default)]
+    pub footers: Vec<String>,
+    /// What it listens to; `*` for all scopes or collections.
+    pub keyspace: Keyspace,
+    /// `scope.collection` by number; at least of all that it listens to.
+    pub collections: BTreeMap<u32, String>,
+    #[serde(default)]
+    pub buckets: Vec<BucketBinding>,
+    #[serde(default)]
+    pub urls: Vec<UrlBinding>,
+    #[serde(default)]
+    pub constants: Vec<ConstantBinding>,
+    /// The largest context of a timer, in bytes of JSON.
+    #[serde(default = "timer_context_bytes")]
+    pub timer_context_bytes: usize,
+    /// Tells one deployment or resumption from the next.
+    #[serde(default)]
+    pub launch: Launch,
+}
+
+fn timer_context_bytes() -> usize {
+    1024
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keyspace {
+    pub bucket: String,
+    pub scope: String,
+    pub collection: String,
+}
+
+/// Documents that the code reaches by a name.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketBinding {
+    pub alias: String,
+    /// Its bucket, when that is another than the function listens to.
+    #[serde(default)]
+    pub bucket: Option<String>,
+    /// Scope and collection; `*` for all.
+    pub scope: String,
+    pub collection: String,
+    pub writes: bool,
+}
+
+/// A server that the code reaches by a name.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct UrlBinding {
+    pub alias: String,
+    /// `https://host/path`.
+    pub url: String,
+    /// The header `authorization`; empty for none.
+    #[serde(default)]
+    pub authorization: String,
+}
+
+/// A constant: JavaScript text by a name.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConstantBinding {
+    pub alias: String,
+    pub literal: String,
+}
+
+/// Why the code runs now.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Launch {
+    /// Grows with each deployment and resumption.
+    pub number: u64,
+    /// `deploy` or `resume`.
+    pub reason: String,
+    /// How long it was paused, in milliseconds.
+    pub delay_ms: u64,
+}
+
+impl Config {
+    /// What `api.js` is to know.
+    pub fn for_api(&self) -> String {
+        json!({
+            "id": self.id,
+            "keyspace": self.keyspace,
+            "collections": self.collections,
+            "buckets": self.buckets,
+            "urls": self.urls,
+            "constants": self.constants,
+            "timerContextBytes": self.timer_context_bytes,
+        })
+        .to_string()
+    }
+
+    /// What stack traces call the source.
+    pub fn file(&self) -> String {
+        format!("{}.js", self.name)
+    }
+
+    /// The code with what stands before and behind it.
+    pub fn script(&self) -> String {
+        let lines = self.headers.iter().chain([&self.source]).chain(&self.footers);
+        lines.map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether the code has a word in it that only modules know.
+    pub fn is_module(&self) -> bool {
+        ["export", "import", "await"].iter().any(|word| self.source.contains(word))
+    }
+
+    /// What an error says, with its place in the code as its author has it.
+    pub fn said(&self, error: &Error) -> String {
+        let before: usize = self.headers.iter().map(|header| header.lines().count().max(1)).sum();
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        let moved = |position: Option<Position>| {
+            position.map(|Position { line, column }| Position {
+                line: line.saturating_sub(before).max(1),
+                column,
+            })
+        };
+        match error.clone() {
+            Error::Syntax { message, position } => {
+                Error::Syntax { message, position: moved(position) }.to_string()
+            }
+            Error::Thrown { message, position, code } => {
+                Error::Thrown { message, position: moved(position), code }.to_string()
+            }
+            other => other.to_string(),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Runs one function: code in JavaScript that reacts to every change of the documents it listens to, as Couchbase's
+//! Eventing does. Its definition is the configuration, see [`config`].
+//!
+//! ```js
+//! function OnUpdate(doc, meta) { copies[meta.id] = doc }      // a document was created or changed
+//! function OnDelete(meta, options) { delete copies[meta.id] } // it was deleted, or has expired: options.expired
+//! function OnDeploy(action) {}                                // before anything else: action.reason
+//! ```
+//!
+//! `api.js` has what code finds: the bindings by their aliases, `couchbase.…`, `createTimer`, `curl`, `log`.
+//!
+//! Invariants: an exception is counted, told to the log with its place in the user's source, and the feed goes on; what a
+//! function wrote to its own source does not wake it, also after a crash (see [`mark`]); nothing is remembered outside of
+//! the state.
+
+mod calls;
+mod config;
+mod crc64;
+mod host;
+mod mark;
+mod numbers;
+mod stamp;
+
+use config::Config;
+use host::Outside;
+use nacre_js::{Argument, Engine, Error, FunctionId, Limits};
+use nacre_js_bridge::Bridge;
+use nacre_plugin::{DocumentError, Events, Fault, Service, StateMut, Timer};
+use numbers::Numbers;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const API: &str = include_str!("api.js");
+
+/// The limits of user code, as `describe` shows them.
+const LIMITS: Limits = Limits {
+    memory_bytes: 128 << 20,
+    stack_bytes: 256 << 10,
+    steps_max: 50_000_000,
+    json_depth_max: 512,
+    emit_key_bytes_max: 0,
+    emit_bytes_max: 0,
+    result_bytes_max: 64 << 10,
+};
+
+/// The names of the handlers.
+const HANDLERS: [&str; 3] = ["OnUpdate", "OnDelete", "OnDeploy"];
+
+/// The handlers that a function has.
+struct Handlers {
+    on_update: Option<FunctionId>,
+    on_delete: Option<FunctionId>,
+    on_deploy: Option<FunctionId>,
+}
+
+/// The functions of `api.js` that are called.
+struct Api {
+    make_meta: FunctionId,
+    run_binary: FunctionId,
+    run_timer: FunctionId,
+}
+
+/// A function that runs.
+pub struct Program {
+    /// What it was made of, to be made anew.
+    text: String,
+    config: Config,
+    engine: Engine,
+    bridge: Rc<RefCell<Bridge>>,
+    outside: Rc<RefCell<Outside>>,
+    api: Api,
+    handlers: Handlers,
+    numbers: Numbers,
+}
+
+impl Service for Program {
+    fn describe() -> String {
+        serde_json::json!({
+            "name": "eventing",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": "1",
+            "limits": {
+                "memory_bytes": LIMITS.memory_bytes,
+                "stack_bytes": LIMITS.stack_bytes,
+                "steps_max": LIMITS.steps_max,
+                "json_depth_max": LIMITS.json_depth_max,
+            },
+        })
+        .to_string()
+    }
+
+    fn init(text: &str) -> Result<Program, Fault> {
+        Program::start(text, Rc::default())
+    }
+
+    fn on_batch(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        self.engine.set_now(events.now_us());
+        self.documents(events, state)
+    }
+
+    fn rollback(
+        &mut self,
+        _vb: u16,
+        seqno: u64,
+        _: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault> {
+        // What a function has done stays done; what comes in place of the history is handled as it comes.
+        Ok(Some(seqno))
+    }
+
+    fn on_timer(
+        &mut self,
+        now_us: u64,
+        timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
+        self.engine.set_now(now_us);
+        self.fire(now_us, timers, state)
+    }
+}
+
+impl Program {
+    /// A program with a new engine, whose host is `bridge`.
+    fn start(text: &str, bridge: Rc<RefCell<Bridge>>) -> Result<Program, Fault> {
+        let config: Config = serde_json::from_str(text)
+            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        let broken = |error: Error| Fault::Retry(format!("JavaScript: {error}"));
+        let mut engine = Engine::new(LIMITS).map_err(broken)?;
+        let outside = Rc::new(RefCell::new(Outside::new(Rc::clone(&bridge))));
+        engine.set_host(Rc::clone(&outside) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
+        let names = ["setUp", "makeMeta", "runBinary", "runTimer"];
+        let found = engine.load("api.js", API, &names).map_err(broken)?;
+        let [Some(set_up), Some(make_meta), Some(run_binary), Some(run_timer)] = found[..] else {
+            return Err(Fault::Fatal("api.js lacks a function".into()));
+        };
+        let bindings = config.for_api();
+        engine
+            .call(set_up, &[Argument::Json(&bindings)])
+            .map_err(|error| Fault::Reject(format!("the bindings: {error}")))?;
+        let found = load(&mut engine, &config)?;
+        engine.take_log();
+        let handlers = Handlers { on_update: found[0], on_delete: found[1], on_deploy: found[2] };
+        if handlers.on_update.is_none() && handlers.on_delete.is_none() {
+            return Err(Fault::Reject("the code has neither OnUpdate nor OnDelete".into()));
+        }
+        let api = Api { make_meta, run_binary, run_timer };
+        let numbers = Numbers::default();
+        let text = text.to_owned();
+        Ok(Program { text, config, engine, bridge, outside, api, handlers, numbers })
+    }
+}
+
+/// Runs the user's source: as a script, which is what handlers have always been, or else as a module.
+fn load(engine: &mut Engine, config: &Config) -> Result<Vec<Option<FunctionId>>, Fault> {
+    let (file, script) = (&config.file(), config.script());
+    let refused = |error: Error| Fault::Reject(config.said(&error));
+    let as_script = match engine.load_script(file, &script, &HANDLERS) {
+        Err(Error::Syntax { .. }) if config.is_module() => None,
+        outcome => Some(outcome.map_err(refused)?),
+    };
+    match as_script {
+        Some(found) => Ok(found),
+        // Timers name functions, which only the module itself can see.
+        None => engine
+            .load(file, &format!("{script}\n;setNamed((name) => eval(name));"), &HANDLERS)
+            .map_err(refused),
+    }
+}
+
+nacre_plugin::export!(Program);

@@ -1,0 +1,229 @@
+//! What code reaches by aliases: documents, servers, constants.
+
+use crate::fixture::*;
+use nacre_plugin::{http, kv};
+use serde_json::json;
+
+/// Runs `code` on one document; gives what it has pushed to `told`.
+fn told(code: &str) -> String {
+    let mut function = function(&format!(
+        "function OnUpdate(doc, meta) {{ const told = []; const attempt = (f) => {{ try {{ told.push(f()) }} catch (e) {{ told.push(e.name + ': ' + e.message) }} }};\n{code}\nfor (const line of told) log(line); }}"
+    ));
+    function.store("shop.copies", "here", &kv::Content::from(r#"{"n":1}"#));
+    function.store("other.s.c", "there", &kv::Content::from("raw"));
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    log(&function).replace("[INFO] ", "")
+}
+
+#[test]
+fn an_alias_is_a_map_of_documents() {
+    insta::assert_snapshot!(told(
+        "attempt(() => dst.here); attempt(() => dst.none); attempt(() => dst['new'] = {a: 1}); attempt(() => dst.new.a);
+         attempt(() => delete dst.new); attempt(() => delete dst.new); attempt(() => dst.new); attempt(() => 'here' in dst);
+         attempt(() => far.there.byteLength); attempt(() => { far.x = [1]; return far.x });
+         attempt(() => ro.here.n); attempt(() => ro.here = 1); attempt(() => delete ro.here); attempt(() => dst.u = undefined);
+         attempt(() => all.here); attempt(() => LIMIT + WORDS.a[0]); attempt(() => wrong);"
+    ), @r#"
+    {"n":1}
+    undefined
+    {"a":1}
+    1
+    true
+    true
+    undefined
+    true
+    3
+    [1]
+    1
+    "KVError: ro is read-only"
+    "KVError: ro is read-only"
+    "TypeError: a document must be JSON or bytes"
+    "TypeError: all stands for several collections: name one in meta.keyspace"
+    4
+    "ReferenceError: someliteral is not defined"
+    "#);
+}
+
+#[test]
+fn accessors_tell_how_they_went() {
+    insta::assert_snapshot!(told(
+        "const go = (name, ...rest) => attempt(() => couchbase[name](...rest));
+         go('get', dst, {id: 'here'}); go('get', dst, {id: 'none'}); go('get', dst, {id: 'here'}, {cache: true});
+         go('insert', dst, {id: 'here'}, {}); go('insert', dst, {id: 'new', expiry_date: new Date(1800000000000)}, {a: 1});
+         go('get', dst, {id: 'new'}); go('replace', dst, {id: 'here', cas: '99'}, {}); go('replace', dst, {id: 'none'}, {});
+         go('replace', dst, {id: 'here', cas: couchbase.get(dst, {id: 'here'}).meta.cas}, {n: 2});
+         go('upsert', dst, {id: 'here'}, {n: 3}); go('delete', dst, {id: 'here', cas: '1'}); go('delete', dst, {id: 'here'});
+         go('delete', dst, {id: 'here'}); go('increment', dst, {id: 'n'}); go('increment', dst, {id: 'n'});
+         go('decrement', dst, {id: 'n'}); go('decrement', dst, {id: 'm'}); go('touch', dst, {id: 'n', expiry_date: new Date(1900000000000)});
+         go('touch', dst, {id: 'none'}); go('get', ro, {id: 'n'}); go('upsert', ro, {id: 'n'}, 1);
+         go('mutateIn', dst, {id: 'n'}, [couchbase.MutateInSpec.upsert('a.b', 1, {create_path: true}), couchbase.MutateInSpec.remove('count')]);
+         go('mutateIn', dst, {id: 'n'}, [couchbase.MutateInSpec.insert('a.b', 1)]);
+         go('lookupIn', dst, {id: 'n'}, [couchbase.LookupInSpec.get('a.b'), couchbase.LookupInSpec.get('count')]);
+         go('upsert', all, {id: 'w', keyspace: {scope_name: 'shop', collection_name: 'copies'}}, 5); attempt(() => dst.w);
+         go('upsert', all, {id: 'w'}, 5);
+         go('get', {}, {id: 'a'}); go('get', dst, {}); go('get', dst, {id: 'a', cas: 1}); go('upsert', dst, {id: 'a', expiry_date: 5}, 1);"
+    ), @r#"
+    {"doc":{"n":1},"meta":{"id":"here","cas":"1","data_type":"json","datatype":"json"},"success":true}
+    {"error":{"desc":"The document key does not exist on the server","code":272,"name":"LCB_KEY_ENOENT","key_not_found":true},"success":false}
+    {"doc":{"n":1},"meta":{"id":"here","cas":"1","data_type":"json","datatype":"json"},"success":true}
+    {"error":{"desc":"The document key already exists in the server","code":272,"name":"LCB_KEY_EEXISTS","key_already_exists":true},"success":false}
+    {"meta":{"id":"new","cas":"3","expiry_date":"2027-01-15T08:00:00.000Z"},"success":true}
+    {"doc":{"a":1},"meta":{"id":"new","cas":"3","data_type":"json","datatype":"json","expiry_date":"2027-01-15T08:00:00.000Z"},"success":true}
+    {"error":{"desc":"The document key exists with a CAS value different than specified","code":272,"name":"LCB_KEY_EEXISTS","cas_mismatch":true},"success":false}
+    {"error":{"desc":"The document key does not exist on the server","code":272,"name":"LCB_KEY_ENOENT","key_not_found":true},"success":false}
+    {"meta":{"id":"here","cas":"4"},"success":true}
+    {"meta":{"id":"here","cas":"5"},"success":true}
+    {"error":{"desc":"The document key exists with a CAS value different than specified","code":272,"name":"LCB_KEY_EEXISTS","cas_mismatch":true},"success":false}
+    {"meta":{"id":"here","cas":"6"},"success":true}
+    {"error":{"desc":"The document key does not exist on the server","code":272,"name":"LCB_KEY_ENOENT","key_not_found":true},"success":false}
+    {"doc":{"count":1},"meta":{"id":"n","cas":"7"},"success":true}
+    {"doc":{"count":2},"meta":{"id":"n","cas":"8"},"success":true}
+    {"doc":{"count":1},"meta":{"id":"n","cas":"9"},"success":true}
+    {"doc":{"count":-1},"meta":{"id":"m","cas":"10"},"success":true}
+    {"meta":{"id":"n","cas":"11","expiry_date":"2030-03-17T17:46:40.000Z"},"success":true}
+    {"error":{"desc":"The document key does not exist on the server","code":272,"name":"LCB_KEY_ENOENT","key_not_found":true},"success":false}
+    {"doc":{"count":1},"meta":{"id":"n","cas":"11","data_type":"json","datatype":"json","expiry_date":"2030-03-17T17:46:40.000Z"},"success":true}
+    {"error":{"desc":"ro is read-only","code":1,"name":"LCB_ERR_GENERIC"},"success":false}
+    {"meta":{"id":"n","cas":"12"},"success":true}
+    {"error":{"desc":"path exists already (operation 0)","code":308,"name":"LCB_SUBDOC_MULTI_FAILURE"},"success":false}
+    {"doc":[{"value":1,"success":true},{"error":"path not found","success":false}],"meta":{"id":"n","cas":"12"},"success":true}
+    {"meta":{"id":"w","cas":"13"},"success":true}
+    5
+    "TypeError: all stands for several collections: name one in meta.keyspace"
+    "TypeError: couchbase.get needs the alias of a bucket first"
+    "TypeError: couchbase.get needs the key of a document as meta.id"
+    "TypeError: couchbase.get needs meta.cas as a string"
+    "TypeError: couchbase.upsert needs meta.expiry_date as a Date"
+    "#);
+}
+
+#[test]
+fn what_is_written_to_the_source_is_marked_unless_it_is_to_recur() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            src.basic = 1;
+            couchbase.upsert(src, {id: 'accessor'}, 2);
+            couchbase.upsert(src, {id: 'recurs'}, 3, {self_recursion: true});
+            couchbase.increment(src, {id: 'counter'});
+            couchbase.touch(src, {id: 'basic', expiry_date: new Date(1900000000000)});
+            couchbase.mutateIn(src, {id: 'basic2'}, [couchbase.MutateInSpec.upsert('x', 1)]);
+            couchbase.upsert(all, {id: 'wide', keyspace: meta.keyspace}, 4);
+            dst.elsewhere = 5;
+            src.gone = 6; delete src.gone;
+        }",
+    );
+    function.store("_default._default", "basic2", &kv::Content::from("{}"));
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    let mark = |keyspace: &str, key: &str| {
+        let attributes = function.attributes(keyspace, key);
+        let cas = function
+            .documents()
+            .get(&(keyspace.to_owned(), key.as_bytes().to_vec()))
+            .map_or(json!("gone"), |found| format!("0x{:016x}", found.cas.swap_bytes()).into());
+        (attributes["_eventing"]["fiid"].clone(), attributes["_eventing"]["cas"] == cas)
+    };
+    for key in ["basic", "accessor", "counter", "basic2", "wide"] {
+        assert_eq!(mark("_default._default", key), (json!(ID), true), "{key}");
+    }
+    assert_eq!(mark("_default._default", "gone").0, json!(ID));
+    assert_eq!(mark("_default._default", "recurs").0, json!(null));
+    assert_eq!(mark("shop.copies", "elsewhere").0, json!(null));
+    assert_eq!(body(&function, "_default._default", "counter"), r#"{"count":1}"#);
+}
+
+#[test]
+fn an_own_write_is_passed_over_and_a_later_one_of_others_is_not() {
+    let mut function = function("function OnUpdate(doc, meta) { log(meta.cas) }");
+    let pair = |cas: u64| {
+        let mark = format!(r#"{{"fiid":"{ID}","cas":"0x{:016x}"}}"#, cas.swap_bytes());
+        let pair = [b"_eventing\0", mark.as_bytes(), b"\0"].concat();
+        let length = |bytes: usize| (bytes as u32).to_be_bytes();
+        [&length(pair.len() + 4)[..], &length(pair.len()), &pair].concat()
+    };
+    function.put("a", "{}").with_version(5, 1).with_xattrs(&pair(5));
+    function.put("a", "{}").with_version(6, 2).with_xattrs(&pair(5)).feed().unwrap();
+    assert_eq!(log(&function), "[INFO] \"6\"");
+    assert_eq!(count(&function, "suppressed_count"), 1.0);
+}
+
+#[test]
+fn curl_sends_requests_and_reads_answers_by_their_type() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            const go = (...rest) => { try { log(curl(...rest)) } catch (e) { log(e.name + ': ' + e.message) } };
+            go('GET', server); go('POST', server, {path: '/p?a=1', params: {q: 'x y'}, body: {n: 1}, headers: {'X-A': 'b'}});
+            go('PUT', server, {body: {a: 'b c'}, encoding: 'FORM'}); go('POST', server, {body: 'plain'});
+            go('GET', server, {path: 'redirect'}); go('GET', server, {path: 'redirect', redirect: false});
+            go('GET', server, {path: 'fails'}); go('PATCH', server); go('GET', dst);
+        }",
+    );
+    function.on_http(|request| {
+        let path = request.url.split("/base").nth(1).unwrap_or_default();
+        let reply =
+            |status, kind: &str, body: String, more: Vec<(String, String)>| http::Response {
+                status,
+                headers: [vec![("Content-Type".into(), kind.into())], more].concat(),
+                body: body.into(),
+            };
+        match path {
+            "/redirect" => Ok(reply(
+                302,
+                "text/plain",
+                String::new(),
+                vec![("Location".into(), "/base/moved".into())],
+            )),
+            "/fails" => Err(http::Error::Timeout),
+            _ => {
+                let headers: Vec<_> =
+                    request.headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let asked = json!([
+                    request.method,
+                    request.url,
+                    String::from_utf8_lossy(&request.body),
+                    headers
+                ]);
+                Ok(reply(200, "application/json", asked.to_string(), Vec::new()))
+            }
+        }
+    });
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    insta::assert_snapshot!(log(&function), @r#"
+    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["POST","http://server:81/base/p?a=1&q=x%20y","{\"n\":1}",["x-a=b","content-type=application/json","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["PUT","http://server:81/base","a=b%20c",["content-type=application/x-www-form-urlencoded","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["POST","http://server:81/base","plain",["content-type=text/plain","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["GET","http://server:81/base/moved","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":302,"headers":{"content-type":"text/plain","location":"/base/moved"},"body":""}
+    [INFO] "CurlError: no answer in time"
+    [INFO] "CurlError: curl needs one of GET, POST, PUT, HEAD, DELETE first"
+    [INFO] "CurlError: curl needs the alias of a URL as its second argument"
+    "#);
+    assert_eq!(
+        (count(&function, "curl_success_count"), count(&function, "curl_failure_count")),
+        (6.0, 1.0)
+    );
+}
+
+#[test]
+fn builtins_compute_what_they_say() {
+    insta::assert_snapshot!(told(
+        "attempt(() => crc64({a: 1})); attempt(() => couchbase.crc_64_go_iso('123456789'));
+         attempt(() => couchbase.base64Encode('Hello')); attempt(() => couchbase.base64Decode('SGVsbG8='));
+         attempt(() => couchbase.base64Decode('??')); attempt(() => couchbase.base64Float32EncodeArray([1, 2.5]));
+         attempt(() => couchbase.base64Float32DecodeArray('AACAPwAAIEA=')); attempt(() => couchbase.base64Float64DecodeArray(couchbase.base64Float64EncodeArray([0.1])));
+         attempt(() => N1QL('SELECT 1')); attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1);"
+    ), @r#"
+    "24236c2ac47ad1c0"
+    "b90956c775a41001"
+    "SGVsbG8="
+    "Hello"
+    "Error: this is not base64"
+    "AACAPwAAIEA="
+    [1,2.5]
+    [0.1]
+    "N1QLError: there is no query service"
+    "EventingError: there is no analytics service"
+    1700000000000
+    "Error: Math.random is not available: results must not depend on chance"
+    "#);
+}

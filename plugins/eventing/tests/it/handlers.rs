@@ -1,0 +1,155 @@
+//! `OnUpdate`, `OnDelete` and `OnDeploy`: what they get, and what becomes of it when they fail.
+
+use crate::fixture::*;
+
+#[test]
+fn handlers_get_documents_and_what_is_known_of_them() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) { log(doc.n, meta); }
+         function OnDelete(meta, options) { log(meta.kind, options, meta.expiration); }",
+    );
+    function.put("a", r#"{"n":7}"#).feed().unwrap();
+    function
+        .put("a", r#"{"n":8}"#)
+        .with_version(9, 2)
+        .delete("b")
+        .delete("c")
+        .expired()
+        .feed()
+        .unwrap();
+    insta::assert_snapshot!(log(&function), @r#"
+    [INFO] 7 {"id":"a","cas":"65536","seq":1,"vb":0,"expiration":0,"flags":0,"datatype":"json","keyspace":{"bucket_name":"b","scope_name":"_default","collection_name":"_default"},"kind":"insert"}
+    [INFO] 8 {"id":"a","cas":"9","seq":2,"vb":0,"expiration":0,"flags":0,"datatype":"json","keyspace":{"bucket_name":"b","scope_name":"_default","collection_name":"_default"},"kind":"update"}
+    [INFO] "delete" {"expired":false} 0
+    [INFO] "expire" {"expired":true} 0
+    "#);
+    assert_eq!(
+        (count(&function, "on_update_success"), count(&function, "on_delete_success")),
+        (2.0, 2.0)
+    );
+}
+
+#[test]
+fn bytes_arrive_as_an_array_buffer() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) { dst[meta.id] = doc; log(doc instanceof ArrayBuffer, doc.byteLength, meta.datatype); }",
+    );
+    assert_eq!(function.put("a", "raw").feed().unwrap(), []);
+    assert_eq!(log(&function), "[INFO] true 3 \"binary\"");
+    assert_eq!(body(&function, "shop.copies", "a"), "raw");
+}
+
+#[test]
+fn exceptions_are_counted_and_told_with_their_place_and_the_feed_goes_on() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {\n  if (doc.bad) doc.missing.member;\n  dst[meta.id] = 1;\n}\nfunction OnDelete(meta) { throw 'a string'; }",
+    );
+    let errors = function.put("a", r#"{"bad":1}"#).put("b", "{}").delete("c").feed().unwrap();
+    assert_eq!(errors.iter().map(|error| error.index).collect::<Vec<_>>(), [0, 2]);
+    insta::assert_snapshot!(log(&function), @r#"
+    [ERROR] OnUpdate of "a": TypeError: cannot read property 'member' of undefined (line 2, column 16)
+    [ERROR] OnDelete of "c": uncaught "a string"
+    "#);
+    assert_eq!(body(&function, "shop.copies", "b"), "1");
+    assert_eq!(
+        (count(&function, "on_update_failure"), count(&function, "on_update_success")),
+        (1.0, 1.0)
+    );
+    assert_eq!(count(&function, "on_delete_failure"), 1.0);
+}
+
+#[test]
+fn scripts_are_sloppy_and_modules_and_promises_work_too() {
+    for source in [
+        "function OnUpdate(doc, meta) { for (i = 0; i < 2; i++); dst[meta.id] = i; }",
+        "const OnUpdate = (doc, meta) => { dst[meta.id] = 2 }",
+        "export function OnUpdate(doc, meta) { dst[meta.id] = 2 }",
+        "export default { OnUpdate(doc, meta) { dst[meta.id] = 2 } }",
+        "async function OnUpdate(doc, meta) { dst[meta.id] = await Promise.resolve(2) }",
+        "const two = await Promise.resolve(2); export async function OnUpdate(doc, meta) { dst[meta.id] = two }",
+    ] {
+        let mut function = function(source);
+        assert_eq!(function.put("a", "{}").feed().unwrap(), [], "{source}");
+        assert_eq!(body(&function, "shop.copies", "a"), "2", "{source}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_code_is_said_with_its_place() {
+    let told = [
+        refusal("feefifofum"),
+        refusal("function OnUpdate(doc, meta) {\n  log(..)\n}"),
+        refusal("function Other() {}"),
+        refusal("function OnDelete() {}"),
+        refusal("function OnUpdate(doc, meta) { SELECT * FROM b; }"),
+        refusal("export function OnUpdate(doc, meta) {\n  log(..)\n}"),
+        refusal("while (true) {} function OnUpdate() {}"),
+        refusal("dst.a = 1; function OnUpdate() {}"),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    ReferenceError: feefifofum is not defined (line 1, column 1)
+    SyntaxError: unexpected token in expression: '.' (line 2, column 7)
+    the code has neither OnUpdate nor OnDelete
+    ok
+    SyntaxError: expecting ';' (line 1, column 46)
+    SyntaxError: unexpected token in expression: '.' (line 2, column 7)
+    stopped after 50000000 steps: a loop that does not end?
+    KVError: this can only be used while a handler runs (line 1, column 1)
+    "#);
+}
+
+#[test]
+fn lines_before_the_code_do_not_move_its_places() {
+    let mut config = config("function OnUpdate(doc, meta) { undeclared = 1 }");
+    config["headers"] = serde_json::json!(["'use strict';", "const HEAD = 1;"]);
+    let mut function =
+        nacre_plugin::testing::Harness::<nacre_eventing::Program>::new(&config.to_string())
+            .unwrap();
+    let errors = function.put("a", "{}").feed().unwrap();
+    insta::assert_snapshot!(errors[0].message, @"ReferenceError: undeclared is not defined (line 1, column 32)");
+}
+
+#[test]
+fn greedy_code_is_an_error_of_its_document() {
+    let mut function = function(
+        r#"
+function OnUpdate(doc, meta) {
+    if (doc.do === "loop") for (;;) try { for (;;); } catch {}
+    if (doc.do === "regex") /^(a+)+$/.test("a".repeat(40) + "b");
+    if (doc.do === "recurse") (function f() { f() })();
+    if (doc.do === "string") { let s = "x".repeat(1e6); for (;;) s += s; }
+    if (doc.do === "proxy") { const p = new Proxy({}, { get: () => { for (;;); } }); JSON.stringify(p); }
+    if (doc.do === "promises") { const f = () => Promise.resolve().then(f); return f(); }
+    if (doc.do === "later") { Promise.resolve().then(() => { dst.leaked = 1 }); throw new Error("now"); }
+    if (doc.do === "never") return new Promise(() => {});
+    if (doc.do === "log") log(new Proxy({}, { ownKeys() { for (;;); } }));
+    if (doc.do === "alias") JSON.stringify(dst) && Object.keys(dst) && dst[Symbol.iterator] && String(Object.getPrototypeOf(dst));
+    dst.last = doc.do;
+}"#,
+    );
+    let attacks = [
+        "loop", "regex", "recurse", "string", "proxy", "promises", "later", "never", "log", "alias",
+    ];
+    for attack in attacks {
+        function.put(attack, &format!(r#"{{"do":"{attack}"}}"#));
+    }
+    let errors = function.put("good", r#"{"do":"good"}"#).feed().unwrap();
+    let told: Vec<_> = errors
+        .iter()
+        .map(|error| format!("{}: {}", attacks[error.index as usize], error.message))
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    loop: stopped after 50000000 steps: a loop that does not end?
+    regex: stopped after 50000000 steps: a loop that does not end?
+    recurse: RangeError: Maximum call stack size exceeded (line 5, column 47)
+    string: InternalError: string too long (line 6, column 71)
+    proxy: stopped after 50000000 steps: a loop that does not end?
+    promises: uncaught null
+    later: Error: now (line 9, column 91)
+    never: a promise that nothing settles
+    log: stopped after 50000000 steps: a loop that does not end?
+    "#);
+    assert_eq!(body(&function, "shop.copies", "last"), "\"good\"");
+    assert_eq!(body(&function, "shop.copies", "leaked"), "none");
+    assert!(count(&function, "timeout_count") >= 3.0);
+}

@@ -1,0 +1,6 @@
+//! Functions as plain Rust, without the sandbox.
+
+mod bindings;
+mod fixture;
+mod handlers;
+mod timers;

@@ -1,0 +1,87 @@
+//! Timers, and `OnDeploy`, which is one.
+
+use crate::fixture::*;
+use std::time::Duration;
+
+#[test]
+fn timers_fire_once_with_their_context() {
+    let mut function = function(
+        "function Late(context, reference) { dst[reference] = context }
+         function OnUpdate(doc, meta) { createTimer(Late, new Date(Date.now() + doc.in), meta.id, doc) }
+         function OnDelete(meta) { cancelTimer(Late, meta.id) }",
+    );
+    function
+        .put("a", r#"{"in":1000}"#)
+        .put("b", r#"{"in":5000}"#)
+        .put("c", r#"{"in":-1e9}"#)
+        .feed()
+        .unwrap();
+    function.delete("b").feed().unwrap();
+    function.advance(Duration::from_secs(10)).unwrap();
+    assert_eq!(body(&function, "shop.copies", "a"), r#"{"in":1000}"#);
+    assert_eq!(body(&function, "shop.copies", "b"), "none");
+    assert_eq!(body(&function, "shop.copies", "c"), r#"{"in":-1000000000}"#, "what is past is due");
+    assert_eq!(count(&function, "timer_callback_success"), 2.0);
+    assert_eq!(count(&function, "timer_create_counter"), 3.0);
+    assert_eq!(function.timers(), []);
+}
+
+#[test]
+fn a_callback_that_fails_does_not_hold_the_others_up() {
+    let mut function = function(
+        "const at = new Date(0);
+         export function Bad() { throw new Error('bad timer') }
+         export function Good(context) { log(context) }
+         export function OnUpdate(doc, meta) { createTimer(Bad, at, 'x'); createTimer(Good, at, null, 1); createTimer(Good, at, null, 2); createTimer(Good, at, 'same', 3); createTimer(Good, at, 'same', 4) }",
+    );
+    assert_eq!(function.put("a", "{}").feed().unwrap(), []);
+    function.advance(Duration::ZERO).unwrap();
+    insta::assert_snapshot!(log(&function), @r#"
+    [ERROR] timer "Bad:x": Error: bad timer (line 2, column 44)
+    [INFO] 1
+    [INFO] 2
+    [INFO] 4
+    "#);
+    assert_eq!(count(&function, "timer_callback_failure"), 1.0);
+}
+
+#[test]
+fn timers_that_cannot_be_are_exceptions() {
+    let mut function = function(
+        "function Top() {}
+         function OnUpdate(doc, meta) {
+            const attempt = (f) => { try { log(f()) } catch (e) { log(e.name + ': ' + e.message) } };
+            const inner = () => {};
+            attempt(() => createTimer(inner, new Date(), 'a'));
+            attempt(() => createTimer('Top', new Date(), 'a'));
+            attempt(() => createTimer(Top, 'tomorrow', 'a'));
+            attempt(() => createTimer(Top, new Date(NaN), 'a'));
+            attempt(() => createTimer(Top, new Date(), 'a', 'x'.repeat(1023)));
+            attempt(() => createTimer(Top, new Date(Date.now() + 3.2e12), 'century', 'x'.repeat(1022)));
+            attempt(() => createTimer(Top, new Date(), 'x'.repeat(1021)));
+        }",
+    );
+    assert_eq!(function.put("a", "{}").feed().unwrap(), []);
+    insta::assert_snapshot!(log(&function), @r#"
+    [INFO] "EventingError: createTimer needs a function that is declared at the top level"
+    [INFO] "EventingError: createTimer needs a function that is declared at the top level"
+    [INFO] "EventingError: createTimer needs a Date"
+    [INFO] "EventingError: createTimer needs a Date"
+    [INFO] "EventingError: the context of a timer has 1025 bytes, more than 1024"
+    [INFO] "century"
+    [INFO] "EventingError: a timer is named by at most 1024 bytes of callback and reference"
+    "#);
+    assert_eq!(function.timers().len(), 1);
+}
+
+#[test]
+fn what_a_handler_planned_before_it_failed_does_not_happen() {
+    let mut function = function(
+        "function Top() { log('fired') }
+         function OnUpdate(doc, meta) { createTimer(Top, new Date(0), 'a'); throw new Error('late') }",
+    );
+    function.put("a", "{}").feed().unwrap();
+    function.advance(Duration::from_secs(1)).unwrap();
+    assert_eq!(function.timers(), []);
+    assert!(!log(&function).contains("fired"));
+}

@@ -1,0 +1,34 @@
+//! `http`: requests to hosts that are granted.
+
+use crate::arguments::{Arguments, error};
+use nacre_js::{HostError, HostValue as Value};
+use nacre_plugin::http;
+
+/// Sends a request: `[status, headers as JSON, body, body as text]`.
+pub fn send(arguments: &mut Arguments) -> Result<Value, HostError> {
+    let (method, url) = (arguments.text()?, arguments.text()?);
+    let body = arguments.body()?;
+    let headers = arguments.headers()?;
+    match http::send(http::Request { method, url, headers, body }) {
+        Ok(http::Response { status, headers, body }) => {
+            let names: serde_json::Map<String, serde_json::Value> =
+                headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+            let text = String::from_utf8_lossy(&body).into_owned();
+            Ok(Value::List(vec![
+                Value::Number(f64::from(status)),
+                Value::Text(serde_json::Value::Object(names).to_string()),
+                Value::Bytes(body),
+                Value::Text(text),
+            ]))
+        }
+        Err(cause) => {
+            let code = match &cause {
+                http::Error::Denied(_) => "denied",
+                http::Error::Timeout => "timeout",
+                http::Error::TooLarge => "too-large",
+                http::Error::Failed(_) => "failed",
+            };
+            Err(error(code, cause.to_string()))
+        }
+    }
+}

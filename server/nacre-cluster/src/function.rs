@@ -1,0 +1,461 @@
+//! Functions: code that reacts to changes of documents, as its author defined it, and whether it runs.
+
+use crate::{Refusal, Since};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The longest name of a function.
+const NAME_BYTES_MAX: usize = 100;
+/// The largest code, in bytes.
+pub const CODE_BYTES_MAX: usize = 1 << 20;
+/// Stands for all scopes, or all collections.
+const ALL: &str = "*";
+
+/// Names a function: those of a scope are apart from those of others, and from those of none.
+///
+/// As text, which is a key of the agreed state: `name`, or `bucket/scope/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FunctionId {
+    /// Bucket and scope that it belongs to, if it does.
+    pub scope: Option<(String, String)>,
+    /// Its name.
+    pub name: String,
+}
+
+impl FunctionId {
+    /// The function that a key names.
+    pub fn of_key(key: &str) -> FunctionId {
+        match key.splitn(3, '/').collect::<Vec<_>>()[..] {
+            [bucket, scope, name] => {
+                FunctionId { scope: Some((bucket.into(), scope.into())), name: name.into() }
+            }
+            _ => FunctionId { scope: None, name: key.into() },
+        }
+    }
+}
+
+impl fmt::Display for FunctionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scope {
+            Some((bucket, scope)) => write!(f, "{bucket}/{scope}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// Documents that a function listens to, or reaches; `*` for all scopes, or all collections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionKeyspace {
+    /// Their bucket.
+    pub bucket: String,
+    /// Their scope.
+    pub scope: String,
+    /// Their collection.
+    pub collection: String,
+}
+
+impl FunctionKeyspace {
+    /// The scope, unless it is all.
+    pub fn scope(&self) -> Option<&str> {
+        Some(&self.scope[..]).filter(|scope| *scope != ALL)
+    }
+
+    /// The collection, unless it is all.
+    pub fn collection(&self) -> Option<&str> {
+        Some(&self.collection[..]).filter(|collection| *collection != ALL)
+    }
+}
+
+/// Documents that the code reaches by a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketBinding {
+    /// What the code calls them.
+    pub alias: String,
+    /// Which they are.
+    pub keyspace: FunctionKeyspace,
+    /// Whether it may change them.
+    pub writes: bool,
+}
+
+/// How a function proves to a server who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UrlAuth {
+    /// Not at all.
+    None,
+    /// By name and password.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+    /// By a token.
+    Bearer {
+        /// The token.
+        key: String,
+    },
+    /// By name and password that are not sent; kept, but not spoken.
+    Digest {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+}
+
+/// A server that the code reaches by a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrlBinding {
+    /// What the code calls it.
+    pub alias: String,
+    /// `https://host/path`.
+    pub url: String,
+    /// How the function proves who it is.
+    pub auth: UrlAuth,
+    /// Told back only.
+    pub allow_cookies: bool,
+    /// Told back only: certificates are always checked.
+    pub validate_certificate: bool,
+}
+
+/// A constant of the code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConstantBinding {
+    /// What the code calls it.
+    pub alias: String,
+    /// JavaScript text.
+    pub literal: String,
+}
+
+/// A function as its author defined it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionDefinition {
+    /// The code.
+    pub code: String,
+    /// Told back only.
+    pub version: String,
+    /// What it listens to.
+    pub source: FunctionKeyspace,
+    /// Where another server would keep its state. It has to be there, and is not used.
+    pub metadata: FunctionKeyspace,
+    /// Documents that it reaches.
+    pub buckets: Vec<BucketBinding>,
+    /// Servers that it reaches.
+    pub urls: Vec<UrlBinding>,
+    /// Its constants.
+    pub constants: Vec<ConstantBinding>,
+    /// Where it begins to read when it is deployed.
+    pub since: Since,
+    /// Seconds that a call of its code may take.
+    pub timeout_s: u32,
+    /// The largest context of a timer, in bytes.
+    pub timer_context_bytes: u32,
+    /// Lines before the code.
+    pub headers: Vec<String>,
+    /// Lines behind the code.
+    pub footers: Vec<String>,
+    /// All settings, a JSON object: what its author gave, told back as it came.
+    pub settings: String,
+}
+
+/// Whether a function runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FunctionState {
+    /// It does not, and has no state.
+    Undeployed,
+    /// It does.
+    Deployed,
+    /// It does not, and goes on where it stopped.
+    Paused,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// 32 hexadecimal digits, chosen when it was first defined; marks what it writes.
+    pub uuid: String,
+    /// The same as a number, for clients.
+    pub number: u32,
+    /// What it is.
+    pub definition: FunctionDefinition,
+    /// Whether it runs.
+    pub state: FunctionState,
+    /// How often it was deployed: each time with a new state.
+    pub deployments: u64,
+    /// How often it was deployed or resumed.
+    pub launches: u64,
+    /// When it was paused, in milliseconds since the Unix epoch; 0 when it is not.
+    pub paused_ms: u64,
+    /// How long it was paused before it was resumed last, in milliseconds.
+    pub delay_ms: u64,
+}
+
+/// All functions, by the text of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Functions(pub BTreeMap<String, Function>);
+
+impl Functions {
+    /// The function `id`.
+    ///
+    /// # Errors
+    /// [`Refusal::FunctionNotFound`].
+    pub fn get(&self, id: &FunctionId) -> Result<&Function, Refusal> {
+        self.0.get(&id.to_string()).ok_or_else(|| not_found(id))
+    }
+
+    fn get_mut(&mut self, id: &FunctionId) -> Result<&mut Function, Refusal> {
+        self.0.get_mut(&id.to_string()).ok_or_else(|| not_found(id))
+    }
+
+    /// All functions with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &Function)> {
+        self.0.iter().map(|(key, function)| (FunctionId::of_key(key), function))
+    }
+
+    /// Defines a function, or changes one that does not run.
+    pub(crate) fn put(
+        &mut self,
+        id: &FunctionId,
+        uuid: &str,
+        number: u32,
+        definition: &FunctionDefinition,
+    ) -> Result<(), Refusal> {
+        check_name(&id.name)?;
+        check(definition)?;
+        if let Some(known) = self.0.get_mut(&id.to_string()) {
+            let before = &known.definition;
+            let keyspaces_stay =
+                (&before.source, &before.metadata) == (&definition.source, &definition.metadata);
+            match known.state {
+                FunctionState::Deployed => return Err(Refusal::FunctionDeployed),
+                // Its state is that of what it listened to.
+                FunctionState::Paused if !keyspaces_stay => return Err(Refusal::FunctionDeployed),
+                _ => known.definition = definition.clone(),
+            }
+            return Ok(());
+        }
+        let function = Function {
+            uuid: uuid.to_owned(),
+            number,
+            definition: definition.clone(),
+            state: FunctionState::Undeployed,
+            deployments: 0,
+            launches: 0,
+            paused_ms: 0,
+            delay_ms: 0,
+        };
+        self.0.insert(id.to_string(), function);
+        Ok(())
+    }
+
+    pub(crate) fn drop_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
+        if self.get(id)?.state != FunctionState::Undeployed {
+            return Err(Refusal::FunctionDeployed);
+        }
+        self.0.remove(&id.to_string());
+        Ok(())
+    }
+
+    /// Deploys, pauses, resumes or undeploys a function, at `unix_ms`.
+    pub(crate) fn set_state(
+        &mut self,
+        id: &FunctionId,
+        state: FunctionState,
+        unix_ms: u64,
+    ) -> Result<(), Refusal> {
+        use FunctionState::{Deployed, Paused, Undeployed};
+        let function = self.get_mut(id)?;
+        match (function.state, state) {
+            (Undeployed, Deployed) => {
+                function.deployments += 1;
+                function.launches += 1;
+                function.delay_ms = 0;
+            }
+            (Paused, Deployed) => {
+                function.launches += 1;
+                // Not 0, which is the delay of a deployment.
+                function.delay_ms = unix_ms.saturating_sub(function.paused_ms).max(1);
+                function.paused_ms = 0;
+            }
+            (Deployed, Paused) => function.paused_ms = unix_ms,
+            (Deployed | Paused, Undeployed) => function.paused_ms = 0,
+            (Deployed, Deployed) => return Err(Refusal::FunctionRuns),
+            (Undeployed, Undeployed) => return Err(Refusal::FunctionNotDeployed),
+            (Undeployed, Paused) => return Err(Refusal::FunctionNotDeployed),
+            (Paused, Paused) => return Err(Refusal::FunctionPaused),
+        }
+        function.state = state;
+        Ok(())
+    }
+
+    /// What is gone takes functions with it that belong to it, and stops those that listen to it.
+    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>, collection: Option<&str>) {
+        if collection.is_none() {
+            let gone = |key: &String| {
+                FunctionId::of_key(key).scope.is_some_and(|(own_bucket, own_scope)| {
+                    own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)
+                })
+            };
+            self.0.retain(|key, _| !gone(key));
+        }
+        let is_gone = |keyspace: &FunctionKeyspace| {
+            keyspace.bucket == bucket
+                && scope.is_none_or(|scope| keyspace.scope == scope)
+                && collection.is_none_or(|collection| keyspace.collection == collection)
+        };
+        for function in self.0.values_mut() {
+            if is_gone(&function.definition.source) {
+                function.state = FunctionState::Undeployed;
+            }
+        }
+    }
+}
+
+fn not_found(id: &FunctionId) -> Refusal {
+    Refusal::FunctionNotFound { name: id.name.clone() }
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{name:?} cannot be the name of a function: 1 to {NAME_BYTES_MAX} letters, digits, '-' and '_', a letter or digit first"
+    );
+    Err(Refusal::Invalid { field: "appname", reason })
+}
+
+fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
+    let invalid = |field: &'static str, reason: String| Err(Refusal::Invalid { field, reason });
+    if definition.code.len() > CODE_BYTES_MAX {
+        let reason = format!("code may have {CODE_BYTES_MAX} bytes");
+        return invalid("appcode", reason);
+    }
+    if definition.source == definition.metadata {
+        return Err(Refusal::SameKeyspace);
+    }
+    let aliases = definition.buckets.iter().map(|binding| &binding.alias);
+    let aliases = aliases.chain(definition.urls.iter().map(|binding| &binding.alias));
+    let aliases = aliases.chain(definition.constants.iter().map(|binding| &binding.alias));
+    let mut seen = Vec::new();
+    for alias in aliases {
+        if !is_identifier(alias) {
+            return invalid("alias", format!("{alias:?} cannot be the name of a binding"));
+        }
+        if seen.contains(&alias) {
+            return invalid("alias", format!("two bindings are called {alias:?}"));
+        }
+        seen.push(alias);
+    }
+    Ok(())
+}
+
+/// Whether JavaScript could call something by this name.
+fn is_identifier(text: &str) -> bool {
+    let starts = |c: char| c.is_alphabetic() || c == '_' || c == '$';
+    let mut chars = text.chars();
+    text.len() <= 64
+        && chars.next().is_some_and(starts)
+        && chars.all(|c| starts(c) || c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyspace(collection: &str) -> FunctionKeyspace {
+        FunctionKeyspace { bucket: "b".into(), scope: "s".into(), collection: collection.into() }
+    }
+
+    fn definition() -> FunctionDefinition {
+        FunctionDefinition {
+            code: String::new(),
+            version: String::new(),
+            source: keyspace("source"),
+            metadata: keyspace("metadata"),
+            buckets: Vec::new(),
+            urls: Vec::new(),
+            constants: Vec::new(),
+            since: Since::Everything,
+            timeout_s: 60,
+            timer_context_bytes: 1024,
+            headers: Vec::new(),
+            footers: Vec::new(),
+            settings: "{}".into(),
+        }
+    }
+
+    fn id(text: &str) -> FunctionId {
+        FunctionId::of_key(text)
+    }
+
+    fn functions() -> Functions {
+        let mut functions = Functions::default();
+        functions.put(&id("f"), "u", 1, &definition()).unwrap();
+        functions.put(&id("b/s/f"), "v", 2, &definition()).unwrap();
+        functions
+    }
+
+    #[test]
+    fn a_function_goes_from_state_to_state_as_it_may() {
+        use FunctionState::*;
+        let mut functions = functions();
+        let mut go = |state, ms| functions.set_state(&id("f"), state, ms);
+        assert_eq!(go(Undeployed, 0), Err(Refusal::FunctionNotDeployed));
+        assert_eq!(go(Paused, 0), Err(Refusal::FunctionNotDeployed));
+        go(Deployed, 0).unwrap();
+        assert_eq!(go(Deployed, 0), Err(Refusal::FunctionRuns));
+        go(Paused, 1000).unwrap();
+        assert_eq!(go(Paused, 0), Err(Refusal::FunctionPaused));
+        go(Deployed, 3500).unwrap();
+        let function = functions.get(&id("f")).unwrap();
+        assert_eq!((function.deployments, function.launches, function.delay_ms), (1, 2, 2500));
+        assert_eq!(functions.drop_function(&id("f")), Err(Refusal::FunctionDeployed));
+        assert_eq!(functions.put(&id("f"), "", 0, &definition()), Err(Refusal::FunctionDeployed));
+        functions.set_state(&id("f"), Paused, 0).unwrap();
+        functions
+            .put(&id("f"), "", 0, &FunctionDefinition { code: "x".into(), ..definition() })
+            .unwrap();
+        let moved = FunctionDefinition { source: keyspace("other"), ..definition() };
+        assert_eq!(functions.put(&id("f"), "", 0, &moved), Err(Refusal::FunctionDeployed));
+        functions.set_state(&id("f"), Undeployed, 0).unwrap();
+        functions.drop_function(&id("f")).unwrap();
+        assert!(functions.get(&id("f")).is_err());
+        assert!(functions.get(&id("b/s/f")).is_ok(), "another function of the same name");
+    }
+
+    #[test]
+    fn what_is_dropped_takes_functions_with_it() {
+        let mut functions = functions();
+        functions.set_state(&id("f"), FunctionState::Deployed, 0).unwrap();
+        functions.forget("b", Some("s"), Some("other"));
+        assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Deployed);
+        functions.forget("b", Some("s"), Some("source"));
+        assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Undeployed);
+        functions.forget("b", Some("s"), None);
+        assert!(functions.get(&id("b/s/f")).is_err());
+        assert!(functions.get(&id("f")).is_ok());
+    }
+
+    #[test]
+    fn names_and_bindings_are_checked() {
+        let mut functions = functions();
+        for name in ["", "-a", "a b", "a.b", &"x".repeat(101)] {
+            let id = FunctionId { scope: None, name: name.into() };
+            let refusal = functions.put(&id, "", 0, &definition());
+            assert!(matches!(refusal, Err(Refusal::Invalid { field: "appname", .. })), "{name:?}");
+        }
+        let mut twice = definition();
+        let constant = ConstantBinding { alias: "a".into(), literal: "1".into() };
+        twice.constants = vec![constant.clone(), constant];
+        assert!(matches!(functions.put(&id("g"), "", 0, &twice), Err(Refusal::Invalid { .. })));
+        twice.constants = vec![ConstantBinding { alias: "a b".into(), literal: "1".into() }];
+        assert!(matches!(functions.put(&id("g"), "", 0, &twice), Err(Refusal::Invalid { .. })));
+        let same = FunctionDefinition { metadata: keyspace("source"), ..definition() };
+        assert_eq!(functions.put(&id("g"), "", 0, &same), Err(Refusal::SameKeyspace));
+    }
+}

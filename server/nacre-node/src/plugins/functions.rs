@@ -1,0 +1,227 @@
+//! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
+
+use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, numbers};
+use super::{Deployment, Progress, Runtime};
+use crate::node::Node;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use nacre_cluster::{
+    Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
+    Source, UrlAuth, UrlBinding,
+};
+use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
+const LAUNCH: &str = ":launch";
+
+/// What the function `id` is deployed under. No bucket has such a name, so that no design document does.
+pub fn deployment_name(id: &FunctionId) -> String {
+    format!("eventing:{id}")
+}
+
+/// How a function is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionStatus {
+    /// It does not run.
+    Undeployed,
+    /// It is about to run.
+    Deploying,
+    /// It runs.
+    Deployed,
+    /// It ends.
+    Undeploying,
+    /// It stops for now.
+    Pausing,
+    /// It has stopped for now.
+    Paused,
+}
+
+/// How the function `id` is doing on this node; with the deployment that runs it, if one does.
+pub fn status(
+    node: &Node,
+    id: &FunctionId,
+    function: &Function,
+) -> (FunctionStatus, Option<Arc<Deployment>>) {
+    let deployment = node.plugins().deployment(&deployment_name(id));
+    let progress = deployment.as_ref().map(|deployment| deployment.progress());
+    let status = match (function.state, progress) {
+        (FunctionState::Undeployed, None) => FunctionStatus::Undeployed,
+        (FunctionState::Undeployed, Some(_)) => FunctionStatus::Undeploying,
+        (FunctionState::Paused, Some(Progress::Running)) => FunctionStatus::Pausing,
+        (FunctionState::Paused, _) => FunctionStatus::Paused,
+        (FunctionState::Deployed, Some(Progress::Running)) => FunctionStatus::Deployed,
+        (FunctionState::Deployed, _) => FunctionStatus::Deploying,
+    };
+    (status, deployment)
+}
+
+/// Whether a definition can run: compiles its code. Takes seconds the first time.
+///
+/// # Errors
+/// What is wrong with it, for its author.
+pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
+    let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    let config = config(id, "check", definition, json!({}), json!({}));
+    let setup = Setup { runs_script: true, ..Setup::new(&id.name, config) };
+    validate(&plugin, setup).map_err(|error| match error {
+        Error::Config { message, .. } => message,
+        other => other.to_string(),
+    })
+}
+
+/// The deployments of the functions that listen to `bucket`.
+pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
+    let listening = cluster.functions.iter().filter(|(_, function)| {
+        function.definition.source.bucket == bucket.name
+            && function.state != FunctionState::Undeployed
+    });
+    listening.map(|(id, function)| spec(&id, function, bucket)).collect()
+}
+
+fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
+    let definition = &function.definition;
+    let FunctionKeyspace { bucket: name, .. } = &definition.source;
+    let source = Source {
+        bucket: name.clone(),
+        scope: definition.source.scope().map(str::to_owned),
+        collection: definition.source.collection().map(str::to_owned),
+    };
+    let found = numbers(&bucket.manifest, &source);
+    let numbers = found.clone().unwrap_or_else(|_| "none".into());
+    let Function { uuid, deployments, launches, delay_ms, .. } = function;
+    let reason = if *launches == 1 || *delay_ms == 0 { "deploy" } else { "resume" };
+    let launch = json!({"number": launches, "reason": reason, "delay_ms": delay_ms});
+    Spec {
+        name: deployment_name(id),
+        code: EVENTING,
+        version: String::new(),
+        script: None,
+        source: found.map(|_| source.clone()),
+        since: definition.since,
+        config: config(id, uuid, definition, collections(bucket, &source), launch),
+        limits: Limits {
+            deadline: Duration::from_secs(definition.timeout_s.into()),
+            // A function goes on whatever a document does to it.
+            errors_max: u32::MAX,
+            ..Limits::default()
+        },
+        grants: grants(definition),
+        paused: function.state == FunctionState::Paused,
+        is_development: false,
+        pace: None,
+        space: format!(
+            "{FUNCTIONS_SPACE}{id}/{uuid}-{deployments}/{}-{}/{numbers}",
+            bucket.uuid, bucket.flushes
+        ),
+        beside: false,
+    }
+}
+
+/// The names of the collections that a source has, by number.
+fn collections(bucket: &Bucket, source: &Source) -> Value {
+    let scopes = bucket.manifest.scopes.iter();
+    let scopes =
+        scopes.filter(|scope| source.scope.as_ref().is_none_or(|wanted| *wanted == scope.name));
+    let named = scopes.flat_map(|scope| {
+        let collections = scope.collections.iter().filter(|collection| {
+            source.collection.as_ref().is_none_or(|wanted| *wanted == collection.name)
+        });
+        collections.map(|collection| {
+            let name = format!("{}.{}", scope.name, collection.name);
+            (collection.id.to_string(), Value::from(name))
+        })
+    });
+    Value::Object(named.collect())
+}
+
+/// The configuration of the component.
+fn config(
+    id: &FunctionId,
+    uuid: &str,
+    definition: &FunctionDefinition,
+    collections: Value,
+    launch: Value,
+) -> String {
+    let FunctionKeyspace { bucket, scope, collection } = &definition.source;
+    let buckets = definition.buckets.iter().map(|binding| {
+        let keyspace = &binding.keyspace;
+        let other = (keyspace.bucket != *bucket).then_some(&keyspace.bucket);
+        json!({
+            "alias": binding.alias,
+            "bucket": other,
+            "scope": keyspace.scope,
+            "collection": keyspace.collection,
+            "writes": binding.writes,
+        })
+    });
+    let urls = definition.urls.iter().map(|binding| {
+        json!({
+            "alias": binding.alias,
+            "url": binding.url,
+            "authorization": authorization(&binding.auth),
+        })
+    });
+    let constants = definition
+        .constants
+        .iter()
+        .map(|binding| json!({"alias": binding.alias, "literal": binding.literal}));
+    let mut config = json!({
+        "name": id.name,
+        "id": uuid,
+        "source": definition.code,
+        "headers": definition.headers,
+        "footers": definition.footers,
+        "keyspace": {"bucket": bucket, "scope": scope, "collection": collection},
+        "collections": collections,
+        "buckets": buckets.collect::<Vec<_>>(),
+        "urls": urls.collect::<Vec<_>>(),
+        "constants": constants.collect::<Vec<_>>(),
+        "timer_context_bytes": definition.timer_context_bytes,
+    });
+    if launch.get("number").is_some() {
+        config["launch"] = launch;
+    }
+    config.to_string()
+}
+
+/// The header that proves who a function is.
+fn authorization(auth: &UrlAuth) -> String {
+    match auth {
+        UrlAuth::Basic { user, password } => {
+            format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+        }
+        UrlAuth::Bearer { key } => format!("Bearer {key}"),
+        UrlAuth::None | UrlAuth::Digest { .. } => String::new(),
+    }
+}
+
+/// What the bindings of a function let it do, and nothing else.
+fn grants(definition: &FunctionDefinition) -> Grants {
+    let own = &definition.source.bucket;
+    let grant = |binding: &nacre_cluster::BucketBinding| {
+        let FunctionKeyspace { bucket, scope, collection } = &binding.keyspace;
+        let path = format!("{scope}.{collection}");
+        let keyspace = if bucket == own { path } else { format!("{bucket}.{path}") };
+        KeyspaceGrant { keyspace, write: binding.writes }
+    };
+    Grants {
+        kv: definition.buckets.iter().map(grant).collect(),
+        http_out: definition.urls.iter().filter_map(host).collect(),
+        ..Grants::own()
+    }
+}
+
+/// Host and port of a URL, as they are granted.
+fn host(binding: &UrlBinding) -> Option<String> {
+    let (_, rest) = binding.url.split_once("://")?;
+    let host = rest.split(['/', '?', '#']).next()?;
+    (!host.is_empty() && !host.contains('@')).then(|| host.to_ascii_lowercase())
+}
+
+/// Has the component call `OnDeploy` before anything else.
+pub(super) fn launch(partition: &mut Partition) -> Result<(), Error> {
+    partition.set_timer(LAUNCH, Timer { due_us: 0, payload: Vec::new() })
+}

@@ -1,0 +1,175 @@
+//! Documents in memory, in place of those of a bucket.
+
+use super::kv::{Content, Counted, Documents, Found, KvError, StoreMode};
+use super::paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
+use nacre_types::Cas;
+use nacre_value::multi::{self, Body};
+use parking_lot::Mutex;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Documents in memory, for tests. They do not expire, are never locked, and lose their extended attributes.
+#[derive(Debug, Default)]
+pub struct MemoryDocuments {
+    content: Mutex<(u64, Keyspaces)>,
+}
+
+type Keyspaces = BTreeMap<(String, Vec<u8>), Found>;
+
+impl MemoryDocuments {
+    /// The documents of all keyspaces in order: keyspace, key, document.
+    pub fn all(&self) -> Vec<(String, Vec<u8>, Found)> {
+        let content = self.content.lock();
+        let owned = |((keyspace, key), found): (&(String, Vec<u8>), &Found)| {
+            (keyspace.clone(), key.clone(), found.clone())
+        };
+        content.1.iter().map(owned).collect()
+    }
+}
+
+impl Documents for MemoryDocuments {
+    fn get(&self, keyspace: &str, key: &[u8], _: Duration) -> std::result::Result<Found, KvError> {
+        let content = self.content.lock();
+        content.1.get(&(keyspace.to_owned(), key.to_vec())).cloned().ok_or(KvError::NotFound)
+    }
+
+    fn store(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        content: Content,
+        mode: StoreMode,
+        _: Duration,
+    ) -> std::result::Result<Cas, KvError> {
+        let mut held = self.content.lock();
+        let (last, documents) = &mut *held;
+        let at = (keyspace.to_owned(), key.to_vec());
+        match (mode, documents.get(&at)) {
+            (StoreMode::Insert, Some(_)) => return Err(KvError::Exists),
+            (StoreMode::Replace(_), None) => return Err(KvError::NotFound),
+            (StoreMode::Replace(Some(cas)), Some(found)) if found.cas != cas => {
+                return Err(KvError::CasMismatch);
+            }
+            _ => {}
+        }
+        *last += 1;
+        let Content { body, flags, expiry } = content;
+        let is_json = is_json(&body);
+        documents.insert(at, Found { body, cas: Cas(*last), flags, expiry, is_json });
+        Ok(Cas(*last))
+    }
+
+    fn remove(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        cas: Option<Cas>,
+        _: Duration,
+    ) -> std::result::Result<Cas, KvError> {
+        let mut held = self.content.lock();
+        let (last, documents) = &mut *held;
+        let at = (keyspace.to_owned(), key.to_vec());
+        let found = documents.get(&at).ok_or(KvError::NotFound)?;
+        if cas.is_some_and(|cas| cas != found.cas) {
+            return Err(KvError::CasMismatch);
+        }
+        documents.remove(&at);
+        *last += 1;
+        Ok(Cas(*last))
+    }
+
+    fn count(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        delta: i64,
+        initial: Option<u64>,
+        expiry: u32,
+        left: Duration,
+    ) -> std::result::Result<Counted, KvError> {
+        let (value, flags, expiry) = match (self.get(keyspace, key, left), initial) {
+            (Ok(found), _) => {
+                let value =
+                    std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
+                let value: u64 =
+                    value.ok_or_else(|| KvError::Invalid("it is no counter".into()))?;
+                (value.saturating_add_signed(delta), found.flags, found.expiry)
+            }
+            (Err(KvError::NotFound), Some(initial)) => (initial, 0, expiry),
+            (Err(error), _) => return Err(error),
+        };
+        let content = Content { body: value.to_string().into_bytes(), flags, expiry };
+        let cas = self.store(keyspace, key, content, StoreMode::Upsert, left)?;
+        Ok(Counted { value, cas })
+    }
+
+    fn touch(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        expiry: u32,
+        left: Duration,
+    ) -> std::result::Result<Cas, KvError> {
+        let Found { body, flags, .. } = self.get(keyspace, key, left)?;
+        self.store(keyspace, key, Content { body, flags, expiry }, StoreMode::Upsert, left)
+    }
+
+    fn lookup(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathLookup],
+        left: Duration,
+    ) -> std::result::Result<Looked, KvError> {
+        let found = self.get(keyspace, key, left)?;
+        let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
+        let looked = multi::lookup(&source(&found), &specs, &|_| None)
+            .map_err(|error| KvError::Path(error.to_string()))?;
+        let result = |answer: multi::Answer<'_>| {
+            answer.map(Cow::into_owned).map_err(|error| error.to_string())
+        };
+        Ok(Looked { cas: found.cas, results: looked.into_iter().map(result).collect() })
+    }
+
+    fn mutate(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathMutation],
+        options: MutateOptions,
+        left: Duration,
+    ) -> std::result::Result<Mutated, KvError> {
+        let MutateOptions { mode, expiry, flags } = options;
+        let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
+        let found = match (self.get(keyspace, key, left), mode) {
+            (Err(KvError::NotFound), StoreMode::Insert | StoreMode::Upsert) => None,
+            (found, _) => Some(found?),
+        };
+        let before = found.as_ref().map_or_else(|| multi::Source::missing(&specs), source);
+        let macros = multi::Macros { cas: self.content.lock().0 + 1, seqno: 0 };
+        let made = multi::mutate(&before, &specs, &|_| None, macros)
+            .map_err(|failure| KvError::Path(path_failure(failure)))?;
+        let body = match made.body {
+            Body::Unchanged => before.body.to_vec(),
+            Body::Set(body) => body,
+            Body::Removed => {
+                let cas = self.remove(keyspace, key, None, left)?;
+                return Ok(Mutated { cas, results: made.results });
+            }
+        };
+        let old = found.as_ref().map_or((0, 0), |found| (found.flags, found.expiry));
+        let (flags, expiry) = (flags.unwrap_or(old.0), expiry.unwrap_or(old.1));
+        let content = Content { body, flags, expiry };
+        let cas = self.store(keyspace, key, content, mode, left)?;
+        Ok(Mutated { cas, results: made.results })
+    }
+}
+
+fn is_json(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+}
+
+fn source(found: &Found) -> multi::Source<'_> {
+    multi::Source { xattrs: b"", body: &found.body, body_is_json: found.is_json, deleted: false }
+}

@@ -1,0 +1,154 @@
+//! Parts of documents: what `kv.lookup-in` and `kv.mutate-in` say, as sub-document operations.
+
+use super::kv::StoreMode;
+use crate::abi::nacre::plugin::kv as abi;
+use nacre_types::Cas;
+use nacre_value::multi::{
+    Failure, Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec,
+};
+use nacre_value::subdoc::{Lookup, Mutation};
+
+/// One part of a lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathLookup {
+    /// What is read.
+    pub operation: LookupOperation,
+    /// Where.
+    pub path: String,
+    /// Whether the path begins with the name of an extended attribute.
+    pub xattr: bool,
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The version of the document.
+    pub cas: Cas,
+    /// What each part gives, or why it does not.
+    pub results: Vec<Result<Vec<u8>, String>>,
+}
+
+/// One part of a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathMutation {
+    /// What is done.
+    pub operation: MutationOperation,
+    /// Where.
+    pub path: String,
+    /// With what; empty to remove.
+    pub value: Vec<u8>,
+    /// Whether the path begins with the name of an extended attribute.
+    pub xattr: bool,
+    /// Whether missing parents are made.
+    pub create_path: bool,
+    /// Whether the value is a macro.
+    pub expand_macros: bool,
+}
+
+/// How a mutation treats the document as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MutateOptions {
+    /// What must be there.
+    pub mode: StoreMode,
+    /// When it expires, as clients send it; none leaves that as it is.
+    pub expiry: Option<u32>,
+    /// What is kept beside the body for clients; none leaves that as it is.
+    pub flags: Option<u32>,
+}
+
+/// What a mutation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The new version of the document.
+    pub cas: Cas,
+    /// The new value of each counter, with the position of its part.
+    pub results: Vec<(u8, Vec<u8>)>,
+}
+
+impl PathLookup {
+    /// The operation on a document.
+    pub fn spec(&self) -> LookupSpec<'_> {
+        let flags = Flags { xattr: self.xattr, ..Flags::default() };
+        LookupSpec { operation: self.operation, flags, path: self.path.as_bytes(), value: b"" }
+    }
+}
+
+impl PathMutation {
+    /// The operation on a document.
+    pub fn spec(&self) -> MutationSpec<'_> {
+        let flags = Flags {
+            create_path: self.create_path,
+            xattr: self.xattr,
+            expand_macros: self.expand_macros,
+            binary: false,
+        };
+        let (path, value) = (self.path.as_bytes(), &self.value[..]);
+        MutationSpec { operation: self.operation, flags, path, value }
+    }
+}
+
+/// Why a mutation did not happen, for who wrote it.
+pub fn path_failure(failure: Failure) -> String {
+    match failure {
+        Failure::Request(error) => error.to_string(),
+        Failure::Spec { index, error } => format!("{error} (operation {index})"),
+    }
+}
+
+impl From<abi::LookupSpec> for PathLookup {
+    fn from(spec: abi::LookupSpec) -> PathLookup {
+        let operation = match spec.operation {
+            abi::LookupOperation::Get => LookupOperation::Path(Lookup::Get),
+            abi::LookupOperation::Exists => LookupOperation::Path(Lookup::Exists),
+            abi::LookupOperation::Count => LookupOperation::Path(Lookup::GetCount),
+            abi::LookupOperation::Document => LookupOperation::Document,
+        };
+        PathLookup { operation, path: spec.path, xattr: spec.xattr }
+    }
+}
+
+impl From<abi::MutateSpec> for PathMutation {
+    fn from(spec: abi::MutateSpec) -> PathMutation {
+        use abi::MutateOperation as Operation;
+        let path = MutationOperation::Path;
+        let operation = match spec.operation {
+            Operation::Insert => path(Mutation::DictAdd),
+            Operation::Upsert => path(Mutation::DictUpsert),
+            Operation::Replace => path(Mutation::Replace),
+            Operation::Remove => path(Mutation::Delete),
+            Operation::ArrayAppend => path(Mutation::ArrayPushLast),
+            Operation::ArrayPrepend => path(Mutation::ArrayPushFirst),
+            Operation::ArrayInsert => path(Mutation::ArrayInsert),
+            Operation::ArrayAddUnique => path(Mutation::ArrayAddUnique),
+            Operation::Counter => path(Mutation::Counter),
+            Operation::SetDocument => MutationOperation::SetDocument,
+            Operation::RemoveDocument => MutationOperation::RemoveDocument,
+        };
+        let abi::MutateSpec { path, value, xattr, create_path, expand_macros, .. } = spec;
+        PathMutation { operation, path, value, xattr, create_path, expand_macros }
+    }
+}
+
+impl From<abi::MutateOptions> for MutateOptions {
+    fn from(options: abi::MutateOptions) -> MutateOptions {
+        let abi::MutateOptions { mode, cas, expiry, flags } = options;
+        let mode = match mode {
+            abi::StoreMode::Insert => StoreMode::Insert,
+            abi::StoreMode::Upsert => StoreMode::Upsert,
+            abi::StoreMode::Replace => StoreMode::Replace(cas.map(Cas)),
+        };
+        MutateOptions { mode, expiry, flags }
+    }
+}
+
+impl From<Looked> for abi::Looked {
+    fn from(looked: Looked) -> abi::Looked {
+        abi::Looked { cas: looked.cas.0, results: looked.results }
+    }
+}
+
+impl From<Mutated> for abi::Mutated {
+    fn from(mutated: Mutated) -> abi::Mutated {
+        abi::Mutated { cas: mutated.cas.0, results: mutated.results }
+    }
+}

@@ -1,0 +1,362 @@
+//! Definitions of functions as clients write and read them: the JSON that Couchbase exports.
+//!
+//! What has no meaning here is kept as it came and told back; a value that would have one and is not possible is refused.
+
+use super::error::Kind;
+use crate::rest::body::Reply;
+use nacre_cluster::{
+    BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
+    FunctionState, Since, UrlAuth, UrlBinding,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Seconds that a call may take when nothing is said, and at most.
+const TIMEOUT_S: u32 = 60;
+/// Bytes of a timer's context when nothing is said, and at most.
+const TIMER_CONTEXT_BYTES: u32 = 1024;
+const TIMER_CONTEXT_BYTES_MAX: u32 = 20 << 20;
+/// Said of all scopes, or all buckets, by functions that belong to none.
+const ALL: &str = "*";
+
+/// A function as a client writes it.
+#[derive(Deserialize)]
+pub(super) struct Written {
+    pub appname: String,
+    #[serde(default)]
+    pub appcode: String,
+    #[serde(default)]
+    pub version: String,
+    #[serde(default)]
+    pub depcfg: Config,
+    #[serde(default)]
+    pub settings: Map<String, Value>,
+    #[serde(default)]
+    pub function_scope: Option<Scope>,
+}
+
+#[derive(Deserialize, Clone)]
+pub(super) struct Scope {
+    #[serde(default)]
+    pub bucket: String,
+    #[serde(default)]
+    pub scope: String,
+}
+
+/// What a function listens to and reaches.
+#[derive(Deserialize, Default)]
+pub(super) struct Config {
+    #[serde(default)]
+    source_bucket: String,
+    #[serde(default)]
+    source_scope: String,
+    #[serde(default)]
+    source_collection: String,
+    #[serde(default)]
+    metadata_bucket: String,
+    #[serde(default)]
+    metadata_scope: String,
+    #[serde(default)]
+    metadata_collection: String,
+    // Exports have null where there is none.
+    #[serde(default)]
+    buckets: Option<Vec<Bucket>>,
+    #[serde(default)]
+    curl: Option<Vec<Url>>,
+    #[serde(default)]
+    constants: Option<Vec<Constant>>,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    alias: String,
+    bucket_name: String,
+    #[serde(default)]
+    scope_name: String,
+    #[serde(default)]
+    collection_name: String,
+    #[serde(default)]
+    access: String,
+}
+
+#[derive(Deserialize)]
+struct Url {
+    hostname: String,
+    value: String,
+    #[serde(default)]
+    auth_type: String,
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    bearer_key: String,
+    #[serde(default)]
+    allow_cookies: bool,
+    #[serde(default)]
+    validate_ssl_certificate: bool,
+}
+
+#[derive(Deserialize)]
+struct Constant {
+    value: String,
+    literal: String,
+}
+
+impl Scope {
+    /// The bucket and the scope, unless it is all of them.
+    pub fn named(&self) -> Option<(String, String)> {
+        let all = |name: &str| name.is_empty() || name == ALL;
+        (!all(&self.bucket) && !all(&self.scope)).then(|| (self.bucket.clone(), self.scope.clone()))
+    }
+}
+
+/// The functions in a body: one, or an array of them.
+pub(super) fn read(body: &[u8]) -> Result<Vec<Written>, Reply> {
+    let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
+    let value: Value = serde_json::from_slice(body).map_err(wrong)?;
+    let all = match value {
+        Value::Array(all) => all,
+        one => vec![one],
+    };
+    all.into_iter().map(|one| serde_json::from_value(one).map_err(wrong)).collect()
+}
+
+/// What a client wants to become of a function, when its settings say that.
+pub(super) fn wanted_state(settings: &Map<String, Value>) -> Result<Option<FunctionState>, Reply> {
+    let flag = |name: &str| settings.get(name).map(|value| value.as_bool());
+    match (flag("deployment_status"), flag("processing_status")) {
+        (None, None) => Ok(None),
+        (Some(Some(true)), Some(Some(true))) => Ok(Some(FunctionState::Deployed)),
+        (Some(Some(true)), Some(Some(false))) => Ok(Some(FunctionState::Paused)),
+        (Some(Some(false)), Some(Some(false))) => Ok(Some(FunctionState::Undeployed)),
+        _ => Err(Kind::NoStatus.reply(
+            "deployment_status and processing_status are true and true to deploy or resume, true and false to pause, false and false to undeploy",
+        )),
+    }
+}
+
+fn invalid(description: &str) -> Reply {
+    Kind::InvalidConfig.reply(description)
+}
+
+fn keyspace(bucket: &str, scope: &str, collection: &str) -> FunctionKeyspace {
+    let or_default = |name: &str| if name.is_empty() { "_default" } else { name }.to_owned();
+    FunctionKeyspace {
+        bucket: bucket.to_owned(),
+        scope: or_default(scope),
+        collection: or_default(collection),
+    }
+}
+
+impl Config {
+    /// Puts what is configured into a definition. Secrets that are left out, as they are told back, stay what they are.
+    pub fn apply(self, definition: &mut FunctionDefinition) -> Result<(), Reply> {
+        if self.source_bucket.is_empty() || self.metadata_bucket.is_empty() {
+            return Err(invalid("depcfg needs source_bucket and metadata_bucket"));
+        }
+        definition.source =
+            keyspace(&self.source_bucket, &self.source_scope, &self.source_collection);
+        definition.metadata =
+            keyspace(&self.metadata_bucket, &self.metadata_scope, &self.metadata_collection);
+        let buckets = self.buckets.unwrap_or_default().into_iter().map(Bucket::binding);
+        definition.buckets = buckets.collect::<Result<_, _>>()?;
+        let before = std::mem::take(&mut definition.urls);
+        let urls = self.curl.unwrap_or_default().into_iter().map(|url| url.binding(&before));
+        definition.urls = urls.collect::<Result<_, _>>()?;
+        let constant = |Constant { value, literal }| ConstantBinding { alias: value, literal };
+        definition.constants =
+            self.constants.unwrap_or_default().into_iter().map(constant).collect();
+        Ok(())
+    }
+}
+
+impl Bucket {
+    fn binding(self) -> Result<BucketBinding, Reply> {
+        let writes = match &self.access[..] {
+            "rw" => true,
+            "r" | "" => false,
+            other => return Err(invalid(&format!("access is r or rw, not {other:?}"))),
+        };
+        let keyspace = keyspace(&self.bucket_name, &self.scope_name, &self.collection_name);
+        Ok(BucketBinding { alias: self.alias, keyspace, writes })
+    }
+}
+
+impl Url {
+    fn binding(self, before: &[UrlBinding]) -> Result<UrlBinding, Reply> {
+        let is_url = ["http://", "https://"].iter().any(|scheme| {
+            let rest = self.hostname.strip_prefix(scheme).unwrap_or_default();
+            rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[') && !rest.contains('@')
+        });
+        if !is_url {
+            let reason = format!("{:?} is no URL of the form https://host/path", self.hostname);
+            return Err(invalid(&reason));
+        }
+        let known = before.iter().find(|known| known.alias == self.value).map(|known| &known.auth);
+        let (user, password, key) = (self.username, self.password, self.bearer_key);
+        let auth = match (&self.auth_type[..], known) {
+            ("no-auth" | "", _) => UrlAuth::None,
+            ("basic", Some(UrlAuth::Basic { user: known, password: kept }))
+                if password.is_empty() && user == *known =>
+            {
+                UrlAuth::Basic { user, password: kept.clone() }
+            }
+            ("basic", _) => UrlAuth::Basic { user, password },
+            ("bearer", Some(UrlAuth::Bearer { key: kept })) if key.is_empty() => {
+                UrlAuth::Bearer { key: kept.clone() }
+            }
+            ("bearer", _) => UrlAuth::Bearer { key },
+            ("digest", _) => UrlAuth::Digest { user, password },
+            (other, _) => return Err(invalid(&format!("no such auth_type: {other:?}"))),
+        };
+        Ok(UrlBinding {
+            alias: self.value,
+            url: self.hostname,
+            auth,
+            allow_cookies: self.allow_cookies,
+            validate_certificate: self.validate_ssl_certificate,
+        })
+    }
+}
+
+/// A definition with nothing in it.
+pub(super) fn empty() -> FunctionDefinition {
+    let nowhere = keyspace("", "", "");
+    FunctionDefinition {
+        code: String::new(),
+        version: String::new(),
+        source: nowhere.clone(),
+        metadata: nowhere,
+        buckets: Vec::new(),
+        urls: Vec::new(),
+        constants: Vec::new(),
+        since: Since::Everything,
+        timeout_s: TIMEOUT_S,
+        timer_context_bytes: TIMER_CONTEXT_BYTES,
+        headers: Vec::new(),
+        footers: Vec::new(),
+        settings: "{}".into(),
+    }
+}
+
+/// Puts settings into a definition, beside those that it has.
+pub(super) fn apply_settings(
+    definition: &mut FunctionDefinition,
+    settings: Map<String, Value>,
+) -> Result<(), Reply> {
+    let mut all: Map<String, Value> =
+        serde_json::from_str(&definition.settings).unwrap_or_default();
+    all.extend(settings);
+    // These are not settings, but the state of the function.
+    all.remove("deployment_status");
+    all.remove("processing_status");
+    let number = |name: &str, default: u32, max: u32| match all.get(name) {
+        None | Some(Value::Null) => Ok(default),
+        Some(value) => value
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| (1..=max).contains(number))
+            .ok_or_else(|| invalid(&format!("{name} is a number from 1 to {max}"))),
+    };
+    let lines = |name: &str| match all.get(name) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(value) => serde_json::from_value(value.clone())
+            .map_err(|_| invalid(&format!("{name} is an array of strings"))),
+    };
+    definition.timeout_s = number("execution_timeout", TIMEOUT_S, TIMEOUT_S)?;
+    definition.timer_context_bytes =
+        number("timer_context_size", TIMER_CONTEXT_BYTES, TIMER_CONTEXT_BYTES_MAX)?;
+    definition.headers = lines("handler_headers")?;
+    definition.footers = lines("handler_footers")?;
+    definition.since = match all.get("dcp_stream_boundary").map(|boundary| boundary.as_str()) {
+        None | Some(Some("everything" | "")) => Since::Everything,
+        Some(Some("from_now")) => Since::Now,
+        Some(_) => return Err(invalid("dcp_stream_boundary is everything or from_now")),
+    };
+    definition.settings = Value::Object(all).to_string();
+    Ok(())
+}
+
+/// A function as clients read it. Secrets are left out.
+pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
+    let scope = id.scope.as_ref();
+    let (bucket, scope) = scope.map_or((ALL, ALL), |(bucket, scope)| (bucket, scope));
+    json!({
+        "appname": id.name,
+        "appcode": function.definition.code,
+        "version": function.definition.version,
+        "enforce_schema": false,
+        "handleruuid": function.number,
+        "function_instance_id": &function.uuid[..function.uuid.len().min(6)],
+        "function_scope": {"bucket": bucket, "scope": scope},
+        "depcfg": describe_config(&function.definition),
+        "settings": describe_settings(function),
+    })
+}
+
+pub(super) fn describe_config(definition: &FunctionDefinition) -> Value {
+    let buckets = definition.buckets.iter().map(|binding| {
+        json!({
+            "alias": binding.alias,
+            "bucket_name": binding.keyspace.bucket,
+            "scope_name": binding.keyspace.scope,
+            "collection_name": binding.keyspace.collection,
+            "access": if binding.writes { "rw" } else { "r" },
+        })
+    });
+    let urls = definition.urls.iter().map(|binding| {
+        let (auth_type, user) = match &binding.auth {
+            UrlAuth::None => ("no-auth", ""),
+            UrlAuth::Basic { user, .. } => ("basic", &user[..]),
+            UrlAuth::Digest { user, .. } => ("digest", &user[..]),
+            UrlAuth::Bearer { .. } => ("bearer", ""),
+        };
+        json!({
+            "hostname": binding.url,
+            "value": binding.alias,
+            "auth_type": auth_type,
+            "username": user,
+            "password": "",
+            "bearer_key": "",
+            "allow_cookies": binding.allow_cookies,
+            "validate_ssl_certificate": binding.validate_certificate,
+        })
+    });
+    let constants = definition
+        .constants
+        .iter()
+        .map(|binding| json!({"value": binding.alias, "literal": binding.literal}));
+    json!({
+        "source_bucket": definition.source.bucket,
+        "source_scope": definition.source.scope,
+        "source_collection": definition.source.collection,
+        "metadata_bucket": definition.metadata.bucket,
+        "metadata_scope": definition.metadata.scope,
+        "metadata_collection": definition.metadata.collection,
+        "buckets": buckets.collect::<Vec<_>>(),
+        "curl": urls.collect::<Vec<_>>(),
+        "constants": constants.collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn describe_settings(function: &Function) -> Value {
+    let definition = &function.definition;
+    let mut all: Map<String, Value> =
+        serde_json::from_str(&definition.settings).unwrap_or_default();
+    let boundary = match definition.since {
+        Since::Everything => "everything",
+        Since::Now => "from_now",
+    };
+    all.insert("dcp_stream_boundary".into(), boundary.into());
+    all.insert("execution_timeout".into(), definition.timeout_s.into());
+    all.insert("timer_context_size".into(), definition.timer_context_bytes.into());
+    let state = function.state;
+    all.insert("deployment_status".into(), (state != FunctionState::Undeployed).into());
+    all.insert("processing_status".into(), (state == FunctionState::Deployed).into());
+    // What clients insist on.
+    all.entry("log_level").or_insert("INFO".into());
+    all.entry("worker_count").or_insert(1.into());
+    all.entry("language_compatibility").or_insert("7.2.0".into());
+    all.into()
+}

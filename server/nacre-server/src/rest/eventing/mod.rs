@@ -1,0 +1,402 @@
+//! Functions that react to changes of documents, on a port of their own. Paths, bodies and names of errors are those of
+//! Couchbase's Eventing.
+//!
+//! ```text
+//! GET, POST         /api/v1/functions
+//! GET, POST, DELETE /api/v1/functions/{name}
+//! POST              /api/v1/functions/{name}/deploy|undeploy|pause|resume
+//! GET, POST         /api/v1/functions/{name}/settings|config|appcode
+//! GET               /api/v1/status[/{name}], /api/v1/stats, /api/v1/list/functions, /api/v1/export
+//! POST              /api/v1/import
+//! GET, POST         /api/v1/config
+//! GET               /getAppLog, /getExecutionStats, /getFailureStats, /getLatencyStats, /resetStatsCounters   ?name=
+//! ```
+//!
+//! `?bucket=&scope=` names the scope that a function belongs to.
+
+mod error;
+mod form;
+mod stats;
+
+use super::Call;
+use super::body::{self, Reply, blocking, not_found, ok, reply};
+use error::Kind;
+use form::Written;
+use hyper::StatusCode;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{
+    Change, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
+};
+use nacre_node::plugins::functions;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Bytes of a log that are sent when nothing is said.
+const LOG_BYTES: usize = 40 << 10;
+
+pub(super) async fn route(call: Call) -> Reply {
+    let path = call.path.clone();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let outcome = match (call.method.as_str(), &path[..]) {
+        ("GET", ["api", "v1", "functions"] | ["api", "v1", "export"]) => functions(&call),
+        ("POST", ["api", "v1", "functions"] | ["api", "v1", "import"]) => import(&call).await,
+        (_, ["api", "v1", "functions", name, rest @ ..]) => of_function(&call, name, rest).await,
+        ("GET", ["api", "v1", "status"]) => statuses(&call),
+        ("GET", ["api", "v1", "status", name]) => status(&call, name),
+        ("GET", ["api", "v1", "stats"]) => statistics(&call),
+        ("GET", ["api", "v1", "list", "functions"]) => list(&call),
+        ("GET", ["api", "v1", "config"]) => config(&call),
+        ("POST", ["api", "v1", "config"]) => set_config(&call),
+        ("GET", ["getAppLog" | "getExecutionStats" | "getFailureStats" | "getLatencyStats"]) => {
+            told(&call, path[0])
+        }
+        ("GET" | "POST", ["resetStatsCounters"]) => reset(&call).await,
+        _ => Err(not_found()),
+    };
+    outcome.unwrap_or_else(|reply| reply)
+}
+
+impl Call {
+    fn parameter(&self, name: &str) -> Option<String> {
+        let fields = body::form(self.query.as_bytes());
+        fields.into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
+    }
+
+    /// The function of that name, in the scope that the query names.
+    fn function_id(&self, name: &str) -> FunctionId {
+        let named = |parameter: &str| self.parameter(parameter).unwrap_or_default();
+        let scope = form::Scope { bucket: named("bucket"), scope: named("scope") };
+        FunctionId { scope: scope.named(), name: name.to_owned() }
+    }
+
+    fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+        self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
+    }
+
+    /// Whether the user may see and change functions of that scope.
+    fn may_manage(&self, id: &FunctionId) -> bool {
+        let (bucket, scope) =
+            id.scope.as_ref().map(|(bucket, scope)| (&bucket[..], &scope[..])).unzip();
+        self.may(Privilege::ManageFunctions, Keyspace { bucket, scope, collection: None })
+    }
+
+    fn must_manage(&self, id: &FunctionId) -> Result<(), Reply> {
+        match self.may_manage(id) {
+            true => Ok(()),
+            false => Err(Kind::Forbidden.reply("the user may not manage functions of this scope")),
+        }
+    }
+
+    /// A function does what its bindings say, so that nobody defines one who could not do that. Who administers all
+    /// functions may.
+    fn must_reach(&self, definition: &FunctionDefinition) -> Result<(), Reply> {
+        if self.may(Privilege::AdministerEventing, Keyspace::default()) {
+            return Ok(());
+        }
+        let may = |privilege, keyspace: &FunctionKeyspace| {
+            let (scope, collection) = (keyspace.scope(), keyspace.collection());
+            let bucket = Some(&keyspace.bucket[..]);
+            match self.may(privilege, Keyspace { bucket, scope, collection }) {
+                true => Ok(()),
+                false => {
+                    let FunctionKeyspace { bucket, scope, collection } = keyspace;
+                    let reason = format!(
+                        "the user lacks {privilege:?} on {bucket}.{scope}.{collection}, which the function would use"
+                    );
+                    Err(Kind::Forbidden.reply(&reason))
+                }
+            }
+        };
+        may(Privilege::ReadData, &definition.source)?;
+        may(Privilege::StreamData, &definition.source)?;
+        for binding in &definition.buckets {
+            may(Privilege::ReadData, &binding.keyspace)?;
+            if binding.writes {
+                may(Privilege::WriteData, &binding.keyspace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The functions that the user may see.
+    fn visible<'c>(&self, cluster: &'c Cluster) -> Vec<(FunctionId, &'c Function)> {
+        cluster.functions.iter().filter(|(id, _)| self.may_manage(id)).collect()
+    }
+
+    async fn change_function(&self, change: Change) -> Result<Arc<Cluster>, Reply> {
+        let node = Arc::clone(&self.node);
+        let changed = blocking("the change", move || node.change(&change)).await?;
+        changed.map_err(|error| error::failed(&error))
+    }
+}
+
+fn functions(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let all = call.visible(&cluster);
+    Ok(ok(&all.iter().map(|(id, function)| form::describe(id, function)).collect()))
+}
+
+async fn import(call: &Call) -> Result<Reply, Reply> {
+    let mut stored = Vec::new();
+    for written in form::read(&call.body)? {
+        stored.push(put(call, written, None).await?);
+    }
+    Ok(ok(&Value::Array(stored)))
+}
+
+/// What a change was answered with.
+fn done(status: &str) -> Value {
+    json!({"code": 0, "info": {"status": status, "warnings": []}})
+}
+
+async fn of_function(call: &Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
+    let id = call.function_id(name);
+    call.must_manage(&id)?;
+    match (call.method.as_str(), rest) {
+        ("POST" | "PUT", []) => {
+            let mut all = form::read(&call.body)?;
+            match (all.pop(), all.is_empty()) {
+                (Some(written), true) => Ok(ok(&put(call, written, Some(&id)).await?)),
+                _ => Err(Kind::Unmarshal.reply("the body is one function")),
+            }
+        }
+        ("GET", []) => {
+            let cluster = call.node.cluster();
+            Ok(ok(&form::describe(&id, find(&cluster, &id)?)))
+        }
+        ("DELETE", []) => {
+            call.change_function(Change::DropFunction { id: id.to_string() }).await?;
+            Ok(ok(&done(&format!("Function: {name} deleted"))))
+        }
+        ("POST", ["deploy"]) => become_state(call, &id, FunctionState::Deployed, false).await,
+        ("POST", ["resume"]) => become_state(call, &id, FunctionState::Deployed, true).await,
+        ("POST", ["pause"]) => become_state(call, &id, FunctionState::Paused, false).await,
+        ("POST", ["undeploy"]) => become_state(call, &id, FunctionState::Undeployed, false).await,
+        (_, [part @ ("settings" | "config" | "appcode")]) => part_of(call, &id, part).await,
+        _ => Err(not_found()),
+    }
+}
+
+fn find<'c>(cluster: &'c Cluster, id: &FunctionId) -> Result<&'c Function, Reply> {
+    cluster.functions.get(id).map_err(|refusal| error::refused(&refusal))
+}
+
+/// Defines a function, and deploys it when its settings say so.
+async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Result<Value, Reply> {
+    let scope = written.function_scope.clone().and_then(|scope| scope.named());
+    let mut id = FunctionId { scope, name: written.appname };
+    if let Some(named) = named {
+        if named.name != id.name {
+            return Err(Kind::NameMismatch.reply("the name in the path is not that in the body"));
+        }
+        // What the query says counts, and what it leaves open the body says.
+        id.scope = named.scope.clone().or(id.scope);
+    }
+    call.must_manage(&id)?;
+    let wanted = form::wanted_state(&written.settings)?;
+    let cluster = call.node.cluster();
+    let mut definition = form::empty();
+    if let Ok(known) = cluster.functions.get(&id) {
+        // Secrets that are not told stay.
+        definition.urls.clone_from(&known.definition.urls);
+    }
+    definition.code = written.appcode;
+    definition.version = written.version;
+    written.depcfg.apply(&mut definition)?;
+    form::apply_settings(&mut definition, written.settings)?;
+    store(call, &id, definition).await?;
+    if wanted.is_some_and(|state| state != FunctionState::Undeployed) {
+        set_state(call, &id, FunctionState::Deployed).await?;
+    }
+    Ok(done(&format!("Stored function: {}", id.name)))
+}
+
+/// Checks a definition and makes it the function's.
+async fn store(call: &Call, id: &FunctionId, definition: FunctionDefinition) -> Result<(), Reply> {
+    call.must_reach(&definition)?;
+    let change = Change::PutFunction {
+        id: id.to_string(),
+        uuid: call.node.new_uuid(),
+        number: call.node.random() as u32 >> 1,
+        definition: Box::new(definition),
+    };
+    // Whether it may be is told before whether it can run.
+    (*call.node.cluster()).clone().apply(&change).map_err(|refusal| error::refused(&refusal))?;
+    let Change::PutFunction { definition, .. } = &change else { return Ok(()) };
+    let (node, checked, definition) = (Arc::clone(&call.node), id.clone(), definition.clone());
+    blocking("the check", move || functions::check(&node, &checked, &definition))
+        .await?
+        .map_err(|reason| Kind::Compilation.reply(&reason))?;
+    call.change_function(change).await.map(drop)
+}
+
+async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result<(), Reply> {
+    let unix_ms = call.node.now().unix_ns / 1_000_000;
+    let change = Change::SetFunctionState { id: id.to_string(), state, unix_ms };
+    call.change_function(change).await.map(drop)
+}
+
+async fn become_state(
+    call: &Call,
+    id: &FunctionId,
+    state: FunctionState,
+    resumes: bool,
+) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let function = find(&cluster, id)?;
+    match (function.state, state) {
+        // One that does not run cannot be paused or resumed, and clients tell the two apart.
+        (FunctionState::Undeployed, FunctionState::Paused) => {
+            return Err(Kind::NotBootstrapped.reply("the function is not deployed"));
+        }
+        (FunctionState::Undeployed, FunctionState::Deployed) if resumes => {
+            return Err(Kind::NotDeployed.reply("the function is not deployed"));
+        }
+        _ => {}
+    }
+    if state == FunctionState::Deployed {
+        call.must_reach(&function.definition)?;
+        let digest = |binding: &nacre_cluster::UrlBinding| {
+            matches!(binding.auth, nacre_cluster::UrlAuth::Digest { .. })
+        };
+        if let Some(binding) = function.definition.urls.iter().find(|binding| digest(binding)) {
+            let reason = format!("digest authentication of {:?} is not supported", binding.alias);
+            return Err(Kind::InvalidConfig.reply(&reason));
+        }
+    }
+    set_state(call, id, state).await?;
+    let what = match state {
+        FunctionState::Deployed if resumes => "resumed",
+        FunctionState::Deployed => "deployed",
+        FunctionState::Paused => "paused",
+        FunctionState::Undeployed => "undeployed",
+    };
+    Ok(ok(&done(&format!("Function: {} is {what}", id.name))))
+}
+
+/// Settings, configuration or code of a function.
+async fn part_of(call: &Call, id: &FunctionId, part: &str) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let function = find(&cluster, id)?;
+    let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
+    let mut definition = function.definition.clone();
+    match (call.method.as_str(), part) {
+        ("GET", "settings") => return Ok(ok(&form::describe_settings(function))),
+        ("GET", "config") => return Ok(ok(&form::describe_config(&definition))),
+        ("GET", "appcode") => {
+            return Ok(reply(StatusCode::OK, "application/javascript", definition.code));
+        }
+        ("POST" | "PUT", "settings") => {
+            let settings = serde_json::from_slice(&call.body).map_err(wrong)?;
+            let wanted = form::wanted_state(&settings)?;
+            form::apply_settings(&mut definition, settings)?;
+            if definition != function.definition {
+                store(call, id, definition).await?;
+            }
+            if let Some(state) = wanted.filter(|state| *state != function.state) {
+                return become_state(call, id, state, false).await;
+            }
+        }
+        ("POST" | "PUT", "config") => {
+            let config: form::Config = serde_json::from_slice(&call.body).map_err(wrong)?;
+            config.apply(&mut definition)?;
+            store(call, id, definition).await?;
+        }
+        ("POST" | "PUT", "appcode") => {
+            definition.code = String::from_utf8(call.body.clone())
+                .map_err(|_| Kind::Unmarshal.reply("the code is not UTF-8"))?;
+            store(call, id, definition).await?;
+        }
+        _ => return Err(not_found()),
+    }
+    Ok(ok(&done(&format!("Function: {} changed", id.name))))
+}
+
+fn statuses(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let apps = call.visible(&cluster);
+    let apps = apps.iter().map(|(id, function)| stats::status(&call.node, id, function));
+    Ok(ok(&json!({"apps": apps.collect::<Vec<_>>(), "num_eventing_nodes": 1})))
+}
+
+fn status(call: &Call, name: &str) -> Result<Reply, Reply> {
+    let id = call.function_id(name);
+    call.must_manage(&id)?;
+    let cluster = call.node.cluster();
+    let app = stats::status(&call.node, &id, find(&cluster, &id)?);
+    Ok(ok(&json!({"app": app, "num_eventing_nodes": 1})))
+}
+
+fn statistics(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let deployed = call.visible(&cluster).into_iter().filter_map(|(id, _)| {
+        let deployment = call.node.plugins().deployment(&functions::deployment_name(&id))?;
+        Some(stats::all(&id, Some(&deployment)))
+    });
+    Ok(ok(&deployed.collect()))
+}
+
+fn list(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let deployed = call.parameter("deployed");
+    let source = call.parameter("source_bucket");
+    let names = call.visible(&cluster).into_iter().filter(|(_, function)| {
+        let is_deployed = function.state != FunctionState::Undeployed;
+        deployed.as_ref().is_none_or(|wanted| (wanted == "true") == is_deployed)
+            && source.as_ref().is_none_or(|bucket| *bucket == function.definition.source.bucket)
+    });
+    Ok(ok(&json!({"functions": names.map(|(id, _)| id.name).collect::<Vec<_>>()})))
+}
+
+fn config(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadCluster, None)?;
+    Ok(ok(&json!({"enable_debugger": false})))
+}
+
+/// There is nothing to choose yet: what asks for what is there is taken.
+fn set_config(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerEventing, None)?;
+    let wanted: Value = serde_json::from_slice(&call.body)
+        .map_err(|error| Kind::Unmarshal.reply(&format!("the body: {error}")))?;
+    match wanted == json!({"enable_debugger": false}) {
+        true => Ok(ok(&done("unchanged"))),
+        false => Err(Kind::SaveConfig.reply("enable_debugger is false; there are no others")),
+    }
+}
+
+/// The function that the query names.
+fn asked(call: &Call) -> Result<FunctionId, Reply> {
+    let name = call.parameter("name").unwrap_or_default();
+    let id = call.function_id(&name);
+    call.must_manage(&id)?;
+    find(&call.node.cluster(), &id)?;
+    Ok(id)
+}
+
+fn told(call: &Call, what: &str) -> Result<Reply, Reply> {
+    let id = asked(call)?;
+    let deployment = call.node.plugins().deployment(&functions::deployment_name(&id));
+    if what == "getAppLog" {
+        let size = call.parameter("size").and_then(|size| size.parse().ok());
+        let log = stats::log(deployment.as_deref(), size.unwrap_or(LOG_BYTES));
+        return Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", log));
+    }
+    let deployment =
+        deployment.ok_or_else(|| Kind::NotDeployed.reply("the function is not deployed"))?;
+    let status = deployment.status();
+    Ok(ok(&match what {
+        "getExecutionStats" => stats::execution(&status),
+        "getFailureStats" => stats::failures(&status),
+        _ => stats::latencies(&status),
+    }))
+}
+
+async fn reset(call: &Call) -> Result<Reply, Reply> {
+    let name = functions::deployment_name(&asked(call)?);
+    let node = Arc::clone(&call.node);
+    let reopened = blocking("the reset", move || node.plugins().reopen(&node, &name)).await?;
+    match reopened {
+        true => Ok(ok(&done("statistics begin anew"))),
+        false => Err(Kind::NotDeployed.reply("the function is not deployed")),
+    }
+}
