@@ -1,0 +1,645 @@
+//! What a statement means, as a tree.
+//!
+//! The parser bounds how deep a tree is ([`crate::HEIGHT_MAX`]), so that whoever walks it may recurse.
+
+use crate::functions::Function;
+use crate::value::{Name, Value};
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    /// A value as it is written.
+    Literal(Value),
+    /// A variable, or a field of the only keyspace until names are resolved.
+    Ident(Name),
+    /// `$1` and `?` (from 1).
+    Positional(usize),
+    /// `$name`.
+    Named(Name),
+    /// `of.name`; the flag says that case does not matter.
+    Field(Box<Expr>, Name, bool),
+    /// `of[index]`, and `of.[name]`.
+    Element(Box<Expr>, Box<Expr>),
+    /// `of[from:to]`.
+    Slice(Box<Expr>, Option<Box<Expr>>, Option<Box<Expr>>),
+    /// An operator with one operand.
+    Unary(Unary, Box<Expr>),
+    /// An operator with two operands.
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    /// AND, OR and `||`, which may have many operands.
+    Chain(Chain, Vec<Expr>),
+    /// `of LIKE pattern ESCAPE escape`.
+    Like(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
+    /// `of BETWEEN low AND high`.
+    Between(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Both forms of CASE.
+    Case(Box<Case>),
+    /// `[a, b]`.
+    Array(Vec<Expr>),
+    /// `{"a": b}`.
+    Object(Vec<(Expr, Expr)>),
+    /// ANY, EVERY, and ANY AND EVERY … SATISFIES.
+    Quantified(Box<Quantified>),
+    /// ARRAY, FIRST and OBJECT … FOR.
+    Comprehension(Box<Comprehension>),
+    /// A function of the language.
+    Call(&'static Function, Vec<Expr>),
+    /// A function that a user has defined: the parts of its path, and its arguments.
+    UserCall(Vec<Name>, Vec<Expr>),
+    /// An aggregate or window function.
+    Aggregate(Box<Aggregate>),
+    /// A query in parentheses.
+    Subquery(Box<Select>),
+    /// What the executor has computed before, bound to a name that no user can write.
+    Bound(Box<Bound>),
+}
+
+/// A value that is found under a name instead of being computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// Where the value is.
+    pub name: Name,
+    /// What it was computed from.
+    pub of: Expr,
+    /// Whether it comes from an index that covers the query.
+    pub cover: bool,
+}
+
+/// Operators with one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Unary {
+    Negate,
+    Not,
+    IsNull,
+    IsMissing,
+    IsKnown,
+    Exists,
+}
+
+/// Operators with two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    DistinctFrom,
+    In,
+    Within,
+}
+
+/// Operators that may have many operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Chain {
+    And,
+    Or,
+    Concat,
+}
+
+/// `CASE operand WHEN … THEN … ELSE … END`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What each WHEN is compared with; without it each is a condition.
+    pub operand: Option<Expr>,
+    /// WHEN and THEN.
+    pub whens: Vec<(Expr, Expr)>,
+    /// ELSE; NULL without it.
+    pub otherwise: Option<Expr>,
+}
+
+/// `name IN source`, a variable of a quantifier or comprehension.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// The position, or name of the field (`FOR name : variable IN …`).
+    pub position: Option<Name>,
+    /// The variable.
+    pub variable: Name,
+    /// What it runs through.
+    pub source: Expr,
+    /// WITHIN instead of IN: all descendants, not only the elements.
+    pub within: bool,
+}
+
+/// The kinds of quantifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Quantifier {
+    Any,
+    Every,
+    AnyAndEvery,
+}
+
+/// `ANY v IN source SATISFIES condition END`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantified {
+    /// Which.
+    pub kind: Quantifier,
+    /// Variables, which run side by side.
+    pub bindings: Vec<Binding>,
+    /// SATISFIES.
+    pub condition: Expr,
+}
+
+/// What a comprehension makes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Collect {
+    /// An array.
+    Array,
+    /// An array without duplicates: only in index keys.
+    DistinctArray,
+    /// The first value.
+    First,
+    /// An object, with the names of its fields.
+    Object(Expr),
+}
+
+/// `ARRAY value FOR v IN source WHEN condition END`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comprehension {
+    /// What is made.
+    pub collect: Collect,
+    /// Each value.
+    pub value: Expr,
+    /// Variables, which run side by side.
+    pub bindings: Vec<Binding>,
+    /// WHEN.
+    pub condition: Option<Expr>,
+}
+
+/// An aggregate or window function with everything that may stand around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregate {
+    /// In lower case.
+    pub name: Name,
+    /// Arguments; none for `COUNT(*)`.
+    pub args: Vec<Expr>,
+    /// `f(DISTINCT …)`.
+    pub distinct: bool,
+    /// `FILTER (WHERE …)`.
+    pub filter: Option<Expr>,
+    /// `OVER …`.
+    pub over: Option<Over>,
+    /// `NTH_VALUE(…) FROM LAST`.
+    pub from_last: bool,
+    /// `IGNORE NULLS`.
+    pub ignore_nulls: bool,
+}
+
+/// What follows OVER.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Over {
+    /// A name of the WINDOW clause.
+    Named(Name),
+    /// A window in parentheses.
+    Window(Window),
+}
+
+/// A window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Window {
+    /// A named window that this one goes on from.
+    pub base: Option<Name>,
+    /// PARTITION BY.
+    pub partition: Vec<Expr>,
+    /// ORDER BY.
+    pub order: Vec<OrderTerm>,
+    /// The frame, if it is written.
+    pub frame: Option<Frame>,
+}
+
+/// How the bounds of a frame are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum FrameUnit {
+    Rows,
+    Range,
+    Groups,
+}
+
+/// A bound of a frame.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum FrameBound {
+    UnboundedPreceding,
+    Preceding(Expr),
+    CurrentRow,
+    Following(Expr),
+    UnboundedFollowing,
+}
+
+/// What a frame leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Exclude {
+    NoOthers,
+    CurrentRow,
+    Group,
+    Ties,
+}
+
+/// `ROWS BETWEEN start AND end EXCLUDE …`.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Frame {
+    pub unit: FrameUnit,
+    pub start: FrameBound,
+    pub end: FrameBound,
+    pub exclude: Exclude,
+}
+
+/// A term of ORDER BY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderTerm {
+    /// What is ordered by.
+    pub expr: Expr,
+    /// DESC.
+    pub descending: bool,
+    /// NULLS FIRST or LAST, if it is written.
+    pub nulls_last: Option<bool>,
+}
+
+/// A query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Select {
+    /// WITH.
+    pub with: Vec<With>,
+    /// What makes the rows.
+    pub body: Body,
+    /// ORDER BY.
+    pub order: Vec<OrderTerm>,
+    /// LIMIT.
+    pub limit: Option<Expr>,
+    /// OFFSET.
+    pub offset: Option<Expr>,
+}
+
+/// `alias AS (query)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct With {
+    /// Its name.
+    pub alias: Name,
+    /// A subquery, or any expression.
+    pub expr: Expr,
+    /// `WITH RECURSIVE`.
+    pub recursive: bool,
+}
+
+/// The rows of a query before they are ordered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// SELECT … FROM ….
+    Block(Box<Block>),
+    /// UNION and its kin.
+    Set(SetOp, bool, Box<Body>, Box<Body>),
+    /// A query in parentheses.
+    Nested(Box<Select>),
+}
+
+/// Set operators; the flag beside them says ALL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum SetOp {
+    Union,
+    Intersect,
+    Except,
+}
+
+/// One SELECT with its clauses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// SELECT DISTINCT.
+    pub distinct: bool,
+    /// What is selected.
+    pub projection: Projection,
+    /// FROM.
+    pub from: Option<From>,
+    /// LET.
+    pub lets: Vec<(Name, Expr)>,
+    /// WHERE.
+    pub condition: Option<Expr>,
+    /// GROUP BY, or HAVING without it.
+    pub group: Option<Group>,
+    /// WINDOW.
+    pub windows: Vec<(Name, Window)>,
+}
+
+/// What is selected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Projection {
+    /// `RAW expr`, and the name that ORDER BY may call it by.
+    Raw(Expr, Option<Name>),
+    /// A list, and the fields that EXCLUDE takes away.
+    Terms(Vec<Term>, Vec<Expr>),
+}
+
+impl Default for Projection {
+    fn default() -> Projection {
+        Projection::Terms(Vec::new(), Vec::new())
+    }
+}
+
+/// A term of the projection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Term {
+    /// `*`.
+    Star,
+    /// `expr.*`.
+    StarOf(Expr),
+    /// `expr AS name`; without a name, one is made.
+    Expr(Expr, Option<Name>),
+}
+
+/// GROUP BY.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// The keys, with their aliases.
+    pub by: Vec<(Expr, Option<Name>)>,
+    /// GROUP AS.
+    pub name: Option<Name>,
+    /// LETTING.
+    pub letting: Vec<(Name, Expr)>,
+    /// HAVING.
+    pub having: Option<Expr>,
+}
+
+/// FROM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct From {
+    /// The first term.
+    pub first: FromTerm,
+    /// What is joined to it, from left to right.
+    pub joins: Vec<Join>,
+}
+
+/// A term of FROM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FromTerm {
+    /// Where its rows come from.
+    pub source: Source,
+    /// Its alias, as written or made.
+    pub alias: Name,
+    /// USE KEYS and its kin.
+    pub hints: Hints,
+}
+
+/// Where the rows of a term come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// Documents.
+    Keyspace(Path),
+    /// The elements of what an expression gives, or that itself.
+    Expr(Expr),
+}
+
+/// The path of a keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Before the colon: `default` or `system`.
+    pub namespace: Option<Name>,
+    /// Bucket, scope and collection; or fewer, with a query context.
+    pub parts: Vec<Name>,
+}
+
+/// What a user asks of the plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hints {
+    /// USE KEYS.
+    pub keys: Option<Expr>,
+    /// USE INDEX.
+    pub indexes: Vec<Name>,
+    /// USE HASH: `Some(true)`, USE NL: `Some(false)`.
+    pub hash: Option<bool>,
+}
+
+/// How a term is joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum JoinKind {
+    Join,
+    Nest,
+    Unnest,
+}
+
+/// Which rows are kept without a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Side {
+    Inner,
+    Left,
+    Right,
+}
+
+/// What partners have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub enum On {
+    /// Nothing is asked for.
+    Nothing,
+    /// `ON condition`.
+    Condition(Expr),
+    /// `ON KEYS expr`.
+    Keys(Expr),
+    /// `ON KEY expr FOR alias`.
+    KeyFor(Expr, Name),
+}
+
+/// A joined term.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Join {
+    pub kind: JoinKind,
+    pub side: Side,
+    pub term: FromTerm,
+    pub on: On,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum Statement {
+    Select(Box<Select>),
+    Insert(Box<Insert>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    Merge(Box<Merge>),
+    Explain(Box<Statement>),
+    Advise(Box<Statement>),
+    Prepare(Box<Prepare>),
+    Execute { name: Expr, using: Option<Expr> },
+    Infer(FromTerm),
+    CreateIndex(Box<CreateIndex>),
+    DropIndex { name: Name, keyspace: Path, if_exists: bool, primary: bool },
+    BuildIndex { keyspace: Path, names: Vec<Expr> },
+    AlterIndex { name: Name, keyspace: Path, with: Value },
+    CreateScope { path: Path, if_not_exists: bool },
+    DropScope { path: Path, if_exists: bool },
+    CreateCollection { path: Path, if_not_exists: bool, with: Value },
+    DropCollection { path: Path, if_exists: bool },
+    CreateFunction(Box<CreateFunction>),
+    DropFunction { path: Path, if_exists: bool },
+    ExecuteFunction { path: Path, args: Vec<Expr> },
+}
+
+/// INSERT and UPSERT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Insert {
+    /// UPSERT.
+    pub upsert: bool,
+    /// Where to.
+    pub keyspace: Path,
+    /// Its alias.
+    pub alias: Name,
+    /// What.
+    pub source: InsertSource,
+    /// RETURNING.
+    pub returning: Option<Projection>,
+}
+
+/// Key, value and options of a document to write.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Row {
+    pub key: Expr,
+    pub value: Expr,
+    pub options: Option<Expr>,
+}
+
+/// Where documents to insert come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InsertSource {
+    /// VALUES.
+    Values(Vec<Row>),
+    /// SELECT, and what is made of each of its rows.
+    Select(Row, Select),
+}
+
+/// SET and UNSET.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// SET.
+    pub set: Vec<Set>,
+    /// UNSET.
+    pub unset: Vec<Set>,
+}
+
+/// A path that is set or unset.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Set {
+    /// The path, from the alias or a variable of FOR.
+    pub path: Expr,
+    /// The new value; MISSING for UNSET.
+    pub value: Expr,
+    /// FOR, the innermost last.
+    pub each: Vec<Vec<Binding>>,
+    /// WHEN.
+    pub condition: Option<Expr>,
+}
+
+/// UPDATE.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Update {
+    pub target: FromTerm,
+    pub changes: Changes,
+    pub condition: Option<Expr>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+/// DELETE.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Delete {
+    pub target: FromTerm,
+    pub condition: Option<Expr>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+/// MERGE.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Merge {
+    pub target: FromTerm,
+    pub source: FromTerm,
+    /// ON KEY, or ON with a condition.
+    pub on: On,
+    pub update: Option<(Changes, Option<Expr>)>,
+    /// WHEN MATCHED THEN DELETE, with its WHERE.
+    pub delete: Option<Option<Expr>>,
+    pub insert: Option<(Row, Option<Expr>)>,
+    pub limit: Option<Expr>,
+    pub returning: Option<Projection>,
+}
+
+/// PREPARE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    /// Its name, when it has one.
+    pub name: Option<Name>,
+    /// Whether a statement of this name is made anew.
+    pub force: bool,
+    /// What is prepared.
+    pub statement: Statement,
+    /// Its text.
+    pub text: String,
+}
+
+/// CREATE INDEX.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateIndex {
+    /// Its name; a primary index may have none.
+    pub name: Option<Name>,
+    /// CREATE PRIMARY INDEX.
+    pub primary: bool,
+    /// What it indexes.
+    pub keyspace: Path,
+    /// IF NOT EXISTS.
+    pub if_not_exists: bool,
+    /// The parts of its keys.
+    pub keys: Vec<IndexKey>,
+    /// WHERE.
+    pub condition: Option<Expr>,
+    /// PARTITION BY HASH.
+    pub partition: Vec<Expr>,
+    /// WITH.
+    pub with: Value,
+}
+
+/// A part of an index key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexKey {
+    /// What is indexed; for an array key, the array.
+    pub expr: Expr,
+    /// `Some(true)`: DISTINCT elements, `Some(false)`: ALL of them; otherwise the value itself.
+    pub array: Option<bool>,
+    /// DESC.
+    pub descending: bool,
+    /// INCLUDE MISSING.
+    pub include_missing: bool,
+}
+
+/// CREATE FUNCTION with an expression as its body.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct CreateFunction {
+    pub path: Path,
+    pub replace: bool,
+    pub if_not_exists: bool,
+    /// The names of its parameters; `None` for any number, as the array `args`.
+    pub parameters: Option<Vec<Name>>,
+    pub body: Expr,
+    /// The body as it was written.
+    pub text: String,
+}

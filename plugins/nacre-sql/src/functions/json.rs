@@ -1,0 +1,140 @@
+//! JSON as text, words of values, ids and versions.
+
+use super::{Function, of_string, open, strict};
+use crate::error::Result;
+use crate::eval::Context;
+use crate::value::Value;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeSet;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    of_string!("JSON_DECODE", json_decode),
+    of_string!("DECODE_JSON", json_decode),
+    open("JSON_ENCODE", 1, 1, |args, _| Ok(json_encode(&args[0]))),
+    open("ENCODE_JSON", 1, 1, |args, _| Ok(json_encode(&args[0]))),
+    open("ENCODED_SIZE", 1, 1, |args, _| Ok(encoded_size(&args[0]))),
+    open("JSON_ENCODED_SIZE", 1, 1, |args, _| Ok(encoded_size(&args[0]))),
+    strict("POLY_LENGTH", 1, 1, |args, _| {
+        Ok(match &args[0] {
+            Value::String(text) => (text.len() as i64).into(),
+            Value::Array(elements) => (elements.len() as i64).into(),
+            Value::Object(fields) => (fields.len() as i64).into(),
+            _ => Value::Null,
+        })
+    }),
+    strict("PAIRS", 1, 1, |args, _| {
+        let mut all = Vec::new();
+        pairs(&args[0], &mut all);
+        Ok(all.into())
+    }),
+    strict("TOKENS", 1, 2, |args, _| {
+        Ok(tokens(&args[0], args.get(1)).into_iter().collect::<Vec<_>>().into())
+    }),
+    strict("CONTAINS_TOKEN", 2, 3, contains_token),
+    strict("HAS_TOKEN", 2, 3, contains_token),
+    open("BASE64", 1, 1, |args, _| Ok(base64(&args[0]))),
+    open("BASE64_ENCODE", 1, 1, |args, _| Ok(base64(&args[0]))),
+    of_string!("BASE64_DECODE", |text| {
+        STANDARD.decode(text).ok().and_then(|json| Value::parse(&json).ok()).unwrap_or(Value::Null)
+    }),
+    open("UUID", 0, 0, |_, context| {
+        // Version 4 (RFC 9562): random, but for six bits.
+        let high = context.host.random() & !0xF000 | 0x4000;
+        let low = context.host.random() & !(3 << 62) | 1 << 63;
+        Ok(format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            high >> 16 & 0xFFFF,
+            high & 0xFFFF,
+            low >> 48,
+            low & 0xFFFF_FFFF_FFFF
+        )
+        .into())
+    }),
+    open("VERSION", 0, 0, |_, _| Ok(concat!(env!("CARGO_PKG_VERSION"), "-nacre").into())),
+    open("MIN_VERSION", 0, 0, |_, _| Ok(concat!(env!("CARGO_PKG_VERSION"), "-nacre").into())),
+];
+
+fn json_decode(text: &str) -> Value {
+    if text.is_empty() {
+        Value::Missing
+    } else {
+        Value::parse(text.as_bytes()).unwrap_or(Value::Null)
+    }
+}
+
+fn json_encode(value: &Value) -> Value {
+    if value.is_missing() { Value::Missing } else { value.to_json().into() }
+}
+
+fn encoded_size(value: &Value) -> Value {
+    if value.is_missing() { Value::Missing } else { Value::Int(value.to_json().len() as i64) }
+}
+
+fn base64(value: &Value) -> Value {
+    if value.is_missing() { Value::Missing } else { STANDARD.encode(value.to_json()).into() }
+}
+
+/// Pairs of name and value at every depth; an array's elements each have its name.
+fn pairs(of: &Value, out: &mut Vec<Value>) {
+    match of {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter() {
+                out.push(Value::array(vec![name.clone().into(), value.clone()]));
+                if let Some(elements) = value.as_array() {
+                    out.extend(
+                        elements.iter().map(|e| Value::array(vec![name.clone().into(), e.clone()])),
+                    );
+                }
+                pairs(value, out);
+            }
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| pairs(element, out)),
+        _ => {}
+    }
+}
+
+/// The words and other scalars of a value; options say whether names count, and in which case words are.
+fn tokens(value: &Value, options: Option<&Value>) -> BTreeSet<Value> {
+    let option = |name| options.map(|options| options.field(name)).unwrap_or_default();
+    let names = option("names").truth();
+    let case = option("case");
+    let mut all = BTreeSet::new();
+    collect_tokens(value, names, &mut all);
+    let fold = |token: Value| match (&token, case.as_str()) {
+        (Value::String(text), Some("lower")) => text.to_lowercase().into(),
+        (Value::String(text), Some("upper")) => text.to_uppercase().into(),
+        _ => token,
+    };
+    all.into_iter().map(fold).collect()
+}
+
+fn collect_tokens(value: &Value, names: bool, out: &mut BTreeSet<Value>) {
+    let words = |text: &str, out: &mut BTreeSet<Value>| {
+        let words =
+            text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        out.extend(words.map(Value::from));
+    };
+    match value {
+        Value::String(text) => words(text, out),
+        Value::Array(elements) => {
+            elements.iter().for_each(|element| collect_tokens(element, names, out))
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields.iter() {
+                if names {
+                    words(name, out);
+                }
+                collect_tokens(value, names, out);
+            }
+        }
+        scalar => {
+            out.insert(scalar.clone());
+        }
+    }
+}
+
+fn contains_token(args: &[Value], _: &Context<'_>) -> Result<Value> {
+    Ok(tokens(&args[0], args.get(2)).contains(&args[1]).into())
+}

@@ -1,0 +1,218 @@
+//! The functions of the language, as tables: name, how many arguments, and what computes it.
+//!
+//! Most functions are *strict*: MISSING if an argument is MISSING, otherwise NULL if one is NULL. Those that look at
+//! such arguments themselves are entered with [`open`]. Wrong types give NULL.
+
+mod array;
+mod bits;
+mod comparison;
+mod conditional;
+mod date;
+mod date_format;
+mod json;
+pub mod number;
+mod object;
+mod regexp;
+mod string;
+mod types;
+
+use crate::error::{Error, MEMORY, Result};
+use crate::eval::Context;
+use crate::value::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Any number of arguments.
+const MANY: usize = usize::MAX;
+
+/// No function makes a value of more bytes, or elements.
+const RESULT_MAX: usize = 32 << 20;
+
+type Implementation = fn(&[Value], &Context<'_>) -> Result<Value>;
+
+/// A function of the language.
+pub struct Function {
+    /// In upper case.
+    pub name: &'static str,
+    /// The fewest arguments it takes.
+    pub args_min: usize,
+    /// The most arguments it takes.
+    pub args_max: usize,
+    strict: bool,
+    implementation: Implementation,
+}
+
+impl Function {
+    pub(crate) fn call(&self, args: &[Value], context: &Context<'_>) -> Result<Value> {
+        if self.strict {
+            if args.iter().any(Value::is_missing) {
+                return Ok(Value::Missing);
+            }
+            if args.iter().any(|arg| matches!(arg, Value::Null)) {
+                return Ok(Value::Null);
+            }
+        }
+        (self.implementation)(args, context)
+    }
+
+    /// Whether equal arguments give equal results, so that an index may hold them.
+    pub fn is_deterministic(&self) -> bool {
+        !["NOW_", "CLOCK_", "RANDOM", "UUID"].iter().any(|prefix| self.name.starts_with(prefix))
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+/// An entry for a function that never sees MISSING and NULL.
+const fn strict(
+    name: &'static str,
+    args_min: usize,
+    args_max: usize,
+    implementation: Implementation,
+) -> Function {
+    Function { name, args_min, args_max, strict: true, implementation }
+}
+
+/// An entry for a function that sees MISSING and NULL.
+const fn open(
+    name: &'static str,
+    args_min: usize,
+    args_max: usize,
+    implementation: Implementation,
+) -> Function {
+    Function { name, args_min, args_max, strict: false, implementation }
+}
+
+/// `META` is evaluated where the documents are; the table only knows that it exists.
+static META: Function = open("META", 0, 1, |_, _| Ok(Value::Missing));
+
+static TABLES: &[&[Function]] = &[
+    array::FUNCTIONS,
+    bits::FUNCTIONS,
+    comparison::FUNCTIONS,
+    conditional::FUNCTIONS,
+    date::FUNCTIONS,
+    json::FUNCTIONS,
+    number::FUNCTIONS,
+    object::FUNCTIONS,
+    regexp::FUNCTIONS,
+    string::FUNCTIONS,
+    types::FUNCTIONS,
+];
+
+/// The function of this name, in any case.
+pub fn find(name: &str) -> Option<&'static Function> {
+    static BY_NAME: OnceLock<BTreeMap<&'static str, &'static Function>> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| all().map(|function| (function.name, function)).collect());
+    by_name.get(name.to_ascii_uppercase().as_str()).copied()
+}
+
+/// All functions but aggregates.
+pub fn all() -> impl Iterator<Item = &'static Function> {
+    TABLES.iter().flat_map(|table| table.iter()).chain([&META])
+}
+
+/// Aggregates, with how many arguments they take; all of them may stand over a window too.
+pub const AGGREGATES: &[(&str, usize)] = &[
+    ("array_agg", 1),
+    ("avg", 1),
+    ("count", 1),
+    ("countn", 1),
+    ("max", 1),
+    ("mean", 1),
+    ("median", 1),
+    ("min", 1),
+    ("stddev", 1),
+    ("stddev_pop", 1),
+    ("stddev_samp", 1),
+    ("sum", 1),
+    ("var_pop", 1),
+    ("var_samp", 1),
+    ("variance", 1),
+    ("variance_pop", 1),
+    ("variance_samp", 1),
+];
+
+/// Functions that need a window, with the fewest and most arguments they take.
+pub const WINDOW_FUNCTIONS: &[(&str, usize, usize)] = &[
+    ("cume_dist", 0, 0),
+    ("dense_rank", 0, 0),
+    ("first_value", 1, 1),
+    ("lag", 1, 3),
+    ("last_value", 1, 1),
+    ("lead", 1, 3),
+    ("nth_value", 2, 2),
+    ("ntile", 1, 1),
+    ("percent_rank", 0, 0),
+    ("rank", 0, 0),
+    ("ratio_to_report", 1, 1),
+    ("row_number", 0, 0),
+];
+
+/// Whether `name` is an aggregate or window function, in any case.
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    AGGREGATES.iter().any(|(aggregate, _)| aggregate.eq_ignore_ascii_case(name))
+        || WINDOW_FUNCTIONS.iter().any(|(function, ..)| function.eq_ignore_ascii_case(name))
+}
+
+pub(crate) fn is_window_only(name: &str) -> bool {
+    WINDOW_FUNCTIONS.iter().any(|(function, ..)| *function == name)
+}
+
+pub(crate) fn aggregate_takes(name: &str, args: usize, star: bool) -> bool {
+    star || AGGREGATES.iter().any(|(aggregate, count)| *aggregate == name && *count == args)
+        || WINDOW_FUNCTIONS
+            .iter()
+            .any(|(function, min, max)| *function == name && (*min..=*max).contains(&args))
+}
+
+/// The error of a result that would be too large.
+fn too_large() -> Error {
+    Error::new(MEMORY, "a function's result is too large")
+}
+
+/// A strict function of one number.
+macro_rules! of_number {
+    ($name:literal, $compute:expr) => {
+        $crate::functions::strict($name, 1, 1, |args, _| {
+            let compute: fn(f64) -> f64 = $compute;
+            Ok(match args[0].as_f64() {
+                Some(number) => $crate::value::Value::number(compute(number)),
+                None => $crate::value::Value::Null,
+            })
+        })
+    };
+}
+
+/// A strict function of one string.
+macro_rules! of_string {
+    ($name:literal, $compute:expr) => {
+        $crate::functions::strict($name, 1, 1, |args, _| {
+            let compute: fn(&str) -> $crate::value::Value = $compute;
+            Ok(args[0].as_str().map_or($crate::value::Value::Null, compute))
+        })
+    };
+}
+
+/// A strict function of one array.
+macro_rules! of_array {
+    ($name:literal, $compute:expr) => {
+        $crate::functions::strict($name, 1, 1, |args, _| {
+            let compute: fn(&[$crate::value::Value]) -> $crate::value::Value = $compute;
+            Ok(args[0].as_array().map_or($crate::value::Value::Null, compute))
+        })
+    };
+}
+
+use {of_array, of_number, of_string};

@@ -1,0 +1,32 @@
+//! SQL++ (N1QL) without plans and stores: what is shared by queries and indexes.
+//!
+//! ```text
+//! text ─ parse ─► Statement ─ resolve ─► names are variables or fields ─ eval(expr, env) ─► Value
+//!                     │                                                                      │
+//!                  Display: canonical text                                   key::encode: ordered bytes
+//! ```
+//!
+//! Invariants: no clock, no chance and no store, but those that a [`Host`] hands in; parsing and evaluating never
+//! panic, and recurse no deeper than [`HEIGHT_MAX`]; printing a tree and parsing the text gives the tree.
+
+pub mod ast;
+mod error;
+mod eval;
+pub mod functions;
+pub mod index;
+pub mod key;
+mod lexer;
+mod parser;
+mod pattern;
+mod print;
+mod scope;
+mod value;
+mod visit;
+
+pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
+pub use eval::{Caches, Context, Env, Host, Meta, NoHost, bindings_of, eval};
+pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};
+pub use pattern::prefix as like_prefix;
+pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};
+pub use value::{Name, Object, Value, position, sorted, write_string};
+pub use visit::{any_in, each_child, each_in_select};

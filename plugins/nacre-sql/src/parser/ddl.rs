@@ -1,0 +1,250 @@
+//! Indexes, scopes, collections and functions.
+
+use super::Parser;
+use crate::ast::{CreateFunction, CreateIndex, Expr, IndexKey, Path, Statement};
+use crate::error::Result;
+use crate::value::{Name, Value};
+
+impl Parser<'_> {
+    fn if_exists(&mut self) -> bool {
+        self.word("IF EXISTS")
+    }
+
+    fn if_not_exists(&mut self) -> bool {
+        self.word("IF NOT EXISTS")
+    }
+
+    /// `WITH {…}`, whose values are constant; an empty object without it.
+    pub(super) fn with_options(&mut self) -> Result<Value> {
+        if !self.word("WITH") {
+            return Ok(Value::object::<Name>([]));
+        }
+        let expr = self.expr()?;
+        match constant(&expr) {
+            Some(value @ Value::Object(_)) => Ok(value),
+            _ => self.fail("expected an object of constants"),
+        }
+    }
+
+    pub(super) fn create(&mut self) -> Result<Statement> {
+        let replace = self.word("OR REPLACE");
+        if self.word("FUNCTION") {
+            return self.create_function(replace);
+        }
+        if replace {
+            return self.fail("expected FUNCTION");
+        }
+        match () {
+            () if self.word("PRIMARY INDEX") => self.create_index(true),
+            () if self.word("INDEX") => self.create_index(false),
+            () if self.word("SCOPE") => {
+                let before = self.if_not_exists();
+                let path = self.path()?;
+                Ok(Statement::CreateScope { path, if_not_exists: before || self.if_not_exists() })
+            }
+            () if self.word("COLLECTION") => {
+                let before = self.if_not_exists();
+                let path = self.path()?;
+                let if_not_exists = before || self.if_not_exists();
+                let with = self.with_options()?;
+                Ok(Statement::CreateCollection { path, if_not_exists, with })
+            }
+            () => self.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
+        }
+    }
+
+    fn create_index(&mut self, primary: bool) -> Result<Statement> {
+        let before = self.if_not_exists();
+        let name = if primary { self.name_if_any() } else { Some(self.name()?) };
+        let if_not_exists = before || self.if_not_exists();
+        self.expect_word("ON")?;
+        let keyspace = self.path()?;
+        let mut keys = Vec::new();
+        if !primary {
+            self.expect("(")?;
+            keys = self.list(|p| p.index_key())?;
+            self.expect(")")?;
+        }
+        let mut partition = Vec::new();
+        let mut condition = None;
+        loop {
+            if self.word("PARTITION BY") {
+                self.expect_word("HASH")?;
+                self.expect("(")?;
+                partition = self.list(|p| p.expr())?;
+                self.expect(")")?;
+            } else if self.word("WHERE") {
+                condition = Some(self.expr()?);
+            } else if !self.word("USING GSI") {
+                break;
+            }
+        }
+        let with = self.with_options()?;
+        Ok(Statement::CreateIndex(Box::new(CreateIndex {
+            name,
+            primary,
+            keyspace,
+            if_not_exists,
+            keys,
+            condition,
+            partition,
+            with,
+        })))
+    }
+
+    fn index_key(&mut self) -> Result<IndexKey> {
+        let array = match () {
+            () if self.word("DISTINCT") => Some(true),
+            () if self.word("ALL DISTINCT") => Some(true),
+            () if self.word("ALL") => Some(false),
+            () => None,
+        };
+        let expr = self.expr()?;
+        let mut key = IndexKey { expr, array, descending: false, include_missing: false };
+        loop {
+            if self.word("DESC") {
+                key.descending = true;
+            } else if self.word("INCLUDE MISSING") {
+                key.include_missing = true;
+            } else if !self.word("ASC") {
+                return Ok(key);
+            }
+        }
+    }
+
+    pub(super) fn drop_statement(&mut self) -> Result<Statement> {
+        if self.word("PRIMARY INDEX") {
+            return self.drop_primary();
+        }
+        match () {
+            () if self.word("INDEX") => self.drop_index(),
+            () if self.word("SCOPE") => {
+                let before = self.if_exists();
+                let path = self.path()?;
+                Ok(Statement::DropScope { path, if_exists: before || self.if_exists() })
+            }
+            () if self.word("COLLECTION") => {
+                let before = self.if_exists();
+                let path = self.path()?;
+                Ok(Statement::DropCollection { path, if_exists: before || self.if_exists() })
+            }
+            () if self.word("FUNCTION") => {
+                let before = self.if_exists();
+                let path = self.path()?;
+                Ok(Statement::DropFunction { path, if_exists: before || self.if_exists() })
+            }
+            () => self.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
+        }
+    }
+
+    fn drop_primary(&mut self) -> Result<Statement> {
+        let before = self.if_exists();
+        let name = self.name_if_any().unwrap_or_else(|| "#primary".into());
+        let if_exists = before || self.if_exists();
+        self.expect_word("ON")?;
+        let keyspace = self.path()?;
+        let _ = self.word("USING GSI");
+        Ok(Statement::DropIndex { name, keyspace, if_exists, primary: true })
+    }
+
+    fn drop_index(&mut self) -> Result<Statement> {
+        let before = self.if_exists();
+        let path = self.path()?;
+        let if_exists = before || self.if_exists();
+        let (name, keyspace) = self.index_of(path)?;
+        let _ = self.word("USING GSI");
+        Ok(Statement::DropIndex { name, keyspace, if_exists, primary: false })
+    }
+
+    /// Both ways of naming an index: `index ON keyspace` and `keyspace.index`.
+    fn index_of(&mut self, mut path: Path) -> Result<(Name, Path)> {
+        if path.parts.len() == 1 && path.namespace.is_none() {
+            self.expect_word("ON")?;
+            return Ok((path.parts.remove(0), self.path()?));
+        }
+        match path.parts.pop() {
+            Some(name) if !path.parts.is_empty() => Ok((name, path)),
+            _ => self.fail("expected a keyspace, a dot and an index"),
+        }
+    }
+
+    pub(super) fn build(&mut self) -> Result<Statement> {
+        self.expect_word("INDEX")?;
+        self.expect_word("ON")?;
+        let keyspace = self.path()?;
+        self.expect("(")?;
+        let names = self.list(|p| match p.name_if_any() {
+            Some(name) => Ok(Expr::Literal(Value::String(name))),
+            None => p.expr(),
+        })?;
+        self.expect(")")?;
+        let _ = self.word("USING GSI");
+        Ok(Statement::BuildIndex { keyspace, names })
+    }
+
+    pub(super) fn alter(&mut self) -> Result<Statement> {
+        self.expect_word("INDEX")?;
+        let path = self.path()?;
+        let (name, keyspace) = self.index_of(path)?;
+        let _ = self.word("USING GSI");
+        Ok(Statement::AlterIndex { name, keyspace, with: self.with_options()? })
+    }
+
+    fn create_function(&mut self, replace: bool) -> Result<Statement> {
+        let before = self.if_not_exists();
+        let path = self.path()?;
+        self.expect("(")?;
+        let parameters = match () {
+            () if self.is_symbol(")") => Some(Vec::new()),
+            () if self.symbol(".") => {
+                self.expect(".")?;
+                self.expect(".")?;
+                None
+            }
+            () => Some(self.list(|p| p.name())?),
+        };
+        self.expect(")")?;
+        let if_not_exists = before || self.if_not_exists();
+        let braces = self.is_symbol("{");
+        let (body, text) = if braces {
+            self.advance();
+            let from = self.offset();
+            let body = self.expr()?;
+            let text = self.text_since(from);
+            self.expect("}")?;
+            (body, text)
+        } else {
+            if self.word("LANGUAGE") && !self.word("INLINE") {
+                return self
+                    .fail("expected INLINE; functions in other languages are not supported here");
+            }
+            self.expect_word("AS")?;
+            let from = self.offset();
+            let body = self.expr()?;
+            (body, self.text_since(from))
+        };
+        let function = CreateFunction { path, replace, if_not_exists, parameters, body, text };
+        Ok(Statement::CreateFunction(Box::new(function)))
+    }
+}
+
+/// The value of an expression of literals alone.
+pub(crate) fn constant(expr: &Expr) -> Option<Value> {
+    match expr {
+        Expr::Literal(value) => Some(value.clone()),
+        Expr::Array(elements) => {
+            Some(Value::array(elements.iter().map(constant).collect::<Option<_>>()?))
+        }
+        Expr::Object(fields) => {
+            let pairs: Option<Vec<(Name, Value)>> = fields
+                .iter()
+                .map(|(name, value)| match constant(name)? {
+                    Value::String(name) => Some((name, constant(value)?)),
+                    _ => None,
+                })
+                .collect();
+            Some(Value::object(pairs?))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,317 @@
+//! Statements, and among them those that change documents.
+
+use super::Parser;
+use crate::ast::{
+    Changes, Delete, Expr, Insert, InsertSource, Merge, Prepare, Projection, Row, Set, Statement,
+    Update,
+};
+use crate::error::Result;
+use crate::lexer::Token;
+use crate::value::{Name, Value};
+
+impl Parser<'_> {
+    pub(super) fn statement(&mut self) -> Result<Statement> {
+        self.deeper(1, |p| p.statement_inside())
+    }
+
+    fn statement_inside(&mut self) -> Result<Statement> {
+        if self.starts_select() {
+            return Ok(Statement::Select(Box::new(self.select()?)));
+        }
+        let Token::Word(word) = self.peek().clone() else {
+            if self.is_symbol("(") {
+                return Ok(Statement::Select(Box::new(self.select()?)));
+            }
+            return self.fail("expected a statement");
+        };
+        self.advance();
+        match word.to_ascii_uppercase().as_str() {
+            "INSERT" => self.insert(false),
+            "UPSERT" => self.insert(true),
+            "UPDATE" => self.update(),
+            "DELETE" => self.delete(),
+            "MERGE" => self.merge(),
+            "EXPLAIN" => Ok(Statement::Explain(Box::new(self.statement()?))),
+            "ADVISE" => {
+                let _ = self.word("INDEX");
+                Ok(Statement::Advise(Box::new(self.statement()?)))
+            }
+            "PREPARE" => self.prepare(),
+            "EXECUTE" => self.execute(),
+            "INFER" => {
+                let _ = self.word("COLLECTION") || self.word("KEYSPACE");
+                let target = self.target()?;
+                let _ = self.with_options()?;
+                Ok(Statement::Infer(target))
+            }
+            "CREATE" => self.create(),
+            "DROP" => self.drop_statement(),
+            "BUILD" => self.build(),
+            "ALTER" => self.alter(),
+            _ => {
+                self.at -= 1;
+                self.fail("expected a statement")
+            }
+        }
+    }
+
+    fn insert(&mut self, upsert: bool) -> Result<Statement> {
+        self.expect_word("INTO")?;
+        let (keyspace, alias) = self.keyspace_and_alias()?;
+        let source = if self.is_symbol("(") {
+            let row = self.row_of_select()?;
+            let select = self.select()?;
+            InsertSource::Select(row, select)
+        } else {
+            InsertSource::Values(self.values()?)
+        };
+        let returning = self.returning()?;
+        Ok(Statement::Insert(Box::new(Insert { upsert, keyspace, alias, source, returning })))
+    }
+
+    /// `(KEY k, VALUE v, OPTIONS o)` with the labels that may stand before VALUES too.
+    fn row_of_select(&mut self) -> Result<Row> {
+        self.expect("(")?;
+        let _ = self.word("PRIMARY");
+        self.expect_word("KEY")?;
+        let key = self.expr()?;
+        let value = if self.symbol(",") && self.word("VALUE") {
+            self.expr()?
+        } else {
+            // Without VALUE, each row is a document.
+            Expr::Literal(Value::Missing)
+        };
+        let options = if self.symbol(",") {
+            self.expect_word("OPTIONS")?;
+            Some(self.expr()?)
+        } else {
+            None
+        };
+        self.expect(")")?;
+        Ok(Row { key, value, options })
+    }
+
+    fn values(&mut self) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        self.expect_word("VALUES")?;
+        loop {
+            self.expect("(")?;
+            let _ = self.word("KEY");
+            let key = self.expr()?;
+            self.expect(",")?;
+            let _ = self.word("VALUE");
+            let value = self.expr()?;
+            let options = if self.symbol(",") {
+                let _ = self.word("OPTIONS");
+                Some(self.expr()?)
+            } else {
+                None
+            };
+            self.expect(")")?;
+            rows.push(Row { key, value, options });
+            if !self.symbol(",") {
+                return Ok(rows);
+            }
+            let _ = self.word("VALUES");
+        }
+    }
+
+    fn returning(&mut self) -> Result<Option<Projection>> {
+        if self.word("RETURNING") { Ok(Some(self.projection()?)) } else { Ok(None) }
+    }
+
+    fn update(&mut self) -> Result<Statement> {
+        let target = self.target()?;
+        let changes = self.changes()?;
+        let condition = self.condition()?;
+        let (limit, offset) = self.limit_and_offset()?;
+        let returning = self.returning()?;
+        let update = Update { target, changes, condition, limit, offset, returning };
+        Ok(Statement::Update(Box::new(update)))
+    }
+
+    fn condition(&mut self) -> Result<Option<Expr>> {
+        if self.word("WHERE") { Ok(Some(self.expr()?)) } else { Ok(None) }
+    }
+
+    fn changes(&mut self) -> Result<Changes> {
+        let mut changes = Changes::default();
+        if self.word("SET") {
+            changes.set = self.list(|p| p.set(true))?;
+        }
+        if self.word("UNSET") {
+            changes.unset = self.list(|p| p.set(false))?;
+        }
+        if changes.set.is_empty() && changes.unset.is_empty() {
+            return self.fail("expected SET or UNSET");
+        }
+        Ok(changes)
+    }
+
+    fn set(&mut self, with_value: bool) -> Result<Set> {
+        let path = self.path_expr()?;
+        let value = if with_value {
+            self.expect("=")?;
+            self.expr()?
+        } else {
+            Expr::Literal(Value::Missing)
+        };
+        let mut each = Vec::new();
+        while self.word("FOR") {
+            each.push(self.bindings()?);
+        }
+        let condition =
+            if !each.is_empty() && self.word("WHEN") { Some(self.expr()?) } else { None };
+        if !each.is_empty() {
+            self.expect_word("END")?;
+        }
+        Ok(Set { path, value, each, condition })
+    }
+
+    /// A path into a document, and nothing else: `=` ends it.
+    fn path_expr(&mut self) -> Result<Expr> {
+        let start = self.at;
+        let expr = self.deeper(1, |p| {
+            let mut path = p.prefix_of_path()?;
+            loop {
+                let before = p.at;
+                path = p.step(path)?;
+                if p.at == before {
+                    return Ok(path);
+                }
+            }
+        })?;
+        let mut at = &expr;
+        loop {
+            match at {
+                Expr::Ident(_) => return Ok(expr),
+                Expr::Call(function, _) if function.name == "META" => return Ok(expr),
+                Expr::Field(of, ..) | Expr::Element(of, _) => at = of,
+                _ => {
+                    self.at = start;
+                    return self.fail("expected a path into the document");
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self) -> Result<Statement> {
+        self.expect_word("FROM")?;
+        let target = self.target()?;
+        let condition = self.condition()?;
+        let (limit, offset) = self.limit_and_offset()?;
+        let returning = self.returning()?;
+        Ok(Statement::Delete(Box::new(Delete { target, condition, limit, offset, returning })))
+    }
+
+    fn merge(&mut self) -> Result<Statement> {
+        self.expect_word("INTO")?;
+        let target = self.target()?;
+        self.expect_word("USING")?;
+        let source = self.from_term()?;
+        let on = self.on()?;
+        let mut merge = Merge {
+            target,
+            source,
+            on,
+            update: None,
+            delete: None,
+            insert: None,
+            limit: None,
+            returning: None,
+        };
+        while self.word("WHEN") {
+            if self.word("NOT MATCHED") {
+                self.expect_word("THEN")?;
+                self.expect_word("INSERT")?;
+                let row = self.merge_row()?;
+                merge.insert = Some((row, self.condition()?));
+                continue;
+            }
+            self.expect_word("MATCHED")?;
+            self.expect_word("THEN")?;
+            if self.word("DELETE") {
+                merge.delete = Some(self.condition()?);
+            } else {
+                self.expect_word("UPDATE")?;
+                let changes = self.changes()?;
+                merge.update = Some((changes, self.condition()?));
+            }
+        }
+        merge.limit = self.limit_and_offset()?.0;
+        merge.returning = self.returning()?;
+        Ok(Statement::Merge(Box::new(merge)))
+    }
+
+    /// What MERGE inserts: a value (`ON KEY`), or key, value and options in parentheses.
+    fn merge_row(&mut self) -> Result<Row> {
+        let start = self.at;
+        if self.symbol("(") {
+            let labelled = self.word("KEY");
+            let key = self.expr()?;
+            if self.symbol(",") {
+                let _ = self.word("VALUE");
+                let value = self.expr()?;
+                let options = if self.symbol(",") {
+                    let _ = self.word("OPTIONS");
+                    Some(self.expr()?)
+                } else {
+                    None
+                };
+                self.expect(")")?;
+                return Ok(Row { key, value, options });
+            }
+            if labelled {
+                return self.fail("expected , and a value");
+            }
+            self.at = start;
+        }
+        let value = self.expr()?;
+        Ok(Row { key: Expr::Literal(Value::Missing), value, options: None })
+    }
+
+    fn prepare(&mut self) -> Result<Statement> {
+        let force = self.word("FORCE");
+        let mut name = None;
+        let named = matches!(self.peek_at(1), Token::Word(w) if w.eq_ignore_ascii_case("FROM") || w.eq_ignore_ascii_case("AS"));
+        if named {
+            name = Some(self.statement_name()?);
+            self.advance();
+        }
+        let from = self.offset();
+        let statement = self.statement()?;
+        if matches!(statement, Statement::Prepare(_) | Statement::Execute { .. }) {
+            return self.fail("expected a statement that can be prepared");
+        }
+        let text = self.text_since(from);
+        Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text })))
+    }
+
+    fn statement_name(&mut self) -> Result<Name> {
+        match self.peek().clone() {
+            Token::String(name) => {
+                self.advance();
+                Ok(name)
+            }
+            _ => self.name(),
+        }
+    }
+
+    fn execute(&mut self) -> Result<Statement> {
+        if self.word("FUNCTION") {
+            let path = self.path()?;
+            self.expect("(")?;
+            let args = if self.is_symbol(")") { Vec::new() } else { self.list(|p| p.expr())? };
+            self.expect(")")?;
+            return Ok(Statement::ExecuteFunction { path, args });
+        }
+        let name = match self.peek() {
+            Token::Word(_) | Token::Quoted(..) | Token::String(_) => {
+                Expr::Literal(Value::String(self.statement_name()?))
+            }
+            _ => self.expr()?,
+        };
+        let using = if self.word("USING") { Some(self.expr()?) } else { None };
+        Ok(Statement::Execute { name, using })
+    }
+}

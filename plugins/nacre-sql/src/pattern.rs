@@ -1,0 +1,65 @@
+//! LIKE: `%` is any text, `_` any character.
+
+/// A part of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Piece {
+    Char(char),
+    One,
+    Any,
+}
+
+/// The pieces of a pattern; the character after `escape` stands for itself.
+fn pieces(pattern: &str, escape: char) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        pieces.push(match c {
+            _ if c == escape => Piece::Char(chars.next().unwrap_or(escape)),
+            '%' => Piece::Any,
+            '_' => Piece::One,
+            _ => Piece::Char(c),
+        });
+    }
+    pieces
+}
+
+/// Whether all of `text` fits.
+pub(crate) fn like(text: &str, pattern: &str, escape: char) -> bool {
+    let pieces = pieces(pattern, escape);
+    let text: Vec<char> = text.chars().collect();
+    let mut parts = pieces.split(|piece| *piece == Piece::Any);
+    let first = parts.next().unwrap_or_default();
+    let Some(last) = parts.next_back() else {
+        return text.len() == first.len() && fits(first, &text);
+    };
+    if text.len() < first.len() + last.len() || !fits(first, &text[..first.len()]) {
+        return false;
+    }
+    let (mut middle, end) = text[first.len()..].split_at(text.len() - first.len() - last.len());
+    // The leftmost place is as good as any other for a part between two `%`.
+    for part in parts.filter(|part| !part.is_empty()) {
+        let Some(at) = middle.windows(part.len()).position(|window| fits(part, window)) else {
+            return false;
+        };
+        middle = &middle[at + part.len()..];
+    }
+    fits(last, end)
+}
+
+fn fits(part: &[Piece], text: &[char]) -> bool {
+    part.iter().zip(text).all(|(piece, c)| *piece == Piece::One || *piece == Piece::Char(*c))
+}
+
+/// The text that all that fits starts with, and whether that is all the pattern says.
+pub fn prefix(pattern: &str, escape: char) -> (String, bool) {
+    let pieces = pieces(pattern, escape);
+    let mut prefix = String::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Char(c) => prefix.push(*c),
+            Piece::Any => return (prefix, at + 1 == pieces.len()),
+            Piece::One => return (prefix, false),
+        }
+    }
+    (prefix, true)
+}

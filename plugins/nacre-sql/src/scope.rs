@@ -1,0 +1,335 @@
+//! What names mean: a variable that is visible, or a field of the only term of FROM.
+
+use crate::ast::{
+    Binding, Block, Body, Collect, Expr, From, FromTerm, Group, On, OrderTerm, Path, Projection,
+    Select, Source, Term, Window,
+};
+use crate::error::{AMBIGUOUS, Error, PLAN, Result, SEMANTICS};
+use crate::value::Name;
+use crate::visit::each_child;
+
+/// The name of the row where ORDER BY follows a set operator; no user can write it without quotes.
+pub const RESULT: &str = "#result";
+
+/// How many variables may be visible: each is a frame that evaluation passes.
+const VARIABLES_MAX: usize = 400;
+
+/// The names that are visible at a place.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    variables: Vec<Name>,
+    /// Those whose rows are documents of the keyspace that they are named after.
+    keyspaces: Vec<Name>,
+    /// The terms of FROM whose fields may be written alone.
+    terms: Vec<Name>,
+}
+
+impl Scope {
+    /// A scope of nothing.
+    pub fn new() -> Scope {
+        Scope::default()
+    }
+
+    /// A scope where fields of `alias` may be written alone.
+    pub fn of_term(alias: &Name) -> Scope {
+        let mut scope = Scope::default();
+        scope.variables.push(alias.clone());
+        scope.terms.push(alias.clone());
+        scope
+    }
+
+    /// Makes another term visible: fields alone no longer say whose they are.
+    pub fn add_alias(&mut self, alias: &Name) {
+        self.variables.push(alias.clone());
+        self.terms.push(alias.clone());
+    }
+
+    /// Makes a variable visible.
+    pub fn add(&mut self, name: &Name) {
+        self.variables.push(name.clone());
+    }
+
+    fn sees(&self, name: &str) -> bool {
+        self.variables.iter().any(|variable| **variable == *name)
+    }
+
+    /// The term that fields belong to which are written alone.
+    fn implied(&self, field: &str) -> Result<&Name> {
+        match &self.terms[..] {
+            [term] => Ok(term),
+            _ => Err(Error::new(AMBIGUOUS, format!("Ambiguous reference to field '{field}'."))),
+        }
+    }
+}
+
+/// Resolves the names in `expr`.
+///
+/// # Errors
+/// A field that could belong to several terms, or to none.
+pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
+    match expr {
+        Expr::Ident(name) => {
+            if !scope.sees(name) {
+                let term = Expr::Ident(scope.implied(name)?.clone());
+                *expr = Expr::Field(Box::new(term), name.clone(), false);
+            }
+            Ok(())
+        }
+        Expr::Call(function, args) if args.is_empty() && function.name == "META" => {
+            args.push(Expr::Ident(scope.implied("META()")?.clone()));
+            Ok(())
+        }
+        Expr::Quantified(quantified) => {
+            let inner = resolve_bindings(&mut quantified.bindings, scope)?;
+            resolve_expr(&mut quantified.condition, &inner)
+        }
+        Expr::Comprehension(comprehension) => {
+            let inner = resolve_bindings(&mut comprehension.bindings, scope)?;
+            if let Collect::Object(name) = &mut comprehension.collect {
+                resolve_expr(name, &inner)?;
+            }
+            resolve_expr(&mut comprehension.value, &inner)?;
+            comprehension.condition.iter_mut().try_for_each(|expr| resolve_expr(expr, &inner))
+        }
+        Expr::Subquery(select) => resolve_select(select, scope),
+        _ => each_child(expr, &mut |child| resolve_expr(child, scope)),
+    }
+}
+
+fn resolve_bindings(bindings: &mut [Binding], scope: &Scope) -> Result<Scope> {
+    let mut inner = scope.clone();
+    for binding in bindings {
+        resolve_expr(&mut binding.source, scope)?;
+        inner.add(&binding.variable);
+        inner.variables.extend(binding.position.clone());
+    }
+    Ok(inner)
+}
+
+/// Resolves the names in a query inside of `outer`.
+///
+/// # Errors
+/// As [`resolve_expr`]; an alias that is used twice.
+pub fn resolve_select(select: &mut Select, outer: &Scope) -> Result<()> {
+    let mut scope = outer.clone();
+    for with in &mut select.with {
+        if with.recursive {
+            // A recursive query sees itself; what is not, sees those before it.
+            scope.add(&with.alias);
+        }
+        resolve_expr(&mut with.expr, &scope)?;
+        scope.add(&with.alias);
+        scope.keyspaces.retain(|name| *name != with.alias);
+    }
+    match &mut select.body {
+        Body::Block(block) => resolve_block(block, &mut select.order, &scope)?,
+        body => {
+            resolve_body(body, &scope)?;
+            let mut results = Scope::of_term(&RESULT.into());
+            results.variables.extend(scope.variables.iter().cloned());
+            select.order.iter_mut().try_for_each(|term| resolve_expr(&mut term.expr, &results))?;
+        }
+    }
+    // Rows come and go, so they cannot say how many there are.
+    let mut outside = outer.clone();
+    outside.variables.extend(select.with.iter().map(|with| with.alias.clone()));
+    select
+        .limit
+        .iter_mut()
+        .chain(&mut select.offset)
+        .try_for_each(|expr| resolve_expr(expr, &outside))
+}
+
+fn resolve_body(body: &mut Body, scope: &Scope) -> Result<()> {
+    match body {
+        Body::Block(block) => resolve_block(block, &mut [], scope),
+        Body::Nested(select) => resolve_select(select, scope),
+        Body::Set(_, _, left, right) => {
+            resolve_body(left, scope)?;
+            resolve_body(right, scope)
+        }
+    }
+}
+
+fn resolve_block(block: &mut Block, order: &mut [OrderTerm], outer: &Scope) -> Result<()> {
+    let mut scope = outer.clone();
+    if let Some(from) = &mut block.from {
+        scope.terms.clear();
+        resolve_from(from, &mut scope)?;
+    }
+    for (name, expr) in &mut block.lets {
+        resolve_expr(expr, &scope)?;
+        scope.add(name);
+    }
+    if scope.variables.len() > VARIABLES_MAX {
+        return Err(Error::new(PLAN, format!("more than {VARIABLES_MAX} variables")));
+    }
+    block.condition.iter_mut().try_for_each(|expr| resolve_expr(expr, &scope))?;
+    if let Some(group) = &mut block.group {
+        resolve_group(group, &mut scope)?;
+    }
+    substitute_aliases(order, &block.projection, &scope);
+    resolve_projection(&mut block.projection, &scope)?;
+    for (_, window) in &mut block.windows {
+        resolve_window(window, &scope)?;
+    }
+    order.iter_mut().try_for_each(|term| resolve_expr(&mut term.expr, &scope))
+}
+
+fn resolve_window(window: &mut Window, scope: &Scope) -> Result<()> {
+    window.partition.iter_mut().try_for_each(|expr| resolve_expr(expr, scope))?;
+    window.order.iter_mut().try_for_each(|term| resolve_expr(&mut term.expr, scope))
+}
+
+fn resolve_group(group: &mut Group, scope: &mut Scope) -> Result<()> {
+    for (expr, _) in &mut group.by {
+        resolve_expr(expr, scope)?;
+    }
+    for (_, alias) in &group.by {
+        scope.variables.extend(alias.clone());
+    }
+    scope.variables.extend(group.name.clone());
+    for (name, expr) in &mut group.letting {
+        resolve_expr(expr, scope)?;
+        scope.add(name);
+    }
+    group.having.iter_mut().try_for_each(|expr| resolve_expr(expr, scope))
+}
+
+fn resolve_from(from: &mut From, scope: &mut Scope) -> Result<()> {
+    resolve_source(&mut from.first, scope)?;
+    add_term(&from.first, scope)?;
+    for join in &mut from.joins {
+        resolve_source(&mut join.term, scope)?;
+        let before = scope.clone();
+        add_term(&join.term, scope)?;
+        match &mut join.on {
+            On::Nothing => {}
+            On::Condition(condition) => resolve_expr(condition, scope)?,
+            // Keys are those of the terms on the left.
+            On::Keys(keys) => resolve_expr(keys, &before)?,
+            // The key is one of the new documents, and names the document on the left.
+            On::KeyFor(key, _) => {
+                resolve_expr(key, &Scope { terms: vec![join.term.alias.clone()], ..scope.clone() })?
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_term(term: &FromTerm, scope: &mut Scope) -> Result<()> {
+    if scope.terms.contains(&term.alias) {
+        return Err(Error::new(4020, format!("Duplicate alias: {}", term.alias)));
+    }
+    scope.keyspaces.retain(|name| *name != term.alias);
+    if let Source::Keyspace(path) = &term.source
+        && path.parts.last() == Some(&term.alias)
+    {
+        scope.keyspaces.push(term.alias.clone());
+    }
+    scope.terms.push(term.alias.clone());
+    scope.add(&term.alias);
+    Ok(())
+}
+
+/// Resolves where a term comes from: a path that starts with a variable is an expression.
+///
+/// A single name that is the alias of documents of a keyspace of that name means the keyspace once more.
+///
+/// # Errors
+/// As [`resolve_expr`].
+pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
+    if let Some(keys) = &mut term.hints.keys {
+        resolve_expr(keys, scope)?;
+    }
+    if let Source::Keyspace(Path { namespace: None, parts }) = &term.source
+        && scope.sees(&parts[0])
+        && !(parts.len() == 1 && scope.keyspaces.contains(&parts[0]))
+    {
+        let (first, rest) = parts.split_first().expect("paths have parts");
+        let path = rest.iter().fold(Expr::Ident(first.clone()), |of, name| {
+            Expr::Field(Box::new(of), name.clone(), false)
+        });
+        term.source = Source::Expr(path);
+        return Ok(());
+    }
+    match &mut term.source {
+        Source::Expr(expr) => resolve_expr(expr, scope),
+        Source::Keyspace(_) => Ok(()),
+    }
+}
+
+/// Resolves what is selected or returned.
+///
+/// # Errors
+/// As [`resolve_expr`]; `*` where there is no FROM.
+pub fn resolve_projection(projection: &mut Projection, scope: &Scope) -> Result<()> {
+    match projection {
+        Projection::Raw(expr, _) => resolve_expr(expr, scope),
+        Projection::Terms(terms, _) => terms.iter_mut().try_for_each(|term| match term {
+            Term::Star if scope.terms.is_empty() => {
+                Err(Error::new(SEMANTICS, "* needs a FROM clause"))
+            }
+            Term::Star => Ok(()),
+            Term::StarOf(expr) | Term::Expr(expr, _) => resolve_expr(expr, scope),
+        }),
+    }
+}
+
+/// Puts what is selected in the place of its name in ORDER BY.
+fn substitute_aliases(order: &mut [OrderTerm], projection: &Projection, scope: &Scope) {
+    let mut named: Vec<(Name, Expr)> = Vec::new();
+    let mut implied: Vec<(Name, Expr)> = Vec::new();
+    match projection {
+        Projection::Raw(expr, alias) => {
+            named.extend(alias.clone().map(|alias| (alias, expr.clone())));
+            implied.extend(expr.implicit_name().map(|name| (name, expr.clone())));
+        }
+        Projection::Terms(terms, _) => {
+            for (term, name) in terms.iter().zip(projection.names()) {
+                if let (Term::Expr(expr, alias), Some(name)) = (term, name) {
+                    let list = if alias.is_some() { &mut named } else { &mut implied };
+                    list.push((name, expr.clone()));
+                }
+            }
+        }
+    }
+    // Whatever is a variable cannot be the implied name of something else.
+    implied.retain(|(name, _)| !scope.sees(name));
+    named.extend(implied);
+    for term in order {
+        substitute(&mut term.expr, &named);
+    }
+}
+
+fn substitute(expr: &mut Expr, named: &[(Name, Expr)]) {
+    if let Expr::Ident(name) = expr {
+        if let Some((_, selected)) = named.iter().find(|(alias, _)| alias == name) {
+            *expr = selected.clone();
+        }
+    } else if !matches!(expr, Expr::Subquery(_) | Expr::Quantified(_) | Expr::Comprehension(_)) {
+        let done = each_child(expr, &mut |child| {
+            substitute(child, named);
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "substitution refuses nothing");
+    }
+}
+
+impl Projection {
+    /// The names of the fields of a row: as written, implied, or `$1`, `$2`, …; none for `*`.
+    pub fn names(&self) -> Vec<Option<Name>> {
+        let mut unnamed = 0;
+        let Projection::Terms(terms, _) = self else { return Vec::new() };
+        let names = terms.iter().map(|term| match term {
+            Term::Star | Term::StarOf(_) => None,
+            Term::Expr(expr, alias) => {
+                alias.clone().or_else(|| expr.implicit_name()).or_else(|| {
+                    unnamed += 1;
+                    Some(format!("${unnamed}").into())
+                })
+            }
+        });
+        names.collect()
+    }
+}

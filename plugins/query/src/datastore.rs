@@ -1,0 +1,237 @@
+//! What queries need of a store: documents by id, ranges of indexes, changes, and what there is.
+//!
+//! Calls are few and batch oriented, since each may leave the sandbox.
+
+use nacre_sql::ast::{CreateFunction, Path, Statement};
+use nacre_sql::{Error, Name, Result, Value};
+use std::fmt;
+
+/// A collection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "named as they are everywhere")]
+pub struct Keyspace {
+    pub namespace: Name,
+    pub bucket: Name,
+    pub scope: Name,
+    pub collection: Name,
+}
+
+impl Keyspace {
+    /// The keyspace that `path` names, within a query context if it is a lone name.
+    ///
+    /// # Errors
+    /// Code 12003 when the path has a length that no keyspace has.
+    pub fn of(path: &Path, context: Option<&Path>) -> Result<Keyspace> {
+        let namespace = path.namespace.clone().unwrap_or_else(|| "default".into());
+        let keyspace = |bucket: &Name, scope: &Name, collection: &Name| Keyspace {
+            namespace: namespace.clone(),
+            bucket: bucket.clone(),
+            scope: scope.clone(),
+            collection: collection.clone(),
+        };
+        let default: Name = "_default".into();
+        match (&path.parts[..], context.map(|context| &context.parts[..])) {
+            ([collection], Some([bucket, scope])) if path.namespace.is_none() => {
+                Ok(keyspace(bucket, scope, collection))
+            }
+            ([bucket], _) => Ok(keyspace(bucket, &default, &default)),
+            ([bucket, scope, collection], _) => Ok(keyspace(bucket, scope, collection)),
+            _ => Err(Error::new(12003, format!("Keyspace not found in CB datastore: {path}"))),
+        }
+    }
+}
+
+impl fmt::Display for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}.{}.{}", self.namespace, self.bucket, self.scope, self.collection)
+    }
+}
+
+/// A document as it is stored.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "as in `nacre_sql::Meta`")]
+pub struct Document {
+    pub id: Name,
+    pub body: Vec<u8>,
+    pub cas: u64,
+    pub expiration: u32,
+    pub flags: u32,
+    pub json: bool,
+}
+
+/// An index of a keyspace.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// Names it in calls.
+    pub id: u64,
+    /// The CREATE INDEX statement that made it.
+    pub definition: String,
+    /// Whether it has all documents.
+    pub online: bool,
+}
+
+/// A range of entries: from `low`, up to and without `high`, both as [`nacre_sql::key`] encodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the docstring of the type says it")]
+pub struct Span {
+    pub low: Vec<u8>,
+    pub high: Vec<u8>,
+}
+
+/// How fresh what is read must be; the store keeps this promise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Consistency {
+    /// `not_bounded`, `at_plus`, `request_plus` or `statement_plus`; empty is the first.
+    pub level: String,
+    /// `scan_vector` or `scan_vectors` as they were sent.
+    pub vectors: Value,
+}
+
+/// A part of an index to read.
+#[derive(Clone, Debug)]
+pub struct IndexRange<'a> {
+    /// The index.
+    pub index: u64,
+    /// Which entries: ranges that are disjoint and in order.
+    pub spans: &'a [Span],
+    /// From the end.
+    pub reverse: bool,
+    /// The entry after which to go on.
+    pub after: Option<&'a [u8]>,
+    /// How many entries are wanted at most.
+    pub limit: usize,
+}
+
+/// What is done to a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It must not be there.
+    Insert,
+    /// Whatever is there.
+    Upsert,
+    /// It must be there, with this version.
+    Replace(u64),
+    /// It must be there.
+    Remove,
+}
+
+/// A change of a document.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// What is done.
+    pub action: Action,
+    /// To which document.
+    pub id: Name,
+    /// The new body.
+    pub body: Vec<u8>,
+    /// Seconds, as clients send them; `None` keeps what the document has.
+    pub expiration: Option<u32>,
+}
+
+/// Why a document was not changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// A document of this id is there.
+    Exists,
+    /// There is none.
+    NotFound,
+    /// It was changed in between.
+    CasMismatch,
+    /// Something else.
+    Other(Error),
+}
+
+/// Documents, indexes and what there is.
+pub trait Datastore {
+    /// Checks that the keyspace is there.
+    ///
+    /// # Errors
+    /// Code 12003 if it is not.
+    fn check(&self, keyspace: &Keyspace) -> Result<()>;
+
+    /// The indexes of a keyspace.
+    ///
+    /// # Errors
+    /// The keyspace is not there; the store fails.
+    fn indexes(&self, keyspace: &Keyspace) -> Result<Vec<Index>>;
+
+    /// The documents of these ids, in their order; none where there is none.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`].
+    fn fetch(&self, keyspace: &Keyspace, ids: &[Name]) -> Result<Vec<Option<Document>>>;
+
+    /// Documents by the order of their ids, after one of them; without bodies unless they are wanted.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`].
+    fn scan(
+        &self,
+        keyspace: &Keyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        consistency: &Consistency,
+    ) -> Result<Vec<Document>>;
+
+    /// Entries of an index.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`]; code 12016 when there is no such index.
+    fn scan_index(
+        &self,
+        keyspace: &Keyspace,
+        range: &IndexRange<'_>,
+        consistency: &Consistency,
+    ) -> Result<Vec<Vec<u8>>>;
+
+    /// How many documents a keyspace has.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`].
+    fn count(&self, keyspace: &Keyspace, consistency: &Consistency) -> Result<u64>;
+
+    /// Changes documents, each for itself; gives the new versions.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`]; what concerns one document is its [`Refusal`].
+    fn mutate(
+        &self,
+        keyspace: &Keyspace,
+        mutations: &[Mutation],
+    ) -> Result<Vec<std::result::Result<u64, Refusal>>>;
+
+    /// Runs a statement that makes, changes or removes an index, scope or collection.
+    ///
+    /// # Errors
+    /// Codes 4300 and 12004 for indexes, 12003 for keyspaces, 12021 for scopes.
+    fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()>;
+
+    /// The rows of a catalog, such as `keyspaces`; `None` when the store has none of this name.
+    ///
+    /// # Errors
+    /// The store fails.
+    fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>>;
+}
+
+/// What comes from the world: time, chance, and the end of patience.
+pub trait Platform {
+    /// Milliseconds since 1970.
+    fn now_ms(&self) -> i64;
+
+    /// 64 bits of chance.
+    fn random(&self) -> u64;
+
+    /// Asked regularly.
+    ///
+    /// # Errors
+    /// Code 1080 when the time of the request is over, and others when it is to end.
+    fn check(&self) -> Result<()>;
+}
+
+/// A function that a user has made.
+#[derive(Clone, Debug)]
+pub struct UserFunction {
+    /// How it was made; its names are resolved.
+    pub definition: CreateFunction,
+}

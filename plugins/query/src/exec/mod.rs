@@ -1,0 +1,206 @@
+//! Plans to rows: each operator is asked for its next row, and asks the one that it reads from.
+
+pub(crate) mod aggregate;
+mod group;
+mod join;
+pub(crate) mod scan;
+mod set;
+mod sort;
+mod spans;
+mod window;
+
+use crate::plan::{Node, Project};
+use crate::run::Run;
+use nacre_sql::ast::{Expr, Projection, Term};
+use nacre_sql::{Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+/// Something that makes rows.
+pub(crate) trait Operator {
+    /// The next row, or none after the last.
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>>;
+}
+
+pub(crate) type Rows = Box<dyn Operator>;
+
+/// The name that a projected row has.
+pub(crate) fn result_name() -> &'static Name {
+    static NAME: OnceLock<Name> = OnceLock::new();
+    NAME.get_or_init(|| RESULT.into())
+}
+
+/// The value of a projected row.
+pub(crate) fn result_of(row: &Env) -> Value {
+    row.get(result_name()).cloned().unwrap_or_default()
+}
+
+/// Makes the operators of a plan, inside of the variables of `base`.
+pub(crate) fn build(node: &Rc<Node>, base: &Env) -> Rows {
+    let input =
+        node.input().filter(|_| !matches!(**node, Node::With(..))).map(|input| build(input, base));
+    let below = |input: Option<Rows>| input.expect("this operator reads from another");
+    let node = node.clone();
+    match &*node {
+        Node::Dummy => Box::new(Once(Some(base.clone()))),
+        Node::Scan(scan) => Box::new(scan::ScanRows::new(scan.clone(), base.clone())),
+        Node::Count(..) => Box::new(Count { node, base: Some(base.clone()) }),
+        Node::Join(..) => Box::new(join::JoinRows::new(node.clone(), below(input), base.clone())),
+        Node::Group(..) => {
+            Box::new(group::GroupRows::new(node.clone(), below(input), base.clone()))
+        }
+        Node::Window(..) => Box::new(window::WindowRows::new(node.clone(), below(input))),
+        Node::Order(..) => Box::new(sort::OrderRows::new(node.clone(), below(input), base.clone())),
+        Node::Page(..) => Box::new(sort::PageRows::new(node.clone(), below(input), base.clone())),
+        Node::Distinct(_) => Box::new(set::DistinctRows::new(below(input))),
+        Node::Set(_, _, left, right) => {
+            Box::new(set::SetRows::new(node.clone(), build(left, base), build(right, base)))
+        }
+        Node::With(..) => Box::new(set::WithRows::new(node.clone(), base.clone())),
+        Node::Let(..) | Node::Filter(..) | Node::Project(..) => {
+            Box::new(Map { node, input: below(input) })
+        }
+    }
+}
+
+struct Once(Option<Env>);
+
+impl Operator for Once {
+    fn next(&mut self, _: &Run<'_>, _: &Context<'_>) -> Result<Option<Env>> {
+        Ok(self.0.take())
+    }
+}
+
+struct Count {
+    node: Rc<Node>,
+    base: Option<Env>,
+}
+
+impl Operator for Count {
+    fn next(&mut self, run: &Run<'_>, _: &Context<'_>) -> Result<Option<Env>> {
+        let (Node::Count(keyspace, name, _), Some(base)) = (&*self.node, self.base.take()) else {
+            return Ok(None);
+        };
+        let count = run.store.count(keyspace, &run.settings.consistency)?;
+        Ok(Some(base.with(name, Value::Int(count as i64))))
+    }
+}
+
+/// What looks at one row at a time.
+struct Map {
+    node: Rc<Node>,
+    input: Rows,
+}
+
+impl Operator for Map {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        while let Some(row) = self.input.next(run, context)? {
+            nacre_sql::Host::tick(run)?;
+            match &*self.node {
+                Node::Filter(_, condition) => {
+                    if eval(condition, &row, context)?.truth() {
+                        return Ok(Some(row));
+                    }
+                }
+                Node::Let(_, variables) => {
+                    let mut row = row;
+                    for (name, expr) in variables {
+                        let value = eval(expr, &row, context)?;
+                        row = row.with(name, value);
+                    }
+                    return Ok(Some(row));
+                }
+                Node::Project(_, project) => {
+                    let value = projected(project, &row, context)?;
+                    return Ok(Some(row.with(result_name(), value)));
+                }
+                _ => return Err(Error::execution("an operator is in a place that is not its own")),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What is selected of a row.
+pub(crate) fn projected(project: &Project, row: &Env, context: &Context<'_>) -> Result<Value> {
+    let (terms, excluded) = match &project.projection {
+        Projection::Raw(expr, _) => return eval(expr, row, context),
+        Projection::Terms(terms, excluded) => (terms, excluded),
+    };
+    // What is selected alone and whole needs no new object.
+    if let ([Term::StarOf(expr)], []) = (&terms[..], &excluded[..]) {
+        let value = eval(expr, row, context)?;
+        return Ok(if value.as_object().is_some() { value } else { Value::object::<Name>([]) });
+    }
+    let mut object = Object::default();
+    for term in terms {
+        match term {
+            Term::Star => {
+                for name in &project.star {
+                    if let Some(value) = row.get(name).filter(|value| !value.is_missing()) {
+                        object.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            Term::StarOf(expr) => {
+                let value = eval(expr, row, context)?;
+                let fields = value.as_object().into_iter().flatten();
+                object.extend(fields.map(|(name, value)| (name.clone(), value.clone())));
+            }
+            Term::Expr(expr, name) => {
+                let value = eval(expr, row, context)?;
+                if let (false, Some(name)) = (value.is_missing(), name) {
+                    object.insert(name.clone(), value);
+                }
+            }
+        }
+    }
+    let mut value = Value::Object(Arc::new(object));
+    for path in excluded {
+        exclude(&mut value, path);
+    }
+    Ok(value)
+}
+
+/// Takes a field away that EXCLUDE names.
+fn exclude(value: &mut Value, path: &Expr) {
+    let mut names = Vec::new();
+    let mut at = path;
+    loop {
+        match at {
+            Expr::Ident(name) => {
+                names.push(name.clone());
+                break;
+            }
+            Expr::Field(of, name, _) => {
+                names.push(name.clone());
+                at = of;
+            }
+            Expr::Literal(Value::String(list)) => {
+                for name in list.split(',') {
+                    exclude(value, &Expr::Ident(name.trim().into()));
+                }
+                return;
+            }
+            _ => return,
+        }
+    }
+    names.reverse();
+    remove(value, &names);
+}
+
+fn remove(value: &mut Value, path: &[Name]) {
+    let Value::Object(fields) = value else { return };
+    let fields = Arc::make_mut(fields);
+    match path {
+        [] => {}
+        [name] => {
+            fields.shift_remove(name);
+        }
+        [name, rest @ ..] => {
+            if let Some(inner) = fields.get_mut(name) {
+                remove(inner, rest);
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
+
+use super::Operator;
+use super::spans::spans;
+use crate::datastore::{Document, IndexRange, Keyspace, Span};
+use crate::plan::{Access, IndexScan, Scan, ScanSource};
+use crate::run::Run;
+use nacre_sql::{Context, Env, Host, Meta, Name, Result, Value, eval};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// How many documents are asked for first; each further batch is twice as large.
+const BATCH_MIN: usize = 16;
+const BATCH_MAX: usize = 512;
+
+/// A row of a term.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub value: Value,
+    pub meta: Option<Arc<Meta>>,
+    /// Parts of an index entry, with the names that they are bound to.
+    covers: Vec<(Name, Value)>,
+}
+
+impl Found {
+    fn of_value(value: Value) -> Found {
+        Found { value, meta: None, covers: Vec::new() }
+    }
+
+    /// The variables of `env` and this row's.
+    pub fn bind(self, env: &Env, alias: &Name) -> Env {
+        let mut env = env.with_document(alias, self.value, self.meta);
+        for (name, value) in self.covers {
+            env = env.with(&name, value);
+        }
+        env
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.value.size_bytes()
+            + self.covers.iter().map(|(_, value)| value.size_bytes()).sum::<usize>()
+            + 64
+    }
+}
+
+/// Where a scan is.
+enum Source {
+    Ready,
+    /// Documents by the order of their ids, after this one.
+    Documents(Option<Name>),
+    Keys(VecDeque<Name>),
+    Entries(Box<Entries>),
+    Done,
+}
+
+/// The rows of a term, inside of the variables of an environment.
+pub(crate) struct TermRows {
+    source: Source,
+    buffer: VecDeque<Found>,
+    batch: usize,
+}
+
+impl TermRows {
+    pub fn new() -> TermRows {
+        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN }
+    }
+
+    pub fn next(
+        &mut self,
+        scan: &Scan,
+        env: &Env,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Found>> {
+        loop {
+            if let Some(found) = self.buffer.pop_front() {
+                return Ok(Some(found));
+            }
+            run.tick()?;
+            match &scan.source {
+                ScanSource::Keyspace { keyspace, access, covering } => {
+                    self.fill(keyspace, access, *covering, env, run, context)?;
+                }
+                _ if matches!(self.source, Source::Done) => {}
+                ScanSource::Expr(expr) => {
+                    self.source = Source::Done;
+                    self.buffer = match eval(expr, env, context)? {
+                        Value::Array(elements) => {
+                            elements.iter().cloned().map(Found::of_value).collect()
+                        }
+                        Value::Missing | Value::Null => VecDeque::new(),
+                        value => VecDeque::from([Found::of_value(value)]),
+                    };
+                }
+                ScanSource::Catalog(name) => {
+                    self.source = Source::Done;
+                    let rows = run.service.catalog(name, run)?.into_iter().map(|(id, value)| {
+                        let keyspace: Name = format!("system:{name}").into();
+                        let meta = Meta { id, keyspace, json: true, ..Meta::default() };
+                        Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+                    });
+                    self.buffer = rows.collect();
+                }
+            }
+            if self.buffer.is_empty() && matches!(self.source, Source::Done) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn fill(
+        &mut self,
+        keyspace: &Keyspace,
+        access: &Access,
+        covering: bool,
+        env: &Env,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        if matches!(self.source, Source::Ready) {
+            self.source = open(keyspace, access, env, run, context)?;
+        }
+        let limit = self.batch;
+        self.batch = (limit * 2).min(BATCH_MAX);
+        let mut ended = false;
+        match &mut self.source {
+            Source::Documents(after) => {
+                let found = run.store.scan(
+                    keyspace,
+                    after.as_deref(),
+                    true,
+                    limit,
+                    &run.settings.consistency,
+                )?;
+                ended = found.len() < limit;
+                *after = found.last().map(|document| document.id.clone()).or(after.take());
+                self.buffer =
+                    found.into_iter().map(|document| of_document(document, keyspace)).collect();
+            }
+            Source::Keys(ids) => {
+                let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
+                ended = ids.is_empty();
+                self.buffer = fetch(keyspace, &ids, run)?;
+            }
+            Source::Entries(entries) => {
+                let found = entries.next(keyspace, limit, run)?;
+                ended = found.is_empty();
+                self.buffer = if covering {
+                    found.into_iter().map(|entry| entry.covering(keyspace, access)).collect()
+                } else {
+                    let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
+                    fetch(keyspace, &ids, run)?
+                };
+            }
+            Source::Ready | Source::Done => {}
+        }
+        if ended {
+            self.source = Source::Done;
+        }
+        Ok(())
+    }
+}
+
+fn open(
+    keyspace: &Keyspace,
+    access: &Access,
+    env: &Env,
+    run: &Run<'_>,
+    context: &Context<'_>,
+) -> Result<Source> {
+    let entries = |index: &IndexScan| Entries::open(index, env, context);
+    Ok(match access {
+        Access::Primary(_) | Access::Sequential => Source::Documents(None),
+        Access::Keys(keys) => Source::Keys(match eval(keys, env, context)? {
+            Value::String(id) => VecDeque::from([id]),
+            Value::Array(ids) => ids.iter().filter_map(|id| Some(id.as_str()?.into())).collect(),
+            _ => VecDeque::new(),
+        }),
+        Access::Index(index) => Source::Entries(Box::new(entries(index)?)),
+        Access::Union(indexes) => {
+            let mut all = Entries { once: Some(BTreeSet::new()), ..Entries::default() };
+            for index in indexes {
+                all.scans.extend(entries(index)?.scans);
+            }
+            Source::Entries(Box::new(all))
+        }
+        Access::Intersect(indexes) => {
+            let mut first = entries(&indexes[0])?;
+            for index in &indexes[1..] {
+                let mut other = entries(index)?;
+                let mut ids = BTreeSet::new();
+                loop {
+                    let found = other.next(keyspace, BATCH_MAX, run)?;
+                    if found.is_empty() {
+                        break;
+                    }
+                    run.charge(found.iter().map(|entry| entry.id.len() + 32).sum())?;
+                    ids.extend(found.into_iter().map(|entry| entry.id));
+                }
+                first.among.push(ids);
+            }
+            Source::Entries(Box::new(first))
+        }
+    })
+}
+
+struct Entry {
+    parts: Vec<Value>,
+    id: Name,
+}
+
+impl Entry {
+    /// A row without its document: the parts stand for what is read of it.
+    fn covering(self, keyspace: &Keyspace, access: &Access) -> Found {
+        let covers = match access {
+            Access::Index(index) => index.covers.iter().cloned().zip(self.parts).collect(),
+            _ => Vec::new(),
+        };
+        let meta = Meta {
+            id: self.id,
+            keyspace: keyspace.to_string().into(),
+            json: true,
+            ..Meta::default()
+        };
+        Found { value: Value::Missing, meta: Some(Arc::new(meta)), covers }
+    }
+}
+
+/// Entries of one index or several, one after the other.
+#[derive(Default)]
+struct Entries {
+    scans: VecDeque<(IndexScan, Vec<Span>, Option<Vec<u8>>)>,
+    /// The documents that were found, when they may be found again.
+    once: Option<BTreeSet<Name>>,
+    /// Documents must be in each of these.
+    among: Vec<BTreeSet<Name>>,
+}
+
+impl Entries {
+    fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Entries> {
+        let spans = spans(index, env, context)?;
+        Ok(Entries {
+            scans: VecDeque::from([(index.clone(), spans, None)]),
+            once: index.repeats().then(BTreeSet::new),
+            among: Vec::new(),
+        })
+    }
+
+    /// The next entries that are wanted; none after the last.
+    fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
+        while let Some((index, spans, after)) = self.scans.front_mut() {
+            let range = IndexRange {
+                index: index.id,
+                spans,
+                reverse: index.reverse,
+                after: after.as_deref(),
+                limit,
+            };
+            let found = if spans.is_empty() {
+                Vec::new()
+            } else {
+                run.store.scan_index(keyspace, &range, &run.settings.consistency)?
+            };
+            let ended = found.len() < limit;
+            let mut entries = Vec::new();
+            for entry in &found {
+                let Some((parts, id)) = index.definition.decode(entry) else {
+                    return Err(nacre_sql::Error::execution(
+                        "an index has an entry that is none of its own",
+                    ));
+                };
+                entries.push(Entry { parts, id });
+            }
+            *after = found.into_iter().next_back();
+            if ended {
+                self.scans.pop_front();
+            }
+            entries.retain(|entry| self.among.iter().all(|ids| ids.contains(&entry.id)));
+            if let Some(once) = &mut self.once {
+                entries.retain(|entry| once.insert(entry.id.clone()));
+                run.charge(entries.iter().map(|entry| entry.id.len() + 32).sum())?;
+            }
+            if !entries.is_empty() {
+                return Ok(entries);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+pub(crate) fn of_document(document: Document, keyspace: &Keyspace) -> Found {
+    let value = match document.json {
+        true => Value::parse(&document.body).unwrap_or(Value::Null),
+        false => format!("<binary ({} b)>", document.body.len()).into(),
+    };
+    let meta = Meta {
+        id: document.id,
+        keyspace: keyspace.to_string().into(),
+        cas: document.cas,
+        expiration: document.expiration,
+        flags: document.flags,
+        json: document.json,
+        xattrs: Value::Missing,
+    };
+    Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+}
+
+fn fetch(keyspace: &Keyspace, ids: &[Name], run: &Run<'_>) -> Result<VecDeque<Found>> {
+    if ids.is_empty() {
+        return Ok(VecDeque::new());
+    }
+    let documents = run.store.fetch(keyspace, ids)?.into_iter().flatten();
+    Ok(documents.map(|document| of_document(document, keyspace)).collect())
+}
+
+/// The rows of the first term.
+pub(super) struct ScanRows {
+    scan: Scan,
+    base: Env,
+    rows: TermRows,
+}
+
+impl ScanRows {
+    pub fn new(scan: Scan, base: Env) -> ScanRows {
+        ScanRows { scan, base, rows: TermRows::new() }
+    }
+}
+
+impl Operator for ScanRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        let found = self.rows.next(&self.scan, &self.base, run, context)?;
+        Ok(found.map(|found| found.bind(&self.base, &self.scan.alias)))
+    }
+}

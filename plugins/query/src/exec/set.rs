@@ -1,0 +1,203 @@
+//! DISTINCT, UNION and its kin, and WITH.
+
+use super::{Operator, Rows, build, result_name, result_of};
+use crate::plan::Node;
+use crate::run::Run;
+use nacre_sql::ast::{Body, Expr, Select, SetOp, With};
+use nacre_sql::{Context, Env, Error, Host, Result, Value, eval, key};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// How often a recursive query may go on.
+const ROUNDS_MAX: usize = 1000;
+
+pub(super) struct DistinctRows {
+    input: Rows,
+    seen: BTreeSet<Vec<u8>>,
+}
+
+impl DistinctRows {
+    pub fn new(input: Rows) -> DistinctRows {
+        DistinctRows { input, seen: BTreeSet::new() }
+    }
+}
+
+impl Operator for DistinctRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        while let Some(row) = self.input.next(run, context)? {
+            let bytes = key::encoded(&result_of(&row));
+            let length = bytes.len();
+            if self.seen.insert(bytes) {
+                run.charge(length + 48)?;
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) struct SetRows {
+    node: Rc<Node>,
+    left: Rows,
+    right: Rows,
+    /// How often each row of the right side is still to be matched.
+    counts: Option<BTreeMap<Vec<u8>, usize>>,
+    seen: BTreeSet<Vec<u8>>,
+    left_ended: bool,
+}
+
+impl SetRows {
+    pub fn new(node: Rc<Node>, left: Rows, right: Rows) -> SetRows {
+        SetRows { node, left, right, counts: None, seen: BTreeSet::new(), left_ended: false }
+    }
+
+    fn next_of_union(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        if !self.left_ended {
+            if let Some(row) = self.left.next(run, context)? {
+                return Ok(Some(row));
+            }
+            self.left_ended = true;
+        }
+        self.right.next(run, context)
+    }
+
+    fn counts(
+        &mut self,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<&mut BTreeMap<Vec<u8>, usize>> {
+        if self.counts.is_none() {
+            let mut counts: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+            while let Some(row) = self.right.next(run, context)? {
+                let bytes = key::encoded(&result_of(&row));
+                run.charge(bytes.len() + 56)?;
+                *counts.entry(bytes).or_default() += 1;
+            }
+            self.counts = Some(counts);
+        }
+        Ok(self.counts.as_mut().expect("made right above"))
+    }
+}
+
+impl Operator for SetRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        let node = self.node.clone();
+        let Node::Set(operator, all, ..) = &*node else { return Ok(None) };
+        loop {
+            let next = match operator {
+                SetOp::Union => self.next_of_union(run, context)?,
+                _ => self.left.next(run, context)?,
+            };
+            let Some(row) = next else { return Ok(None) };
+            let bytes = key::encoded(&result_of(&row));
+            if *operator != SetOp::Union {
+                let matched = match self.counts(run, context)?.get_mut(&bytes) {
+                    Some(0) | None => false,
+                    Some(count) if *all => {
+                        *count -= 1;
+                        true
+                    }
+                    Some(_) => true,
+                };
+                if matched != (*operator == SetOp::Intersect) {
+                    continue;
+                }
+            }
+            if !all {
+                let length = bytes.len();
+                if !self.seen.insert(bytes) {
+                    continue;
+                }
+                run.charge(length + 48)?;
+            }
+            return Ok(Some(row));
+        }
+    }
+}
+
+pub(super) struct WithRows {
+    node: Rc<Node>,
+    base: Env,
+    rows: Option<Rows>,
+}
+
+impl WithRows {
+    pub fn new(node: Rc<Node>, base: Env) -> WithRows {
+        WithRows { node, base, rows: None }
+    }
+}
+
+impl Operator for WithRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        let node = self.node.clone();
+        let Node::With(input, withs) = &*node else { return Ok(None) };
+        if self.rows.is_none() {
+            let mut env = self.base.clone();
+            for with in withs {
+                let value = match recursion(with) {
+                    Some((first, step, all)) => {
+                        recursive(with, first, step, all, &env, run, context)?
+                    }
+                    None => eval(&with.expr, &env, context)?,
+                };
+                env = env.with(&with.alias, value);
+            }
+            self.rows = Some(build(input, &env));
+        }
+        self.rows.as_mut().map_or(Ok(None), |rows| rows.next(run, context))
+    }
+}
+
+/// Anchor and step of a recursive query: the sides of its UNION.
+fn recursion(with: &With) -> Option<(Body, Body, bool)> {
+    match &with.expr {
+        Expr::Subquery(select) if with.recursive => match &select.body {
+            Body::Set(SetOp::Union, all, first, step) => {
+                Some(((**first).clone(), (**step).clone(), *all))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn recursive(
+    with: &With,
+    first: Body,
+    step: Body,
+    all: bool,
+    env: &Env,
+    run: &Run<'_>,
+    context: &Context<'_>,
+) -> Result<Value> {
+    let select = |body| Select { with: vec![], body, order: vec![], limit: None, offset: None };
+    let first = crate::planner::plan(&select(first), run)?;
+    let step = crate::planner::plan(&select(step), run)?;
+    run.keep(first.root.clone());
+    run.keep(step.root.clone());
+    let mut seen = BTreeSet::new();
+    let mut results = Vec::new();
+    let mut recent: VecDeque<Value> = VecDeque::new();
+    let mut rows = build(&first.root, env);
+    for _ in 0..ROUNDS_MAX {
+        while let Some(row) = rows.next(run, context)? {
+            run.tick()?;
+            let value = row.get(result_name()).cloned().unwrap_or_default();
+            run.charge(value.size_bytes() * 2)?;
+            if all || seen.insert(key::encoded(&value)) {
+                recent.push_back(value);
+            }
+        }
+        if recent.is_empty() {
+            return Ok(Value::array(results));
+        }
+        results.extend(recent.iter().cloned());
+        // Each step sees what the one before it has found.
+        let inner = env.with(&with.alias, Value::array(recent.drain(..).collect()));
+        rows = build(&step.root, &inner);
+    }
+    Err(Error::execution(format!(
+        "WITH RECURSIVE {} has gone on for {ROUNDS_MAX} rounds",
+        with.alias
+    )))
+}

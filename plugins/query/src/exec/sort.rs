@@ -1,0 +1,148 @@
+//! ORDER BY, LIMIT and OFFSET.
+
+use super::{Operator, Rows, result_name};
+use crate::plan::{Node, Page};
+use crate::run::Run;
+use nacre_sql::ast::{Expr, OrderTerm};
+use nacre_sql::{Context, Env, Error, Result, Value, eval};
+use std::cmp::Ordering;
+use std::rc::Rc;
+use std::vec::IntoIter;
+
+/// Compares the values of ORDER BY.
+pub(super) fn compare(terms: &[OrderTerm], a: &[Value], b: &[Value]) -> Ordering {
+    for ((term, a), b) in terms.iter().zip(a).zip(b) {
+        let mut order = a.collate(b);
+        if term.descending {
+            order = order.reverse();
+        }
+        if let Some(last) = term.nulls_last
+            && a.is_known() != b.is_known()
+        {
+            order = if a.is_known() == last { Ordering::Less } else { Ordering::Greater };
+        }
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+/// The value of LIMIT or OFFSET; nothing is as good as none.
+fn count(
+    expr: Option<&Expr>,
+    name: &str,
+    base: &Env,
+    context: &Context<'_>,
+) -> Result<Option<usize>> {
+    let Some(expr) = expr else { return Ok(None) };
+    let value = eval(expr, base, context)?;
+    match value.as_i64() {
+        Some(count) => Ok(Some(usize::try_from(count).unwrap_or(0))),
+        None => Err(Error::new(5011, format!("{name} must be an integer and not {value}"))),
+    }
+}
+
+pub(super) fn page_of(
+    page: &Page,
+    base: &Env,
+    context: &Context<'_>,
+) -> Result<(Option<usize>, usize)> {
+    let limit = count(page.limit.as_ref(), "LIMIT", base, context)?;
+    Ok((limit, count(page.offset.as_ref(), "OFFSET", base, context)?.unwrap_or(0)))
+}
+
+pub(super) struct OrderRows {
+    node: Rc<Node>,
+    input: Rows,
+    base: Env,
+    rows: Option<IntoIter<(Vec<Value>, Env)>>,
+}
+
+impl OrderRows {
+    pub fn new(node: Rc<Node>, input: Rows, base: Env) -> OrderRows {
+        OrderRows { node, input, base, rows: None }
+    }
+
+    fn read(
+        &mut self,
+        terms: &[OrderTerm],
+        page: &Page,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Vec<(Vec<Value>, Env)>> {
+        let (limit, offset) = page_of(page, &self.base, context)?;
+        let wanted = limit.map(|limit| limit.saturating_add(offset));
+        let mut rows: Vec<(Vec<Value>, Env)> = Vec::new();
+        let mut count = 0;
+        while let Some(row) = self.input.next(run, context)? {
+            let keys: Vec<Value> =
+                terms.iter().map(|term| eval(&term.expr, &row, context)).collect::<Result<_>>()?;
+            count += 1;
+            // What can no longer be among the first is dropped now and then.
+            match wanted {
+                Some(wanted) if rows.len() >= wanted.saturating_mul(2).max(64) => {
+                    rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
+                    rows.truncate(wanted);
+                }
+                _ => {
+                    let bytes: usize = keys.iter().map(Value::size_bytes).sum();
+                    run.charge(bytes + 64 + row.get(result_name()).map_or(0, Value::size_bytes))?;
+                }
+            }
+            rows.push((keys, row));
+        }
+        rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
+        run.state.sort_count.set(run.state.sort_count.get() + count);
+        Ok(rows)
+    }
+}
+
+impl Operator for OrderRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        let node = self.node.clone();
+        let Node::Order(_, terms, page) = &*node else { return Ok(None) };
+        if self.rows.is_none() {
+            self.rows = Some(self.read(terms, page, run, context)?.into_iter());
+        }
+        Ok(self.rows.as_mut().and_then(Iterator::next).map(|(_, row)| row))
+    }
+}
+
+pub(super) struct PageRows {
+    node: Rc<Node>,
+    input: Rows,
+    base: Env,
+    /// How many rows are still wanted; known after the first question.
+    left: Option<usize>,
+}
+
+impl PageRows {
+    pub fn new(node: Rc<Node>, input: Rows, base: Env) -> PageRows {
+        PageRows { node, input, base, left: None }
+    }
+}
+
+impl Operator for PageRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        let node = self.node.clone();
+        let Node::Page(_, page) = &*node else { return Ok(None) };
+        if self.left.is_none() {
+            let (limit, offset) = page_of(page, &self.base, context)?;
+            self.left = Some(limit.unwrap_or(usize::MAX));
+            for _ in 0..offset {
+                if limit == Some(0) || self.input.next(run, context)?.is_none() {
+                    self.left = Some(0);
+                    break;
+                }
+            }
+        }
+        match self.left {
+            Some(left) if left > 0 => {
+                self.left = Some(left - 1);
+                self.input.next(run, context)
+            }
+            _ => Ok(None),
+        }
+    }
+}

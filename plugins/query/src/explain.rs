@@ -1,0 +1,288 @@
+//! Plans as JSON, with the names of operators that people of the field know.
+
+use crate::plan::{Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, Strategy, text};
+use nacre_sql::ast::{JoinKind, Projection, SetOp, Side, Term};
+use nacre_sql::index::SELF;
+use nacre_sql::{Name, Value};
+
+type Fields = Vec<(&'static str, Value)>;
+
+fn operator(name: &str, fields: Fields) -> Value {
+    let mut all: Fields = vec![("#operator", name.into())];
+    all.extend(fields);
+    Value::object(all)
+}
+
+fn sequence(children: Vec<Value>) -> Value {
+    operator("Sequence", vec![("~children", children.into())])
+}
+
+/// The plan as EXPLAIN shows it.
+pub(crate) fn explain(node: &Node) -> Value {
+    let mut steps = Vec::new();
+    add(node, &mut steps);
+    sequence(steps)
+}
+
+/// The plan of what a statement is about, and the step that it does.
+pub(crate) fn with_step(node: &Node, step: &str) -> Value {
+    let mut steps = Vec::new();
+    add(node, &mut steps);
+    steps.push(operator(step, vec![]));
+    sequence(steps)
+}
+
+fn add(node: &Node, steps: &mut Vec<Value>) {
+    if let Some(input) = node.input() {
+        add(input, steps);
+    }
+    match node {
+        Node::Dummy => steps.push(operator("DummyScan", vec![])),
+        Node::Scan(scan) => add_scan(scan, false, steps),
+        Node::Count(keyspace, ..) => {
+            steps.push(operator("CountScan", vec![("keyspace", text(keyspace))]))
+        }
+        Node::Join(_, join) => add_join(join, steps),
+        Node::Let(_, variables) => {
+            let bindings = variables.iter().map(|(name, expr)| {
+                Value::object([("var", name.clone().into()), ("expr", text(expr))])
+            });
+            steps.push(operator("Let", vec![("bindings", bindings.collect::<Vec<_>>().into())]));
+        }
+        Node::Filter(_, condition) => {
+            steps.push(operator("Filter", vec![("condition", text(condition))]))
+        }
+        Node::Group(_, group) => {
+            let keys: Vec<Value> = group.keys.iter().map(|(_, expr, _)| text(expr)).collect();
+            let aggregates: Vec<Value> =
+                group.aggregates.iter().map(|(_, aggregate)| text(aggregate)).collect();
+            let fields = vec![("aggregates", aggregates.into()), ("group_keys", keys.into())];
+            steps.push(operator("Group", fields));
+        }
+        Node::Window(_, functions) => {
+            let aggregates: Vec<Value> =
+                functions.iter().map(|(_, function)| text(function)).collect();
+            steps.push(operator("WindowAggregate", vec![("aggregates", aggregates.into())]));
+        }
+        Node::Order(_, terms, page) => {
+            let terms: Vec<Value> = terms
+                .iter()
+                .map(|term| {
+                    let desc = if term.descending { text("\"desc\"") } else { Value::Missing };
+                    Value::object([("desc", desc), ("expr", text(&term.expr))])
+                })
+                .collect();
+            let mut fields = vec![("sort_terms", terms.into())];
+            fields.extend(page_fields(page));
+            steps.push(operator("Order", fields));
+        }
+        Node::Project(_, project) => {
+            steps.push(operator(
+                "InitialProject",
+                vec![("result_terms", terms(&project.projection))],
+            ));
+        }
+        Node::Distinct(_) => steps.push(operator("Distinct", vec![])),
+        Node::Page(_, page) => {
+            if let Some(offset) = &page.offset {
+                steps.push(operator("Offset", vec![("expr", text(offset))]));
+            }
+            if let Some(limit) = &page.limit {
+                steps.push(operator("Limit", vec![("expr", text(limit))]));
+            }
+        }
+        Node::Set(set, all, left, right) => {
+            let name = match (set, all) {
+                (SetOp::Union, _) => "UnionAll",
+                (SetOp::Intersect, false) => "IntersectAll",
+                (SetOp::Intersect, true) => "IntersectAll",
+                (SetOp::Except, _) => "ExceptAll",
+            };
+            let sides = match set {
+                SetOp::Union => vec![("~children", vec![explain(left), explain(right)].into())],
+                _ => vec![("first", explain(left)), ("second", explain(right))],
+            };
+            steps.push(operator(name, sides));
+            if !all {
+                steps.push(operator("Distinct", vec![]));
+            }
+        }
+        Node::With(_, withs) => {
+            let bindings = withs.iter().map(|with| {
+                Value::object([("alias", with.alias.clone().into()), ("expr", text(&with.expr))])
+            });
+            let inner = sequence(std::mem::take(steps));
+            let fields = vec![("bindings", bindings.collect::<Vec<_>>().into()), ("~child", inner)];
+            steps.push(operator("With", fields));
+        }
+    }
+}
+
+fn page_fields(page: &Page) -> Fields {
+    let limit = page.limit.iter().map(|limit| ("limit", text(limit)));
+    limit.chain(page.offset.iter().map(|offset| ("offset", text(offset)))).collect()
+}
+
+fn terms(projection: &Projection) -> Value {
+    match projection {
+        Projection::Raw(expr, _) => {
+            vec![Value::object([("expr", text(expr)), ("raw", true.into())])].into()
+        }
+        Projection::Terms(terms, _) => terms
+            .iter()
+            .map(|term| match term {
+                Term::Star => Value::object([("expr", "self".into()), ("star", true.into())]),
+                Term::StarOf(expr) => Value::object([("expr", text(expr)), ("star", true.into())]),
+                Term::Expr(expr, name) => {
+                    let name = name.clone().map_or(Value::Missing, Value::from);
+                    Value::object([("expr", text(expr)), ("as", name)])
+                }
+            })
+            .collect::<Vec<_>>()
+            .into(),
+    }
+}
+
+fn add_scan(scan: &Scan, nested: bool, steps: &mut Vec<Value>) {
+    let alias = || ("as", Value::from(scan.alias.clone()));
+    match &scan.source {
+        ScanSource::Expr(expr) => {
+            steps.push(operator(
+                "ExpressionScan",
+                vec![("expr", text(expr)), ("alias", scan.alias.clone().into())],
+            ));
+        }
+        ScanSource::Catalog(name) => {
+            let fields =
+                vec![alias(), ("keyspace", name.clone().into()), ("namespace", "system".into())];
+            steps.push(operator("PrimaryScan3", fields));
+        }
+        ScanSource::Keyspace { keyspace, access, covering } => {
+            let place = vec![
+                alias(),
+                ("bucket", keyspace.bucket.clone().into()),
+                ("keyspace", keyspace.collection.clone().into()),
+                ("namespace", keyspace.namespace.clone().into()),
+                ("scope", keyspace.scope.clone().into()),
+            ];
+            let mut all = place.clone();
+            if nested {
+                all.push(("nested_loop", true.into()));
+            }
+            steps.push(access_value(access, &all));
+            if !covering && !matches!(access, Access::Sequential) {
+                steps.push(operator("Fetch", place));
+            }
+        }
+    }
+}
+
+fn access_value(access: &Access, place: &Fields) -> Value {
+    let with = |name: &str, more: Fields| {
+        let mut fields = place.clone();
+        fields.extend(more);
+        operator(name, fields)
+    };
+    let many = |scans: &[IndexScan]| -> Value {
+        let scans: Vec<Value> = scans.iter().map(|scan| index_value(scan, place)).collect();
+        scans.into()
+    };
+    match access {
+        Access::Keys(keys) => with("KeyScan", vec![("keys", text(keys))]),
+        Access::Primary(name) => {
+            with("PrimaryScan3", vec![("index", name.clone().into()), ("using", "gsi".into())])
+        }
+        Access::Sequential => with("SequentialScan", vec![]),
+        Access::Index(index) => index_value(index, place),
+        Access::Union(scans) => operator("UnionScan", vec![("scans", many(scans))]),
+        Access::Intersect(scans) => operator("IntersectScan", vec![("scans", many(scans))]),
+    }
+}
+
+fn index_value(scan: &IndexScan, place: &Fields) -> Value {
+    let definition = &scan.definition;
+    let key_text = |at: usize| {
+        crate::planner::access::renamed(&definition.keys[at].expr, SELF, &"self".into())
+    };
+    let ranges: Vec<Value> = scan
+        .parts
+        .iter()
+        .enumerate()
+        .map(|(at, sargs)| {
+            let asked: Vec<Value> = sargs.iter().map(|sarg| sarg_text(sarg).into()).collect();
+            Value::object([("index_key", text(key_text(at))), ("range", asked.into())])
+        })
+        .collect();
+    let mut fields = place.clone();
+    fields.extend([
+        ("index", definition.name.clone().into()),
+        ("index_id", text(format!("{:x}", scan.id))),
+        ("spans", ranges.into()),
+        ("using", "gsi".into()),
+    ]);
+    if scan.reverse {
+        fields.push(("reverse", true.into()));
+    }
+    if !scan.covers.is_empty() {
+        let covers: Vec<Value> = (0..definition.keys.len())
+            .map(|at| format!("cover ({})", key_text(at)).into())
+            .collect();
+        fields.push(("covers", covers.into()));
+    }
+    let found = operator("IndexScan3", fields);
+    if scan.repeats() { operator("DistinctScan", vec![("scan", found)]) } else { found }
+}
+
+fn sarg_text(sarg: &Sarg) -> String {
+    match sarg {
+        Sarg::Equal(value) => format!("= {value}"),
+        Sarg::In(values) => format!("in {values}"),
+        Sarg::Above(low, inclusive) => format!("{} {low}", if *inclusive { ">=" } else { ">" }),
+        Sarg::Below(high, inclusive) => format!("{} {high}", if *inclusive { "<=" } else { "<" }),
+        Sarg::Like(pattern, _) => format!("like {pattern}"),
+        Sarg::IsNull => "is null".to_owned(),
+        Sarg::IsKnown => "is valued".to_owned(),
+        Sarg::NotMissing => "is not missing".to_owned(),
+    }
+}
+
+fn add_join(join: &Join, steps: &mut Vec<Value>) {
+    let outer = match join.side {
+        Side::Inner => Value::Missing,
+        Side::Left | Side::Right => true.into(),
+    };
+    let alias: Name = join.alias.clone();
+    let mut fields = vec![("alias", alias.into()), ("outer", outer)];
+    if let Some(condition) = &join.condition {
+        fields.push(("on_clause", text(condition)));
+    }
+    let nest = join.kind == JoinKind::Nest;
+    let mut side = |scan: &Scan, nested: bool| {
+        let mut children = Vec::new();
+        add_scan(scan, nested, &mut children);
+        fields.push(("~child", sequence(children)));
+    };
+    let name = match &join.strategy {
+        Strategy::Unnest(expr) => {
+            fields.push(("expr", text(expr)));
+            "Unnest"
+        }
+        Strategy::Nested(scan) => {
+            side(scan, true);
+            if nest { "NestedLoopNest" } else { "NestedLoopJoin" }
+        }
+        Strategy::Loop(scan) => {
+            side(scan, true);
+            if nest { "NestedLoopNest" } else { "NestedLoopJoin" }
+        }
+        Strategy::Hash(scan, lefts, rights) => {
+            side(scan, false);
+            let list =
+                |exprs: &[nacre_sql::ast::Expr]| Value::array(exprs.iter().map(text).collect());
+            fields.push(("probe_exprs", list(lefts)));
+            fields.push(("build_exprs", list(rights)));
+            if nest { "HashNest" } else { "HashJoin" }
+        }
+    };
+    steps.push(operator(name, fields));
+}

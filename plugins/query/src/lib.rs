@@ -1,0 +1,35 @@
+//! Queries in SQL++: what a statement does, over a datastore, a clock and chance that are handed in.
+//!
+//! ```text
+//! Request ─ nacre_sql::parse ─► Statement ─ resolve ─ planner ─► Node ─ exec ─► rows ─► Response, in pieces
+//!                                                        │                │
+//!                                                 Datastore::indexes   Datastore::{fetch, scan, scan_index}
+//! ```
+//!
+//! Invariants: no clock, chance, store or thread but those that are handed in; rows are pulled, so that nothing is read
+//! that nobody asks for; what is kept (sorts, groups, joins, sets) is charged to the request's quota; a statement that
+//! changes documents has found them all before it changes the first.
+
+mod datastore;
+mod dml;
+mod exec;
+mod explain;
+mod infer;
+mod memory;
+mod plan;
+mod planner;
+mod request;
+mod resolve;
+mod response;
+mod run;
+mod service;
+
+pub use datastore::{
+    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Platform,
+    Refusal, Span,
+};
+pub use memory::MemoryDatastore;
+pub use request::Request;
+pub use response::{Response, Status};
+pub use run::Settings;
+pub use service::Service;

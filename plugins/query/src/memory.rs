@@ -1,0 +1,453 @@
+//! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
+
+use crate::datastore::{
+    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Refusal,
+};
+use nacre_sql::ast::{CreateIndex, Path, Statement};
+use nacre_sql::index::Definition;
+use nacre_sql::{Error, Meta, Name, Result, Value};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Collection {
+    documents: BTreeMap<Name, Document>,
+    indexes: Vec<MemoryIndex>,
+}
+
+struct MemoryIndex {
+    id: u64,
+    text: String,
+    definition: Definition,
+    online: bool,
+    entries: BTreeSet<Vec<u8>>,
+}
+
+/// Documents and indexes in memory. Scopes are there as long as they are made, and so are collections.
+#[derive(Default)]
+pub struct MemoryDatastore {
+    collections: RefCell<BTreeMap<Keyspace, Collection>>,
+    scopes: RefCell<BTreeSet<(Name, Name)>>,
+    last_cas: Cell<u64>,
+    last_index: Cell<u64>,
+}
+
+fn next(counter: &Cell<u64>) -> u64 {
+    counter.set(counter.get() + 1);
+    counter.get()
+}
+
+fn missing(keyspace: &Keyspace) -> Error {
+    Error::new(12003, format!("Keyspace not found in CB datastore: {keyspace}"))
+}
+
+impl MemoryDatastore {
+    /// A store of nothing.
+    pub fn new() -> MemoryDatastore {
+        MemoryDatastore::default()
+    }
+
+    /// Makes a collection, its scope and its bucket, where they are not there.
+    pub fn add_collection(&self, keyspace: &Keyspace) {
+        self.scopes.borrow_mut().insert((keyspace.bucket.clone(), keyspace.scope.clone()));
+        self.collections.borrow_mut().entry(keyspace.clone()).or_default();
+    }
+
+    fn with<T>(
+        &self,
+        keyspace: &Keyspace,
+        run: impl FnOnce(&mut Collection) -> Result<T>,
+    ) -> Result<T> {
+        run(self.collections.borrow_mut().get_mut(keyspace).ok_or_else(|| missing(keyspace))?)
+    }
+
+    fn create_index(&self, create: &CreateIndex, context: Option<&Path>) -> Result<()> {
+        let keyspace = Keyspace::of(&create.keyspace, context)?;
+        let definition = Definition::new(create.clone())?;
+        let id = next(&self.last_index);
+        self.with(&keyspace, |collection| {
+            if collection.indexes.iter().any(|index| index.definition.name == definition.name) {
+                if create.if_not_exists {
+                    return Ok(());
+                }
+                return Err(Error::new(
+                    4300,
+                    format!("The index {} already exists.", definition.name),
+                ));
+            }
+            let online = !create.with.field("defer_build").truth();
+            let text = create.to_string();
+            let mut index = MemoryIndex { id, text, definition, online, entries: BTreeSet::new() };
+            for document in collection.documents.values() {
+                index.entries.extend(entries(&index.definition, document)?);
+            }
+            collection.indexes.push(index);
+            Ok(())
+        })
+    }
+
+    fn drop_index(&self, name: &str, keyspace: &Keyspace, if_exists: bool) -> Result<()> {
+        self.with(keyspace, |collection| {
+            let before = collection.indexes.len();
+            collection.indexes.retain(|index| *index.definition.name != *name);
+            if collection.indexes.len() == before && !if_exists {
+                return Err(no_index(name));
+            }
+            Ok(())
+        })
+    }
+
+    fn create_collection(
+        &self,
+        path: &Path,
+        context: Option<&Path>,
+        if_not_exists: bool,
+    ) -> Result<()> {
+        let keyspace = Keyspace::of(path, context)?;
+        if !self.scopes.borrow().contains(&(keyspace.bucket.clone(), keyspace.scope.clone())) {
+            return Err(Error::new(
+                12021,
+                format!("Scope not found in CB datastore: {}", keyspace.scope),
+            ));
+        }
+        if self.collections.borrow().contains_key(&keyspace) && !if_not_exists {
+            return Err(Error::new(12027, format!("Collection {keyspace} already exists.")));
+        }
+        self.add_collection(&keyspace);
+        Ok(())
+    }
+
+    fn change_scope(
+        &self,
+        path: &Path,
+        context: Option<&Path>,
+        create: bool,
+        lenient: bool,
+    ) -> Result<()> {
+        let (bucket, scope) = match (&path.parts[..], context.map(|context| &context.parts[..])) {
+            ([bucket, scope], _) => (bucket.clone(), scope.clone()),
+            ([scope], Some([bucket, ..])) => (bucket.clone(), scope.clone()),
+            _ => return Err(Error::new(12021, format!("Scope not found in CB datastore: {path}"))),
+        };
+        let named = (bucket.clone(), scope.clone());
+        let there = self.scopes.borrow().contains(&named);
+        match (create, there) {
+            (true, true) if !lenient => {
+                Err(Error::new(12025, format!("Scope {scope} already exists.")))
+            }
+            (false, false) if !lenient => {
+                Err(Error::new(12021, format!("Scope not found in CB datastore: {scope}")))
+            }
+            (true, _) => {
+                self.scopes.borrow_mut().insert(named);
+                Ok(())
+            }
+            (false, _) => {
+                self.scopes.borrow_mut().remove(&named);
+                self.collections.borrow_mut().retain(|k, _| k.bucket != bucket || k.scope != scope);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn no_index(name: &str) -> Error {
+    Error::new(12016, format!("GSI index {name} not found."))
+}
+
+fn entries(definition: &Definition, document: &Document) -> Result<Vec<Vec<u8>>> {
+    let value = Value::parse(&document.body).unwrap_or(Value::Null);
+    definition.entries(&value, &Arc::new(meta(document)))
+}
+
+fn meta(document: &Document) -> Meta {
+    Meta {
+        id: document.id.clone(),
+        cas: document.cas,
+        expiration: document.expiration,
+        flags: document.flags,
+        json: document.json,
+        ..Meta::default()
+    }
+}
+
+impl Collection {
+    fn write(&mut self, document: Document) -> Result<()> {
+        self.remove(&document.id.clone())?;
+        for index in &mut self.indexes {
+            index.entries.extend(entries(&index.definition, &document)?);
+        }
+        self.documents.insert(document.id.clone(), document);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &Name) -> Result<()> {
+        if let Some(old) = self.documents.remove(id) {
+            for index in &mut self.indexes {
+                for entry in entries(&index.definition, &old)? {
+                    index.entries.remove(&entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mutate(
+        &mut self,
+        mutation: &Mutation,
+        cas: u64,
+    ) -> Result<std::result::Result<u64, Refusal>> {
+        let old = self.documents.get(&mutation.id);
+        match (&mutation.action, old) {
+            (Action::Insert, Some(_)) => return Ok(Err(Refusal::Exists)),
+            (Action::Replace(_) | Action::Remove, None) => return Ok(Err(Refusal::NotFound)),
+            (Action::Replace(version), Some(old)) if old.cas != *version => {
+                return Ok(Err(Refusal::CasMismatch));
+            }
+            _ => {}
+        }
+        if mutation.action == Action::Remove {
+            self.remove(&mutation.id)?;
+            return Ok(Ok(cas));
+        }
+        let expiration = mutation.expiration.or(old.map(|old| old.expiration)).unwrap_or(0);
+        let document = Document {
+            id: mutation.id.clone(),
+            body: mutation.body.clone(),
+            cas,
+            expiration,
+            flags: 0x0200_0000,
+            json: true,
+        };
+        self.write(document)?;
+        Ok(Ok(cas))
+    }
+}
+
+impl Datastore for MemoryDatastore {
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        self.with(keyspace, |_| Ok(()))
+    }
+
+    fn indexes(&self, keyspace: &Keyspace) -> Result<Vec<Index>> {
+        self.with(keyspace, |collection| {
+            let indexes = collection.indexes.iter();
+            Ok(indexes
+                .map(|index| Index {
+                    id: index.id,
+                    definition: index.text.clone(),
+                    online: index.online,
+                })
+                .collect())
+        })
+    }
+
+    fn fetch(&self, keyspace: &Keyspace, ids: &[Name]) -> Result<Vec<Option<Document>>> {
+        self.with(keyspace, |collection| {
+            Ok(ids.iter().map(|id| collection.documents.get(id).cloned()).collect())
+        })
+    }
+
+    fn scan(
+        &self,
+        keyspace: &Keyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        _: &Consistency,
+    ) -> Result<Vec<Document>> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(Name::from(after)));
+        self.with(keyspace, |collection| {
+            let documents = collection.documents.range((from, Bound::Unbounded)).take(limit);
+            Ok(documents
+                .map(|(_, document)| match bodies {
+                    true => document.clone(),
+                    false => Document { body: Vec::new(), ..document.clone() },
+                })
+                .collect())
+        })
+    }
+
+    fn scan_index(
+        &self,
+        keyspace: &Keyspace,
+        range: &IndexRange<'_>,
+        _: &Consistency,
+    ) -> Result<Vec<Vec<u8>>> {
+        self.with(keyspace, |collection| {
+            let index = collection.indexes.iter().find(|index| index.id == range.index);
+            let entries = &index.ok_or_else(|| no_index("of the plan"))?.entries;
+            let in_spans = |span: &crate::datastore::Span| {
+                entries
+                    .range::<Vec<u8>, _>((Bound::Included(&span.low), Bound::Excluded(&span.high)))
+            };
+            let after = |entry: &&Vec<u8>| match range.after {
+                None => true,
+                Some(after) if range.reverse => entry.as_slice() < after,
+                Some(after) => entry.as_slice() > after,
+            };
+            Ok(if range.reverse {
+                let found = range.spans.iter().rev().flat_map(|span| in_spans(span).rev());
+                found.filter(after).take(range.limit).cloned().collect()
+            } else {
+                let found = range.spans.iter().flat_map(in_spans);
+                found.filter(after).take(range.limit).cloned().collect()
+            })
+        })
+    }
+
+    fn count(&self, keyspace: &Keyspace, _: &Consistency) -> Result<u64> {
+        self.with(keyspace, |collection| Ok(collection.documents.len() as u64))
+    }
+
+    fn mutate(
+        &self,
+        keyspace: &Keyspace,
+        mutations: &[Mutation],
+    ) -> Result<Vec<std::result::Result<u64, Refusal>>> {
+        self.with(keyspace, |collection| {
+            mutations
+                .iter()
+                .map(|mutation| collection.mutate(mutation, next(&self.last_cas)))
+                .collect()
+        })
+    }
+
+    fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {
+        match statement {
+            Statement::CreateIndex(create) => self.create_index(create, context),
+            Statement::DropIndex { name, keyspace, if_exists, .. } => {
+                self.drop_index(name, &Keyspace::of(keyspace, context)?, *if_exists)
+            }
+            Statement::BuildIndex { keyspace, names } => {
+                let names: Vec<&Value> = names
+                    .iter()
+                    .filter_map(|name| match name {
+                        nacre_sql::ast::Expr::Literal(name) => Some(name),
+                        _ => None,
+                    })
+                    .collect();
+                self.with(&Keyspace::of(keyspace, context)?, |collection| {
+                    for name in names {
+                        let found = collection
+                            .indexes
+                            .iter_mut()
+                            .find(|index| Some(&*index.definition.name) == name.as_str());
+                        found.ok_or_else(|| no_index(name.as_str().unwrap_or_default()))?.online =
+                            true;
+                    }
+                    Ok(())
+                })
+            }
+            Statement::AlterIndex { name, keyspace, .. } => {
+                self.with(&Keyspace::of(keyspace, context)?, |collection| {
+                    let there =
+                        collection.indexes.iter().any(|index| index.definition.name == *name);
+                    if there { Ok(()) } else { Err(no_index(name)) }
+                })
+            }
+            Statement::CreateScope { path, if_not_exists } => {
+                self.change_scope(path, context, true, *if_not_exists)
+            }
+            Statement::DropScope { path, if_exists } => {
+                self.change_scope(path, context, false, *if_exists)
+            }
+            Statement::CreateCollection { path, if_not_exists, .. } => {
+                self.create_collection(path, context, *if_not_exists)
+            }
+            Statement::DropCollection { path, if_exists } => {
+                let keyspace = Keyspace::of(path, context)?;
+                match self.collections.borrow_mut().remove(&keyspace) {
+                    None if !if_exists => Err(missing(&keyspace)),
+                    _ => Ok(()),
+                }
+            }
+            _ => Err(Error::new(5000, "this statement defines nothing")),
+        }
+    }
+
+    fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>> {
+        let collections = self.collections.borrow();
+        Ok(Some(match name {
+            "namespaces" => vec![(
+                "default".into(),
+                Value::object([("id", "default".into()), ("name", "default".into())]),
+            )],
+            "buckets" => {
+                let buckets: BTreeSet<&Name> =
+                    collections.keys().map(|keyspace| &keyspace.bucket).collect();
+                let row = |bucket: &Name| {
+                    Value::object([
+                        ("name", bucket.clone().into()),
+                        ("namespace", "default".into()),
+                        ("path", format!("default:{bucket}").into()),
+                    ])
+                };
+                buckets.into_iter().map(|bucket| (bucket.clone(), row(bucket))).collect()
+            }
+            "scopes" => {
+                let row = |(bucket, scope): &(Name, Name)| {
+                    let path: Name = format!("default:{bucket}.{scope}").into();
+                    (
+                        path.clone(),
+                        Value::object([
+                            ("name", scope.clone().into()),
+                            ("bucket", bucket.clone().into()),
+                            ("namespace", "default".into()),
+                            ("path", path.into()),
+                        ]),
+                    )
+                };
+                self.scopes.borrow().iter().map(row).collect()
+            }
+            "keyspaces" | "all_keyspaces" => collections
+                .keys()
+                .map(|keyspace| (keyspace.to_string().into(), keyspace_row(keyspace)))
+                .collect(),
+            "indexes" | "all_indexes" => collections
+                .iter()
+                .flat_map(|(keyspace, collection)| {
+                    collection
+                        .indexes
+                        .iter()
+                        .map(|index| (index.id.to_string().into(), index_row(keyspace, index)))
+                })
+                .collect(),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn keyspace_row(keyspace: &Keyspace) -> Value {
+    Value::object([
+        ("id", keyspace.collection.clone().into()),
+        ("name", keyspace.collection.clone().into()),
+        ("namespace", keyspace.namespace.clone().into()),
+        ("bucket", keyspace.bucket.clone().into()),
+        ("scope", keyspace.scope.clone().into()),
+        ("path", keyspace.to_string().into()),
+    ])
+}
+
+fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
+    let primary = index.definition.is_primary();
+    let keys: Vec<Value> = index.definition.keys.iter().map(|key| key.to_string().into()).collect();
+    Value::object([
+        ("id", index.id.to_string().into()),
+        ("name", index.definition.name.clone().into()),
+        ("keyspace_id", keyspace.collection.clone().into()),
+        ("scope_id", keyspace.scope.clone().into()),
+        ("bucket_id", keyspace.bucket.clone().into()),
+        ("namespace_id", keyspace.namespace.clone().into()),
+        ("index_key", Value::array(keys)),
+        (
+            "condition",
+            index.definition.condition.as_ref().map_or(Value::Missing, |c| c.to_string().into()),
+        ),
+        ("is_primary", if primary { true.into() } else { Value::Missing }),
+        ("state", if index.online { "online" } else { "deferred" }.into()),
+        ("using", "gsi".into()),
+    ])
+}

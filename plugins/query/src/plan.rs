@@ -1,0 +1,164 @@
+//! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
+
+use crate::datastore::Keyspace;
+use nacre_sql::ast::{Aggregate, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
+use nacre_sql::index::Definition;
+use nacre_sql::{Name, Value};
+use std::rc::Rc;
+
+/// The plan of a query.
+pub(crate) struct SelectPlan {
+    pub root: Rc<Node>,
+    /// Whether its rows depend on nothing outside.
+    pub alone: bool,
+}
+
+/// An operator with what it reads from.
+pub(crate) enum Node {
+    /// One row without variables.
+    Dummy,
+    Scan(Scan),
+    Join(Rc<Node>, Join),
+    Let(Rc<Node>, Vec<(Name, Expr)>),
+    Filter(Rc<Node>, Expr),
+    Group(Rc<Node>, Group),
+    /// Window functions, each with the name that its value is bound to.
+    Window(Rc<Node>, Vec<(Name, Aggregate)>),
+    Order(Rc<Node>, Vec<OrderTerm>, Page),
+    Project(Rc<Node>, Project),
+    Distinct(Rc<Node>),
+    Page(Rc<Node>, Page),
+    Set(SetOp, bool, Rc<Node>, Rc<Node>),
+    With(Rc<Node>, Vec<With>),
+    /// The count of a whole keyspace, bound to a name.
+    Count(Keyspace, Name, Expr),
+}
+
+/// LIMIT and OFFSET.
+#[derive(Clone, Default)]
+pub(crate) struct Page {
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+}
+
+pub(crate) struct Project {
+    pub projection: Projection,
+    /// The variables that `*` stands for.
+    pub star: Vec<Name>,
+}
+
+/// A term of FROM.
+#[derive(Clone)]
+pub(crate) struct Scan {
+    pub alias: Name,
+    pub source: ScanSource,
+}
+
+#[derive(Clone)]
+pub(crate) enum ScanSource {
+    Expr(Expr),
+    /// A catalog of `system:`.
+    Catalog(Name),
+    Keyspace {
+        keyspace: Keyspace,
+        access: Access,
+        covering: bool,
+    },
+}
+
+/// How documents are found.
+#[derive(Clone)]
+pub(crate) enum Access {
+    Keys(Expr),
+    Primary(Name),
+    Sequential,
+    Index(IndexScan),
+    Union(Vec<IndexScan>),
+    Intersect(Vec<IndexScan>),
+}
+
+#[derive(Clone)]
+pub(crate) struct IndexScan {
+    pub id: u64,
+    pub definition: Rc<Definition>,
+    /// What is asked of the parts, from the first on.
+    pub parts: Vec<Vec<Sarg>>,
+    pub reverse: bool,
+    /// The names that the parts are bound to, when the scan covers.
+    pub covers: Vec<Name>,
+}
+
+impl IndexScan {
+    /// Whether it may give a document twice.
+    pub fn repeats(&self) -> bool {
+        self.definition.keys.iter().any(|key| key.array.is_some())
+    }
+}
+
+/// A condition that an index can answer.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Sarg {
+    Equal(Expr),
+    In(Expr),
+    /// A bound, and whether it belongs to the range.
+    Above(Expr, bool),
+    Below(Expr, bool),
+    Like(Expr, Option<Expr>),
+    IsNull,
+    IsKnown,
+    NotMissing,
+}
+
+pub(crate) struct Join {
+    pub kind: JoinKind,
+    pub side: Side,
+    pub alias: Name,
+    pub strategy: Strategy,
+    /// What must hold for a pair.
+    pub condition: Option<Expr>,
+    /// The variables of the left side, for a right join.
+    pub left: Vec<Name>,
+}
+
+pub(crate) enum Strategy {
+    /// The right side is found anew for each row of the left.
+    Nested(Scan),
+    /// The right side is read once.
+    Loop(Scan),
+    /// The right side is read once, and found by equal values: those of the left, and those of the right.
+    Hash(Scan, Vec<Expr>, Vec<Expr>),
+    /// The elements of an array.
+    Unnest(Expr),
+}
+
+pub(crate) struct Group {
+    /// Keys, with the name that each is bound to, and its alias.
+    pub keys: Vec<(Name, Expr, Option<Name>)>,
+    pub aggregates: Vec<(Name, Aggregate)>,
+    /// GROUP AS, and the variables that it collects.
+    pub collect: Option<(Name, Vec<Name>)>,
+}
+
+impl Node {
+    /// What it reads from, if that is one operator.
+    pub fn input(&self) -> Option<&Rc<Node>> {
+        match self {
+            Node::Join(input, _)
+            | Node::Let(input, _)
+            | Node::Filter(input, _)
+            | Node::Group(input, _)
+            | Node::Window(input, _)
+            | Node::Order(input, ..)
+            | Node::Project(input, _)
+            | Node::Distinct(input)
+            | Node::Page(input, _)
+            | Node::With(input, _) => Some(input),
+            Node::Dummy | Node::Scan(_) | Node::Set(..) | Node::Count(..) => None,
+        }
+    }
+}
+
+/// A value for explanations.
+pub(crate) fn text(value: impl ToString) -> Value {
+    value.to_string().into()
+}

@@ -1,0 +1,285 @@
+//! Queries to plans: rules, no statistics.
+//!
+//! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
+//! Which index a term uses is decided in [`access`], what it covers in [`cover`], and what stays of expressions after
+//! GROUP BY in [`group`].
+
+pub(crate) mod access;
+mod cover;
+mod group;
+mod join;
+
+use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan};
+use crate::run::{Run, stands_alone};
+use nacre_sql::ast::{
+    Block, Body, Chain, Expr, FromTerm, JoinKind, OrderTerm, Over, Projection, Select, Side,
+    Source, Window,
+};
+use nacre_sql::{Error, Name, PLAN, Result, Value, any_in, each_child};
+use std::rc::Rc;
+
+/// Plans a query whose names are resolved.
+pub(crate) fn plan(select: &Select, run: &Run<'_>) -> Result<SelectPlan> {
+    Ok(SelectPlan { root: plan_select(select, run)?, alone: stands_alone(select) })
+}
+
+fn plan_select(select: &Select, run: &Run<'_>) -> Result<Rc<Node>> {
+    let page = Page { limit: select.limit.clone(), offset: select.offset.clone() };
+    let root = match &select.body {
+        Body::Block(block) => plan_block(block, &select.order, &page, run)?,
+        body => {
+            let mut root = plan_body(body, run)?;
+            if !select.order.is_empty() {
+                root = Rc::new(Node::Order(root, select.order.clone(), page.clone()));
+            }
+            paged(root, page)
+        }
+    };
+    Ok(if select.with.is_empty() { root } else { Rc::new(Node::With(root, select.with.clone())) })
+}
+
+fn paged(root: Rc<Node>, page: Page) -> Rc<Node> {
+    if page.limit.is_none() && page.offset.is_none() {
+        root
+    } else {
+        Rc::new(Node::Page(root, page))
+    }
+}
+
+fn plan_body(body: &Body, run: &Run<'_>) -> Result<Rc<Node>> {
+    match body {
+        Body::Block(block) => plan_block(block, &[], &Page::default(), run),
+        Body::Nested(select) => plan_select(select, run),
+        Body::Set(operator, all, left, right) => {
+            let left = plan_body(left, run)?;
+            Ok(Rc::new(Node::Set(*operator, *all, left, plan_body(right, run)?)))
+        }
+    }
+}
+
+/// The operands of a condition that must all hold.
+pub(crate) fn conjuncts(condition: Option<&Expr>) -> Vec<Expr> {
+    match condition {
+        None => Vec::new(),
+        Some(Expr::Chain(Chain::And, operands)) => {
+            operands.iter().flat_map(|operand| conjuncts(Some(operand))).collect()
+        }
+        // BETWEEN is two bounds, for indexes and joins to see.
+        Some(Expr::Between(of, low, high)) => {
+            let side = |operator, bound: &Expr| {
+                Expr::Binary(operator, of.clone(), Box::new(bound.clone()))
+            };
+            vec![
+                side(nacre_sql::ast::Binary::GreaterOrEqual, low),
+                side(nacre_sql::ast::Binary::LessOrEqual, high),
+            ]
+        }
+        Some(other) => vec![other.clone()],
+    }
+}
+
+/// Whether `expr` mentions one of `names` as a variable.
+pub(crate) fn mentions(expr: &Expr, names: &[Name]) -> bool {
+    any_in(expr, &|inner| matches!(inner, Expr::Ident(name) if names.contains(name)))
+}
+
+/// Puts what a named window is in the place of its name.
+fn inline_windows(expr: &mut Expr, windows: &[(Name, Window)]) -> Result<()> {
+    if let Expr::Aggregate(aggregate) = expr {
+        let find = |name: &Name| {
+            let found = windows.iter().find(|(other, _)| other == name);
+            found
+                .map(|(_, window)| window.clone())
+                .ok_or_else(|| Error::new(PLAN, format!("Window {name} is not defined.")))
+        };
+        match &mut aggregate.over {
+            Some(Over::Named(name)) => {
+                aggregate.over = Some(Over::Window(based(find(name)?, windows)?))
+            }
+            Some(Over::Window(window)) => *window = based(window.clone(), windows)?,
+            None => {}
+        }
+    }
+    if matches!(expr, Expr::Subquery(_)) {
+        return Ok(());
+    }
+    each_child(expr, &mut |child| inline_windows(child, windows))
+}
+
+/// A window with what it takes over from the one that it goes on from.
+fn based(mut window: Window, windows: &[(Name, Window)]) -> Result<Window> {
+    // A window can only go on from one that stands before it, so this ends after as many steps as there are.
+    for _ in 0..=windows.len() {
+        let Some(base) = window.base.take() else { return Ok(window) };
+        let Some((_, base)) = windows.iter().find(|(name, _)| *name == base) else {
+            return Err(Error::new(PLAN, format!("Window {base} is not defined.")));
+        };
+        if window.partition.is_empty() {
+            window.partition = base.partition.clone();
+        }
+        if window.order.is_empty() {
+            window.order = base.order.clone();
+        }
+        window.frame = window.frame.or_else(|| base.frame.clone());
+        window.base = base.base.clone();
+    }
+    Err(Error::new(PLAN, "Windows go on from each other in a circle."))
+}
+
+/// The expressions of a block that are evaluated after its groups and windows.
+fn each_output(
+    projection: &mut Projection,
+    order: &mut [OrderTerm],
+    visit: &mut dyn FnMut(&mut Expr) -> Result<()>,
+) -> Result<()> {
+    match projection {
+        Projection::Raw(expr, _) => visit(expr)?,
+        Projection::Terms(terms, _) => {
+            for term in terms {
+                match term {
+                    nacre_sql::ast::Term::Star => {}
+                    nacre_sql::ast::Term::StarOf(expr) | nacre_sql::ast::Term::Expr(expr, _) => {
+                        visit(expr)?
+                    }
+                }
+            }
+        }
+    }
+    order.iter_mut().try_for_each(|term| visit(&mut term.expr))
+}
+
+fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) -> Result<Rc<Node>> {
+    let mut block = block.clone();
+    let mut order = order.to_vec();
+    name_terms(&mut block.projection);
+    let windows = std::mem::take(&mut block.windows);
+    each_output(&mut block.projection, &mut order, &mut |expr| inline_windows(expr, &windows))?;
+    if let Some(count) = group::count_of_keyspace(&block, &order, run)? {
+        return Ok(paged(count, page.clone()));
+    }
+    let mut sorted = false;
+    let mut root = Rc::new(Node::Dummy);
+    let mut star: Vec<Name> = Vec::new();
+    if block.from.is_some() {
+        root = plan_from(&mut block, &mut order, &mut sorted, run)?;
+        let from = block.from.as_ref().expect("checked right above");
+        star.push(from.first.alias.clone());
+        star.extend(from.joins.iter().map(|join| join.term.alias.clone()));
+    }
+    if !block.lets.is_empty() {
+        root = Rc::new(Node::Let(root, block.lets.clone()));
+        star.extend(block.lets.iter().map(|(name, _)| name.clone()));
+    }
+    if let Some(condition) = &block.condition {
+        root = Rc::new(Node::Filter(root, condition.clone()));
+    }
+    root = group::plan_groups(root, &mut block, &mut order, &mut star)?;
+    root = group::plan_windows(root, &mut block.projection, &mut order)?;
+    if !order.is_empty() && !sorted {
+        // Only as many rows as are wanted are kept, unless equal ones are dropped later.
+        let top = if block.distinct { Page::default() } else { page.clone() };
+        root = Rc::new(Node::Order(root, order, top));
+    }
+    root = Rc::new(Node::Project(root, Project { projection: block.projection, star }));
+    if block.distinct {
+        root = Rc::new(Node::Distinct(root));
+    }
+    Ok(paged(root, page.clone()))
+}
+
+/// Gives each term its name for good, since what it is may be replaced.
+pub(crate) fn name_terms(projection: &mut Projection) {
+    let names = projection.names();
+    let Projection::Terms(terms, _) = projection else { return };
+    for (term, name) in terms.iter_mut().zip(names) {
+        if let nacre_sql::ast::Term::Expr(_, alias) = term {
+            *alias = name;
+        }
+    }
+}
+
+fn plan_from(
+    block: &mut Block,
+    order: &mut Vec<OrderTerm>,
+    sorted: &mut bool,
+    run: &Run<'_>,
+) -> Result<Rc<Node>> {
+    let from = block.from.clone().expect("the caller has checked");
+    let mut own: Vec<Name> = vec![from.first.alias.clone()];
+    own.extend(from.joins.iter().map(|join| join.term.alias.clone()));
+    own.extend(block.lets.iter().map(|(name, _)| name.clone()));
+    let mut known = conjuncts(block.condition.as_ref());
+    // After a left join, the first term is still complete; after a right join, WHERE says nothing about it alone.
+    if from.joins.iter().any(|join| join.side == Side::Right) {
+        known.clear();
+    }
+    let unnested = join::unnested_conditions(&from, &known, &own);
+    known.extend(unnested);
+    let mut scan = plan_term(&from.first, &known, &own, run)?;
+    if block.group.is_none() && !from.joins.iter().any(|join| join.side == Side::Right) {
+        *sorted = access::take_order(&mut scan, order);
+    }
+    if let Some(covering) = cover::cover(&scan, block, order) {
+        scan = covering;
+    }
+    let mut root = Rc::new(Node::Scan(scan));
+    let mut before = vec![from.first.alias.clone()];
+    let joins = block.from.as_ref().expect("nothing has removed it").joins.clone();
+    for (at, join) in joins.iter().enumerate() {
+        let later: Vec<Name> = own[at + 2..].to_vec();
+        let planned = join::plan_join(join, &before, &later, block.condition.as_ref(), run)?;
+        root = Rc::new(Node::Join(root, planned));
+        before.push(join.term.alias.clone());
+        // A join may have made rows, so the order of the first term stays, but for those of the right side.
+        if join.kind == JoinKind::Join && join.side == Side::Right {
+            *sorted = false;
+        }
+    }
+    Ok(root)
+}
+
+/// Plans how the rows of a term are found, given conditions that hold for all that are wanted.
+///
+/// `own` are the variables that do not have a value yet.
+pub(crate) fn plan_term(
+    term: &FromTerm,
+    known: &[Expr],
+    own: &[Name],
+    run: &Run<'_>,
+) -> Result<Scan> {
+    let alias = term.alias.clone();
+    let path = match &term.source {
+        Source::Expr(expr) => return Ok(Scan { alias, source: ScanSource::Expr(expr.clone()) }),
+        Source::Keyspace(path) => path,
+    };
+    if path.namespace.as_deref().is_some_and(|namespace| namespace.eq_ignore_ascii_case("system")) {
+        return Ok(Scan { alias, source: ScanSource::Catalog(path.parts[0].clone()) });
+    }
+    let keyspace = run.keyspace(path)?;
+    let access = access::choose(&keyspace, term, known, own, run)?;
+    Ok(Scan { alias, source: ScanSource::Keyspace { keyspace, access, covering: false } })
+}
+
+/// The value of an expression that is the same for every row, as far as can be told now.
+pub(crate) fn literal(expr: &Expr, run: &Run<'_>) -> Option<Value> {
+    match expr {
+        Expr::Literal(value) => Some(value.clone()),
+        Expr::Positional(position) => run.settings.positional.get(position - 1).cloned(),
+        Expr::Named(name) => run.settings.named.get(name).cloned(),
+        _ => None,
+    }
+}
+
+/// The rows of a MERGE: each of the source, with the document of the target that it matches, if there is one.
+pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, run: &Run<'_>) -> Result<Rc<Node>> {
+    let source = plan_term(&merge.source, &[], &[], run)?;
+    let before = [merge.source.alias.clone()];
+    let joined = nacre_sql::ast::Join {
+        kind: JoinKind::Join,
+        side: Side::Left,
+        term: merge.target.clone(),
+        on: merge.on.clone(),
+    };
+    let planned = join::plan_join(&joined, &before, &[], None, run)?;
+    Ok(Rc::new(Node::Join(Rc::new(Node::Scan(source)), planned)))
+}

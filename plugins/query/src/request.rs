@@ -1,0 +1,202 @@
+//! Requests: the members of a JSON body, or pairs of a form, checked.
+
+use crate::run::Settings;
+use nacre_sql::{Error, Name, Result, Value, parse_path};
+
+/// What a client asks.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The statement's text.
+    pub statement: Option<String>,
+    /// The name of a prepared statement, instead of a text.
+    pub prepared: Option<String>,
+    /// Echoed in the response.
+    pub client_context_id: Option<String>,
+    /// Milliseconds after which the request is to end; the platform sees to it.
+    pub timeout_ms: Option<u64>,
+    /// Whether metrics are told; they are unless asked otherwise.
+    pub metrics: bool,
+    /// Whether the signature is told; it is unless asked otherwise.
+    pub signature: bool,
+    /// A prepared statement is executed at once.
+    pub auto_execute: bool,
+    /// `off`, `phases` or `timings`, as it was sent.
+    pub profile: String,
+    /// How the statement is run.
+    pub settings: Settings,
+}
+
+/// Parameters that are taken and mean nothing here.
+const IGNORED: &[&str] = &[
+    "pretty",
+    "max_parallelism",
+    "scan_cap",
+    "pipeline_batch",
+    "pipeline_cap",
+    "format",
+    "encoding",
+    "compression",
+    "creds",
+    "scan_wait",
+    "use_cbo",
+    "n1ql_feat_ctrl",
+    "controls",
+    "encoded_plan",
+    "durability_level",
+    "durability_timeout",
+    "kvtimeout",
+    "kv_timeout",
+    "numatrs",
+    "query_id",
+    "use_fts",
+    "use_replica",
+    "loglevel",
+    "sort_projection",
+    "timeout_ms",
+];
+
+impl Request {
+    /// A request for a statement, with the usual settings.
+    pub fn of(statement: &str) -> Request {
+        Request {
+            statement: Some(statement.to_owned()),
+            metrics: true,
+            signature: true,
+            ..Request::default()
+        }
+    }
+
+    /// Reads the JSON body of a request.
+    ///
+    /// # Errors
+    /// Code 1040 when it is no object, 1065 for a parameter that there is not, 1070 for one of a wrong type.
+    pub fn from_json(body: &[u8]) -> Result<Request> {
+        let value = Value::parse(body)
+            .map_err(|error| Error::new(1040, format!("Unable to parse the request: {error}")))?;
+        let Some(members) = value.as_object() else {
+            return Err(Error::new(1040, "The body of a request is a JSON object"));
+        };
+        Request::from_members(members.iter().map(|(name, value)| (&**name, value.clone())))
+    }
+
+    /// Reads the pairs of a form; arrays, objects and arguments are JSON texts.
+    ///
+    /// # Errors
+    /// As [`Request::from_json`].
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Request> {
+        let members = pairs.into_iter().map(|(name, text)| {
+            let structured = name.starts_with('$')
+                || matches!(name, "args" | "scan_vector" | "scan_vectors" | "creds");
+            let value = match text {
+                "true" | "false" if !name.starts_with('$') => Value::Bool(text == "true"),
+                _ if structured => Value::parse(text.as_bytes()).unwrap_or_else(|_| text.into()),
+                _ => text.into(),
+            };
+            (name, value)
+        });
+        Request::from_members(members)
+    }
+
+    fn from_members<'a>(members: impl IntoIterator<Item = (&'a str, Value)>) -> Result<Request> {
+        let mut request = Request { metrics: true, signature: true, ..Request::default() };
+        for (name, value) in members {
+            request.set(name, value)?;
+        }
+        Ok(request)
+    }
+
+    fn set(&mut self, name: &str, value: Value) -> Result<()> {
+        if let Some(argument) = name.strip_prefix(['$', '@']) {
+            self.settings.named.insert(Name::from(argument), value);
+            return Ok(());
+        }
+        let settings = &mut self.settings;
+        match name.to_ascii_lowercase().as_str() {
+            "statement" => self.statement = Some(text(name, &value)?),
+            "prepared" => self.prepared = Some(text(name, &value)?),
+            "client_context_id" => self.client_context_id = Some(text(name, &value)?),
+            "args" => {
+                let args = value.as_array().ok_or_else(|| wrong_type(name, "array"))?;
+                settings.positional = args.to_vec();
+            }
+            "query_context" => settings.context = context(&text(name, &value)?)?,
+            "readonly" => settings.readonly = boolean(name, &value)?,
+            "metrics" => self.metrics = boolean(name, &value)?,
+            "signature" => self.signature = boolean(name, &value)?,
+            "auto_execute" => self.auto_execute = boolean(name, &value)?,
+            "preserve_expiry" => settings.preserve_expiry = boolean(name, &value)?,
+            "profile" => self.profile = text(name, &value)?,
+            "timeout" => self.timeout_ms = Some(duration_ms(&text(name, &value)?)?),
+            "memory_quota" => {
+                // Mebibytes, as in the settings of the field.
+                let quota = value.as_i64().or_else(|| value.as_str()?.parse().ok());
+                let quota = quota.and_then(|quota| usize::try_from(quota).ok());
+                settings.memory_quota =
+                    quota.ok_or_else(|| wrong_type(name, "number"))?.saturating_mul(1 << 20);
+            }
+            "scan_consistency" => settings.consistency.level = level(&text(name, &value)?)?,
+            "scan_vector" | "scan_vectors" => settings.consistency.vectors = value,
+            "txid" | "tximplicit" | "txstmtnum" | "txtimeout" | "txdata" | "atrcollection" => {
+                return Err(Error::new(1065, format!("Transactions are not supported: {name}")));
+            }
+            ignored if IGNORED.contains(&ignored) => {}
+            _ => {
+                return Err(Error::new(1065, format!("Unrecognized parameter in request: {name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong_type(name: &str, wanted: &str) -> Error {
+    Error::new(1070, format!("{name} has to be of type {wanted}"))
+}
+
+fn text(name: &str, value: &Value) -> Result<String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| wrong_type(name, "string"))
+}
+
+fn boolean(name: &str, value: &Value) -> Result<bool> {
+    match value {
+        Value::Bool(truth) => Ok(*truth),
+        _ => Err(wrong_type(name, "boolean")),
+    }
+}
+
+fn level(text: &str) -> Result<String> {
+    let level = text.to_ascii_lowercase();
+    match level.as_str() {
+        "not_bounded" | "request_plus" | "statement_plus" | "at_plus" => Ok(level),
+        _ => Err(Error::new(1040, format!("Unknown value for scan_consistency: {text}"))),
+    }
+}
+
+/// `namespace:bucket.scope`; empty is none.
+fn context(text: &str) -> Result<Option<nacre_sql::ast::Path>> {
+    if text.is_empty() || text == "default:" {
+        return Ok(None);
+    }
+    let wrong =
+        || Error::new(1065, format!("Unrecognized parameter in request: query_context {text}"));
+    let path = parse_path(text.trim_start_matches(':')).map_err(|_| wrong())?;
+    if path.parts.len() == 2 { Ok(Some(path)) } else { Err(wrong()) }
+}
+
+/// Milliseconds of a duration such as `8000ms`, `1.5s` or `2m`; a lone number is seconds.
+fn duration_ms(text: &str) -> Result<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "ns" => 1e-6,
+        "us" | "µs" => 1e-3,
+        "ms" => 1.0,
+        "" | "s" => 1000.0,
+        "m" => 60_000.0,
+        "h" => 3_600_000.0,
+        _ => f64::NAN,
+    };
+    match number.parse::<f64>() {
+        Ok(number) if scale > 0.0 => Ok((number * scale).ceil() as u64),
+        _ => Err(Error::new(1040, format!("Unable to parse the duration: {text}"))),
+    }
+}

@@ -1,0 +1,245 @@
+//! Responses: one JSON object, in pieces. Rows come before the status, as clients read them while they come.
+
+use crate::datastore::{Datastore, Platform};
+use crate::request::Request;
+use crate::run::{Run, State};
+use crate::service::{Begun, Service};
+use nacre_sql::ast::Statement;
+use nacre_sql::{Error, Result, Value, write_string};
+
+/// About how many bytes a piece has.
+const PIECE_BYTES: usize = 64 << 10;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Head,
+    Rows,
+    Done,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All is well.
+    Success,
+    /// Something was refused.
+    Errors,
+    /// It could not begin.
+    Fatal,
+    /// Its time was over.
+    Timeout,
+    /// It was cancelled.
+    Stopped,
+}
+
+impl Status {
+    fn text(self) -> &'static str {
+        match self {
+            Status::Success => "success",
+            Status::Errors => "errors",
+            Status::Fatal => "fatal",
+            Status::Timeout => "timeout",
+            Status::Stopped => "stopped",
+        }
+    }
+}
+
+/// A request on its way to being answered.
+pub struct Response {
+    request: Request,
+    state: State,
+    begun: Option<Begun>,
+    phase: Phase,
+    errors: Vec<Error>,
+    fatal: bool,
+    id: String,
+    started_ms: i64,
+    result_count: u64,
+    result_bytes: u64,
+}
+
+impl Response {
+    pub(crate) fn new(
+        service: &Service,
+        mut request: Request,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) -> Response {
+        let started_ms = platform.now_ms();
+        request.settings.statement_ms = started_ms;
+        let (high, low) = (platform.random(), platform.random());
+        let id = format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            high >> 16 & 0xFFFF,
+            high & 0xFFFF,
+            low >> 48,
+            low & 0xFFFF_FFFF_FFFF
+        );
+        let state = State::default();
+        let run = Run { store, platform, service, settings: &request.settings, state: &state };
+        let (begun, errors) = match begin(service, &request, &run) {
+            Ok(begun) => (Some(begun), Vec::new()),
+            Err(error) => (None, vec![error]),
+        };
+        let fatal = begun.is_none();
+        Response {
+            request,
+            state,
+            begun,
+            phase: Phase::Head,
+            errors,
+            fatal,
+            id,
+            started_ms,
+            result_count: 0,
+            result_bytes: 0,
+        }
+    }
+
+    /// The errors so far.
+    pub fn errors(&self) -> &[Error] {
+        &self.errors
+    }
+
+    /// How it has gone so far.
+    pub fn status(&self) -> Status {
+        match self.errors.first().map(|error| error.code) {
+            None => Status::Success,
+            Some(1080) => Status::Timeout,
+            Some(1190) => Status::Stopped,
+            // Clients take both for an error; the difference is whether there can have been rows.
+            Some(1000..4000) if self.fatal => Status::Fatal,
+            Some(_) => Status::Errors,
+        }
+    }
+
+    /// The next row, for callers that need no JSON.
+    ///
+    /// # Errors
+    /// What the request was refused with; the same is in [`Response::errors`].
+    pub fn next_row(
+        &mut self,
+        service: &Service,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) -> Result<Option<Value>> {
+        if let Some(error) = self.errors.first() {
+            return Err(error.clone());
+        }
+        let Some(begun) = &mut self.begun else { return Ok(None) };
+        let run =
+            Run { store, platform, service, settings: &self.request.settings, state: &self.state };
+        let next = platform.check().and_then(|()| begun.source.next(&run, &run.context()));
+        next.inspect_err(|error| self.errors.push(error.clone()))
+    }
+
+    /// The next piece of the body; none after the last.
+    pub fn next_chunk(
+        &mut self,
+        service: &Service,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) -> Option<String> {
+        let mut piece = String::new();
+        if self.phase == Phase::Done {
+            return None;
+        }
+        if self.phase == Phase::Head {
+            self.head(&mut piece);
+            self.phase = Phase::Rows;
+        }
+        while piece.len() < PIECE_BYTES {
+            match self.next_row(service, store, platform) {
+                Ok(Some(row)) => {
+                    piece.push_str(if self.result_count > 0 { ",\n" } else { "\n" });
+                    let before = piece.len();
+                    row.write_json(&mut piece);
+                    self.result_bytes += (piece.len() - before) as u64;
+                    self.result_count += 1;
+                }
+                Ok(None) | Err(_) => {
+                    self.tail(&mut piece, platform.now_ms());
+                    self.phase = Phase::Done;
+                    break;
+                }
+            }
+        }
+        Some(piece)
+    }
+
+    fn head(&self, out: &mut String) {
+        out.push_str("{\n\"requestID\":");
+        write_string(&self.id, out);
+        if let Some(id) = &self.request.client_context_id {
+            out.push_str(",\n\"clientContextID\":");
+            write_string(id, out);
+        }
+        if let Some(begun) = &self.begun {
+            if self.request.signature {
+                out.push_str(",\n\"signature\":");
+                begun.signature.write_json(out);
+            }
+            if let Some(name) = &begun.prepared {
+                out.push_str(",\n\"prepared\":");
+                write_string(name, out);
+            }
+        }
+        out.push_str(",\n\"results\":[");
+    }
+
+    fn tail(&self, out: &mut String, now_ms: i64) {
+        out.push_str("\n]");
+        if !self.errors.is_empty() {
+            out.push_str(",\n\"errors\":");
+            Value::array(self.errors.iter().map(error_value).collect()).write_json(out);
+        }
+        out.push_str(",\n\"status\":");
+        write_string(self.status().text(), out);
+        if self.request.metrics {
+            out.push_str(",\n\"metrics\":");
+            self.metrics(now_ms).write_json(out);
+        }
+        out.push_str("\n}\n");
+    }
+
+    fn metrics(&self, now_ms: i64) -> Value {
+        let elapsed = format!("{}ms", (now_ms - self.started_ms).max(0));
+        let some = |count: u64| if count == 0 { Value::Missing } else { Value::Int(count as i64) };
+        Value::object([
+            ("elapsedTime", Value::from(elapsed.clone())),
+            ("executionTime", elapsed.into()),
+            ("resultCount", Value::Int(self.result_count as i64)),
+            ("resultSize", Value::Int(self.result_bytes as i64)),
+            ("mutationCount", some(self.state.mutation_count.get())),
+            ("sortCount", some(self.state.sort_count.get())),
+            ("errorCount", some(self.errors.len() as u64)),
+        ])
+    }
+}
+
+fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
+    let statement = service.statement(request)?;
+    let context = run.context();
+    let prepared = match &statement {
+        Statement::Prepare(prepare) if request.auto_execute => Some(prepare.statement.clone()),
+        _ => None,
+    };
+    let begun = service.begin(statement, run, &context)?;
+    match prepared {
+        None => Ok(begun),
+        Some(statement) => Ok(Begun {
+            prepared: begun.prepared.clone(),
+            ..service.begin(statement, run, &context)?
+        }),
+    }
+}
+
+fn error_value(error: &Error) -> Value {
+    Value::object([
+        ("code", Value::Int(i64::from(error.code))),
+        ("msg", error.message.as_str().into()),
+        ("reason", error.reason.clone()),
+        ("retry", if error.retry { true.into() } else { Value::Missing }),
+    ])
+}

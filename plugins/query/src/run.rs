@@ -1,0 +1,220 @@
+//! A request while it runs: where expressions find subqueries, time, memory and the store.
+
+use crate::datastore::{Consistency, Datastore, Keyspace, Platform, UserFunction};
+use crate::exec;
+use crate::plan::{Node, SelectPlan};
+use crate::planner;
+use crate::service::Service;
+use nacre_sql::ast::{Expr, Path, Select};
+use nacre_sql::{
+    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, eval, resolve_select,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How deep queries and functions may call each other.
+const CALLS_MAX: usize = 32;
+
+/// How many rows pass between two questions whether to go on.
+const TICKS: u32 = 64;
+
+/// What a request asks for, beside its statement.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `$1`, ….
+    pub positional: Vec<Value>,
+    /// `$name`.
+    pub named: BTreeMap<Name, Value>,
+    /// Where lone names of keyspaces belong.
+    pub context: Option<Path>,
+    /// Refuses statements that change anything.
+    pub readonly: bool,
+    /// Bytes that sorts, groups and the like may hold; 0 is no limit.
+    pub memory_quota: usize,
+    /// How fresh what is read must be.
+    pub consistency: Consistency,
+    /// When the statement began, in milliseconds since 1970.
+    pub statement_ms: i64,
+    /// Keeps the expiry of documents that are written.
+    pub preserve_expiry: bool,
+}
+
+/// What a request remembers.
+#[derive(Default)]
+pub(crate) struct State {
+    caches: Caches,
+    memory: Cell<usize>,
+    calls: Cell<usize>,
+    ticks: Cell<u32>,
+    /// Plans of subqueries, by their address: the tree they stand in outlives the request.
+    plans: RefCell<BTreeMap<usize, Rc<SelectPlan>>>,
+    /// Results of subqueries that depend on no row.
+    results: RefCell<BTreeMap<usize, Vec<Value>>>,
+    /// What expressions were evaluated in: their addresses are not to be used again.
+    kept: RefCell<Vec<Rc<Node>>>,
+    functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
+    pub mutation_count: Cell<u64>,
+    pub sort_count: Cell<u64>,
+}
+
+/// A request while it runs.
+pub(crate) struct Run<'a> {
+    pub store: &'a dyn Datastore,
+    pub platform: &'a dyn Platform,
+    pub service: &'a Service,
+    pub settings: &'a Settings,
+    pub state: &'a State,
+}
+
+impl<'a> Run<'a> {
+    pub fn context(&'a self) -> Context<'a> {
+        Context {
+            host: self,
+            positional: &self.settings.positional,
+            named: &self.settings.named,
+            statement_ms: self.settings.statement_ms,
+            caches: &self.state.caches,
+        }
+    }
+
+    pub fn keyspace(&self, path: &Path) -> Result<Keyspace> {
+        let keyspace = Keyspace::of(path, self.settings.context.as_ref())?;
+        self.store.check(&keyspace)?;
+        Ok(keyspace)
+    }
+
+    /// Takes memory for what is kept until the request, or the subquery, ends.
+    pub fn charge(&self, bytes: usize) -> Result<()> {
+        let memory = self.state.memory.get() + bytes;
+        self.state.memory.set(memory);
+        let quota = self.settings.memory_quota;
+        if quota > 0 && memory > quota {
+            return Err(Error::new(
+                MEMORY,
+                format!("Request has exceeded its memory quota of {quota} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Holds a plan until the request ends, as what is remembered of its subqueries is found by their address.
+    pub fn keep(&self, node: Rc<Node>) {
+        self.state.kept.borrow_mut().push(node);
+    }
+
+    /// A function, the same for the whole request.
+    fn function(&self, path: &[Name]) -> Result<Rc<UserFunction>> {
+        let name = path.join(".");
+        if let Some(function) = self.state.functions.borrow().get(&name) {
+            return Ok(function.clone());
+        }
+        let function = self.service.function(path, self.settings.context.as_ref())?;
+        self.state.functions.borrow_mut().insert(name, function.clone());
+        Ok(function)
+    }
+
+    fn nested<T>(&self, inner: impl FnOnce() -> Result<T>) -> Result<T> {
+        let calls = self.state.calls.get();
+        if calls >= CALLS_MAX {
+            return Err(Error::execution("queries and functions are nested too deeply"));
+        }
+        let memory = self.state.memory.get();
+        self.state.calls.set(calls + 1);
+        let result = inner();
+        self.state.calls.set(calls);
+        self.state.memory.set(memory);
+        result
+    }
+
+    fn subquery_plan(&self, select: &Select) -> Result<Rc<SelectPlan>> {
+        let address = std::ptr::from_ref(select) as usize;
+        if let Some(plan) = self.state.plans.borrow().get(&address) {
+            return Ok(plan.clone());
+        }
+        let plan = Rc::new(planner::plan(select, self)?);
+        self.state.plans.borrow_mut().insert(address, plan.clone());
+        Ok(plan)
+    }
+}
+
+/// Whether a query means the same wherever it stands.
+pub(crate) fn stands_alone(select: &Select) -> bool {
+    let bound = |expr: &Expr| {
+        matches!(expr, Expr::Bound(_) | Expr::UserCall(..))
+            || matches!(expr, Expr::Call(function, _) if !function.is_deterministic())
+    };
+    let mut copy = select.clone();
+    let whole = Expr::Subquery(Box::new(select.clone()));
+    resolve_select(&mut copy, &Scope::new()).is_ok()
+        && copy == *select
+        && !nacre_sql::any_in(&whole, &bound)
+}
+
+impl Host for Run<'_> {
+    fn subquery(
+        &self,
+        select: &Select,
+        env: &Env,
+        limit: usize,
+        context: &Context<'_>,
+    ) -> Result<Vec<Value>> {
+        let address = std::ptr::from_ref(select) as usize;
+        if let Some(rows) = self.state.results.borrow().get(&address) {
+            return Ok(rows.clone());
+        }
+        let plan = self.subquery_plan(select)?;
+        let rows = self.nested(|| {
+            let mut root = exec::build(&plan.root, env);
+            let mut rows = Vec::new();
+            while rows.len() < limit
+                && let Some(row) = root.next(self, context)?
+            {
+                let value = exec::result_of(&row);
+                self.charge(value.size_bytes())?;
+                rows.push(value);
+            }
+            Ok(rows)
+        })?;
+        if plan.alone {
+            self.charge(rows.iter().map(Value::size_bytes).sum())?;
+            self.state.results.borrow_mut().insert(address, rows.clone());
+        }
+        Ok(rows)
+    }
+
+    fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value> {
+        let function = self.function(path)?;
+        let definition = &function.definition;
+        let env = match &definition.parameters {
+            None => Env::new().with(&"args".into(), Value::array(args)),
+            Some(names) if names.len() == args.len() => {
+                names.iter().zip(args).fold(Env::new(), |env, (name, arg)| env.with(name, arg))
+            }
+            Some(names) => {
+                let message = format!(
+                    "Incorrect number of arguments supplied to function '{}': {} instead of {}",
+                    path.join("."),
+                    args.len(),
+                    names.len()
+                );
+                return Err(Error::new(10106, message));
+            }
+        };
+        self.nested(|| eval(&definition.body, &env, context))
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.platform.now_ms()
+    }
+
+    fn random(&self) -> u64 {
+        self.platform.random()
+    }
+
+    fn tick(&self) -> Result<()> {
+        let ticks = self.state.ticks.get().wrapping_add(1);
+        self.state.ticks.set(ticks);
+        if ticks % TICKS == 0 { self.platform.check() } else { Ok(()) }
+    }
+}

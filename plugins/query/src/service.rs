@@ -1,0 +1,407 @@
+//! The service: what statements do, and what outlives a request (prepared statements and functions).
+
+use crate::datastore::{Datastore, Keyspace, Platform, UserFunction};
+use crate::exec::{self, Rows};
+use crate::plan::SelectPlan;
+use crate::request::Request;
+use crate::resolve::resolve;
+use crate::response::Response;
+use crate::run::Run;
+use crate::{dml, explain, infer, planner};
+use nacre_sql::ast::{Body, CreateFunction, Expr, FromTerm, Path, Projection, Select, Statement};
+use nacre_sql::{Context, Env, Error, Name, Result, Value, eval, parse};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::vec::IntoIter;
+
+/// How many statements are kept prepared; the first by name makes room.
+const PREPARED_MAX: usize = 16_384;
+
+/// A statement under a name.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub text: String,
+    pub statement: Statement,
+}
+
+/// What is shared by all requests.
+#[derive(Default)]
+pub struct Service {
+    prepared: RefCell<BTreeMap<Name, Rc<Prepared>>>,
+    functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
+}
+
+/// Where the rows of a statement come from.
+pub(crate) enum Source {
+    Rows { root: Rows, _plan: Rc<SelectPlan> },
+    Values(IntoIter<Value>),
+}
+
+/// A statement that has begun.
+pub(crate) struct Begun {
+    pub source: Source,
+    pub signature: Value,
+    /// The name of the statement that was prepared.
+    pub prepared: Option<Name>,
+}
+
+impl Begun {
+    fn values(values: Vec<Value>) -> Begun {
+        Begun { source: Source::Values(values.into_iter()), signature: Value::Null, prepared: None }
+    }
+}
+
+impl Service {
+    /// A service that knows nothing yet.
+    pub fn new() -> Service {
+        Service::default()
+    }
+
+    /// Begins a request. Whatever goes wrong is told in the response.
+    pub fn start(
+        &self,
+        request: Request,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) -> Response {
+        Response::new(self, request, store, platform)
+    }
+
+    /// The statement of a request, parsed.
+    pub(crate) fn statement(&self, request: &Request) -> Result<Statement> {
+        match (&request.prepared, &request.statement) {
+            (Some(name), _) => Ok(self.prepared_statement(name)?.statement.clone()),
+            (None, Some(text)) => parse(text),
+            (None, None) => Err(Error::new(1050, "No statement or prepared value")),
+        }
+    }
+
+    fn prepared_statement(&self, name: &str) -> Result<Rc<Prepared>> {
+        let found = self.prepared.borrow().get(name).cloned();
+        found.ok_or_else(|| Error::new(4040, format!("No such prepared statement: {name}")))
+    }
+
+    /// The function of a path, which may leave away what the query context says.
+    pub(crate) fn function(
+        &self,
+        path: &[Name],
+        context: Option<&Path>,
+    ) -> Result<Rc<UserFunction>> {
+        let found = self.functions.borrow().get(&function_key(path, context)).cloned();
+        found.ok_or_else(|| Error::new(10104, format!("Function not found: {}", path.join("."))))
+    }
+
+    /// The rows of a catalog.
+    pub(crate) fn catalog(&self, name: &str, run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
+        let dual = || (Name::from("dual"), Value::Null);
+        Ok(match name {
+            "dual" => vec![dual()],
+            "prepareds" => {
+                let prepared = self.prepared.borrow();
+                let row = |(name, prepared): (&Name, &Rc<Prepared>)| {
+                    let fields = [
+                        ("name", Value::from(name.clone())),
+                        ("statement", prepared.text.as_str().into()),
+                    ];
+                    (name.clone(), Value::object(fields))
+                };
+                prepared.iter().map(row).collect()
+            }
+            "functions" => self
+                .functions
+                .borrow()
+                .iter()
+                .map(|(key, f)| (key.as_str().into(), function_row(key, f)))
+                .collect(),
+            _ => run.store.catalog(name)?.ok_or_else(|| {
+                Error::new(12003, format!("Keyspace not found in CB datastore: system:{name}"))
+            })?,
+        })
+    }
+
+    /// Begins a statement.
+    pub(crate) fn begin(
+        &self,
+        mut statement: Statement,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Begun> {
+        if run.settings.readonly && !is_readonly(&statement) {
+            let message =
+                "The server or request is read-only and cannot accept this write statement.";
+            return Err(Error::new(1000, message));
+        }
+        if !matches!(statement, Statement::Prepare(_)) {
+            resolve(&mut statement)?;
+        }
+        let statement = statement;
+        match &statement {
+            Statement::Select(select) => {
+                let plan = Rc::new(planner::plan(select, run)?);
+                let root = exec::build(&plan.root, &Env::new());
+                let signature = signature(select);
+                Ok(Begun { source: Source::Rows { root, _plan: plan }, signature, prepared: None })
+            }
+            Statement::Insert(insert) => dml::insert(insert, run, context).map(Begun::values),
+            Statement::Update(update) => dml::update(update, run, context).map(Begun::values),
+            Statement::Delete(delete) => dml::delete(delete, run, context).map(Begun::values),
+            Statement::Merge(merge) => dml::merge(merge, run, context).map(Begun::values),
+            Statement::Explain(inner) => {
+                let plan = explained(inner, run)?;
+                let text = run_text(inner);
+                Ok(Begun::values(vec![Value::object([("plan", plan), ("text", text)])]))
+            }
+            Statement::Advise(inner) => Ok(Begun::values(vec![infer::advise(inner)])),
+            Statement::Prepare(prepare) => self.prepare(prepare, run),
+            Statement::Execute { name, using } => self.execute(name, using.as_ref(), run, context),
+            Statement::Infer(target) => {
+                infer::infer(target, run).map(|row| Begun::values(vec![row]))
+            }
+            Statement::CreateFunction(function) => {
+                self.create_function(function, run.settings.context.as_ref())?;
+                Ok(Begun::values(Vec::new()))
+            }
+            Statement::DropFunction { path, if_exists } => {
+                let key = function_key(&path.parts, run.settings.context.as_ref());
+                if self.functions.borrow_mut().remove(&key).is_none() && !if_exists {
+                    return Err(Error::new(10104, format!("Function not found: {path}")));
+                }
+                Ok(Begun::values(Vec::new()))
+            }
+            Statement::ExecuteFunction { path, args } => {
+                let args = args
+                    .iter()
+                    .map(|arg| eval(arg, &Env::new(), context))
+                    .collect::<Result<_>>()?;
+                let value = nacre_sql::Host::call(run, &path.parts, args, context)?;
+                Ok(Begun::values(vec![value]))
+            }
+            _ => {
+                run.store.define(&statement, run.settings.context.as_ref())?;
+                Ok(Begun::values(Vec::new()))
+            }
+        }
+    }
+
+    fn prepare(&self, prepare: &nacre_sql::ast::Prepare, run: &Run<'_>) -> Result<Begun> {
+        let made =
+            || Name::from(format!("{:016x}{:016x}", run.platform.random(), run.platform.random()));
+        let name = prepare.name.clone().unwrap_or_else(made);
+        // What cannot be planned is refused now rather than when it is executed.
+        let mut checked = prepare.statement.clone();
+        resolve(&mut checked)?;
+        if let Statement::Select(select) = &checked {
+            planner::plan(select, run)?;
+        }
+        let mut all = self.prepared.borrow_mut();
+        match all.get(&name) {
+            Some(known) if known.text != prepare.text && !prepare.force => {
+                return Err(Error::new(
+                    4090,
+                    format!("Unable to add name: duplicate name: {name}"),
+                ));
+            }
+            None if all.len() >= PREPARED_MAX => {
+                all.pop_first();
+            }
+            _ => {}
+        }
+        let prepared =
+            Prepared { text: prepare.text.clone(), statement: prepare.statement.clone() };
+        all.insert(name.clone(), Rc::new(prepared));
+        let row = Value::object([
+            ("encoded_plan", Value::from("")),
+            ("name", name.clone().into()),
+            ("text", prepare.text.as_str().into()),
+        ]);
+        let mut begun = Begun::values(vec![row]);
+        begun.prepared = Some(name);
+        Ok(begun)
+    }
+
+    fn execute(
+        &self,
+        name: &Expr,
+        using: Option<&Expr>,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Begun> {
+        let Expr::Literal(Value::String(name)) = name else {
+            return Err(Error::new(4040, format!("No such prepared statement: {name}")));
+        };
+        let statement = self.prepared_statement(name)?.statement.clone();
+        let Some(using) = using else { return self.begin(statement, run, context) };
+        let mut settings = run.settings.clone();
+        match eval(using, &Env::new(), context)? {
+            Value::Array(args) => settings.positional = args.to_vec(),
+            Value::Object(args) => {
+                settings.named = args
+                    .iter()
+                    .map(|(name, value)| (name.trim_start_matches('$').into(), value.clone()))
+                    .collect();
+            }
+            other => {
+                return Err(Error::execution(format!(
+                    "USING needs an array or an object and not {other}"
+                )));
+            }
+        }
+        // These parameters are not the request's, so all rows are made here.
+        let inner = Run { settings: &settings, ..*run };
+        let context = inner.context();
+        let mut begun = self.begin(statement, &inner, &context)?;
+        let mut values = Vec::new();
+        while let Some(value) = begun.source.next(&inner, &context)? {
+            inner.charge(value.size_bytes())?;
+            values.push(value);
+        }
+        if let Source::Rows { _plan: plan, .. } = &begun.source {
+            run.keep(plan.root.clone());
+        }
+        begun.source = Source::Values(values.into_iter());
+        Ok(begun)
+    }
+
+    fn create_function(&self, function: &CreateFunction, context: Option<&Path>) -> Result<()> {
+        let key = function_key(&function.path.parts, context);
+        let mut all = self.functions.borrow_mut();
+        if all.contains_key(&key) && !function.replace {
+            if function.if_not_exists {
+                return Ok(());
+            }
+            return Err(Error::new(10102, format!("Function already exists: {}", function.path)));
+        }
+        all.insert(key, Rc::new(UserFunction { definition: function.clone() }));
+        Ok(())
+    }
+}
+
+impl Source {
+    /// The next row.
+    pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Value>> {
+        match self {
+            Source::Rows { root, .. } => {
+                Ok(root.next(run, context)?.map(|row| exec::result_of(&row)))
+            }
+            Source::Values(values) => Ok(values.next()),
+        }
+    }
+}
+
+/// Functions with a lone name belong to the scope of the query context, if there is one.
+fn function_key(path: &[Name], context: Option<&Path>) -> String {
+    match (path, context.map(|context| &context.parts[..])) {
+        ([name], Some([bucket, scope])) => format!("{bucket}.{scope}.{name}"),
+        _ => path.join("."),
+    }
+}
+
+fn function_row(key: &str, function: &UserFunction) -> Value {
+    let parameters = function.definition.parameters.as_ref().map_or(Value::Null, |names| {
+        Value::array(names.iter().map(|name| name.clone().into()).collect())
+    });
+    let definition = Value::object([
+        ("#language", Value::from("inline")),
+        ("parameters", parameters),
+        ("text", function.definition.text.as_str().into()),
+    ]);
+    let identity = Value::object([("name", key)].map(|(name, value)| (name, Value::from(value))));
+    Value::object([("definition", definition), ("identity", identity)])
+}
+
+fn is_readonly(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Select(_)
+            | Statement::Explain(_)
+            | Statement::Advise(_)
+            | Statement::Prepare(_)
+            | Statement::Infer(_)
+            | Statement::Execute { .. }
+            | Statement::ExecuteFunction { .. }
+    )
+}
+
+/// The kinds of the fields of a row, which are not known before they are there.
+fn signature(select: &Select) -> Value {
+    let projection = match &select.body {
+        Body::Block(block) => &block.projection,
+        _ => return "json".into(),
+    };
+    match projection {
+        Projection::Raw(..) => "json".into(),
+        Projection::Terms(..) => {
+            Value::object(projection.names().into_iter().map(|name| match name {
+                Some(name) => (name, Value::from("json")),
+                None => ("*".into(), "*".into()),
+            }))
+        }
+    }
+}
+
+fn run_text(statement: &Statement) -> Value {
+    match statement {
+        Statement::Select(select) => select.to_string().into(),
+        _ => Value::Missing,
+    }
+}
+
+fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
+    let of_target = |target: &FromTerm, condition: Option<&Expr>, verb: &str| -> Result<Value> {
+        let known = planner::conjuncts(condition);
+        let scan = planner::plan_term(target, &known, std::slice::from_ref(&target.alias), run)?;
+        let mut node = Rc::new(crate::plan::Node::Scan(scan));
+        if let Some(condition) = condition {
+            node = Rc::new(crate::plan::Node::Filter(node, condition.clone()));
+        }
+        Ok(explain::with_step(&node, verb))
+    };
+    match statement {
+        Statement::Select(select) => Ok(explain::explain(&planner::plan(select, run)?.root)),
+        Statement::Update(update) => {
+            of_target(&update.target, update.condition.as_ref(), "SendUpdate")
+        }
+        Statement::Delete(delete) => {
+            of_target(&delete.target, delete.condition.as_ref(), "SendDelete")
+        }
+        Statement::Merge(merge) => {
+            Ok(explain::with_step(&*planner::plan_merge(merge, run)?, "Merge"))
+        }
+        Statement::Insert(insert) => {
+            run.keyspace(&insert.keyspace)?;
+            let verb = if insert.upsert { "SendUpsert" } else { "SendInsert" };
+            Ok(explain::with_step(&crate::plan::Node::Dummy, verb))
+        }
+        other => Ok(Value::object([("#operator", Value::from(statement_name(other)))])),
+    }
+}
+
+fn statement_name(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::CreateIndex(create) if create.primary => "CreatePrimaryIndex",
+        Statement::CreateIndex(_) => "CreateIndex",
+        Statement::DropIndex { .. } => "DropIndex",
+        Statement::BuildIndex { .. } => "BuildIndexes",
+        Statement::AlterIndex { .. } => "AlterIndex",
+        Statement::CreateScope { .. } => "CreateScope",
+        Statement::DropScope { .. } => "DropScope",
+        Statement::CreateCollection { .. } => "CreateCollection",
+        Statement::DropCollection { .. } => "DropCollection",
+        Statement::CreateFunction(_) => "CreateFunction",
+        Statement::DropFunction { .. } => "DropFunction",
+        Statement::ExecuteFunction { .. } => "ExecuteFunction",
+        Statement::Infer(_) => "InferKeyspace",
+        _ => "Statement",
+    }
+}
+
+/// A keyspace by the path that stands in FROM.
+pub(crate) fn keyspace_of(target: &FromTerm, run: &Run<'_>) -> Result<Keyspace> {
+    match &target.source {
+        nacre_sql::ast::Source::Keyspace(path) => run.keyspace(path),
+        nacre_sql::ast::Source::Expr(expr) => {
+            Err(Error::new(3000, format!("{expr} is no keyspace")))
+        }
+    }
+}
