@@ -10,10 +10,14 @@
 //! that nobody asks for; what is kept (sorts, groups, joins, sets) is charged to the request's quota; a statement that
 //! changes documents has found them all before it changes the first.
 
+#[cfg(target_arch = "wasm32")]
+mod component;
 mod datastore;
 mod dml;
 mod exec;
 mod explain;
+#[cfg(target_arch = "wasm32")]
+mod host;
 mod infer;
 mod memory;
 mod plan;

@@ -79,6 +79,16 @@ impl Request {
         Request::from_members(members.iter().map(|(name, value)| (&**name, value.clone())))
     }
 
+    /// Reads forms, of which later ones count more: `name=value` joined by `&`, with `+` and `%` as browsers write them.
+    ///
+    /// # Errors
+    /// As [`Request::from_json`].
+    pub fn from_form<'a>(forms: impl IntoIterator<Item = &'a str>) -> Result<Request> {
+        let pairs = forms.into_iter().flat_map(|form| form.split('&'));
+        let pairs: Vec<_> = pairs.filter_map(decoded_pair).collect();
+        Request::from_pairs(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+
     /// Reads the pairs of a form; arrays, objects and arguments are JSON texts.
     ///
     /// # Errors
@@ -198,5 +208,41 @@ fn duration_ms(text: &str) -> Result<u64> {
     match number.parse::<f64>() {
         Ok(number) if scale > 0.0 => Ok((number * scale).ceil() as u64),
         _ => Err(Error::new(1040, format!("Unable to parse the duration: {text}"))),
+    }
+}
+
+fn decoded_pair(pair: &str) -> Option<(String, String)> {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    (!name.is_empty()).then(|| (decoded(name), decoded(value)))
+}
+
+/// A part of a form: `+` is a space, `%` begins a byte. What is no byte stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        let digits = tail.first_chunk::<2>().and_then(|digits| str::from_utf8(digits).ok());
+        match (byte, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(decoded)) => {
+                bytes.push(decoded);
+                rest = &tail[2..];
+            }
+            (b'+', _) => bytes.push(b' '),
+            (&byte, _) => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_decoded() {
+        assert_eq!(decoded("SELECT+1%2B%e4%B8%80%2"), "SELECT 1+一%2");
+        assert_eq!(decoded_pair("a=b=c"), Some(("a".into(), "b=c".into())));
+        assert_eq!(decoded_pair("=x"), None);
     }
 }

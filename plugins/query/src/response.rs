@@ -67,6 +67,19 @@ impl Response {
     ) -> Response {
         let started_ms = platform.now_ms();
         request.settings.statement_ms = started_ms;
+        let state = State::default();
+        let run = Run { store, platform, service, settings: &request.settings, state: &state };
+        let begun = begin(service, &request, &run);
+        Response::of(request, state, begun, platform, started_ms)
+    }
+
+    fn of(
+        request: Request,
+        state: State,
+        begun: Result<Begun>,
+        platform: &dyn Platform,
+        started_ms: i64,
+    ) -> Response {
         let (high, low) = (platform.random(), platform.random());
         let id = format!(
             "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
@@ -76,9 +89,7 @@ impl Response {
             low >> 48,
             low & 0xFFFF_FFFF_FFFF
         );
-        let state = State::default();
-        let run = Run { store, platform, service, settings: &request.settings, state: &state };
-        let (begun, errors) = match begin(service, &request, &run) {
+        let (begun, errors) = match begun {
             Ok(begun) => (Some(begun), Vec::new()),
             Err(error) => (None, vec![error]),
         };
@@ -95,6 +106,17 @@ impl Response {
             result_count: 0,
             result_bytes: 0,
         }
+    }
+
+    /// The answer to a request that cannot be understood.
+    pub fn refused(error: Error, platform: &dyn Platform) -> Response {
+        let request = Request { metrics: true, ..Request::default() };
+        Response::of(request, State::default(), Err(error), platform, platform.now_ms())
+    }
+
+    /// Whether the last piece was given.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
     }
 
     /// The errors so far.

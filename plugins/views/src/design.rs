@@ -62,7 +62,9 @@ impl Design {
         let mut views = Vec::with_capacity(config.views.len());
         for (number, (name, view)) in config.views.into_iter().enumerate() {
             if name.is_empty() || name.trim() != name {
-                return Err(format!("view {name:?}: a name is not empty, and has no space around it"));
+                return Err(format!(
+                    "view {name:?}: a name is not empty, and has no space around it"
+                ));
             }
             let map = engine
                 .compile(&name, &view.map)

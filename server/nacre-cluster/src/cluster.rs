@@ -443,7 +443,9 @@ impl Cluster {
                 let removed = self.bucket_mut(bucket)?.design_documents.remove(name);
                 removed.ok_or_else(|| Refusal::DesignDocumentNotFound { name: name.clone() })?;
             }
-            Change::CreateIndex { bucket, index } => self.bucket_mut(bucket)?.create_index(index)?,
+            Change::CreateIndex { bucket, index } => {
+                self.bucket_mut(bucket)?.create_index(index)?
+            }
             Change::DropIndex { bucket, scope, collection, name } => {
                 self.bucket_mut(bucket)?.drop_index(scope, collection, name)?
             }
@@ -598,10 +600,8 @@ mod tests {
             condition: None,
             built: false,
         };
-        let create = |name: &str| Change::CreateIndex {
-            bucket: "a".into(),
-            index: index(name, "_default"),
-        };
+        let create =
+            |name: &str| Change::CreateIndex { bucket: "a".into(), index: index(name, "_default") };
         cluster.apply(&create("i")).unwrap();
         cluster.apply(&create("j")).unwrap();
         let again = cluster.apply(&create("i")).unwrap_err();
@@ -631,11 +631,8 @@ mod tests {
         };
         cluster.apply(&drop).unwrap();
         assert!(cluster.apply(&drop).is_err());
-        let end = Change::DropCollection {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-        };
+        let end =
+            Change::DropCollection { bucket: bucket(), scope: scope(), collection: collection() };
         cluster.apply(&end).unwrap();
         assert!(cluster.buckets["a"].indexes.is_empty());
     }

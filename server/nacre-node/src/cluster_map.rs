@@ -13,6 +13,8 @@ pub struct Ports {
     pub mgmt: u16,
     /// Views over HTTP.
     pub views: u16,
+    /// Queries over HTTP.
+    pub query: u16,
     /// Functions over HTTP.
     pub eventing: u16,
     /// Key-value over the binary protocol.
@@ -63,10 +65,16 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
 
 impl Endpoints {
     fn services(&self) -> Value {
-        let Ports { mgmt, views, eventing, kv } = self.plain;
-        let mut services =
-            json!({"mgmt": mgmt, "capi": views, "eventingAdminPort": eventing, "kv": kv});
-        if let Some(Ports { mgmt, views, eventing, kv }) = self.tls {
+        let Ports { mgmt, views, query, eventing, kv } = self.plain;
+        let mut services = json!({
+            "mgmt": mgmt,
+            "capi": views,
+            "n1ql": query,
+            "eventingAdminPort": eventing,
+            "kv": kv,
+        });
+        if let Some(Ports { mgmt, views, query, eventing, kv }) = self.tls {
+            services["n1qlSSL"] = json!(query);
             services["eventingSSL"] = json!(eventing);
             services["mgmtSSL"] = json!(mgmt);
             services["capiSSL"] = json!(views);

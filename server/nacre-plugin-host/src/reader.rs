@@ -1,9 +1,9 @@
 //! Readers: any number of them, each request on a snapshot of the last commit.
 
 use crate::abi::Exports;
+use crate::abi::World;
 use crate::abi::exports::nacre::plugin::reader as abi;
 use crate::abi::nacre::plugin::types::{self, Fault};
-use crate::abi::World;
 use crate::capability::{Database, Header};
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
 use crate::context::{Context, Role};

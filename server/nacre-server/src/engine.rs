@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 /// The components that come with the binary; empty when it was built without them.
 const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
 const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
-
 const EVENTING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/eventing.wasm"));
+const INDEX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/index.wasm"));
+const QUERY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/query.wasm"));
 
 /// Their names.
-pub const SHIPPED: [&str; 3] = ["views", "js", "eventing"];
+pub const SHIPPED: [&str; 5] = ["views", "js", "eventing", "index", "query"];
 /// How often deadlines are checked; the plugin host counts them in these.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -25,6 +26,8 @@ pub fn shipped(name: &str) -> Result<&'static [u8], String> {
         "views" => VIEWS,
         "js" => JS,
         "eventing" => EVENTING,
+        "index" => INDEX,
+        "query" => QUERY,
         _ => return Err(format!("no plugin {name} comes with this binary")),
     };
     if component.is_empty() {

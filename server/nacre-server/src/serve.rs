@@ -14,13 +14,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Ports that Couchbase's clients try first.
-const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, eventing: 8096, kv: 11210 };
+const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };
 /// The same with TLS.
-const ENCRYPTED: Ports = Ports { mgmt: 18091, views: 18092, eventing: 18096, kv: 11207 };
+const ENCRYPTED: Ports =
+    Ports { mgmt: 18091, views: 18092, query: 18093, eventing: 18096, kv: 11207 };
 /// Ports relative to `--port-base`. All of a node lie within 20, so that many nodes fit on a machine.
-const PLAIN_OFFSETS: Ports = Ports { mgmt: 0, views: 1, eventing: 5, kv: 10 };
+const PLAIN_OFFSETS: Ports = Ports { mgmt: 0, views: 1, query: 2, eventing: 5, kv: 10 };
 /// The same with TLS.
-const ENCRYPTED_OFFSETS: Ports = Ports { mgmt: 11, views: 12, eventing: 16, kv: 9 };
+const ENCRYPTED_OFFSETS: Ports = Ports { mgmt: 11, views: 12, query: 13, eventing: 16, kv: 9 };
 
 /// Options of `nacre serve`.
 #[derive(Args, Clone, Debug)]
@@ -31,8 +32,8 @@ pub struct Serve {
     /// Address to listen on
     #[arg(long, env = "NACRE_HOST", default_value = "127.0.0.1")]
     host: String,
-    /// Move all ports: management N, views N+1, functions N+5, key-value N+10 (defaults: 8091, 8092, 8096, 11210); with
-    /// TLS N+11, N+12, N+16, N+9 (defaults: 18091, 18092, 18096, 11207)
+    /// Move all ports: management N, views N+1, queries N+2, functions N+5, key-value N+10 (defaults: 8091, 8092, 8093,
+    /// 8096, 11210); with TLS N+11, N+12, N+13, N+16, N+9 (defaults: 18091, 18092, 18093, 18096, 11207)
     #[arg(long, env = "NACRE_PORT_BASE", value_name = "N")]
     port_base: Option<u16>,
     /// Name of the administrator, created on first start
@@ -85,6 +86,7 @@ pub struct Dev {
 struct Listeners {
     mgmt: TcpListener,
     views: TcpListener,
+    query: TcpListener,
     eventing: TcpListener,
     kv: TcpListener,
 }
@@ -101,6 +103,7 @@ impl Serve {
             Ok::<Ports, String>(Ports {
                 mgmt: port(offsets.mgmt)?,
                 views: port(offsets.views)?,
+                query: port(offsets.query)?,
                 eventing: port(offsets.eventing)?,
                 kv: port(offsets.kv)?,
             })
@@ -124,6 +127,7 @@ impl Serve {
         Ok(Listeners {
             mgmt: bind(ports.mgmt, "management")?,
             views: bind(ports.views, "views")?,
+            query: bind(ports.query, "queries")?,
             eventing: bind(ports.eventing, "functions")?,
             kv: bind(ports.kv, "keys")?,
         })
@@ -195,6 +199,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         println!("nacre is ready");
         println!("  management  http://127.0.0.1:{}", endpoints.plain.mgmt);
         println!("  views       http://127.0.0.1:{}/dev/_design/…", endpoints.plain.views);
+        println!("  queries     http://127.0.0.1:{}/query/service", endpoints.plain.query);
         println!("  functions   http://127.0.0.1:{}/api/v1/functions", endpoints.plain.eventing);
         println!("  SDKs        couchbase://127.0.0.1:{}", endpoints.plain.kv);
         println!("  bucket      dev      user  dev      password  develop");
@@ -236,12 +241,14 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let mut rest_ports = vec![
         (plain.mgmt, Service::Management, false),
         (plain.views, Service::Views, false),
+        (plain.query, Service::Query, false),
         (plain.eventing, Service::Eventing, false),
     ];
-    if let Some(Listeners { mgmt, views, eventing, kv }) = encrypted {
+    if let Some(Listeners { mgmt, views, query, eventing, kv }) = encrypted {
         kv_ports.push(kv::Port { listener: kv, encrypted: true });
         rest_ports.push((mgmt, Service::Management, true));
         rest_ports.push((views, Service::Views, true));
+        rest_ports.push((query, Service::Query, true));
         rest_ports.push((eventing, Service::Eventing, true));
     }
     kv::serve(&door, kv_ports, threads.max(1), !options.no_io_uring)
@@ -259,15 +266,15 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
             rest::serve(&node, &tls, port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
-        let Ports { mgmt, views, eventing, kv } = endpoints.plain;
+        let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
         tracing::info!(
-            "nacre {} serves on {}: management {mgmt}, views {views}, functions {eventing}, keys {kv}",
+            "nacre {} serves on {}: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}",
             env!("CARGO_PKG_VERSION"),
             options.host,
         );
-        if let Some(Ports { mgmt, views, eventing, kv }) = endpoints.tls {
+        if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
             tracing::info!(
-                "with TLS: management {mgmt}, views {views}, functions {eventing}, keys {kv}"
+                "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
             );
         }
         ready(&endpoints);

@@ -101,7 +101,8 @@ fn views_of(binary: &Path, documents: u32) -> Result<Figures, String> {
     let begun = Instant::now();
     node.put_design(BUCKET, "hotels", &design().to_string())?;
     for (view, rows) in [("by_name", documents), ("by_place", 2 * documents)] {
-        let path = format!("/{BUCKET}/_design/hotels/_view/{view}?stale=false&connection_timeout=600000");
+        let path =
+            format!("/{BUCKET}/_design/hotels/_view/{view}?stale=false&connection_timeout=600000");
         let address = format!("127.0.0.1:{}", node.views_port());
         let (user, json) = (Some((USER, PASSWORD)), "application/json");
         let answer = http::request_within(PATIENCE, &address, "GET", &path, user, json, b"");

@@ -161,7 +161,8 @@ impl Parser<'_> {
                 Expr::Binary(Binary::DistinctFrom, left, right)
             }
             () => {
-                return self.fail("expected NULL, MISSING, KNOWN, UNKNOWN, VALUED or DISTINCT FROM");
+                return self
+                    .fail("expected NULL, MISSING, KNOWN, UNKNOWN, VALUED or DISTINCT FROM");
             }
         };
         Ok(match expr {

@@ -289,8 +289,7 @@ impl Feed {
             return;
         }
         let now = self.platform.now().monotonic_ns;
-        let (set_at, goal) =
-            self.goal.take().unwrap_or_else(|| (now, self.bucket.high_seqnos()));
+        let (set_at, goal) = self.goal.take().unwrap_or_else(|| (now, self.bucket.high_seqnos()));
         if !self.has_reached(&goal) {
             self.goal = Some((set_at, goal));
         } else {

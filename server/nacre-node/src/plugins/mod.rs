@@ -483,8 +483,7 @@ fn open(
         documents: Arc::new(documents),
         http: node.platform.http(),
     };
-    let storage =
-        node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
+    let storage = node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
     let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
         .map_err(|error| error.to_string())?;

@@ -15,7 +15,11 @@ impl Wake for Waking {
 }
 
 /// The output of `future`, or none when it has none within `left`.
-pub fn on<T>(platform: &dyn Platform, future: impl Future<Output = T>, left: Duration) -> Option<T> {
+pub fn on<T>(
+    platform: &dyn Platform,
+    future: impl Future<Output = T>,
+    left: Duration,
+) -> Option<T> {
     let signal = Signal::default();
     let waker = Waker::from(Arc::new(Waking(signal.clone())));
     let mut context = Context::from_waker(&waker);

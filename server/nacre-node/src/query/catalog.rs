@@ -19,13 +19,16 @@ impl Session {
             }
             "buckets" => Some(self.of_buckets(|bucket| vec![of_bucket(bucket)])),
             "scopes" | "all_scopes" => Some(self.of_buckets(of_scopes)),
-            "keyspaces" | "all_keyspaces" => Some(self.of_buckets(|bucket| self.of_keyspaces(bucket))),
-            "indexes" | "all_indexes" => {
-                Some(self.of_buckets(|bucket| self.of_indexes(bucket)))
+            "keyspaces" | "all_keyspaces" => {
+                Some(self.of_buckets(|bucket| self.of_keyspaces(bucket)))
             }
+            "indexes" | "all_indexes" => Some(self.of_buckets(|bucket| self.of_indexes(bucket))),
             "nodes" => {
                 let name = self.node.endpoints().management();
-                Some(rows([(name.clone(), json!({"name": name, "ports": {}, "services": ["kv", "n1ql", "index"]}))]))
+                Some(rows([(
+                    name.clone(),
+                    json!({"name": name, "ports": {}, "services": ["kv", "n1ql", "index"]}),
+                )]))
             }
             _ => None,
         }
@@ -83,7 +86,8 @@ impl Session {
                 scope: index.scope.clone(),
                 collection: index.collection.clone(),
             };
-            self.may(Privilege::Query, &keyspace) || self.may(Privilege::AdministerIndexes, &keyspace)
+            self.may(Privilege::Query, &keyspace)
+                || self.may(Privilege::AdministerIndexes, &keyspace)
         });
         visible
             .map(|index| {

@@ -1,7 +1,7 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
-use super::consistency::Wanted;
 use super::block;
+use super::consistency::Wanted;
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::node::Node;
@@ -10,8 +10,8 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, Index, Refusal};
 use nacre_plugin_host::{
     Action, Consistency, Content, Database, DatabaseIndex, DatabaseKeyspace, Definition, Documents,
-    Failure, IndexPage, IndexScan, IndexSnapshot, Indexed, KvError, Mutation, NewIndex, Row, RowRefusal,
-    Span, StoreMode,
+    Failure, IndexPage, IndexScan, IndexSnapshot, Indexed, KvError, Mutation, NewIndex, Row,
+    RowRefusal, Span, StoreMode,
 };
 use nacre_types::{Cas, CollectionId, Vbid};
 use parking_lot::Mutex;
@@ -208,7 +208,9 @@ impl Session {
         };
         let bucket = new.keyspace.bucket.clone();
         self.change(&Change::CreateIndex { bucket: bucket.clone(), index: index.clone() })?;
-        if index.built && let Some(deployment) = self.node.plugins().index(&bucket, &index) {
+        if index.built
+            && let Some(deployment) = self.node.plugins().index(&bucket, &index)
+        {
             // As with Couchbase, the statement ends when the index is built, or its time is over.
             let built = block::on(&*self.node.platform, deployment.catch_up(), BUILD_PATIENCE);
             if let Some(Err(reason)) = built {
@@ -322,9 +324,9 @@ impl Database for Session {
                 match bodies {
                     // What is gone meanwhile is left out.
                     true => rows.extend(self.fetch(keyspace, ids, left)?.into_iter().flatten()),
-                    false => rows.extend(
-                        ids.iter().map(|id| Row { id: id.clone(), ..Row::default() }),
-                    ),
+                    false => {
+                        rows.extend(ids.iter().map(|id| Row { id: id.clone(), ..Row::default() }))
+                    }
                 }
                 bytes = rows.iter().map(|row| row.body.len()).sum();
                 if rows.len() >= limit || bytes >= PAGE_BYTES {
@@ -523,11 +525,16 @@ fn position(cursor: &[u8], spans: usize) -> Result<(usize, Option<Given>), Failu
         let (length, rest) = rest.split_first_chunk::<4>()?;
         let (key, id) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
         let span = u32::from_be_bytes(*span) as usize;
-        (span < spans).then(|| (span, Some(Given {
-            key: key.to_vec(),
-            id: id.to_vec(),
-            number: u32::from_be_bytes(*number),
-        })))
+        (span < spans).then(|| {
+            (
+                span,
+                Some(Given {
+                    key: key.to_vec(),
+                    id: id.to_vec(),
+                    number: u32::from_be_bytes(*number),
+                }),
+            )
+        })
     };
     read().ok_or_else(|| failure(code::INTERNAL, "a scan goes on where it never was"))
 }

@@ -41,7 +41,7 @@ impl World {
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
         let endpoints = Endpoints {
             host: None,
-            plain: Ports { mgmt: 1, views: 2, eventing: 4, kv: 3 },
+            plain: Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 },
             tls: None,
         };
         let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();

@@ -1,9 +1,9 @@
 //! `database`: what queries read, change and define, through what the embedder gives for each request.
 
+use crate::Span;
 use crate::abi::nacre::plugin::database as abi;
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
-use crate::Span;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
@@ -350,8 +350,13 @@ impl abi::Host for Data {
 
     fn indexes(&mut self, keyspace: abi::Keyspace) -> Answer<Vec<abi::Index>> {
         let (database, _) = self.database()?;
-        let index = |DatabaseIndex { id, definition, online }| abi::Index { id, definition, online };
-        answer(database.indexes(&keyspace.into()).map(|found| found.into_iter().map(index).collect::<Vec<_>>()))
+        let index =
+            |DatabaseIndex { id, definition, online }| abi::Index { id, definition, online };
+        answer(
+            database
+                .indexes(&keyspace.into())
+                .map(|found| found.into_iter().map(index).collect::<Vec<_>>()),
+        )
     }
 
     fn fetch(
@@ -362,7 +367,9 @@ impl abi::Host for Data {
         bounded(ids.len())?;
         let (database, left) = self.database()?;
         let found = database.fetch(&keyspace.into(), &ids, left);
-        answer(found.map(|rows| rows.into_iter().map(|row| row.map(Into::into)).collect::<Vec<_>>()))
+        answer(
+            found.map(|rows| rows.into_iter().map(|row| row.map(Into::into)).collect::<Vec<_>>()),
+        )
     }
 
     fn scan(
@@ -420,9 +427,11 @@ impl abi::Host for Data {
         let (database, left) = self.database()?;
         let mutations = mutations.into_iter().map(Into::into).collect();
         let made = database.mutate(&keyspace.into(), mutations, left);
-        answer(made.map(|made| {
-            made.into_iter().map(|one| one.map_err(Into::into)).collect::<Vec<_>>()
-        }))
+        answer(
+            made.map(|made| {
+                made.into_iter().map(|one| one.map_err(Into::into)).collect::<Vec<_>>()
+            }),
+        )
     }
 
     fn define(&mut self, definition: abi::Definition) -> Answer<()> {

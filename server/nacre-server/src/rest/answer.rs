@@ -24,8 +24,19 @@ pub(super) async fn answered(
     now: Now,
     failure: &str,
 ) -> Result<Reply, Reply> {
+    sent(failure, move || deployment.handle(&request, now)).await
+}
+
+/// Begins an answer away from the threads that serve others, and sends it.
+///
+/// # Errors
+/// As for [`answered`].
+pub(super) async fn sent(
+    failure: &str,
+    answer: impl FnOnce() -> Result<Answer, String> + Send + 'static,
+) -> Result<Reply, Reply> {
     let begin = move || {
-        let mut answer = deployment.handle(&request, now)?;
+        let mut answer = answer()?;
         let mut piece = || answer.next_piece().map_err(|error| error.to_string());
         let (first, second) = (piece()?.unwrap_or_default(), piece()?);
         Ok((answer, first, second))

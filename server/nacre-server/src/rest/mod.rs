@@ -12,6 +12,7 @@ mod collections;
 mod eventing;
 mod metrics;
 mod plugins;
+mod query;
 mod users;
 mod views;
 
@@ -53,6 +54,8 @@ pub enum Service {
     Management,
     /// Views, 8092.
     Views,
+    /// Queries, 8093.
+    Query,
     /// Functions, 8096.
     Eventing,
 }
@@ -257,6 +260,7 @@ async fn read_body(incoming: Incoming) -> Result<Vec<u8>, Reply> {
 async fn route(service: Service, call: Call) -> Reply {
     match service {
         Service::Views => views::route(call).await,
+        Service::Query => query::route(call).await,
         Service::Eventing => eventing::route(call).await,
         Service::Management => management(call).await,
     }

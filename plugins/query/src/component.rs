@@ -1,0 +1,98 @@
+//! The component: requests of HTTP, answered piece by piece.
+//!
+//! ```text
+//! GET, POST /query/service      a statement: parameters in the query string, as a form, or as JSON
+//! ```
+
+use crate::host::Host;
+use crate::request::Request;
+use crate::response::{Response, Status};
+use crate::service::Service;
+use nacre_plugin::{Chunk, Fault, State};
+use nacre_sql::Error;
+
+/// The query service, as a plugin that keeps no state.
+pub struct Query {
+    service: Service,
+    /// The answer that is given piece by piece.
+    response: Option<(Response, Host)>,
+}
+
+/// A cursor needs to say nothing: it comes back to the instance that has the answer.
+const MORE: &[u8] = b"more";
+
+impl nacre_plugin::Service for Query {
+    fn describe() -> String {
+        serde_json::json!({
+            "name": "query",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": "1",
+            "limits": {},
+        })
+        .to_string()
+    }
+
+    fn init(_: &str) -> Result<Query, Fault> {
+        Ok(Query { service: Service::new(), response: None })
+    }
+
+    fn handle(
+        &mut self,
+        request: &nacre_plugin::Request,
+        _: &dyn State,
+    ) -> Result<nacre_plugin::Response, Fault> {
+        let read = read(request);
+        let host = Host::new(read.as_ref().ok().and_then(|request| request.timeout_ms));
+        let response = match read {
+            Ok(request) => self.service.start(request, &host, &host),
+            Err(error) => Response::refused(error, &host),
+        };
+        self.response = Some((response, host));
+        let Chunk { body, cursor } = self.piece()?;
+        let status = self.response.as_ref().map_or(200, |(response, _)| status_of(response));
+        Ok(nacre_plugin::Response { cursor, ..nacre_plugin::Response::json(status, body) })
+    }
+
+    fn more(&mut self, _: &[u8], _: &dyn State) -> Result<Chunk, Fault> {
+        self.piece()
+    }
+}
+
+impl Query {
+    fn piece(&mut self) -> Result<Chunk, Fault> {
+        let no_answer = || Fault::Reject("there is no answer to go on with".into());
+        let (response, host) = self.response.as_mut().ok_or_else(no_answer)?;
+        let piece = response.next_chunk(&self.service, host, host).unwrap_or_default();
+        let cursor = (!response.is_done()).then(|| MORE.to_vec());
+        Ok(Chunk { body: piece.into(), cursor })
+    }
+}
+
+/// The parameters of a request: those of the query string, and those of the body, which count more.
+fn read(request: &nacre_plugin::Request) -> nacre_sql::Result<Request> {
+    let header = |wanted: &str| {
+        let mut headers = request.headers.iter();
+        headers.find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str())
+    };
+    if request.method == "POST" && header("content-type").starts_with("application/json") {
+        return Request::from_json(&request.body);
+    }
+    let body = str::from_utf8(&request.body)
+        .map_err(|_| Error::new(1040, "the body of a form is text"))?;
+    Request::from_form([request.query.as_str(), body])
+}
+
+/// The status of HTTP for how a request has gone so far. Source: Couchbase's query service.
+fn status_of(response: &Response) -> u16 {
+    let Some(error) = response.errors().first() else { return 200 };
+    match (response.status(), error.code) {
+        (Status::Timeout | Status::Stopped, _) => 200,
+        (_, 4040 | 12003 | 12004 | 12016 | 12020 | 12021) => 404,
+        (_, 10000..11000 | 13014) => 401,
+        (_, 4300) => 409,
+        (_, 1000..5000) => 400,
+        _ => 200,
+    }
+}
+
+nacre_plugin::export!(Query);

@@ -1,0 +1,278 @@
+//! The datastore as the host of the sandbox has it.
+
+use crate::datastore::{
+    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Platform,
+    Refusal,
+};
+use nacre_plugin::bindings::world::nacre::plugin::database as abi;
+use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
+use nacre_sql::{Error, Name, Result, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Documents of one call of the host.
+const DOCUMENTS_MAX: usize = 1024;
+/// How long a request may take that says nothing about it: 75 s, less what the host needs to stop it.
+const TIMEOUT_MS: u64 = 74_000;
+
+/// What a request sees.
+pub struct Host {
+    ends_us: u64,
+    timeout_ms: u64,
+    /// The names that the host has for indexes, by the numbers that plans have.
+    indexes: RefCell<BTreeMap<u64, String>>,
+}
+
+impl Host {
+    /// A host for a request that is to end after `timeout_ms`.
+    pub fn new(timeout_ms: Option<u64>) -> Host {
+        let timeout_ms = timeout_ms.filter(|timeout| *timeout > 0).unwrap_or(TIMEOUT_MS);
+        let timeout_ms = timeout_ms.min(TIMEOUT_MS);
+        let ends_us = abi::clock_us().saturating_add(timeout_ms * 1000);
+        Host { ends_us, timeout_ms, indexes: RefCell::default() }
+    }
+
+    fn create_index(&self, create: &CreateIndex, keyspace: abi::Keyspace) -> Result<()> {
+        let name = create.name.clone().unwrap_or_else(|| "#primary".into());
+        let new = abi::NewIndex {
+            keyspace,
+            name: name.to_string(),
+            definition: create.to_string(),
+            keys: create.keys.iter().map(ToString::to_string).collect(),
+            condition: create.condition.as_ref().map(ToString::to_string),
+            deferred: create.with.field("defer_build").truth(),
+        };
+        unless(create.if_not_exists, &[4300], abi::define(&abi::Definition::CreateIndex(new)))
+    }
+}
+
+fn error(failure: abi::Failure) -> Error {
+    let abi::Failure { code, message, retry } = failure;
+    Error { retry, ..Error::new(code, message) }
+}
+
+/// Forgives failures of some codes, when the statement says so.
+fn unless(
+    forgiven: bool,
+    codes: &[u32],
+    done: std::result::Result<(), abi::Failure>,
+) -> Result<()> {
+    match done {
+        Err(failure) if forgiven && codes.contains(&failure.code) => Ok(()),
+        done => done.map_err(error),
+    }
+}
+
+fn keyspace(of: &Keyspace) -> abi::Keyspace {
+    abi::Keyspace {
+        bucket: of.bucket.to_string(),
+        scope: of.scope.to_string(),
+        collection: of.collection.to_string(),
+    }
+}
+
+fn consistency(wanted: &Consistency) -> abi::Consistency {
+    let vectors = match &wanted.vectors {
+        Value::Missing => String::new(),
+        vectors => vectors.to_string(),
+    };
+    abi::Consistency { level: wanted.level.clone(), vectors }
+}
+
+fn document(found: abi::Document) -> Document {
+    Document {
+        id: found.id.into(),
+        body: found.body,
+        cas: found.cas,
+        expiration: found.expiry,
+        flags: found.flags,
+        json: found.datatype & nacre_plugin::DATATYPE_JSON != 0,
+    }
+}
+
+/// Bucket and scope of a path that names a scope.
+fn scope_of(path: &Path, context: Option<&Path>) -> Result<(String, String)> {
+    match (&path.parts[..], context.map(|context| &context.parts[..])) {
+        ([bucket, scope], _) => Ok((bucket.to_string(), scope.to_string())),
+        ([scope], Some([bucket, ..])) => Ok((bucket.to_string(), scope.to_string())),
+        _ => Err(Error::new(12021, format!("Scope not found in CB datastore: {path}"))),
+    }
+}
+
+impl Datastore for Host {
+    fn check(&self, of: &Keyspace) -> Result<()> {
+        abi::check(&keyspace(of)).map_err(error)
+    }
+
+    fn indexes(&self, of: &Keyspace) -> Result<Vec<Index>> {
+        let found = abi::indexes(&keyspace(of)).map_err(error)?;
+        let index = |found: abi::Index| {
+            // The first half of a UUID is as good as all of it, and plans want a number.
+            let digits: String = found.id.chars().take(16).collect();
+            let id = u64::from_str_radix(&digits, 16).unwrap_or_default();
+            self.indexes.borrow_mut().insert(id, found.id);
+            Index { id, definition: found.definition, online: found.online }
+        };
+        Ok(found.into_iter().map(index).collect())
+    }
+
+    fn fetch(&self, of: &Keyspace, ids: &[Name]) -> Result<Vec<Option<Document>>> {
+        let mut documents = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(DOCUMENTS_MAX) {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let found = abi::fetch(&keyspace(of), &ids).map_err(error)?;
+            documents.extend(found.into_iter().map(|found| found.map(document)));
+        }
+        Ok(documents)
+    }
+
+    fn scan(
+        &self,
+        of: &Keyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        wanted: &Consistency,
+    ) -> Result<Vec<Document>> {
+        let limit = limit.min(DOCUMENTS_MAX) as u32;
+        let found = abi::scan(&keyspace(of), after, bodies, limit, &consistency(wanted));
+        Ok(found.map_err(error)?.into_iter().map(document).collect())
+    }
+
+    fn scan_index(
+        &self,
+        _: &Keyspace,
+        range: &IndexRange<'_>,
+        wanted: &Consistency,
+    ) -> Result<Vec<Vec<u8>>> {
+        let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
+        let spans = range.spans.iter().filter_map(|span| {
+            let mut span = abi::Span { low: span.low.clone(), high: span.high.clone() };
+            match range.after {
+                // No entry is the beginning of another, so that the next key is one with a byte more.
+                Some(after) if !range.reverse => {
+                    span.low = span.low.max([after, &[0]].concat());
+                }
+                Some(after) if span.high.is_empty() || span.high.as_slice() > after => {
+                    span.high = after.to_vec();
+                }
+                _ => {}
+            }
+            (span.high.is_empty() || span.low < span.high).then_some(span)
+        });
+        let mut spans: Vec<_> = spans.collect();
+        if range.reverse {
+            spans.reverse();
+        }
+        let limit = u32::try_from(range.limit).unwrap_or(u32::MAX);
+        let page = abi::scan_index(&id, &spans, range.reverse, None, limit, &consistency(wanted));
+        Ok(page.map_err(error)?.entries.into_iter().map(|entry| entry.key).collect())
+    }
+
+    fn count(&self, of: &Keyspace, wanted: &Consistency) -> Result<u64> {
+        abi::count(&keyspace(of), &consistency(wanted)).map_err(error)
+    }
+
+    fn mutate(
+        &self,
+        of: &Keyspace,
+        mutations: &[Mutation],
+    ) -> Result<Vec<std::result::Result<u64, Refusal>>> {
+        let mut outcomes = Vec::with_capacity(mutations.len());
+        for mutations in mutations.chunks(DOCUMENTS_MAX) {
+            let mutation = |mutation: &Mutation| {
+                let (action, cas) = match mutation.action {
+                    Action::Insert => (abi::Action::Insert, 0),
+                    Action::Upsert => (abi::Action::Upsert, 0),
+                    Action::Replace(cas) => (abi::Action::Replace, cas),
+                    Action::Remove => (abi::Action::Remove, 0),
+                };
+                abi::Mutation {
+                    action,
+                    id: mutation.id.to_string(),
+                    body: mutation.body.clone(),
+                    cas,
+                    expiry: mutation.expiration,
+                }
+            };
+            let mutations: Vec<_> = mutations.iter().map(mutation).collect();
+            let done = abi::mutate(&keyspace(of), &mutations).map_err(error)?;
+            let refusal = |refusal| match refusal {
+                abi::Refusal::Exists => Refusal::Exists,
+                abi::Refusal::NotFound => Refusal::NotFound,
+                abi::Refusal::CasMismatch => Refusal::CasMismatch,
+                abi::Refusal::Other(failure) => Refusal::Other(error(failure)),
+            };
+            outcomes.extend(done.into_iter().map(|done| done.map_err(refusal)));
+        }
+        Ok(outcomes)
+    }
+
+    fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {
+        let of = |path: &Path| Keyspace::of(path, context).map(|of| keyspace(&of));
+        let define = |definition: abi::Definition| abi::define(&definition);
+        match statement {
+            Statement::CreateIndex(create) => self.create_index(create, of(&create.keyspace)?),
+            Statement::DropIndex { name, keyspace, if_exists, .. } => {
+                let drop = abi::Definition::DropIndex((of(keyspace)?, name.to_string()));
+                unless(*if_exists, &[12016], define(drop))
+            }
+            Statement::BuildIndex { keyspace, names } => {
+                let name = |name: &Expr| match name {
+                    Expr::Literal(name) => name.as_str().map(str::to_owned),
+                    _ => None,
+                };
+                let names = names.iter().map(name).collect::<Option<Vec<_>>>();
+                let names = names.ok_or_else(|| Error::new(5000, "BUILD INDEX needs names"))?;
+                unless(false, &[], define(abi::Definition::BuildIndexes((of(keyspace)?, names))))
+            }
+            Statement::CreateScope { path, if_not_exists } => {
+                let scope = scope_of(path, context)?;
+                let codes = [12025, 12028];
+                unless(*if_not_exists, &codes, define(abi::Definition::CreateScope(scope)))
+            }
+            Statement::DropScope { path, if_exists } => {
+                let scope = scope_of(path, context)?;
+                unless(*if_exists, &[12021], define(abi::Definition::DropScope(scope)))
+            }
+            Statement::CreateCollection { path, if_not_exists, with } => {
+                let max_ttl = with.field("maxTTL").as_i64().unwrap_or_default();
+                let max_ttl = i32::try_from(max_ttl)
+                    .map_err(|_| Error::new(5000, format!("maxTTL cannot be {max_ttl}")))?;
+                let create = abi::Definition::CreateCollection((of(path)?, max_ttl));
+                unless(*if_not_exists, &[12027], define(create))
+            }
+            Statement::DropCollection { path, if_exists } => {
+                let drop = abi::Definition::DropCollection(of(path)?);
+                unless(*if_exists, &[12003], define(drop))
+            }
+            _ => Err(Error::new(1001, "this statement is not supported")),
+        }
+    }
+
+    fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>> {
+        let rows = abi::catalog(name).map_err(error)?;
+        let unreadable = |_| Error::new(5000, format!("a row of system:{name} is no JSON"));
+        let row = |(id, row): (String, String)| {
+            Ok((id.into(), Value::parse(row.as_bytes()).map_err(unreadable)?))
+        };
+        rows.map(|rows| rows.into_iter().map(row).collect()).transpose()
+    }
+}
+
+impl Platform for Host {
+    fn now_ms(&self) -> i64 {
+        (abi::clock_us() / 1000) as i64
+    }
+
+    fn random(&self) -> u64 {
+        abi::chance()
+    }
+
+    fn check(&self) -> Result<()> {
+        if abi::clock_us() < self.ends_us {
+            return Ok(());
+        }
+        Err(Error::new(1080, format!("Timeout {}ms exceeded", self.timeout_ms)))
+    }
+}
