@@ -351,7 +351,7 @@ const UNITS: [(&str, i64); 6] = [
     ("m", 60_000_000_000),
     ("s", 1_000_000_000),
     ("ms", 1_000_000),
-    ("us", 1000),
+    ("µs", 1000),
     ("ns", 1),
 ];
 
@@ -384,7 +384,7 @@ fn parse_duration(text: &str) -> Option<i64> {
         let number: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
         let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = rest[..end].replace('µ', "u");
+        let unit = rest[..end].replace("us", "µs");
         let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
         total += number * *length as f64;
         rest = &rest[end..];

@@ -5,7 +5,7 @@ use super::{Operator, Rows};
 use crate::plan::{Join, Node, Scan, Strategy};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, JoinKind, Side};
-use nacre_sql::{Context, Env, Host, Result, Value, eval, key};
+use nacre_sql::{Context, Env, Host, Result, Value, eval, key, position_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 

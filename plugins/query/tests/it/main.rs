@@ -1,0 +1,4 @@
+//! Queries from text to rows.
+
+mod conformance;
+mod world;
