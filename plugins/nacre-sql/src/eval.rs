@@ -218,7 +218,12 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Quantified(quantified) => eval_quantified(quantified, env, context),
         Expr::Comprehension(comprehension) => eval_comprehension(comprehension, env, context),
         Expr::Call(function, args) if function.name == "META" => Ok(meta(&args[0], env)),
-        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => Ok(unnest_position(&args[0], env)),
+        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
+            Ok(unnest_position(&args[0], env))
+        }
+        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
+            Ok(unnest_position(&args[0], env))
+        }
         Expr::Call(function, args) => {
             let args: Vec<Value> =
                 args.iter().map(|arg| eval(arg, env, context)).collect::<Result<_>>()?;

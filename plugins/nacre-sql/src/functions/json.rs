@@ -40,7 +40,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, _| {
         let Some(pattern) = args[1].as_str() else { return Ok(Value::Null) };
-        let fits = |token: &Value| token.as_str().is_some_and(|text| pattern::like(text, pattern, '\\'));
+        let fits =
+            |token: &Value| token.as_str().is_some_and(|text| pattern::like(text, pattern, '\\'));
         Ok(tokens(&args[0], args.get(2)).iter().any(fits).into())
     }),
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, contains_token_regexp),

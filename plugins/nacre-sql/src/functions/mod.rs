@@ -9,6 +9,7 @@ mod comparison;
 mod conditional;
 mod date;
 mod date_format;
+mod date_parts;
 mod json;
 pub mod number;
 mod object;

@@ -69,18 +69,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
                 return pairs(fields, true);
             }
             let typed = |(name, value): (&Name, &Value)| {
-                Value::object([
-                    ("name", name.clone().into()),
-                    ("type", value.type_name().into()),
-                    ("val", value.clone()),
-                ])
+                Value::object([("name", name.clone().into()), ("type", value.type_name().into())])
             };
             sorted(fields).into_iter().map(typed).collect::<Vec<_>>().into()
         }))
     }),
     open("OBJECT_CONCAT2", 2, MANY, |args, _| {
         let mut fields = Object::default();
-        for part in args.iter().flat_map(|arg| arg.as_array().unwrap_or(std::slice::from_ref(arg))) {
+        for part in args.iter().flat_map(|arg| arg.as_array().unwrap_or(std::slice::from_ref(arg)))
+        {
             match part {
                 Value::Object(more) => {
                     fields.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -92,13 +89,24 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(Value::Object(Arc::new(fields)))
     }),
     strict("OBJECT_FIELD_FOLDED", 2, 2, |args, _| {
-        let (Some(fields), Some(name)) = (args[0].as_object(), args[1].as_str()) else { return Ok(Value::Missing) };
+        let (Some(fields), Some(name)) = (args[0].as_object(), args[1].as_str()) else {
+            return Ok(Value::Missing);
+        };
         let exact = fields.get(name);
-        let folded = || fields.iter().find(|(key, _)| key.to_lowercase() == name.to_lowercase()).map(|(_, value)| value);
+        let folded = || {
+            fields
+                .iter()
+                .find(|(key, _)| key.to_lowercase() == name.to_lowercase())
+                .map(|(_, value)| value)
+        };
         Ok(exact.or_else(folded).cloned().unwrap_or_default())
     }),
     of_object!("OBJECT_TYPES", |fields| {
-        Value::object(sorted(fields).into_iter().map(|(name, value)| (name.clone(), value.type_name().into())))
+        Value::object(
+            sorted(fields)
+                .into_iter()
+                .map(|(name, value)| (name.clone(), value.type_name().into())),
+        )
     }),
     strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
         Ok(if args[0].as_object().is_some() { nested_types(&args[0]) } else { Value::Null })
@@ -106,7 +114,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| {
         nested(args, context, false, |path, value| pair(&path.into(), value.clone()))
     }),
-    strict("OBJECT_PATHS", 1, 2, |args, context| nested(args, context, true, |path, _| path.into())),
+    strict("OBJECT_PATHS", 1, 2, |args, context| {
+        nested(args, context, true, |path, _| path.into())
+    }),
     strict("OBJECT_REMOVE", 2, MANY, |args, _| {
         let names: Option<Vec<&str>> = args[1..].iter().map(Value::as_str).collect();
         Ok(match (args[0].as_object(), names) {
@@ -150,6 +160,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 fn changed(args: &[Value], change: fn(&mut Object, Name, Value)) -> Value {
     match (&args[0], &args[1]) {
         (Value::Missing, _) | (_, Value::Missing) => Value::Missing,
+        (Value::Object(_), Value::Null) => args[0].clone(),
         (Value::Object(fields), Value::String(name)) => {
             let mut fields = (**fields).clone();
             change(&mut fields, name.clone(), args[2].clone());
@@ -169,7 +180,23 @@ fn pair(name: &Name, value: Value) -> Value {
 
 fn pairs(fields: &Object, with_null: bool) -> Value {
     let fields = sorted(fields).into_iter().filter(|(_, value)| with_null || value.is_known());
-    fields.map(|(name, value)| pair(name, value.clone())).collect::<Vec<_>>().into()
+    fields
+        .map(|(name, value)| pair(name, if with_null { value.clone() } else { inner(value) }))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// An array without what is MISSING in it.
+fn inner(value: &Value) -> Value {
+    match value.as_array() {
+        Some(elements) => elements
+            .iter()
+            .filter(|element| !element.is_missing())
+            .cloned()
+            .collect::<Vec<_>>()
+            .into(),
+        None => value.clone(),
+    }
 }
 
 fn join(path: &str, name: &str) -> String {
@@ -190,9 +217,9 @@ fn at_path(of: &Value, path: &str) -> Value {
 
 fn nested_types(value: &Value) -> Value {
     match value {
-        Value::Object(fields) => {
-            Value::object(sorted(fields).into_iter().map(|(name, value)| (name.clone(), nested_types(value))))
-        }
+        Value::Object(fields) => Value::object(
+            sorted(fields).into_iter().map(|(name, value)| (name.clone(), nested_types(value))),
+        ),
         Value::Array(elements) => elements.iter().map(nested_types).collect::<Vec<_>>().into(),
         scalar => scalar.type_name().into(),
     }
@@ -240,13 +267,15 @@ impl Listing {
         for (name, value) in of.as_object().map(sorted).unwrap_or_default() {
             let path = join(path, name);
             let has_fields = |value: &Value| value.as_object().is_some();
-            let inner = has_fields(value) || value.as_array().is_some_and(|all| all.iter().any(has_fields));
+            let inner =
+                has_fields(value) || value.as_array().is_some_and(|all| all.iter().any(has_fields));
             if self.composites || !inner {
                 out.push((path.clone(), value.clone()));
             }
             self.walk(value, &path, out);
             for (at, element) in value.as_array().unwrap_or_default().iter().enumerate() {
-                let step = if self.subscripts { format!("{path}[{at}]") } else { format!("{path}[*]") };
+                let step =
+                    if self.subscripts { format!("{path}[{at}]") } else { format!("{path}[*]") };
                 let from = out.len();
                 self.walk(element, &step, out);
                 // Without positions, the same path comes once.

@@ -219,7 +219,6 @@ fn url_encode(text: &str) -> Value {
     let mut out = String::new();
     for byte in text.bytes() {
         match byte {
-            b' ' => out.push('+'),
             _ if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) => out.push(byte as char),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
@@ -232,7 +231,6 @@ fn url_decode(text: &str) -> Value {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         out.push(match byte {
-            b'+' => b' ',
             b'%' => {
                 let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
                 match (digit(bytes.next()), digit(bytes.next())) {

@@ -161,7 +161,8 @@ impl Parser<'_> {
                 Expr::Binary(Binary::DistinctFrom, left, right)
             }
             () => {
-                return self.fail("expected NULL, MISSING, KNOWN, UNKNOWN, VALUED or DISTINCT FROM");
+                return self
+                    .fail("expected NULL, MISSING, KNOWN, UNKNOWN, VALUED or DISTINCT FROM");
             }
         };
         Ok(match expr {
@@ -181,7 +182,8 @@ impl Parser<'_> {
                 self.expect("]")?;
                 if self.word("i") {
                     // Objects are searched by the names that they have in lower case.
-                    let folding = functions::find("OBJECT_FIELD_FOLDED").expect("it is in the table");
+                    let folding =
+                        functions::find("OBJECT_FIELD_FOLDED").expect("it is in the table");
                     return Ok(Expr::Call(folding, vec![left, name]));
                 }
                 return Ok(Expr::Element(boxed(left), boxed(name)));

@@ -1,6 +1,8 @@
 //! A world for tests: a clock that stands, chance from a counter, and a store in memory.
 
-use nacre_query::{Action, Datastore, Keyspace, MemoryDatastore, Mutation, Platform, Request, Service};
+use nacre_query::{
+    Action, Datastore, Keyspace, MemoryDatastore, Mutation, Platform, Request, Service,
+};
 use nacre_sql::{Error, Name, Result, Value};
 use std::cell::Cell;
 
@@ -22,7 +24,11 @@ impl Platform for TestPlatform {
     }
 
     fn random(&self) -> u64 {
-        let next = self.chance.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let next = self
+            .chance
+            .get()
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.chance.set(next);
         next
     }
@@ -79,7 +85,8 @@ impl World {
     }
 
     pub fn request(statement: &str) -> Request {
-        let mut request = Request::from_pairs([("query_context", "default:default._default")]).unwrap();
+        let mut request =
+            Request::from_pairs([("query_context", "default:default._default")]).unwrap();
         request.statement = Some(statement.to_owned());
         request
     }
