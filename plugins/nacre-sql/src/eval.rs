@@ -210,13 +210,20 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         }
         Expr::Case(case) => eval_case(case, env, context),
         Expr::Array(elements) => {
+            // MISSING stays until it is written as null.
             let elements = elements.iter().map(|element| eval(element, env, context));
-            Ok(Value::array(elements.collect::<Result<_>>()?))
+            Ok(Value::Array(Arc::new(elements.collect::<Result<_>>()?)))
         }
         Expr::Object(fields) => eval_object(fields, env, context),
         Expr::Quantified(quantified) => eval_quantified(quantified, env, context),
         Expr::Comprehension(comprehension) => eval_comprehension(comprehension, env, context),
         Expr::Call(function, args) if function.name == "META" => Ok(meta(&args[0], env)),
+        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
+            Ok(unnest_position(&args[0], env))
+        }
+        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
+            Ok(unnest_position(&args[0], env))
+        }
         Expr::Call(function, args) => {
             let args: Vec<Value> =
                 args.iter().map(|arg| eval(arg, env, context)).collect::<Result<_>>()?;
@@ -620,8 +627,7 @@ fn eval_comprehension(
                 Value::String(name) => {
                     object.insert(name, value);
                 }
-                Value::Missing => {}
-                _ => return Ok(Value::Null),
+                _ => {}
             },
         }
     }
@@ -650,4 +656,15 @@ fn meta(of: &Expr, env: &Env) -> Value {
         ("type", Value::from(if meta.json { "json" } else { "base64" })),
         ("xattrs", meta.xattrs.clone()),
     ])
+}
+
+/// The name that the position of an unnested element is bound to.
+pub fn position_name(alias: &str) -> Name {
+    format!("#position.{alias}").into()
+}
+
+/// `UNNEST_POS(alias)`.
+fn unnest_position(of: &Expr, env: &Env) -> Value {
+    let Expr::Ident(alias) = of else { return Value::Null };
+    env.get(&position_name(alias)).cloned().unwrap_or(Value::Null)
 }

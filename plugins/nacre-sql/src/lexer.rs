@@ -121,7 +121,7 @@ impl<'a> Lexer<'a> {
                 Ok(Token::Parameter(self.take_while(is_word).into()))
             }
             _ if first.is_alphabetic() || first == '_' => {
-                Ok(Token::Word(self.take_while(is_word).into()))
+                Ok(Token::Word(self.take_while(|c| is_word(c) || c == '$').into()))
             }
             _ => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
                 Some(symbol) => {

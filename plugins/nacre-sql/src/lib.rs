@@ -24,7 +24,7 @@ mod value;
 mod visit;
 
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
-pub use eval::{Caches, Context, Env, Host, Meta, NoHost, bindings_of, eval};
+pub use eval::{Caches, Context, Env, Host, Meta, NoHost, bindings_of, eval, position_name};
 pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};

@@ -20,6 +20,8 @@ pub struct Scope {
     variables: Vec<Name>,
     /// Those whose rows are documents of the keyspace that they are named after.
     keyspaces: Vec<Name>,
+    /// All terms of FROM that are visible, those of outer queries too: no other may have their names.
+    aliases: Vec<Name>,
     /// The terms of FROM whose fields may be written alone.
     terms: Vec<Name>,
 }
@@ -76,7 +78,10 @@ pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
             Ok(())
         }
         Expr::Call(function, args) if args.is_empty() && function.name == "META" => {
-            args.push(Expr::Ident(scope.implied("META()")?.clone()));
+            let [term] = &scope.terms[..] else {
+                return Err(Error::new(4310, "META() needs to say of which term of FROM"));
+            };
+            args.push(Expr::Ident(term.clone()));
             Ok(())
         }
         Expr::Quantified(quantified) => {
@@ -218,9 +223,10 @@ fn resolve_from(from: &mut From, scope: &mut Scope) -> Result<()> {
 }
 
 fn add_term(term: &FromTerm, scope: &mut Scope) -> Result<()> {
-    if scope.terms.contains(&term.alias) {
-        return Err(Error::new(4020, format!("Duplicate alias: {}", term.alias)));
+    if scope.aliases.contains(&term.alias) {
+        return Err(Error::new(4020, format!("Duplicate subquery alias: {}", term.alias)));
     }
+    scope.aliases.push(term.alias.clone());
     scope.keyspaces.retain(|name| *name != term.alias);
     if let Source::Keyspace(path) = &term.source
         && path.parts.last() == Some(&term.alias)

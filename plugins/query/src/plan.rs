@@ -31,7 +31,7 @@ pub(crate) enum Node {
     Set(SetOp, bool, Rc<Node>, Rc<Node>),
     With(Rc<Node>, Vec<With>),
     /// The count of a whole keyspace, bound to a name.
-    Count(Keyspace, Name, Expr),
+    Count(Keyspace, Name),
 }
 
 /// LIMIT and OFFSET.

@@ -198,7 +198,7 @@ impl Host for Run<'_> {
                     args.len(),
                     names.len()
                 );
-                return Err(Error::new(10106, message));
+                return Err(Error::new(10104, message));
             }
         };
         self.nested(|| eval(&definition.body, &env, context))

@@ -89,7 +89,7 @@ impl Service {
         context: Option<&Path>,
     ) -> Result<Rc<UserFunction>> {
         let found = self.functions.borrow().get(&function_key(path, context)).cloned();
-        found.ok_or_else(|| Error::new(10104, format!("Function not found: {}", path.join("."))))
+        found.ok_or_else(|| Error::new(10101, format!("Function not found: {}", path.join("."))))
     }
 
     /// The rows of a catalog.
@@ -165,7 +165,7 @@ impl Service {
             Statement::DropFunction { path, if_exists } => {
                 let key = function_key(&path.parts, run.settings.context.as_ref());
                 if self.functions.borrow_mut().remove(&key).is_none() && !if_exists {
-                    return Err(Error::new(10104, format!("Function not found: {path}")));
+                    return Err(Error::new(10101, format!("Function not found: {path}")));
                 }
                 Ok(Begun::values(Vec::new()))
             }

@@ -109,6 +109,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         _ => Err(too_large()),
     }),
     strict("ARRAY_REPLACE", 3, 4, array_replace),
+    open("ARRAY_REPLACE_EQUIVALENT", 3, 4, |args, context| {
+        if args.iter().any(Value::is_missing) {
+            Ok(Value::Missing)
+        } else {
+            array_replace(args, context)
+        }
+    }),
     of_array!("ARRAY_REVERSE", |elements| {
         elements.iter().rev().cloned().collect::<Vec<_>>().into()
     }),
@@ -264,6 +271,6 @@ fn star(elements: &[Value]) -> Value {
     }
     Value::object(names.into_iter().map(|name| {
         let column = elements.iter().map(|element| element.field(&name));
-        (name.clone(), Value::array(column.collect()))
+        (name.clone(), Value::Array(column.collect::<Vec<_>>().into()))
     }))
 }

@@ -39,10 +39,11 @@ fn first(args: &[Value], wanted: fn(&Value) -> bool) -> Value {
 /// The first number that is wanted, as long as all before it are numbers.
 fn first_number(args: &[Value], wanted: fn(f64) -> bool) -> Value {
     for arg in args {
+        // MISSING is passed over.
         match arg.as_f64() {
             Some(number) if wanted(number) => return arg.clone(),
             Some(_) => {}
-            None if arg.is_missing() => return Value::Missing,
+            None if arg.is_missing() => {}
             None => return Value::Null,
         }
     }

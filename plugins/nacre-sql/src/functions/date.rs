@@ -34,11 +34,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     strict("STR_TO_TZ", 2, 3, str_to_tz),
     strict("STR_TO_ZONE_NAME", 2, 3, str_to_tz),
-    strict("DATE_FORMAT_STR", 2, 2, |args, _| {
-        Ok(match args[1].as_str() {
-            Some(format) => of_text(&args[0], |date, _| date_format::format(date, format).into()),
-            None => Value::Null,
-        })
+    strict("DATE_FORMAT_STR", 2, 3, |args, _| {
+        let (Some(text), Some(last)) = (args[0].as_str(), args[args.len() - 1].as_str()) else {
+            return Ok(Value::Null);
+        };
+        // With three arguments, the second is the format of the first.
+        let date = match args.len() {
+            2 => date_format::parse(text).map(|(date, _)| date),
+            _ => args[1].as_str().and_then(|format| date_format::parse_in(text, format)),
+        };
+        Ok(date.map_or(Value::Null, |date| date_format::format(&date, last).into()))
     }),
     strict("DATE_ADD_MILLIS", 3, 3, |args, _| {
         let added = of_millis(&args[0]).zip(args[1].as_i64()).zip(args[2].as_str());
@@ -101,7 +106,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
             None => Value::Null,
         })
     }),
-    strict("WEEKDAY_MILLIS", 1, 2, |args, _| Ok(weekday(of_millis(&args[0])))),
+    strict("WEEKDAY_MILLIS", 1, 2, |args, _| {
+        let offset = args.get(1).map_or(Some(0), |zone| zone.as_str().and_then(offset_of));
+        Ok(weekday(
+            of_millis(&args[0])
+                .zip(offset)
+                .map(|(date, offset_minutes)| Date { offset_minutes, ..date }),
+        ))
+    }),
     strict("WEEKDAY_STR", 1, 1, |args, _| Ok(weekday(text_date(&args[0])))),
     strict("DURATION_TO_STR", 1, 2, |args, _| {
         Ok(args[0].as_i64().map_or(Value::Null, |ns| duration_text(ns).into()))
@@ -158,7 +170,12 @@ fn in_zone(ms: i64, zone: &Value, format: Option<&Value>) -> Value {
 }
 
 fn str_to_millis(args: &[Value], _: &Context<'_>) -> Result<Value> {
-    Ok(text_date(&args[0]).map_or(Value::Null, |date| Value::Int(date.ms)))
+    let date = match (args[0].as_str(), args.get(1)) {
+        (_, None) => text_date(&args[0]),
+        (Some(text), Some(Value::String(format))) => date_format::parse_in(text, format),
+        _ => None,
+    };
+    Ok(date.map_or(Value::Null, |date| Value::Int(date.ms)))
 }
 
 fn millis_to_str(args: &[Value], _: &Context<'_>) -> Result<Value> {
@@ -351,7 +368,7 @@ const UNITS: [(&str, i64); 6] = [
     ("m", 60_000_000_000),
     ("s", 1_000_000_000),
     ("ms", 1_000_000),
-    ("us", 1000),
+    ("µs", 1000),
     ("ns", 1),
 ];
 
@@ -384,7 +401,7 @@ fn parse_duration(text: &str) -> Option<i64> {
         let number: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
         let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = rest[..end].replace('µ', "u");
+        let unit = rest[..end].replace("us", "µs");
         let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
         total += number * *length as f64;
         rest = &rest[end..];

@@ -4,6 +4,8 @@
 //! of parts (`YYYY-MM-DD hh:mm:ss`); or percent letters (`%Y-%m-%d`). Zones are offsets or `Z`, without names; text
 //! without a zone is UTC.
 
+use super::date_parts::Format;
+
 /// A moment, and the zone it is shown in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Date {
@@ -230,117 +232,27 @@ pub(super) fn write(date: &Date, shape: &Shape) -> String {
 
 /// Writes a date in a format; one that is not understood is the usual shape.
 pub(super) fn format(date: &Date, format: &str) -> String {
-    if format.contains('%') {
-        return percent(date, format);
-    }
-    if ["YYYY", "MM", "DD", "hh", "HH", "mm", "ss"].iter().any(|part| format.contains(part)) {
-        return named(date, format);
-    }
-    match parse_with(format, true) {
-        Some((_, shape)) => write(date, &shape),
-        None => write(date, &DEFAULT),
+    match (format.contains('%'), parse_with(format, true)) {
+        (false, Some((_, shape))) => write(date, &shape),
+        _ => match Format::read(format) {
+            Some(format) => format.write(date),
+            None => write(date, &DEFAULT),
+        },
     }
 }
 
-/// Names of parts, the longest first.
-fn named(date: &Date, format: &str) -> String {
-    let (year, month, day) = date.civil();
-    let ms = date.day_ms();
-    let hour = ms / 3_600_000;
-    let twelve = if hour % 12 == 0 { 12 } else { hour % 12 };
-    let parts: [(&str, String); 12] = [
-        ("YYYY", pad(year, 4)),
-        ("YY", pad(year % 100, 2)),
-        ("MM", pad(month, 2)),
-        ("DD", pad(day, 2)),
-        ("HH", pad(twelve, 2)),
-        ("hh", pad(hour, 2)),
-        ("mm", pad(ms / 60_000 % 60, 2)),
-        ("ss", pad(ms / 1000 % 60, 2)),
-        ("sss", pad(ms % 1000, 3)),
-        ("s", pad(ms % 1000, 3)),
-        ("TZD", zone(date, true)),
-        ("pp", if hour < 12 { "AM".to_owned() } else { "PM".to_owned() }),
-    ];
-    let mut out = String::new();
-    let mut rest = format;
-    'next: while let Some(c) = rest.chars().next() {
-        for (name, text) in &parts {
-            if let Some(after) = rest.strip_prefix(name) {
-                out += text;
-                rest = after;
-                continue 'next;
-            }
-        }
-        out.push(c);
-        rest = &rest[c.len_utf8()..];
+/// Reads a date in a format, or in any of the known shapes when that is one.
+pub(super) fn parse_in(text: &str, format: &str) -> Option<Date> {
+    match (format.contains('%'), parse_with(format, true)) {
+        (false, Some(_)) => parse(text).map(|(date, _)| date),
+        _ => Format::read(format)?.parse(text),
     }
-    out
 }
 
 pub(super) const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
 /// 0 is Sunday.
 pub(super) fn weekday(date: &Date) -> usize {
     (date.local_ms().div_euclid(DAY_MS) + 4).rem_euclid(7) as usize
-}
-
-fn percent(date: &Date, format: &str) -> String {
-    let (year, month, day) = date.civil();
-    let ms = date.day_ms();
-    let hour = ms / 3_600_000;
-    let twelve = if hour % 12 == 0 { 12 } else { hour % 12 };
-    let month_name = MONTHS[(month - 1) as usize];
-    let weekday_name = WEEKDAYS[weekday(date)];
-    let mut out = String::new();
-    let mut chars = format.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        out += &match chars.next() {
-            Some('Y') => pad(year, 4),
-            Some('y') => pad(year.rem_euclid(100), 2),
-            Some('m') => pad(month, 2),
-            Some('d') => pad(day, 2),
-            Some('e') => format!("{day:2}"),
-            Some('H') => pad(hour, 2),
-            Some('I') => pad(twelve, 2),
-            Some('M') => pad(ms / 60_000 % 60, 2),
-            Some('S') => pad(ms / 1000 % 60, 2),
-            Some('N') => pad(ms % 1000, 3),
-            Some('p') => if hour < 12 { "AM" } else { "PM" }.to_owned(),
-            Some('b') => month_name[..3].to_owned(),
-            Some('B') => month_name.to_owned(),
-            Some('a') => weekday_name[..3].to_owned(),
-            Some('A') => weekday_name.to_owned(),
-            Some('j') => pad(super::date::day_of_year(date), 3),
-            Some('s') => (date.ms / 1000).to_string(),
-            Some('z') => zone(date, false).replace(':', ""),
-            Some('Z') => zone(date, true),
-            Some('D') => percent(date, "%Y-%m-%d"),
-            Some('F') => percent(date, "%Y-%m-%d"),
-            Some('T') => percent(date, "%H:%M:%S"),
-            Some(other) => other.to_string(),
-            None => String::new(),
-        };
-    }
-    out
 }

@@ -1,11 +1,13 @@
 //! JSON as text, words of values, ids and versions.
 
 use super::{Function, of_string, open, strict};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::eval::Context;
+use crate::pattern;
 use crate::value::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use std::collections::BTreeSet;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -23,6 +25,28 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Value::Null,
         })
     }),
+    strict("LEN", 1, 1, |args, _| {
+        Ok(match &args[0] {
+            Value::String(text) => (text.len() as i64).into(),
+            Value::Array(elements) => (elements.len() as i64).into(),
+            Value::Object(fields) => (fields.len() as i64).into(),
+            Value::Bool(_) => Value::Int(1),
+            number => (number.to_json().len() as i64).into(),
+        })
+    }),
+    open("ABORT", 1, 1, |args, _| {
+        let message = args[0].as_str().map_or_else(|| args[0].to_json(), str::to_owned);
+        Err(Error::new(5011, format!("Abort: {message}")))
+    }),
+    strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, _| {
+        let Some(pattern) = args[1].as_str() else { return Ok(Value::Null) };
+        let fits =
+            |token: &Value| token.as_str().is_some_and(|text| pattern::like(text, pattern, '\\'));
+        Ok(tokens(&args[0], args.get(2)).iter().any(fits).into())
+    }),
+    strict("CONTAINS_TOKEN_REGEXP", 2, 3, contains_token_regexp),
+    strict("CONTAINS_TOKEN_REGEX", 2, 3, contains_token_regexp),
+    strict("HASHBYTES", 1, 2, hash_bytes),
     strict("PAIRS", 1, 1, |args, _| {
         let mut all = Vec::new();
         pairs(&args[0], &mut all);
@@ -69,7 +93,7 @@ fn json_encode(value: &Value) -> Value {
 }
 
 fn encoded_size(value: &Value) -> Value {
-    if value.is_missing() { Value::Missing } else { Value::Int(value.to_json().len() as i64) }
+    Value::Int(if value.is_missing() { 0 } else { value.to_json().len() as i64 })
 }
 
 fn base64(value: &Value) -> Value {
@@ -98,7 +122,7 @@ fn pairs(of: &Value, out: &mut Vec<Value>) {
 /// The words and other scalars of a value; options say whether names count, and in which case words are.
 fn tokens(value: &Value, options: Option<&Value>) -> BTreeSet<Value> {
     let option = |name| options.map(|options| options.field(name)).unwrap_or_default();
-    let names = option("names").truth();
+    let names = !matches!(option("names"), Value::Bool(false));
     let case = option("case");
     let mut all = BTreeSet::new();
     collect_tokens(value, names, &mut all);
@@ -137,4 +161,28 @@ fn collect_tokens(value: &Value, names: bool, out: &mut BTreeSet<Value>) {
 
 fn contains_token(args: &[Value], _: &Context<'_>) -> Result<Value> {
     Ok(tokens(&args[0], args.get(2)).contains(&args[1]).into())
+}
+
+fn contains_token_regexp(args: &[Value], context: &Context<'_>) -> Result<Value> {
+    let Some(pattern) = args[1].as_str() else { return Ok(Value::Null) };
+    let regex = super::regexp::compile(&format!("^(?:{pattern})$"), context)?;
+    let fits = |token: &Value| token.as_str().is_some_and(|text| regex.is_match(text));
+    Ok(tokens(&args[0], args.get(2)).iter().any(fits).into())
+}
+
+/// The hash of a text, or of a value as JSON, in hexadecimal digits.
+fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
+    let text = args[0].as_str().map_or_else(|| args[0].to_json(), str::to_owned);
+    let option = args.get(1).map_or(Value::Missing, |options| match options {
+        Value::String(_) => options.clone(),
+        options => options.field("algorithm"),
+    });
+    let digest = match option.as_str().unwrap_or("sha256").to_ascii_lowercase().as_str() {
+        "sha256" => Sha256::digest(&text).to_vec(),
+        "sha224" => Sha224::digest(&text).to_vec(),
+        "sha384" => Sha384::digest(&text).to_vec(),
+        "sha512" => Sha512::digest(&text).to_vec(),
+        _ => return Ok(Value::Null),
+    };
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
 }

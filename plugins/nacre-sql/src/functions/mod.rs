@@ -9,6 +9,7 @@ mod comparison;
 mod conditional;
 mod date;
 mod date_format;
+mod date_parts;
 mod json;
 pub mod number;
 mod object;
@@ -97,6 +98,12 @@ const fn open(
 /// `META` is evaluated where the documents are; the table only knows that it exists.
 static META: Function = open("META", 0, 1, |_, _| Ok(Value::Missing));
 
+/// As [`META`].
+static UNNEST_POS: Function = open("UNNEST_POS", 1, 1, |_, _| Ok(Value::Missing));
+
+/// As [`META`].
+static UNNEST_POSITION: Function = open("UNNEST_POSITION", 1, 1, |_, _| Ok(Value::Missing));
+
 static TABLES: &[&[Function]] = &[
     array::FUNCTIONS,
     bits::FUNCTIONS,
@@ -120,7 +127,7 @@ pub fn find(name: &str) -> Option<&'static Function> {
 
 /// All functions but aggregates.
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    TABLES.iter().flat_map(|table| table.iter()).chain([&META])
+    TABLES.iter().flat_map(|table| table.iter()).chain([&META, &UNNEST_POS, &UNNEST_POSITION])
 }
 
 /// Aggregates, with how many arguments they take; all of them may stand over a window too.

@@ -72,7 +72,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             },
         })
     }),
-    strict("MOD", 2, 2, |args, _| Ok(modulo(&args[0], &args[1]))),
+    strict("MOD", 2, 2, |args, _| Ok(remainder(&args[0], &args[1]))),
     strict("IMOD", 2, 2, |args, _| Ok(modulo(&args[0], &args[1]))),
     strict("NEG", 1, 1, |args, _| Ok(subtract(&Value::Int(0), &args[0]))),
 ];
@@ -171,8 +171,17 @@ pub fn divide(a: &Value, b: &Value) -> Value {
     arithmetic(a, b, whole, |a, b| a / b)
 }
 
-/// A remainder with the sign of the dividend; NULL when divided by 0.
+/// The remainder of the integer parts, with the sign of the dividend; NULL when divided by 0.
 pub fn modulo(a: &Value, b: &Value) -> Value {
+    let whole = |value: &Value| match value {
+        Value::Float(number) => Value::number(number.trunc()),
+        other => other.clone(),
+    };
+    remainder(&whole(a), &whole(b))
+}
+
+/// A remainder with the sign of the dividend; NULL when divided by 0.
+fn remainder(a: &Value, b: &Value) -> Value {
     if b.as_f64() == Some(0.0) {
         return unknown(a, &Value::Null);
     }

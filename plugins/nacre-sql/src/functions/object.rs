@@ -1,6 +1,8 @@
 //! Functions of objects.
 
 use super::{Function, MANY, open, strict};
+use crate::error::Result;
+use crate::eval::Context;
 use crate::value::{Name, Object, Value, sorted};
 use std::sync::Arc;
 
@@ -41,9 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     strict("OBJECT_FIELD", 2, 2, |args, _| {
         Ok(match (&args[0], args[1].as_str()) {
-            (Value::Object(_), Some(path)) => {
-                path.split('.').fold(args[0].clone(), |of, name| of.field(name))
-            }
+            (Value::Object(_), Some(path)) => at_path(&args[0], path),
             _ => Value::Null,
         })
     }),
@@ -62,23 +62,60 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_object!("OBJECT_NAMES", |fields| {
         sorted(fields).into_iter().map(|(name, _)| name.clone().into()).collect::<Vec<_>>().into()
     }),
-    of_object!("OBJECT_PAIRS", |fields| pairs(fields, true)),
-    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, _| {
-        Ok(args[0].as_object().map_or(Value::Null, |_| {
-            let mut all = Vec::new();
-            leaves(&args[0], "", &mut all);
-            all.into_iter()
-                .map(|(name, value)| pair(&name.into(), value))
-                .collect::<Vec<_>>()
-                .into()
+    strict("OBJECT_PAIRS", 1, 2, |args, _| {
+        let typed = args.get(1).is_some_and(|options| options.field("types").truth());
+        Ok(args[0].as_object().map_or(Value::Null, |fields| {
+            if !typed {
+                return pairs(fields, true);
+            }
+            let typed = |(name, value): (&Name, &Value)| {
+                Value::object([("name", name.clone().into()), ("type", value.type_name().into())])
+            };
+            sorted(fields).into_iter().map(typed).collect::<Vec<_>>().into()
         }))
     }),
-    strict("OBJECT_PATHS", 1, 2, |args, _| {
-        Ok(args[0].as_object().map_or(Value::Null, |_| {
-            let mut all = Vec::new();
-            paths(&args[0], "", &mut all);
-            all.into()
-        }))
+    open("OBJECT_CONCAT2", 2, MANY, |args, _| {
+        let mut fields = Object::default();
+        for part in args.iter().flat_map(|arg| arg.as_array().unwrap_or(std::slice::from_ref(arg)))
+        {
+            match part {
+                Value::Object(more) => {
+                    fields.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
+                }
+                Value::Missing => return Ok(Value::Missing),
+                _ => return Ok(Value::Null),
+            }
+        }
+        Ok(Value::Object(Arc::new(fields)))
+    }),
+    strict("OBJECT_FIELD_FOLDED", 2, 2, |args, _| {
+        let (Some(fields), Some(name)) = (args[0].as_object(), args[1].as_str()) else {
+            return Ok(Value::Missing);
+        };
+        let exact = fields.get(name);
+        let folded = || {
+            fields
+                .iter()
+                .find(|(key, _)| key.to_lowercase() == name.to_lowercase())
+                .map(|(_, value)| value)
+        };
+        Ok(exact.or_else(folded).cloned().unwrap_or_default())
+    }),
+    of_object!("OBJECT_TYPES", |fields| {
+        Value::object(
+            sorted(fields)
+                .into_iter()
+                .map(|(name, value)| (name.clone(), value.type_name().into())),
+        )
+    }),
+    strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
+        Ok(if args[0].as_object().is_some() { nested_types(&args[0]) } else { Value::Null })
+    }),
+    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| {
+        nested(args, context, false, |path, value| pair(&path.into(), value.clone()))
+    }),
+    strict("OBJECT_PATHS", 1, 2, |args, context| {
+        nested(args, context, true, |path, _| path.into())
     }),
     strict("OBJECT_REMOVE", 2, MANY, |args, _| {
         let names: Option<Vec<&str>> = args[1..].iter().map(Value::as_str).collect();
@@ -94,7 +131,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_RENAME", 3, 3, |args, _| {
         Ok(match (args[0].as_object(), &args[1], &args[2]) {
             (Some(fields), Value::String(from), Value::String(to)) => {
-                let renamed = fields.iter().map(|(name, value)| {
+                // What has the new name gives way, wherever it stands.
+                let stays = |name: &Name| name != to || from == to || !fields.contains_key(from);
+                let kept = fields.iter().filter(|(name, _)| stays(name));
+                let renamed = kept.map(|(name, value)| {
                     (if name == from { to.clone() } else { name.clone() }, value.clone())
                 });
                 Value::object(renamed)
@@ -120,6 +160,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 fn changed(args: &[Value], change: fn(&mut Object, Name, Value)) -> Value {
     match (&args[0], &args[1]) {
         (Value::Missing, _) | (_, Value::Missing) => Value::Missing,
+        (Value::Object(_), Value::Null) => args[0].clone(),
         (Value::Object(fields), Value::String(name)) => {
             let mut fields = (**fields).clone();
             change(&mut fields, name.clone(), args[2].clone());
@@ -139,27 +180,112 @@ fn pair(name: &Name, value: Value) -> Value {
 
 fn pairs(fields: &Object, with_null: bool) -> Value {
     let fields = sorted(fields).into_iter().filter(|(_, value)| with_null || value.is_known());
-    fields.map(|(name, value)| pair(name, value.clone())).collect::<Vec<_>>().into()
+    fields
+        .map(|(name, value)| pair(name, if with_null { value.clone() } else { inner(value) }))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// An array without what is MISSING in it.
+fn inner(value: &Value) -> Value {
+    match value.as_array() {
+        Some(elements) => elements
+            .iter()
+            .filter(|element| !element.is_missing())
+            .cloned()
+            .collect::<Vec<_>>()
+            .into(),
+        None => value.clone(),
+    }
 }
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Values that are no objects, with their paths.
-fn leaves(of: &Value, path: &str, out: &mut Vec<(String, Value)>) {
-    match of.as_object() {
-        Some(fields) => sorted(fields)
-            .into_iter()
-            .for_each(|(name, value)| leaves(value, &join(path, name), out)),
-        None => out.push((path.to_owned(), of.clone())),
+/// The value at a path such as `a.b[0]`.
+fn at_path(of: &Value, path: &str) -> Value {
+    path.split('.').fold(of.clone(), |of, step| {
+        let mut parts = step.split('[');
+        let field = of.field(parts.next().unwrap_or_default());
+        parts.fold(field, |of, index| {
+            let index = index.trim_end_matches(']').parse();
+            index.map_or(Value::Missing, |index| of.element(index))
+        })
+    })
+}
+
+fn nested_types(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::object(
+            sorted(fields).into_iter().map(|(name, value)| (name.clone(), nested_types(value))),
+        ),
+        Value::Array(elements) => elements.iter().map(nested_types).collect::<Vec<_>>().into(),
+        scalar => scalar.type_name().into(),
     }
 }
 
-fn paths(of: &Value, path: &str, out: &mut Vec<Value>) {
-    for (name, value) in of.as_object().map(sorted).unwrap_or_default() {
-        let path = join(path, name);
-        out.push(path.as_str().into());
-        paths(value, &path, out);
+/// How paths into an object are listed.
+struct Listing {
+    /// Fields that hold objects and arrays are listed too.
+    composites: bool,
+    /// Elements have their positions, instead of `*`.
+    subscripts: bool,
+}
+
+/// What is made of each path into an object, as its options want; `pattern` chooses among the paths.
+fn nested(
+    args: &[Value],
+    context: &Context<'_>,
+    composites: bool,
+    make: fn(&str, &Value) -> Value,
+) -> Result<Value> {
+    if args[0].as_object().is_none() {
+        return Ok(Value::Null);
+    }
+    let option = |name: &str, default: bool| match args.get(1).map(|options| options.field(name)) {
+        Some(Value::Bool(choice)) => choice,
+        _ => default,
+    };
+    let listing = Listing {
+        composites: option("composites", composites),
+        subscripts: option("arraysubscript", true),
+    };
+    let mut all = Vec::new();
+    listing.walk(&args[0], "", &mut all);
+    if let Some(pattern) = args.get(1).map(|options| options.field("pattern"))
+        && let Some(pattern) = pattern.as_str()
+    {
+        let regex = super::regexp::compile(pattern, context)?;
+        all.retain(|(path, _)| regex.is_match(path));
+    }
+    Ok(all.iter().map(|(path, value)| make(path, value)).collect::<Vec<_>>().into())
+}
+
+impl Listing {
+    fn walk(&self, of: &Value, path: &str, out: &mut Vec<(String, Value)>) {
+        for (name, value) in of.as_object().map(sorted).unwrap_or_default() {
+            let path = join(path, name);
+            let has_fields = |value: &Value| value.as_object().is_some();
+            let inner =
+                has_fields(value) || value.as_array().is_some_and(|all| all.iter().any(has_fields));
+            if self.composites || !inner {
+                out.push((path.clone(), value.clone()));
+            }
+            self.walk(value, &path, out);
+            for (at, element) in value.as_array().unwrap_or_default().iter().enumerate() {
+                let step =
+                    if self.subscripts { format!("{path}[{at}]") } else { format!("{path}[*]") };
+                let from = out.len();
+                self.walk(element, &step, out);
+                // Without positions, the same path comes once.
+                let new = out.split_off(from);
+                for entry in new {
+                    if self.subscripts || !out.iter().any(|(path, _)| *path == entry.0) {
+                        out.push(entry);
+                    }
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("REGEX_SPLIT", 2, 2, split),
 ];
 
-fn compile(pattern: &str, context: &Context<'_>) -> Result<Arc<Regex>> {
+pub(super) fn compile(pattern: &str, context: &Context<'_>) -> Result<Arc<Regex>> {
     let mut known = context.caches.regexes.borrow_mut();
     if let Some(regex) = known.get(pattern) {
         return Ok(regex.clone());

@@ -19,10 +19,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_string!("TITLE", title),
     of_string!("INITCAP", title),
     of_string!("REVERSE", |text| text.chars().rev().collect::<String>().into()),
-    strict("LPAD", 2, 3, |args, _| pad(args, true)),
-    strict("RPAD", 2, 3, |args, _| pad(args, false)),
-    strict("MB_LPAD", 2, 3, |args, _| pad(args, true)),
-    strict("MB_RPAD", 2, 3, |args, _| pad(args, false)),
+    strict("LPAD", 2, 3, |args, _| pad(args, true, str::len)),
+    strict("RPAD", 2, 3, |args, _| pad(args, false, str::len)),
+    strict("MB_LPAD", 2, 3, |args, _| pad(args, true, |text| text.chars().count())),
+    strict("MB_RPAD", 2, 3, |args, _| pad(args, false, |text| text.chars().count())),
+    strict("MB_POS", 2, 2, |args, _| of_two(args, |text, part| place(find_char(text, part), 0))),
+    strict("MB_POS1", 2, 2, |args, _| of_two(args, |text, part| place(find_char(text, part), 1))),
+    of_string!("URLENCODE", url_encode),
+    of_string!("URLDECODE", url_decode),
     strict("TRIM", 1, 2, |args, _| trim(args, true, true)),
     strict("LTRIM", 1, 2, |args, _| trim(args, true, false)),
     strict("RTRIM", 1, 2, |args, _| trim(args, false, true)),
@@ -101,7 +105,7 @@ fn title(text: &str) -> Value {
     out.into()
 }
 
-fn pad(args: &[Value], left: bool) -> Result<Value> {
+fn pad(args: &[Value], left: bool, measure: fn(&str) -> usize) -> Result<Value> {
     let filler = args.get(2).map_or(Some(" "), Value::as_str);
     let (Some(text), Some(size), Some(filler)) = (args[0].as_str(), args[1].as_i64(), filler)
     else {
@@ -111,14 +115,20 @@ fn pad(args: &[Value], left: bool) -> Result<Value> {
     if size > RESULT_MAX {
         return Err(too_large());
     }
-    let length = text.chars().count();
+    let length = measure(text);
     if filler.is_empty() {
         return Ok(Value::Null);
     }
+    let fitting = |text: &str, size: usize| -> String {
+        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).chain([0]);
+        let end = ends.filter(|end| measure(&text[..*end]) <= size).max().unwrap_or(0);
+        text[..end].to_owned()
+    };
     if length >= size {
-        return Ok(text.chars().take(size).collect::<String>().into());
+        return Ok(fitting(text, size).into());
     }
-    let padding: String = filler.chars().cycle().take(size - length).collect();
+    let repeated = filler.repeat((size - length).div_ceil(measure(filler)));
+    let padding = fitting(&repeated, size - length);
     Ok(if left { padding + text } else { text.to_owned() + &padding }.into())
 }
 
@@ -209,7 +219,6 @@ fn url_encode(text: &str) -> Value {
     let mut out = String::new();
     for byte in text.bytes() {
         match byte {
-            b' ' => out.push('+'),
             _ if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) => out.push(byte as char),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
@@ -222,7 +231,6 @@ fn url_decode(text: &str) -> Value {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         out.push(match byte {
-            b'+' => b' ',
             b'%' => {
                 let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
                 match (digit(bytes.next()), digit(bytes.next())) {
@@ -236,15 +244,37 @@ fn url_decode(text: &str) -> Value {
     String::from_utf8(out).map_or(Value::Null, Value::from)
 }
 
-/// Puts a mask over a string: `*` for each character, or as the option `mask` says.
+/// Puts a mask over a string; where the mask has a blank, what is below is seen.
 fn mask(args: &[Value], _: &Context<'_>) -> Result<Value> {
     let options = args.get(1).cloned().unwrap_or(Value::object::<&str>([]));
-    Ok(match (&args[0], &options) {
-        (Value::Missing, _) => Value::Missing,
-        (Value::String(text), Value::Object(_)) => match options.field("mask").as_str() {
-            Some(mask) => mask.into(),
-            None => "*".repeat(text.chars().count()).into(),
-        },
-        _ => Value::Null,
-    })
+    let (text, Value::Object(_)) = (&args[0], &options) else { return Ok(Value::Null) };
+    let text: Vec<char> = match text {
+        Value::Missing => return Ok(Value::Missing),
+        Value::String(text) => text.chars().collect(),
+        _ => return Ok(Value::Null),
+    };
+    let given = options.field("mask");
+    let mask: Vec<char> = given.as_str().unwrap_or("********").chars().collect();
+    let hole = options.field("hole").as_str().and_then(|hole| hole.chars().next()).unwrap_or(' ');
+    let anchor = match options.field("anchor") {
+        Value::String(word) if &*word == "end" => text.len().saturating_sub(mask.len()),
+        Value::String(word) if &*word == "start" => 0,
+        // From where another text is found.
+        Value::String(part) => {
+            let whole: String = text.iter().collect();
+            whole.find(&*part).map_or(0, |at| whole[..at].chars().count())
+        }
+        at => at.as_i64().and_then(|at| usize::try_from(at).ok()).unwrap_or(0),
+    };
+    let covered = mask.iter().enumerate().map(|(at, c)| match text.get(anchor + at) {
+        Some(below) if *c == hole => *below,
+        _ => *c,
+    });
+    let mut out: Vec<char> = text[..anchor.min(text.len())].to_vec();
+    out.extend(covered);
+    if options.field("length").as_str() == Some("source") {
+        out.extend(text.iter().skip(anchor + mask.len()));
+        out.truncate(text.len());
+    }
+    Ok(out.into_iter().collect::<String>().into())
 }

@@ -120,7 +120,8 @@ fn to_number(args: &[Value]) -> Value {
         (Value::String(text), None) => parse_number(text),
         (Value::String(text), Some(Value::String(unwanted))) => {
             let text: String = text.chars().filter(|c| !unwanted.contains(*c)).collect();
-            parse_number(&text)
+            // Where points are taken away, a comma stands before the fraction.
+            parse_number(&if unwanted.contains('.') { text.replace(',', ".") } else { text })
         }
         _ => Value::Null,
     }

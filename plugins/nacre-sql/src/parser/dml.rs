@@ -58,7 +58,8 @@ impl Parser<'_> {
     fn insert(&mut self, upsert: bool) -> Result<Statement> {
         self.expect_word("INTO")?;
         let (keyspace, alias) = self.keyspace_and_alias()?;
-        let source = if self.is_symbol("(") {
+        let labels = self.labels();
+        let source = if self.is_symbol("(") && !labels {
             let row = self.row_of_select()?;
             let select = self.select()?;
             InsertSource::Select(row, select)
@@ -67,6 +68,21 @@ impl Parser<'_> {
         };
         let returning = self.returning()?;
         Ok(Statement::Insert(Box::new(Insert { upsert, keyspace, alias, source, returning })))
+    }
+
+    /// Takes `(KEY, VALUE, OPTIONS)`, which only says what stands in VALUES.
+    fn labels(&mut self) -> bool {
+        let start = self.at;
+        let found = self.symbol("(")
+            && (self.word("PRIMARY KEY") || self.word("KEY"))
+            && self.symbol(",")
+            && self.word("VALUE")
+            && (!self.symbol(",") || self.word("OPTIONS"))
+            && self.symbol(")");
+        if !found {
+            self.at = start;
+        }
+        found
     }
 
     /// `(KEY k, VALUE v, OPTIONS o)` with the labels that may stand before VALUES too.

@@ -180,15 +180,26 @@ impl Parser<'_> {
             if self.symbol("[") {
                 let name = self.expr()?;
                 self.expect("]")?;
+                if self.word("i") {
+                    // Objects are searched by the names that they have in lower case.
+                    let folding =
+                        functions::find("OBJECT_FIELD_FOLDED").expect("it is in the table");
+                    return Ok(Expr::Call(folding, vec![left, name]));
+                }
                 return Ok(Expr::Element(boxed(left), boxed(name)));
             }
             let folded = matches!(self.peek(), Token::Quoted(_, true));
-            return Ok(Expr::Field(boxed(left), self.any_name()?, folded));
+            return Ok(Expr::Field(boxed(left), self.name()?, folded));
         }
         if !self.symbol("[") {
             return Ok(left);
         }
         self.raise(1)?;
+        if self.symbol("*") {
+            self.expect("]")?;
+            let star = functions::find("ARRAY_STAR").expect("it is in the table");
+            return Ok(Expr::Call(star, vec![left]));
+        }
         let from = if self.is_symbol(":") { None } else { Some(self.expr()?) };
         if !self.symbol(":") {
             self.expect("]")?;

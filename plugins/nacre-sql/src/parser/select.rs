@@ -72,6 +72,9 @@ impl Parser<'_> {
         self.list(|p| {
             let alias = p.name()?;
             p.expect_word("AS")?;
+            if !p.is_symbol("(") {
+                return p.fail("expected (");
+            }
             Ok(With { alias, expr: p.expr()?, recursive })
         })
     }

@@ -5,7 +5,7 @@ use super::{Operator, Rows};
 use crate::plan::{Join, Node, Scan, Strategy};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, JoinKind, Side};
-use nacre_sql::{Context, Env, Host, Result, Value, eval, key};
+use nacre_sql::{Context, Env, Host, Result, Value, eval, key, position_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -116,8 +116,10 @@ impl JoinRows {
         if let Strategy::Unnest(expr) = &join.strategy {
             let elements = eval(expr, &left, context)?;
             let elements = elements.as_array().unwrap_or_default();
-            self.ready
-                .extend(elements.iter().map(|element| left.with(&join.alias, element.clone())));
+            let place = position_name(&join.alias);
+            self.ready.extend(elements.iter().enumerate().map(|(at, element)| {
+                left.with(&place, Value::Int(at as i64)).with(&join.alias, element.clone())
+            }));
             if elements.is_empty() && join.side == Side::Left {
                 self.ready.push_back(left.with(&join.alias, Value::Missing));
             }

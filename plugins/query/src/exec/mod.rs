@@ -78,7 +78,7 @@ struct Count {
 
 impl Operator for Count {
     fn next(&mut self, run: &Run<'_>, _: &Context<'_>) -> Result<Option<Env>> {
-        let (Node::Count(keyspace, name, _), Some(base)) = (&*self.node, self.base.take()) else {
+        let (Node::Count(keyspace, name), Some(base)) = (&*self.node, self.base.take()) else {
             return Ok(None);
         };
         let count = run.store.count(keyspace, &run.settings.consistency)?;

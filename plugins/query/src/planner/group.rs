@@ -40,7 +40,7 @@ pub(super) fn count_of_keyspace(
         return Ok(None);
     }
     let name: Name = "#count".into();
-    let count = Node::Count(run.keyspace(path)?, name.clone(), Expr::Aggregate(aggregate.clone()));
+    let count = Node::Count(run.keyspace(path)?, name.clone());
     let mut projection = block.projection.clone();
     each_output(&mut projection, &mut [], &mut |expr| {
         *expr = bound(&name, expr.clone());

@@ -1,0 +1,188 @@
+//! The conformance cases of SQL++, each twice: with the indexes of its dataset, and with none.
+//!
+//! `NACRE_SQLPP_CASES` names another directory of cases; `NACRE_SQLPP_ONLY` a part of the names to run.
+
+use crate::world::World;
+use nacre_sql::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// What is not supported yet, and is refused or NULL: named zones (there is no database of them), and what would need
+/// MD5 or a compressor. A case that passes must leave this list.
+const UNSUPPORTED: &[&str] = &[
+    "functions_date/millis_to_tz_of_kolkata",
+    "functions_date/millis_to_tz_of_new_york_in_summer",
+    "functions_date/millis_to_tz_of_new_york_in_winter",
+    "functions_date/str_to_tz_of_paris",
+    "functions_date_parts/a_day_of_milliseconds_depends_on_the_zone",
+    "functions_date_parts/the_weekday_of_milliseconds_depends_on_the_zone",
+    "functions_json/hashbytes_of_md5",
+    "functions_string_search/uncompress_undoes_compress",
+];
+
+fn directory() -> PathBuf {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases/sqlpp");
+    std::env::var_os("NACRE_SQLPP_CASES").map_or_else(own, PathBuf::from)
+}
+
+#[expect(clippy::disallowed_methods, reason = "cases are files")]
+fn read(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Value::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The world of a dataset.
+fn world(dataset: &Value, with_indexes: bool) -> World {
+    let world = World::new();
+    for (name, documents) in dataset.field("keyspaces").as_object().unwrap() {
+        let documents = documents.as_object().unwrap();
+        world.add(name, documents.iter().map(|(id, value)| (&**id, value.clone())));
+    }
+    if with_indexes {
+        for index in dataset.field("indexes").as_array().unwrap_or_default() {
+            world.query(index.as_str().unwrap()).unwrap();
+        }
+    }
+    world
+}
+
+fn run(world: &World, case: &Value, step: &Value) -> nacre_sql::Result<Vec<Value>> {
+    let mut request = World::request(step.field("statement").as_str().unwrap());
+    if let Some(context) = case.field("context").as_str() {
+        let other = nacre_query::Request::from_pairs([("query_context", context)]).unwrap();
+        request.settings.context = other.settings.context;
+    }
+    request.settings.positional = step.field("args").as_array().unwrap_or_default().to_vec();
+    for (name, value) in step.field("named").as_object().into_iter().flatten() {
+        request.settings.named.insert(name.clone(), value.clone());
+    }
+    let rows = world.run(request)?;
+    // What clients see is JSON, where some numbers are text.
+    Ok(rows.iter().map(|row| Value::parse(row.to_json().as_bytes()).unwrap()).collect())
+}
+
+/// Whether two results are the same: numbers that are no integers nearly so.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+        }
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(x), Some(y)) if x.fract() != 0.0 || y.fract() != 0.0 => {
+                (x - y).abs() <= 1e-9 * x.abs().max(y.abs())
+            }
+            _ => a == b && a.is_missing() == b.is_missing(),
+        },
+    }
+}
+
+fn same_rows(rows: &[Value], wanted: &[Value], ordered: bool) -> bool {
+    if rows.len() != wanted.len() {
+        return false;
+    }
+    if ordered {
+        return rows.iter().zip(wanted).all(|(row, wanted)| same(row, wanted));
+    }
+    let mut left: Vec<&Value> = rows.iter().collect();
+    wanted.iter().all(|wanted| {
+        let found = left.iter().position(|row| same(row, wanted));
+        found.map(|at| left.swap_remove(at)).is_some()
+    })
+}
+
+fn check(result: nacre_sql::Result<Vec<Value>>, expected: &Value) -> Result<(), String> {
+    let error = expected.field("error");
+    match result {
+        Err(found) if error.is_missing() => Err(format!("refused: {found}")),
+        Err(found) => {
+            let code = error.field("code").as_i64();
+            let text = error.field("contains");
+            let contains = text
+                .as_str()
+                .is_none_or(|text| found.message.to_lowercase().contains(&text.to_lowercase()));
+            let fits = code.is_none_or(|code| code == i64::from(found.code)) && contains;
+            if fits { Ok(()) } else { Err(format!("wanted the error {error}, got {found}")) }
+        }
+        Ok(rows) if !error.is_missing() => {
+            Err(format!("wanted the error {error}, got {}", Value::array(rows)))
+        }
+        Ok(rows) => {
+            let wanted = expected.field("results");
+            let ordered = expected.field("ordered").truth();
+            match wanted.as_array() {
+                Some(wanted) if !same_rows(&rows, wanted, ordered) => Err(format!(
+                    "wanted {}\n    got    {}",
+                    Value::array(wanted.to_vec()),
+                    Value::array(rows)
+                )),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+fn play(case: &Value, dataset: &Value, with_indexes: bool) -> Result<(), String> {
+    let world = world(dataset, with_indexes);
+    for before in case.field("before").as_array().unwrap_or_default() {
+        let step = Value::object([("statement", before.clone())]);
+        run(&world, case, &step).map_err(|error| format!("before, {before}: {error}"))?;
+    }
+    check(run(&world, case, case), case)?;
+    for then in case.field("then").as_array().unwrap_or_default() {
+        check(run(&world, case, then), then)
+            .map_err(|what| format!("then, {}: {what}", then.field("statement")))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn cases_have_the_same_answers_with_and_without_indexes() {
+    let only = std::env::var("NACRE_SQLPP_ONLY").unwrap_or_default();
+    let directory = directory();
+    let mut files: Vec<PathBuf> = directory
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let (mut count, mut failures, mut report) = (0, 0, String::new());
+    for path in files {
+        let file = read(&path);
+        let name = file.field("dataset");
+        let dataset = read(&directory.join(format!("data/{}.json", name.as_str().unwrap())));
+        for case in file.field("cases").as_array().unwrap() {
+            let title = format!(
+                "{}/{}",
+                path.file_stem().unwrap().to_string_lossy(),
+                case.field("name").as_str().unwrap()
+            );
+            if !title.contains(&only) {
+                continue;
+            }
+            for with_indexes in [true, false] {
+                count += 1;
+                let played =
+                    match (UNSUPPORTED.contains(&&*title), play(case, &dataset, with_indexes)) {
+                        (true, Ok(())) => Err("it passes, and is listed as unsupported".to_owned()),
+                        (true, Err(_)) => Ok(()),
+                        (false, played) => played,
+                    };
+                if let Err(what) = played {
+                    failures += 1;
+                    let how = if with_indexes { "with indexes" } else { "without indexes" };
+                    writeln!(
+                        report,
+                        "{title} ({how})\n    {}\n    {what}",
+                        case.field("statement")
+                    )
+                    .unwrap();
+                }
+            }
+        }
+    }
+    assert!(failures == 0 && count > 0, "{failures} of {count} runs failed\n{report}");
+}

@@ -1,0 +1,110 @@
+//! Plans: which index is taken, what is covered, what is sorted.
+
+use crate::world::World;
+use nacre_sql::Value;
+
+/// The operators of a plan, each with the index that it uses.
+fn outline(plan: &Value, depth: usize, out: &mut String) {
+    let Some(fields) = plan.as_object() else {
+        plan.as_array().unwrap_or_default().iter().for_each(|child| outline(child, depth, out));
+        return;
+    };
+    if let Some(name) = plan.field("#operator").as_str() {
+        let detail = |field: &str| match plan.field(field) {
+            Value::Missing => String::new(),
+            value => format!(" {field}={value}"),
+        };
+        let details: String = ["index", "reverse", "covers", "spans", "condition", "keys"]
+            .iter()
+            .map(|f| detail(f))
+            .collect();
+        out.push_str(&format!("{}{name}{details}\n", "  ".repeat(depth)));
+    }
+    for name in ["~children", "~child", "scan", "scans", "first", "second"] {
+        if let Some(child) = fields.get(name) {
+            outline(child, depth + 1, out);
+        }
+    }
+}
+
+fn plans(indexes: &[&str], statements: &[&str]) -> String {
+    let world = World::new();
+    world.add("o", [("o1", Value::parse(br#"{"a": 1}"#).unwrap())]);
+    world.add("c", []);
+    for index in indexes {
+        world.query(index).unwrap();
+    }
+    let mut out = String::new();
+    for statement in statements {
+        out.push_str(&format!("# {statement}\n"));
+        outline(
+            &world.query(&format!("EXPLAIN {statement}")).unwrap()[0].field("plan"),
+            0,
+            &mut out,
+        );
+    }
+    out
+}
+
+#[test]
+fn the_index_with_the_longest_prefix_is_taken() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX one ON o(a)",
+            "CREATE INDEX two ON o(a, b)",
+            "CREATE INDEX part ON o(c) WHERE a = 1"
+        ],
+        &[
+            "SELECT * FROM o WHERE a = 1",
+            "SELECT * FROM o WHERE a = 1 AND b > 2",
+            "SELECT * FROM o WHERE a = 1 AND c = 2",
+            "SELECT * FROM o WHERE c = 2",
+            "SELECT a FROM o WHERE a = 1",
+            "SELECT a, b, META().id FROM o WHERE a > 1 AND b = 3",
+            "SELECT * FROM o WHERE a = 1 OR c = 2",
+            "SELECT * FROM o WHERE a = 1 OR a LIKE 'x%'",
+            "SELECT * FROM o USE INDEX (one) WHERE a = 1 AND b > 2",
+        ],
+    ));
+}
+
+#[test]
+fn order_is_taken_from_an_index_that_has_it() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX ab ON o(a, b DESC)"],
+        &[
+            "SELECT * FROM o WHERE a > 1 ORDER BY a LIMIT 5",
+            "SELECT * FROM o WHERE a > 1 ORDER BY a DESC",
+            "SELECT * FROM o WHERE a = 1 ORDER BY b DESC",
+            "SELECT * FROM o WHERE a > 1 ORDER BY a, b",
+            "SELECT * FROM o WHERE a IN [1, 2] ORDER BY b",
+        ],
+    ));
+}
+
+#[test]
+fn arrays_keys_and_joins() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX tag ON o(DISTINCT ARRAY t.name FOR t IN tags END)",
+            "CREATE INDEX city ON c(city)",
+            "CREATE PRIMARY INDEX ON o",
+        ],
+        &[
+            "SELECT * FROM o WHERE ANY t IN tags SATISFIES t.name = 'x' END",
+            "SELECT * FROM o AS o UNNEST o.tags AS u WHERE u.name = 'x'",
+            "SELECT * FROM o WHERE META().id = 'o1'",
+            "SELECT * FROM o USE KEYS ['o1']",
+            "SELECT * FROM o WHERE d = 1",
+            "SELECT COUNT(*) FROM o",
+            "SELECT * FROM o AS o JOIN c AS c ON c.city = o.city",
+            "SELECT * FROM o AS o JOIN c AS c USE HASH(BUILD) ON c.city = o.city",
+            "SELECT * FROM o AS o JOIN c AS c ON c.x = o.city",
+            "SELECT * FROM o AS o JOIN c AS c ON META(c).id = o.c",
+            "SELECT * FROM o AS o NEST c AS c ON KEYS o.cs",
+            "SELECT o.a, COUNT(*) FROM o AS o GROUP BY o.a HAVING COUNT(*) > 1 ORDER BY o.a",
+            "SELECT 1 UNION SELECT DISTINCT 2",
+            "SELECT ROW_NUMBER() OVER (ORDER BY o.a) AS n FROM o AS o LIMIT 1",
+        ],
+    ));
+}

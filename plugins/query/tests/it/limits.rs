@@ -1,0 +1,136 @@
+//! What is bounded: depth, memory, time, and the size of results.
+
+use crate::world::{TestPlatform, World};
+use nacre_sql::{Error, Result, Value};
+
+fn refusal(result: Result<Vec<Value>>) -> Error {
+    result.expect_err("this is to be refused")
+}
+
+fn world_of(count: usize) -> World {
+    let world = World::new();
+    let ids: Vec<String> = (0..count).map(|at| format!("d{at}")).collect();
+    let value =
+        |at: usize| Value::object([("n", Value::Int(at as i64)), ("text", "x".repeat(100).into())]);
+    world.add("docs", ids.iter().enumerate().map(|(at, id)| (id.as_str(), value(at))));
+    world
+}
+
+#[test]
+fn ten_thousand_parentheses_are_refused_with_their_place() {
+    let error = refusal(World::new().query(&format!(
+        "SELECT {}1{}",
+        "(".repeat(10_000),
+        ")".repeat(10_000)
+    )));
+    assert_eq!(error.code, 3000);
+    assert!(error.message.contains("line 1, column"), "{error}");
+}
+
+#[test]
+fn deep_trees_of_every_shape_are_refused() {
+    let world = World::new();
+    let shapes = [
+        format!("SELECT 1{}", " + 1".repeat(10_000)),
+        format!("SELECT {}1", "NOT ".repeat(10_000)),
+        format!("SELECT {}1", "- ".repeat(10_000)),
+        format!("SELECT {}1{}", "[".repeat(10_000), "]".repeat(10_000)),
+        format!("SELECT a{} FROM [1] AS a", ".b".repeat(10_000)),
+        format!("SELECT a{} FROM [1] AS a", "[0]".repeat(10_000)),
+        format!("{}SELECT 1{}", "(".repeat(10_000), ")".repeat(10_000)),
+        format!("SELECT {}1{}", "(SELECT ".repeat(10_000), ")".repeat(10_000)),
+        format!("SELECT 1{}", " UNION SELECT 1".repeat(10_000)),
+        format!("SELECT {}1{}", "CASE WHEN 1 THEN ".repeat(10_000), " END".repeat(10_000)),
+        format!("{}SELECT 1", "EXPLAIN ".repeat(10_000)),
+        format!("SELECT {}1{}", "ABS(".repeat(10_000), ")".repeat(10_000)),
+    ];
+    for text in shapes {
+        let error = refusal(world.query(&text));
+        assert_eq!(error.code, 3000, "{}: {error}", &text[..30]);
+    }
+}
+
+#[test]
+fn as_deep_as_is_allowed_is_evaluated() {
+    let text = format!("SELECT RAW {}1{}", "ABS(".repeat(150), ")".repeat(150));
+    assert_eq!(World::new().query(&text).unwrap(), [Value::Int(1)]);
+}
+
+#[test]
+fn conditions_may_be_many_when_they_are_not_deep() {
+    let many: Vec<String> = (0..5000).map(|at| format!("d.n = {at}")).collect();
+    let text = format!("SELECT RAW COUNT(1) FROM docs AS d WHERE {}", many.join(" OR "));
+    assert_eq!(world_of(100).query(&text).unwrap(), [Value::Int(100)]);
+}
+
+#[test]
+fn a_list_of_a_million_is_searched_by_hash() {
+    let mut request = World::request("SELECT RAW COUNT(1) FROM docs AS d WHERE d.n IN $list");
+    let list: Vec<Value> = (0..1_000_000).map(|at| Value::Int(at * 2)).collect();
+    request.settings.named.insert("list".into(), Value::array(list));
+    assert_eq!(world_of(1000).run(request).unwrap(), [Value::Int(500)]);
+}
+
+#[test]
+fn what_is_kept_is_charged_to_the_quota() {
+    let world = world_of(1000);
+    for statement in [
+        "SELECT * FROM docs AS d ORDER BY d.text",
+        "SELECT DISTINCT d.n FROM docs AS d",
+        "SELECT d.n, COUNT(1) FROM docs AS d GROUP BY d.n",
+        "SELECT ARRAY_AGG(d) FROM docs AS d",
+        "SELECT 1 FROM docs AS a JOIN docs AS b ON a.n = b.n",
+        "SELECT ROW_NUMBER() OVER (ORDER BY d.n) FROM docs AS d",
+        "SELECT (SELECT d.* FROM docs AS d) AS all_of_them",
+    ] {
+        let mut request = World::request(statement);
+        request.settings.memory_quota = 10_000;
+        let error = refusal(world.run(request));
+        assert_eq!(error.code, 5500, "{statement}: {error}");
+        assert!(world.query(statement).is_ok(), "{statement}");
+    }
+}
+
+#[test]
+fn a_stream_of_rows_needs_no_memory() {
+    let mut request = World::request("SELECT RAW d.n FROM docs AS d WHERE d.n % 2 = 0");
+    request.settings.memory_quota = 1000;
+    assert_eq!(world_of(1000).run(request).unwrap().len(), 500);
+}
+
+#[test]
+fn a_request_ends_when_its_time_is_over() {
+    let mut world = world_of(300);
+    world.platform = TestPlatform::with_patience(50);
+    let error = refusal(world.query("SELECT COUNT(1) FROM docs AS a JOIN docs AS b ON a.n != b.n"));
+    assert_eq!(error.code, 1080);
+}
+
+#[test]
+fn values_do_not_grow_without_bound() {
+    for expr in [
+        "REPEAT(\"abc\", 1000000000)",
+        "ARRAY_RANGE(0, 1000000000)",
+        "LPAD(\"\", 1000000000)",
+        "ARRAY_REPEAT(1, 1000000000)",
+    ] {
+        let error = refusal(World::new().query(&format!("SELECT {expr}")));
+        assert_eq!(error.code, 5500, "{expr}");
+    }
+}
+
+#[test]
+fn functions_that_call_themselves_are_refused() {
+    let world = World::new();
+    world.query("CREATE FUNCTION f(x) { f(x) }").unwrap();
+    assert_eq!(refusal(world.query("SELECT f(1)")).code, 5000);
+}
+
+#[test]
+fn a_read_only_request_changes_nothing() {
+    let world = world_of(1);
+    let mut request = World::request("DELETE FROM docs");
+    request.settings.readonly = true;
+    assert_eq!(refusal(world.run(request)).code, 1000);
+    assert_eq!(world.query("SELECT RAW COUNT(*) FROM docs").unwrap(), [Value::Int(1)]);
+}

@@ -1,0 +1,8 @@
+//! Queries from text to rows.
+
+mod conformance;
+mod differential;
+mod explain;
+mod limits;
+mod response;
+mod world;

@@ -1,0 +1,83 @@
+//! The envelope: what clients read, in the order they read it.
+
+use crate::world::World;
+use nacre_query::{Request, Status};
+use nacre_sql::Value;
+
+fn body(world: &World, request: Request) -> String {
+    let mut response = world.service.start(request, &world.store, &world.platform);
+    let mut body = String::new();
+    while let Some(piece) = response.next_chunk(&world.service, &world.store, &world.platform) {
+        body.push_str(&piece);
+    }
+    body
+}
+
+#[test]
+fn rows_come_before_the_status() {
+    let mut request = World::request("SELECT x, x + 1 AS y FROM [1, 2] AS x");
+    request.client_context_id = Some("mine".to_owned());
+    insta::assert_snapshot!(body(&World::new(), request));
+}
+
+#[test]
+fn an_error_has_its_place() {
+    insta::assert_snapshot!(body(&World::new(), World::request("SELECT 1 +\n  FROM")));
+}
+
+#[test]
+fn a_refused_insert_tells_why() {
+    let world = World::new();
+    world.add("docs", [("k", Value::Int(1))]);
+    insta::assert_snapshot!(body(
+        &world,
+        World::request("INSERT INTO docs (KEY, VALUE) VALUES ('k', 2)")
+    ));
+}
+
+#[test]
+fn long_results_come_in_pieces_and_stay_one_object() {
+    let world = World::new();
+    let request = World::request("SELECT RAW REPEAT('x', 1000) FROM ARRAY_RANGE(0, 1000) AS n");
+    let mut response = world.service.start(request, &world.store, &world.platform);
+    let mut pieces = Vec::new();
+    while let Some(piece) = response.next_chunk(&world.service, &world.store, &world.platform) {
+        pieces.push(piece);
+    }
+    assert!(pieces.len() > 10, "{} pieces", pieces.len());
+    assert!(pieces.iter().all(|piece| piece.len() < 70_000));
+    let whole = Value::parse(pieces.concat().as_bytes()).unwrap();
+    assert_eq!(whole.field("results").as_array().unwrap().len(), 1000);
+    assert_eq!(whole.field("metrics").field("resultCount"), Value::Int(1000));
+    assert_eq!(response.status(), Status::Success);
+}
+
+#[test]
+fn requests_are_read_from_json_and_from_forms() {
+    let json = br#"{"statement": "SELECT $1 AS a, $b AS b", "args": [1], "$b": {"c": 2}, "timeout": "75s", "pretty": true}"#;
+    let from_json = Request::from_json(json).unwrap();
+    let pairs = [
+        ("statement", "SELECT $1 AS a, $b AS b"),
+        ("args", "[1]"),
+        ("$b", "{\"c\": 2}"),
+        ("timeout", "75s"),
+    ];
+    let from_pairs = Request::from_pairs(pairs).unwrap();
+    assert_eq!(from_json.timeout_ms, Some(75_000));
+    let world = World::new();
+    let rows = world.run(from_json).unwrap();
+    assert_eq!(rows, world.run(from_pairs).unwrap());
+    assert_eq!(rows[0].to_json(), r#"{"a":1,"b":{"c":2}}"#);
+}
+
+#[test]
+fn parameters_that_are_wrong_are_refused_by_code() {
+    let code = |body: &str| Request::from_json(body.as_bytes()).unwrap_err().code;
+    assert_eq!(code("[]"), 1040);
+    assert_eq!(code("{"), 1040);
+    assert_eq!(code(r#"{"colour": 1}"#), 1065);
+    assert_eq!(code(r#"{"statement": 1}"#), 1070);
+    assert_eq!(code(r#"{"args": "x"}"#), 1070);
+    assert_eq!(code(r#"{"scan_consistency": "soon"}"#), 1040);
+    assert_eq!(code(r#"{"timeout": "soon"}"#), 1040);
+}

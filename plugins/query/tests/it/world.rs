@@ -1,0 +1,106 @@
+//! A world for tests: a clock that stands, chance from a counter, and a store in memory.
+
+use nacre_query::{
+    Action, Datastore, Keyspace, MemoryDatastore, Mutation, Platform, Request, Service,
+};
+use nacre_sql::{Error, Name, Result, Value};
+use std::cell::Cell;
+
+/// A platform whose patience ends after some questions.
+pub struct TestPlatform {
+    chance: Cell<u64>,
+    patience: Cell<u64>,
+}
+
+impl TestPlatform {
+    pub fn with_patience(questions: u64) -> TestPlatform {
+        TestPlatform { chance: Cell::new(1), patience: Cell::new(questions) }
+    }
+}
+
+impl Platform for TestPlatform {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn random(&self) -> u64 {
+        let next = self
+            .chance
+            .get()
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.chance.set(next);
+        next
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.patience.get() {
+            0 => Err(Error::new(1080, "Timeout exceeded")),
+            left => {
+                self.patience.set(left - 1);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A service with a store, and the bucket `default`.
+pub struct World {
+    pub store: MemoryDatastore,
+    pub service: Service,
+    pub platform: TestPlatform,
+}
+
+pub fn keyspace(name: &str) -> Keyspace {
+    Keyspace {
+        namespace: "default".into(),
+        bucket: "default".into(),
+        scope: "_default".into(),
+        collection: name.into(),
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        let store = MemoryDatastore::new();
+        store.add_collection(&keyspace("_default"));
+        World { store, service: Service::new(), platform: TestPlatform::with_patience(u64::MAX) }
+    }
+
+    /// Makes a collection with documents.
+    pub fn add<'a>(&self, name: &str, documents: impl IntoIterator<Item = (&'a str, Value)>) {
+        self.store.add_collection(&keyspace(name));
+        let mutations: Vec<Mutation> = documents
+            .into_iter()
+            .map(|(id, value)| Mutation {
+                action: Action::Insert,
+                id: Name::from(id),
+                body: value.to_json().into_bytes(),
+                expiration: None,
+            })
+            .collect();
+        for result in self.store.mutate(&keyspace(name), &mutations).unwrap() {
+            result.unwrap();
+        }
+    }
+
+    pub fn request(statement: &str) -> Request {
+        let mut request =
+            Request::from_pairs([("query_context", "default:default._default")]).unwrap();
+        request.statement = Some(statement.to_owned());
+        request
+    }
+
+    pub fn run(&self, request: Request) -> Result<Vec<Value>> {
+        let mut response = self.service.start(request, &self.store, &self.platform);
+        let mut rows = Vec::new();
+        while let Some(row) = response.next_row(&self.service, &self.store, &self.platform)? {
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    pub fn query(&self, statement: &str) -> Result<Vec<Value>> {
+        self.run(World::request(statement))
+    }
+}
