@@ -1,11 +1,13 @@
 //! Playing the cases against a host.
 
 mod build;
+mod echo;
+mod eventing;
 mod kv;
 mod reply;
 mod views;
 
-use crate::case::{KV, VIEWS};
+use crate::case::{EVENTING, KV, VIEWS};
 use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -23,6 +25,8 @@ pub struct Target {
     pub mgmt_port: u16,
     /// Port of views.
     pub views_port: u16,
+    /// Port of functions.
+    pub eventing_port: u16,
     /// Who logs in.
     pub user: String,
     /// The password.
@@ -84,6 +88,10 @@ pub fn run(target: &Target, mut report: impl FnMut(&Outcome)) -> Vec<Outcome> {
     for (group, text) in VIEWS {
         let file = parse(group, text);
         views::play(target, group, &file, &mut done);
+    }
+    for (group, text) in EVENTING {
+        let file = parse(group, text);
+        eventing::play(target, group, &file, &mut done);
     }
     outcomes
 }
