@@ -59,7 +59,14 @@ impl<'t> Stage<'t> {
         Ok(stage)
     }
 
-    fn http(&self, port: u16, method: &str, path: &str, kind: &str, body: &[u8]) -> io::Result<Answer> {
+    fn http(
+        &self,
+        port: u16,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &[u8],
+    ) -> io::Result<Answer> {
         let address = format!("{}:{port}", self.target.host);
         let auth = (self.target.user.as_str(), self.target.password.as_str());
         http::request(&address, method, path, Some(auth), kind, body)
@@ -142,7 +149,8 @@ impl<'t> Stage<'t> {
         }
         let end = Instant::now() + WITHIN;
         loop {
-            let status = self.eventing("GET", &format!("/api/v1/status/{}", names.function), "", "")?;
+            let status =
+                self.eventing("GET", &format!("/api/v1/status/{}", names.function), "", "")?;
             let status = status.json()?["app"].clone();
             if status["composite_status"] == "deployed" {
                 return Ok(Ok(()));
@@ -281,10 +289,10 @@ fn put(client: &mut KvClient, collection: u32, write: &EventingWrite) -> io::Res
     let key = client.wire_key(collection, write.key.as_bytes());
     let vbucket = client.vbid(write.key.as_bytes());
     let request = match &write.value {
-        None => Request { opcode: 0x04, vbucket, key, ..Request::default() },
+        None => Request { opcode: 0x04, vbid: vbucket, key, ..Request::default() },
         Some(value) => Request {
             opcode: 0x01,
-            vbucket,
+            vbid: vbucket,
             key,
             extras: [&[0; 4], &write.expiry.to_be_bytes()[..]].concat(),
             value: bytes(value)?,
@@ -315,7 +323,8 @@ fn documents(
     for (name, wanted) in wanted {
         let (key, vbucket) =
             (client.wire_key(collection, name.as_bytes()), client.vbid(name.as_bytes()));
-        let reply = client.call(&Request { opcode: 0x00, vbucket, key, ..Request::default() })?;
+        let reply =
+            client.call(&Request { opcode: 0x00, vbid: vbucket, key, ..Request::default() })?;
         let found = reply.is_success().then_some(&reply.value);
         let holds = match (wanted, found) {
             (None, None) => true,
