@@ -311,6 +311,107 @@ pub struct ViewExpect {
     pub body: Option<Json>,
 }
 
+/// A file of cases for functions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventingFile {
+    /// What the cases have in common.
+    pub about: String,
+    /// Where the rules come from.
+    pub source: String,
+    /// The cases; each has collections and a function of its own.
+    pub cases: Vec<EventingCase>,
+}
+
+/// A function, documents, and what it makes of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventingCase {
+    /// What it shows, as a sentence in snake case; unique within all files.
+    pub name: String,
+    /// Where this rule comes from, if elsewhere than the file says.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// The code. `src` and `dst` are aliases of the source and of another collection, `ro` is the latter to be read only,
+    /// `all` is every collection of the scope; `$SERVER` is the URL of a server that echoes.
+    pub code: String,
+    /// Settings of the function.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Json>,
+    /// Constants: JavaScript texts by alias.
+    #[serde(default)]
+    pub constants: BTreeMap<String, String>,
+    /// Servers by alias.
+    #[serde(default)]
+    pub urls: BTreeMap<String, EventingUrl>,
+    /// The collection that is listened to, when it is not the case's own.
+    #[serde(default)]
+    pub source_collection: Option<String>,
+    /// The collection for metadata, when it is not the usual one.
+    #[serde(default)]
+    pub metadata_collection: Option<String>,
+    /// What is in the other collection from the start.
+    #[serde(default)]
+    pub given: Vec<EventingWrite>,
+    /// What is in the source before the function is deployed.
+    #[serde(default)]
+    pub before: Vec<EventingWrite>,
+    /// What is written to the source then, in order.
+    #[serde(default)]
+    pub writes: Vec<EventingWrite>,
+    /// What has to come of it, sooner or later.
+    pub expect: EventingExpect,
+}
+
+/// A server that a function may ask.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventingUrl {
+    /// Its URL.
+    pub url: String,
+    /// The kind of authentication; none if not given.
+    #[serde(default)]
+    pub auth: Option<String>,
+    /// Members of the binding that it needs.
+    #[serde(default)]
+    pub credentials: BTreeMap<String, String>,
+}
+
+/// A document that is written, or deleted when it has no value.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventingWrite {
+    /// Its key.
+    pub key: String,
+    /// Its body.
+    #[serde(default)]
+    pub value: Option<Value>,
+    /// Seconds until it expires; 0 for never.
+    #[serde(default)]
+    pub expiry: u32,
+}
+
+/// What has to come of a function. What is not given may be anything.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventingExpect {
+    /// The name of the error that it is refused with, when it is defined or deployed.
+    #[serde(default)]
+    pub refused: Option<String>,
+    /// Documents of the other collection; null for none.
+    #[serde(default)]
+    pub destination: BTreeMap<String, Option<Value>>,
+    /// Documents of the source; null for none.
+    #[serde(default)]
+    pub source: BTreeMap<String, Option<Value>>,
+    /// Texts that lines of the log contain, in that order; there may be others between them.
+    #[serde(default)]
+    pub log: Vec<String>,
+    /// Statistics by name: a number, or `{"at_least": …}`.
+    #[serde(default)]
+    pub stats: BTreeMap<String, Json>,
+}
+
 /// The files of cases for the binary protocol: group and text.
 pub const KV: &[(&str, &str)] = &[
     ("kv/store", include_str!("../cases/kv/store.json")),
@@ -351,8 +452,24 @@ pub const VIEWS: &[(&str, &str)] = &[
     ("views/changes", include_str!("../cases/views/changes.json")),
     ("views/limits", include_str!("../cases/views/limits.json")),
     ("views/errors", include_str!("../cases/views/errors.json")),
+    ("views/corners", include_str!("../cases/views/corners.json")),
     ("views/parameters", include_str!("../cases/views/parameters.json")),
     ("views/requests", include_str!("../cases/views/requests.json")),
+];
+
+/// The files of cases for functions: group and text.
+pub const EVENTING: &[(&str, &str)] = &[
+    ("eventing/accessors", include_str!("../cases/eventing/accessors.json")),
+    ("eventing/aliases", include_str!("../cases/eventing/aliases.json")),
+    ("eventing/builtins", include_str!("../cases/eventing/builtins.json")),
+    ("eventing/curl", include_str!("../cases/eventing/curl.json")),
+    ("eventing/definitions", include_str!("../cases/eventing/definitions.json")),
+    ("eventing/failures", include_str!("../cases/eventing/failures.json")),
+    ("eventing/handlers", include_str!("../cases/eventing/handlers.json")),
+    ("eventing/language", include_str!("../cases/eventing/language.json")),
+    ("eventing/recursion", include_str!("../cases/eventing/recursion.json")),
+    ("eventing/subdoc", include_str!("../cases/eventing/subdoc.json")),
+    ("eventing/timers", include_str!("../cases/eventing/timers.json")),
 ];
 
 #[cfg(test)]
@@ -373,6 +490,13 @@ mod tests {
             (*group, serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}")))
         };
         VIEWS.iter().map(parse).collect()
+    }
+
+    fn eventing() -> Vec<(&'static str, EventingFile)> {
+        let parse = |(group, text): &(&'static str, &str)| {
+            (*group, serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}")))
+        };
+        EVENTING.iter().map(parse).collect()
     }
 
     #[test]
@@ -407,15 +531,31 @@ mod tests {
     }
 
     #[test]
+    fn every_function_is_expected_to_do_something() {
+        let mut seen = BTreeSet::new();
+        for (group, file) in eventing() {
+            for case in file.cases {
+                assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
+                let EventingExpect { refused, destination, source, log, stats } = case.expect;
+                let any = refused.is_some()
+                    || !(destination.is_empty() && source.is_empty())
+                    || !(log.is_empty() && stats.is_empty());
+                assert!(any, "{}", case.name);
+            }
+        }
+    }
+
+    #[test]
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
+        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 150);
     }
 
     #[test]
     fn every_file_in_the_folder_is_played() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
-        for (kind, listed) in [("kv", KV), ("views", VIEWS)] {
+        for (kind, listed) in [("kv", KV), ("views", VIEWS), ("eventing", EVENTING)] {
             let files = std::fs::read_dir(folder.join(kind)).unwrap();
             let names: BTreeSet<String> = files
                 .map(|file| {

@@ -170,6 +170,11 @@ impl Node {
         self.mgmt_port() + 1
     }
 
+    /// Port of functions.
+    pub fn eventing_port(&self) -> u16 {
+        self.mgmt_port() + 5
+    }
+
     /// Port of the key-value protocol.
     pub fn kv_port(&self) -> u16 {
         self.port_base.map_or(11210, |base| base + 10)
@@ -189,6 +194,14 @@ impl Node {
             "application/x-www-form-urlencoded",
             form.join("&").as_bytes(),
         )
+    }
+
+    /// Asks the port of functions; a body is JSON.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn eventing(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
+        self.request(self.eventing_port(), method, path, "application/json", body.as_bytes())
     }
 
     /// Asks the views port.

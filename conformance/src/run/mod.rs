@@ -2,12 +2,14 @@
 
 mod answer;
 mod build;
+mod echo;
+mod eventing;
 mod fixture;
 mod kv;
 mod reply;
 mod views;
 
-use crate::case::{KV, VIEWS};
+use crate::case::{EVENTING, KV, VIEWS};
 use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -25,6 +27,8 @@ pub struct Target {
     pub mgmt_port: u16,
     /// Port of views.
     pub views_port: u16,
+    /// Port of functions.
+    pub eventing_port: u16,
     /// Who logs in.
     pub user: String,
     /// The password.
@@ -86,6 +90,10 @@ pub fn run(target: &Target, mut report: impl FnMut(&Outcome)) -> Vec<Outcome> {
     for (group, text) in VIEWS {
         let file = parse(group, text);
         views::play(target, group, &file, &mut done);
+    }
+    for (group, text) in EVENTING {
+        let file = parse(group, text);
+        eventing::play(target, group, &file, &mut done);
     }
     outcomes
 }

@@ -37,6 +37,8 @@ class N1QLError extends Error {
 }
 for (const error of [EventingError, KVError, CurlError, N1QLError]) offer(error.name, error);
 
+Math.random = function random() { return host("random"); };
+
 // ---- Documents
 
 /** What the aliases of buckets stand for. */

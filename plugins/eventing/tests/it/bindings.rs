@@ -211,7 +211,7 @@ fn builtins_compute_what_they_say() {
          attempt(() => couchbase.base64Encode('Hello')); attempt(() => couchbase.base64Decode('SGVsbG8='));
          attempt(() => couchbase.base64Decode('??')); attempt(() => couchbase.base64Float32EncodeArray([1, 2.5]));
          attempt(() => couchbase.base64Float32DecodeArray('AACAPwAAIEA=')); attempt(() => couchbase.base64Float64DecodeArray(couchbase.base64Float64EncodeArray([0.1])));
-         attempt(() => N1QL('SELECT 1')); attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1);"
+         attempt(() => N1QL('SELECT 1')); attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1 && Math.random() !== Math.random());"
     ), @r#"
     "24236c2ac47ad1c0"
     "b90956c775a41001"

@@ -26,7 +26,6 @@ pub(super) enum Kind {
     Unmarshal,
     NoStatus,
     Forbidden,
-    InvalidRequest,
     Internal,
 }
 
@@ -55,7 +54,6 @@ impl Kind {
             Kind::CollectionMissing => ("ERR_COLLECTION_MISSING", 56, StatusCode::BAD_REQUEST),
             Kind::Internal => ("INTERNAL_SERVER_ERROR", 59, StatusCode::INTERNAL_SERVER_ERROR),
             Kind::Forbidden => ("ERR_FORBIDDEN", 60, StatusCode::FORBIDDEN),
-            Kind::InvalidRequest => ("ERR_INVALID_REQUEST", 63, StatusCode::BAD_REQUEST),
             Kind::Paused => ("ERR_APP_PAUSED", 64, StatusCode::UNPROCESSABLE_ENTITY),
         }
     }
