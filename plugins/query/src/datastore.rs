@@ -212,6 +212,23 @@ pub trait Datastore {
     /// # Errors
     /// The store fails.
     fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>>;
+
+    /// What instances of the service share beside documents; none when there is one instance.
+    fn notes(&self) -> Option<&dyn Notes> {
+        None
+    }
+}
+
+/// Texts by key that all instances of the service see.
+pub trait Notes {
+    /// What was noted under `key`.
+    fn recall(&self, key: &str) -> Option<String>;
+
+    /// Notes something, or forgets it when there is nothing to note.
+    fn note(&self, key: &str, text: Option<&str>);
+
+    /// All keys that begin with `prefix`.
+    fn keys(&self, prefix: &str) -> Vec<String>;
 }
 
 /// What comes from the world: time, chance, and the end of patience.

@@ -1,8 +1,8 @@
 //! The datastore as the host of the sandbox has it.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Platform,
-    Refusal,
+    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Notes,
+    Platform, Refusal,
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
@@ -257,6 +257,24 @@ impl Datastore for Host {
             Ok((id.into(), Value::parse(row.as_bytes()).map_err(unreadable)?))
         };
         rows.map(|rows| rows.into_iter().map(row).collect()).transpose()
+    }
+
+    fn notes(&self) -> Option<&dyn Notes> {
+        Some(self)
+    }
+}
+
+impl Notes for Host {
+    fn recall(&self, key: &str) -> Option<String> {
+        abi::recall(key).and_then(|text| String::from_utf8(text).ok())
+    }
+
+    fn note(&self, key: &str, text: Option<&str>) {
+        abi::note(key, text.map(str::as_bytes));
+    }
+
+    fn keys(&self, prefix: &str) -> Vec<String> {
+        abi::notes(prefix)
     }
 }
 

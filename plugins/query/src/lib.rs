@@ -29,8 +29,8 @@ mod run;
 mod service;
 
 pub use datastore::{
-    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Platform,
-    Refusal, Span,
+    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Notes,
+    Platform, Refusal, Span,
 };
 pub use memory::MemoryDatastore;
 pub use request::Request;

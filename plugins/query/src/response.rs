@@ -241,7 +241,7 @@ impl Response {
 }
 
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
-    let statement = service.statement(request)?;
+    let statement = service.statement(request, run.store)?;
     let context = run.context();
     let prepared = match &statement {
         Statement::Prepare(prepare) if request.auto_execute => Some(prepare.statement.clone()),

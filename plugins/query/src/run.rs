@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         if let Some(function) = self.state.functions.borrow().get(&name) {
             return Ok(function.clone());
         }
-        let function = self.service.function(path, self.settings.context.as_ref())?;
+        let function = self.service.function(path, self.settings.context.as_ref(), self.store)?;
         self.state.functions.borrow_mut().insert(name, function.clone());
         Ok(function)
     }

@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::IntoIter;
 
+/// What the keys of notes begin with.
+const PREPARED: &str = "prepared/";
+const FUNCTION: &str = "function/";
+
 /// How many statements are kept prepared; the first by name makes room.
 const PREPARED_MAX: usize = 16_384;
 
@@ -69,17 +73,39 @@ impl Service {
     }
 
     /// The statement of a request, parsed.
-    pub(crate) fn statement(&self, request: &Request) -> Result<Statement> {
+    pub(crate) fn statement(&self, request: &Request, store: &dyn Datastore) -> Result<Statement> {
         match (&request.prepared, &request.statement) {
-            (Some(name), _) => Ok(self.prepared_statement(name)?.statement.clone()),
+            (Some(name), _) => Ok(self.prepared_statement(name, store)?.statement.clone()),
             (None, Some(text)) => parse(text),
             (None, None) => Err(Error::new(1050, "No statement or prepared value")),
         }
     }
 
-    fn prepared_statement(&self, name: &str) -> Result<Rc<Prepared>> {
-        let found = self.prepared.borrow().get(name).cloned();
-        found.ok_or_else(|| Error::new(4040, format!("No such prepared statement: {name}")))
+    fn prepared_statement(&self, name: &str, store: &dyn Datastore) -> Result<Rc<Prepared>> {
+        let own = self.prepared.borrow().get(name).cloned();
+        let noted = store.notes().map(|notes| notes.recall(&format!("{PREPARED}{name}")));
+        match (own, noted) {
+            (Some(own), None) => Ok(own),
+            (Some(own), Some(Some(text))) if own.text == text => Ok(own),
+            // Another instance has prepared it.
+            (_, Some(Some(text))) => {
+                let prepared = Rc::new(Prepared { statement: parse(&text)?, text });
+                self.prepared.borrow_mut().insert(name.into(), Rc::clone(&prepared));
+                Ok(prepared)
+            }
+            _ => Err(Error::new(4040, format!("No such prepared statement: {name}"))),
+        }
+    }
+
+    /// All that is prepared, by name.
+    fn all_prepared(&self, store: &dyn Datastore) -> Result<Vec<(Name, Rc<Prepared>)>> {
+        let own = || self.prepared.borrow().keys().cloned().collect();
+        let names: Vec<Name> = store.notes().map_or_else(own, |notes| {
+            let keys = notes.keys(PREPARED).into_iter();
+            keys.map(|key| key[PREPARED.len()..].into()).collect()
+        });
+        let named = |name: Name| Ok((name.clone(), self.prepared_statement(&name, store)?));
+        names.into_iter().map(named).collect()
     }
 
     /// The function of a path, which may leave away what the query context says.
@@ -87,9 +113,38 @@ impl Service {
         &self,
         path: &[Name],
         context: Option<&Path>,
+        store: &dyn Datastore,
     ) -> Result<Rc<UserFunction>> {
-        let found = self.functions.borrow().get(&function_key(path, context)).cloned();
+        let found = self.known_function(&function_key(path, context), store)?;
         found.ok_or_else(|| Error::new(10101, format!("Function not found: {}", path.join("."))))
+    }
+
+    /// The function of a key, whichever instance has made it.
+    fn known_function(&self, key: &str, store: &dyn Datastore) -> Result<Option<Rc<UserFunction>>> {
+        let own = self.functions.borrow().get(key).cloned();
+        let Some(notes) = store.notes() else { return Ok(own) };
+        let Some(text) = notes.recall(&format!("{FUNCTION}{key}")) else { return Ok(None) };
+        if let Some(own) = own.filter(|own| statement_of(&own.definition) == text) {
+            return Ok(Some(own));
+        }
+        let Statement::CreateFunction(definition) = parse(&text)? else { return Ok(None) };
+        let function = Rc::new(UserFunction { definition: *definition });
+        self.functions.borrow_mut().insert(key.to_owned(), Rc::clone(&function));
+        Ok(Some(function))
+    }
+
+    /// All functions, by key.
+    fn all_functions(&self, store: &dyn Datastore) -> Result<Vec<(String, Rc<UserFunction>)>> {
+        let own = || self.functions.borrow().keys().cloned().collect();
+        let keys: Vec<String> = store.notes().map_or_else(own, |notes| {
+            let keys = notes.keys(FUNCTION).into_iter();
+            keys.map(|key| key[FUNCTION.len()..].to_owned()).collect()
+        });
+        let mut found = Vec::new();
+        for key in keys {
+            found.extend(self.known_function(&key, store)?.map(|function| (key, function)));
+        }
+        Ok(found)
     }
 
     /// The rows of a catalog.
@@ -98,21 +153,19 @@ impl Service {
         Ok(match name {
             "dual" => vec![dual()],
             "prepareds" => {
-                let prepared = self.prepared.borrow();
-                let row = |(name, prepared): (&Name, &Rc<Prepared>)| {
+                let row = |(name, prepared): (Name, Rc<Prepared>)| {
                     let fields = [
                         ("name", Value::from(name.clone())),
                         ("statement", prepared.text.as_str().into()),
                     ];
                     (name.clone(), Value::object(fields))
                 };
-                prepared.iter().map(row).collect()
+                self.all_prepared(run.store)?.into_iter().map(row).collect()
             }
             "functions" => self
-                .functions
-                .borrow()
-                .iter()
-                .map(|(key, f)| (key.as_str().into(), function_row(key, f)))
+                .all_functions(run.store)?
+                .into_iter()
+                .map(|(key, function)| (key.as_str().into(), function_row(&key, &function)))
                 .collect(),
             _ => run.store.catalog(name)?.ok_or_else(|| {
                 Error::new(12003, format!("Keyspace not found in CB datastore: system:{name}"))
@@ -159,12 +212,17 @@ impl Service {
                 infer::infer(target, run).map(|row| Begun::values(vec![row]))
             }
             Statement::CreateFunction(function) => {
-                self.create_function(function, run.settings.context.as_ref())?;
+                self.create_function(function, run)?;
                 Ok(Begun::values(Vec::new()))
             }
             Statement::DropFunction { path, if_exists } => {
                 let key = function_key(&path.parts, run.settings.context.as_ref());
-                if self.functions.borrow_mut().remove(&key).is_none() && !if_exists {
+                let known = self.known_function(&key, run.store)?;
+                self.functions.borrow_mut().remove(&key);
+                if let Some(notes) = run.store.notes() {
+                    notes.note(&format!("{FUNCTION}{key}"), None);
+                }
+                if known.is_none() && !if_exists {
                     return Err(Error::new(10101, format!("Function not found: {path}")));
                 }
                 Ok(Begun::values(Vec::new()))
@@ -194,8 +252,9 @@ impl Service {
         if let Statement::Select(select) = &checked {
             planner::plan(select, run)?;
         }
+        let known = self.prepared_statement(&name, run.store).ok();
         let mut all = self.prepared.borrow_mut();
-        match all.get(&name) {
+        match known {
             Some(known) if known.text != prepare.text && !prepare.force => {
                 return Err(Error::new(
                     4090,
@@ -209,6 +268,9 @@ impl Service {
         }
         let prepared =
             Prepared { text: prepare.text.clone(), statement: prepare.statement.clone() };
+        if let Some(notes) = run.store.notes() {
+            notes.note(&format!("{PREPARED}{name}"), Some(&prepared.text));
+        }
         all.insert(name.clone(), Rc::new(prepared));
         let row = Value::object([
             ("encoded_plan", Value::from("")),
@@ -230,7 +292,7 @@ impl Service {
         let Expr::Literal(Value::String(name)) = name else {
             return Err(Error::new(4040, format!("No such prepared statement: {name}")));
         };
-        let statement = self.prepared_statement(name)?.statement.clone();
+        let statement = self.prepared_statement(name, run.store)?.statement.clone();
         let Some(using) = using else { return self.begin(statement, run, context) };
         let mut settings = run.settings.clone();
         match eval(using, &Env::new(), context)? {
@@ -263,16 +325,20 @@ impl Service {
         Ok(begun)
     }
 
-    fn create_function(&self, function: &CreateFunction, context: Option<&Path>) -> Result<()> {
-        let key = function_key(&function.path.parts, context);
-        let mut all = self.functions.borrow_mut();
-        if all.contains_key(&key) && !function.replace {
+    fn create_function(&self, function: &CreateFunction, run: &Run<'_>) -> Result<()> {
+        let key = function_key(&function.path.parts, run.settings.context.as_ref());
+        let known = self.known_function(&key, run.store)?;
+        if known.is_some() && !function.replace {
             if function.if_not_exists {
                 return Ok(());
             }
             return Err(Error::new(10102, format!("Function already exists: {}", function.path)));
         }
-        all.insert(key, Rc::new(UserFunction { definition: function.clone() }));
+        if let Some(notes) = run.store.notes() {
+            notes.note(&format!("{FUNCTION}{key}"), Some(&statement_of(function)));
+        }
+        let function = Rc::new(UserFunction { definition: function.clone() });
+        self.functions.borrow_mut().insert(key, function);
         Ok(())
     }
 }
@@ -295,6 +361,16 @@ fn function_key(path: &[Name], context: Option<&Path>) -> String {
         ([name], Some([bucket, scope])) => format!("{bucket}.{scope}.{name}"),
         _ => path.join("."),
     }
+}
+
+/// The statement that makes a function, for instances that have not seen it.
+fn statement_of(function: &CreateFunction) -> String {
+    let parameters = match &function.parameters {
+        None => "...".to_owned(),
+        Some(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    };
+    let CreateFunction { path, text, .. } = function;
+    format!("CREATE OR REPLACE FUNCTION {path}({parameters}) {{ {text} }}")
 }
 
 fn function_row(key: &str, function: &UserFunction) -> Value {

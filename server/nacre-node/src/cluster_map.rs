@@ -109,7 +109,7 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
         "revEpoch": REV_EPOCH,
         "nodesExt": [endpoints.node_ext()],
         "clusterCapabilitiesVer": [1, 0],
-        "clusterCapabilities": {},
+        "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},
         "clusterUUID": cluster.uuid,
         "clusterName": cluster.name,
         "prod": "server",
