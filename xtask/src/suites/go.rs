@@ -77,7 +77,7 @@ pub(super) const SDK: Module = Module {
 };
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 41] = [
+const PRESENT: [&str; 48] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",
@@ -115,6 +115,13 @@ const PRESENT: [&str; 41] = [
     "clusterlabels",
     "waituntilready",
     "view",
+    "query",
+    "clusterQuery",
+    "collectionsquery",
+    "enhancedpreparedstatements",
+    "queryimprovederrors",
+    "queryindex",
+    "mb57673",
     "viewinsertupsertbug",
     "waituntilreadycluster",
     "waituntilreadyfastfail",
@@ -122,13 +129,6 @@ const PRESENT: [&str; 41] = [
 ];
 
 const SDK_FEATURE_REASONS: Reasons = &[
-    ("query", "no query service yet"),
-    ("clusterQuery", "no query service yet"),
-    ("collectionsquery", "no query service yet"),
-    ("enhancedpreparedstatements", "no query service yet"),
-    ("queryimprovederrors", "no query service yet"),
-    ("queryindex", "no query service yet"),
-    ("mb57673", "no query service yet"),
     ("transactionsquery", "no query service yet"),
     ("transactionssinglequeryexists", "no query service yet"),
     ("search", "no search service yet"),
@@ -156,7 +156,6 @@ const SDK_FEATURE_REASONS: Reasons = &[
 ];
 
 const SDK_REASONS: Reasons = &[
-    ("TestViewQuery", "answers of views have no debugging information"),
     (
         "TestBucketWaitUntilReadyFastFailConnStr",
         "needs a network on which an address does not answer",
