@@ -215,6 +215,6 @@ impl Host for Run<'_> {
     fn tick(&self) -> Result<()> {
         let ticks = self.state.ticks.get().wrapping_add(1);
         self.state.ticks.set(ticks);
-        if ticks % TICKS == 0 { self.platform.check() } else { Ok(()) }
+        if ticks.is_multiple_of(TICKS) { self.platform.check() } else { Ok(()) }
     }
 }

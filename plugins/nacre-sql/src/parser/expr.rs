@@ -303,7 +303,7 @@ impl Parser<'_> {
     fn prefix_word(&mut self, word: &Name) -> Result<Expr> {
         let upper = word.to_ascii_uppercase();
         let called = matches!(self.peek_at(1), Token::Symbol("("));
-        if called && functions::find(word).is_some() || functions::is_aggregate(word) && called {
+        if called && (functions::find(word).is_some() || functions::is_aggregate(word)) {
             self.advance();
             return self.name_or_call(word.clone());
         }
