@@ -13,8 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How deep queries and functions may call each other.
-const CALLS_MAX: usize = 32;
+/// How deep queries and functions may call each other. The parser lets 16 queries stand in each other.
+const CALLS_MAX: usize = 24;
 
 /// How many rows pass between two questions whether to go on.
 const TICKS: u32 = 64;

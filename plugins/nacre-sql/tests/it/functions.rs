@@ -59,3 +59,18 @@ fn every_function_takes_every_kind_of_argument() {
         }
     }
 }
+
+#[test]
+fn the_reference_names_every_function() {
+    let page = include_str!("../../../../docs/reference/sqlpp.md");
+    for name in all().map(|function| function.name) {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    let others = AGGREGATES
+        .iter()
+        .map(|(name, _)| name)
+        .chain(WINDOW_FUNCTIONS.iter().map(|(name, ..)| name));
+    for name in others {
+        assert!(page.contains(&format!("`{}`", name.to_ascii_uppercase())), "{name}");
+    }
+}

@@ -25,8 +25,7 @@ fn value() -> impl Strategy<Value = Value> {
         let present = inner.prop_filter("nothing is in an array", |value| !value.is_missing());
         prop_oneof![
             prop::collection::vec(present.clone(), 0..3).prop_map(Value::array),
-            prop::collection::vec(("[ab]{0,2}", present), 0..3)
-                .prop_map(Value::object),
+            prop::collection::vec(("[ab]{0,2}", present), 0..3).prop_map(Value::object),
         ]
     })
 }
