@@ -180,11 +180,10 @@ impl Parser<'_> {
             if self.symbol("[") {
                 let name = self.expr()?;
                 self.expect("]")?;
-                if self.word("i") {
-                    // Objects are searched by the names that they have in lower case.
-                    let folding =
-                        functions::find("OBJECT_FIELD_FOLDED").expect("it is in the table");
-                    return Ok(Expr::Call(folding, vec![left, name]));
+                if let Expr::Literal(Value::String(name)) = &name
+                    && self.word("i")
+                {
+                    return Ok(Expr::Field(boxed(left), name.clone(), true));
                 }
                 return Ok(Expr::Element(boxed(left), boxed(name)));
             }
