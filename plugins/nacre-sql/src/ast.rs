@@ -519,7 +519,7 @@ pub enum InsertSource {
     /// VALUES.
     Values(Vec<Row>),
     /// SELECT, and what is made of each of its rows.
-    Select(Row, Select),
+    Select(Row, Box<Select>),
 }
 
 /// SET and UNSET.

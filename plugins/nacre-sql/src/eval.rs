@@ -148,11 +148,14 @@ const SET_FROM: usize = 16;
 
 type Set = HashSet<Vec<u8>, FixedState>;
 
+/// An array, and its elements as a set.
+type SearchedArray = (Arc<Vec<Value>>, Arc<Set>);
+
 /// What evaluation remembers as long as a request runs.
 #[derive(Default)]
 pub struct Caches {
     /// Arrays that IN searches, by their address; they are held so that the address stays theirs.
-    sets: RefCell<BTreeMap<usize, (Arc<Vec<Value>>, Arc<Set>)>>,
+    sets: RefCell<BTreeMap<usize, SearchedArray>>,
     pub(crate) regexes: RefCell<BTreeMap<String, Arc<regex_lite::Regex>>>,
 }
 
@@ -623,12 +626,12 @@ fn eval_comprehension(
             Collect::First => return Ok(value),
             _ if value.is_missing() => {}
             Collect::Array | Collect::DistinctArray => values.push(value),
-            Collect::Object(name) => match eval(name, inner, context)? {
-                Value::String(name) => {
+            Collect::Object(name) => {
+                // What has no string for a name has no place.
+                if let Value::String(name) = eval(name, inner, context)? {
                     object.insert(name, value);
                 }
-                _ => {}
-            },
+            }
         }
     }
     Ok(match comprehension.collect {

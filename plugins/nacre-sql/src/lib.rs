@@ -28,5 +28,5 @@ pub use eval::{Caches, Context, Env, Host, Meta, NoHost, bindings_of, eval, posi
 pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};
-pub use value::{Name, Object, Value, position, sorted, write_string};
+pub use value::{DEPTH_MAX, Name, Object, Value, position, sorted, write_string};
 pub use visit::{any_in, each_child, each_in_select};

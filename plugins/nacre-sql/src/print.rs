@@ -281,7 +281,10 @@ impl Display for Select {
                 (0, true) => "with recursive ",
                 _ => ", ",
             })?;
-            write!(f, "{} as {}", quote(&with.alias), with.expr)?;
+            match &with.expr {
+                Expr::Subquery(_) => write!(f, "{} as {}", quote(&with.alias), with.expr)?,
+                expr => write!(f, "{} as ({expr})", quote(&with.alias))?,
+            }
         }
         if !self.with.is_empty() {
             f.write_str(" ")?;

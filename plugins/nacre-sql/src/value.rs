@@ -41,6 +41,9 @@ pub enum Value {
     Object(Arc<Object>),
 }
 
+/// How deep the JSON that is read may nest; what is deeper must not be written.
+pub const DEPTH_MAX: usize = 127;
+
 /// The least number whose text has an exponent.
 const EXPONENT_FROM: f64 = 1e21;
 
@@ -222,6 +225,20 @@ impl Value {
             (Value::Missing, _) | (_, Value::Missing) => Err(Value::Missing),
             (Value::Null, _) | (_, Value::Null) => Err(Value::Null),
             _ => Ok(self.collate(other)),
+        }
+    }
+
+    /// Whether arrays and objects are in each other more than `levels` times.
+    pub fn nests_deeper_than(&self, levels: usize) -> bool {
+        let Some(inner) = levels.checked_sub(1) else {
+            return matches!(self, Value::Array(_) | Value::Object(_));
+        };
+        match self {
+            Value::Array(elements) => {
+                elements.iter().any(|element| element.nests_deeper_than(inner))
+            }
+            Value::Object(fields) => fields.values().any(|value| value.nests_deeper_than(inner)),
+            _ => false,
         }
     }
 

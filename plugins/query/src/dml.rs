@@ -12,7 +12,7 @@ use crate::run::Run;
 use nacre_sql::ast::{
     Delete, Expr, FromTerm, Insert, InsertSource, Merge, On, Projection, Row, Source, Update,
 };
-use nacre_sql::{Context, Env, Error, Meta, Name, Result, Value, eval};
+use nacre_sql::{Context, DEPTH_MAX, Env, Error, Meta, Name, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -54,6 +54,12 @@ impl<'a> Writer<'a> {
     }
 
     fn push(&mut self, write: Write) -> Result<()> {
+        if write.value.nests_deeper_than(DEPTH_MAX) {
+            return Err(Error::execution(format!(
+                "document {} nests too deeply",
+                write.mutation.id
+            )));
+        }
         self.run.charge(write.mutation.body.len() + 128)?;
         self.waiting.push(write);
         if self.waiting.len() >= BATCH { self.flush() } else { Ok(()) }

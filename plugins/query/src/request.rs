@@ -192,22 +192,30 @@ fn context(text: &str) -> Result<Option<nacre_sql::ast::Path>> {
     if path.parts.len() == 2 { Ok(Some(path)) } else { Err(wrong()) }
 }
 
-/// Milliseconds of a duration such as `8000ms`, `1.5s` or `2m`; a lone number is seconds.
+/// Milliseconds of a duration as Go writes it, such as `8000ms`, `1.5s` or `1m14.9s`; a lone number is seconds.
 fn duration_ms(text: &str) -> Result<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit {
-        "ns" => 1e-6,
-        "us" | "µs" => 1e-3,
-        "ms" => 1.0,
-        "" | "s" => 1000.0,
-        "m" => 60_000.0,
-        "h" => 3_600_000.0,
-        _ => f64::NAN,
-    };
-    match number.parse::<f64>() {
-        Ok(number) if scale > 0.0 => Ok((number * scale).ceil() as u64),
-        _ => Err(Error::new(1040, format!("Unable to parse the duration: {text}"))),
+    let wrong = || Error::new(1040, format!("Unable to parse the duration: {text}"));
+    let (mut rest, mut total) = (text, 0.0);
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let scale = match unit {
+            "ns" => 1e-6,
+            "us" | "µs" => 1e-3,
+            "ms" => 1.0,
+            "s" => 1000.0,
+            "" if rest.len() == text.len() => 1000.0,
+            "m" => 60_000.0,
+            "h" => 3_600_000.0,
+            _ => return Err(wrong()),
+        };
+        total += number.parse::<f64>().map_err(|_| wrong())? * scale;
+        rest = tail;
+        if rest.is_empty() {
+            return Ok(total.ceil() as u64);
+        }
     }
 }
 
@@ -238,6 +246,22 @@ fn decoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for (text, ms) in [
+            ("8000ms", 8000),
+            ("1.5s", 1500),
+            ("1m14.9s", 74_900),
+            ("2", 2000),
+            ("1h0m1s", 3_601_000),
+        ] {
+            assert_eq!(duration_ms(text).ok(), Some(ms), "{text}");
+        }
+        for text in ["", "s", "1x", "1m3", "-1s", "1..2s", "soon"] {
+            assert!(duration_ms(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn forms_are_decoded() {

@@ -13,8 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How deep queries and functions may call each other.
-const CALLS_MAX: usize = 32;
+/// How deep queries and functions may call each other. The parser lets 16 queries stand in each other.
+const CALLS_MAX: usize = 24;
 
 /// How many rows pass between two questions whether to go on.
 const TICKS: u32 = 64;
@@ -215,6 +215,6 @@ impl Host for Run<'_> {
     fn tick(&self) -> Result<()> {
         let ticks = self.state.ticks.get().wrapping_add(1);
         self.state.ticks.set(ticks);
-        if ticks % TICKS == 0 { self.platform.check() } else { Ok(()) }
+        if ticks.is_multiple_of(TICKS) { self.platform.check() } else { Ok(()) }
     }
 }

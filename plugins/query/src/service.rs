@@ -9,7 +9,7 @@ use crate::response::Response;
 use crate::run::Run;
 use crate::{dml, explain, infer, planner};
 use nacre_sql::ast::{Body, CreateFunction, Expr, FromTerm, Path, Projection, Select, Statement};
-use nacre_sql::{Context, Env, Error, Name, Result, Value, eval, parse};
+use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,6 +21,9 @@ const FUNCTION: &str = "function/";
 
 /// How many statements are kept prepared; the first by name makes room.
 const PREPARED_MAX: usize = 16_384;
+
+/// How deep the body of a function may nest, as functions call each other and each call takes its stack anew.
+const FUNCTION_HEIGHT_MAX: usize = 30;
 
 /// A statement under a name.
 #[derive(Clone)]
@@ -326,6 +329,12 @@ impl Service {
     }
 
     fn create_function(&self, function: &CreateFunction, run: &Run<'_>) -> Result<()> {
+        if height(&function.body) > FUNCTION_HEIGHT_MAX {
+            return Err(Error::new(
+                3000,
+                format!("The body of function {} nests too deeply.", function.path),
+            ));
+        }
         let key = function_key(&function.path.parts, run.settings.context.as_ref());
         let known = self.known_function(&key, run.store)?;
         if known.is_some() && !function.replace {
@@ -341,6 +350,17 @@ impl Service {
         self.functions.borrow_mut().insert(key, function);
         Ok(())
     }
+}
+
+/// How many expressions are in each other.
+fn height(expr: &Expr) -> usize {
+    let mut below = 0;
+    let walked = each_child(&mut expr.clone(), &mut |child| {
+        below = below.max(height(child));
+        Ok(())
+    });
+    debug_assert!(walked.is_ok(), "measuring refuses nothing");
+    below + 1
 }
 
 impl Source {

@@ -5,6 +5,8 @@ use super::{Function, open, strict, too_large};
 use crate::error::Result;
 use crate::eval::Context;
 use crate::value::Value;
+use jiff::Timestamp;
+use jiff::tz::TimeZoneDatabase;
 
 /// How many dates a range may have.
 const RANGE_MAX: usize = 1 << 20;
@@ -74,7 +76,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("DATE_PART_MILLIS", 2, 3, |args, _| {
         let mut date = of_millis(&args[0]);
         if let (Some(date), Some(zone)) = (&mut date, args.get(2)) {
-            match zone.as_str().and_then(offset_of) {
+            match zone.as_str().and_then(|zone| offset_at(zone, date.ms)) {
                 Some(offset) => date.offset_minutes = offset,
                 None => return Ok(Value::Null),
             }
@@ -107,7 +109,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         })
     }),
     strict("WEEKDAY_MILLIS", 1, 2, |args, _| {
-        let offset = args.get(1).map_or(Some(0), |zone| zone.as_str().and_then(offset_of));
+        let ms = args[0].as_i64().unwrap_or(0);
+        let offset =
+            args.get(1).map_or(Some(0), |zone| zone.as_str().and_then(|zone| offset_at(zone, ms)));
         Ok(weekday(
             of_millis(&args[0])
                 .zip(offset)
@@ -152,17 +156,24 @@ fn shown(ms: i64, format: Option<&Value>) -> Value {
     shown_date(&Date::utc(ms), format)
 }
 
-/// Minutes east of Greenwich of `UTC`, `Z`, or an offset.
-fn offset_of(zone: &str) -> Option<i64> {
-    if matches!(zone, "UTC" | "Z" | "GMT" | "Etc/UTC" | "") {
+/// Minutes east of Greenwich at a moment: of `UTC`, `Z`, an offset, or a name such as `Asia/Kolkata`.
+fn offset_at(zone: &str, ms: i64) -> Option<i64> {
+    if matches!(zone, "UTC" | "Z" | "GMT" | "") {
         return Some(0);
     }
     let example = format!("2000-01-01T00:00:00{zone}");
-    date_format::parse(&example).map(|(date, _)| date.offset_minutes)
+    if let Some((date, _)) = date_format::parse(&example) {
+        return Some(date.offset_minutes);
+    }
+    let named = TimeZoneDatabase::bundled().get(zone).ok()?;
+    // The database does not mind the case of names, and the language does.
+    let zone = Some(named).filter(|named| named.iana_name() == Some(zone))?;
+    let moment = Timestamp::from_millisecond(ms).ok()?;
+    Some(i64::from(zone.to_offset(moment).seconds()) / 60)
 }
 
 fn in_zone(ms: i64, zone: &Value, format: Option<&Value>) -> Value {
-    match zone.as_str().and_then(offset_of) {
+    match zone.as_str().and_then(|zone| offset_at(zone, ms)) {
         Some(offset_minutes) => shown_date(&Date { ms, offset_minutes }, format),
         None if zone.is_missing() => Value::Missing,
         None => Value::Null,
@@ -187,9 +198,12 @@ fn millis_to_tz(args: &[Value], _: &Context<'_>) -> Result<Value> {
 }
 
 fn str_to_tz(args: &[Value], _: &Context<'_>) -> Result<Value> {
-    let Some(offset_minutes) = args[1].as_str().and_then(offset_of) else { return Ok(Value::Null) };
-    Ok(of_text(&args[0], |date, shape| {
-        date_format::write(&Date { ms: date.ms, offset_minutes }, shape).into()
+    let Some(zone) = args[1].as_str() else { return Ok(Value::Null) };
+    Ok(of_text(&args[0], |date, shape| match offset_at(zone, date.ms) {
+        Some(offset_minutes) => {
+            date_format::write(&Date { ms: date.ms, offset_minutes }, shape).into()
+        }
+        None => Value::Null,
     }))
 }
 

@@ -88,19 +88,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
         }
         Ok(Value::Object(Arc::new(fields)))
     }),
-    strict("OBJECT_FIELD_FOLDED", 2, 2, |args, _| {
-        let (Some(fields), Some(name)) = (args[0].as_object(), args[1].as_str()) else {
-            return Ok(Value::Missing);
-        };
-        let exact = fields.get(name);
-        let folded = || {
-            fields
-                .iter()
-                .find(|(key, _)| key.to_lowercase() == name.to_lowercase())
-                .map(|(_, value)| value)
-        };
-        Ok(exact.or_else(folded).cloned().unwrap_or_default())
-    }),
     of_object!("OBJECT_TYPES", |fields| {
         Value::object(
             sorted(fields)

@@ -62,7 +62,7 @@ impl Parser<'_> {
         let source = if self.is_symbol("(") && !labels {
             let row = self.row_of_select()?;
             let select = self.select()?;
-            InsertSource::Select(row, select)
+            InsertSource::Select(row, Box::new(select))
         } else {
             InsertSource::Values(self.values()?)
         };
@@ -224,7 +224,7 @@ impl Parser<'_> {
         self.expect_word("INTO")?;
         let target = self.target()?;
         self.expect_word("USING")?;
-        let source = self.from_term()?;
+        let source = self.term_of_from()?;
         let on = self.on()?;
         let mut merge = Merge {
             target,

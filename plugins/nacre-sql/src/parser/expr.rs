@@ -180,11 +180,10 @@ impl Parser<'_> {
             if self.symbol("[") {
                 let name = self.expr()?;
                 self.expect("]")?;
-                if self.word("i") {
-                    // Objects are searched by the names that they have in lower case.
-                    let folding =
-                        functions::find("OBJECT_FIELD_FOLDED").expect("it is in the table");
-                    return Ok(Expr::Call(folding, vec![left, name]));
+                if let Expr::Literal(Value::String(name)) = &name
+                    && self.word("i")
+                {
+                    return Ok(Expr::Field(boxed(left), name.clone(), true));
                 }
                 return Ok(Expr::Element(boxed(left), boxed(name)));
             }
@@ -303,7 +302,7 @@ impl Parser<'_> {
     fn prefix_word(&mut self, word: &Name) -> Result<Expr> {
         let upper = word.to_ascii_uppercase();
         let called = matches!(self.peek_at(1), Token::Symbol("("));
-        if called && functions::find(word).is_some() || functions::is_aggregate(word) && called {
+        if called && (functions::find(word).is_some() || functions::is_aggregate(word)) {
             self.advance();
             return self.name_or_call(word.clone());
         }

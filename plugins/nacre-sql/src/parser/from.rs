@@ -7,8 +7,8 @@ use crate::lexer::Token;
 use crate::value::Name;
 
 impl Parser<'_> {
-    pub(super) fn from(&mut self) -> Result<From> {
-        let first = self.from_term()?;
+    pub(super) fn terms_of_from(&mut self) -> Result<From> {
+        let first = self.term_of_from()?;
         let mut joins = Vec::new();
         while let Some(join) = self.join()? {
             joins.push(join);
@@ -16,7 +16,7 @@ impl Parser<'_> {
         Ok(From { first, joins })
     }
 
-    pub(super) fn from_term(&mut self) -> Result<FromTerm> {
+    pub(super) fn term_of_from(&mut self) -> Result<FromTerm> {
         let source = self.source()?;
         let (alias, hints) = self.alias_and_hints(&source)?;
         Ok(FromTerm { source, alias, hints })
@@ -88,7 +88,7 @@ impl Parser<'_> {
     fn join(&mut self) -> Result<Option<Join>> {
         if self.symbol(",") {
             let _ = self.word("LATERAL");
-            let term = self.from_term()?;
+            let term = self.term_of_from()?;
             return Ok(Some(Join {
                 kind: JoinKind::Join,
                 side: Side::Inner,
@@ -122,7 +122,7 @@ impl Parser<'_> {
             return Ok(Some(Join { kind, side, term, on: On::Nothing }));
         }
         let _ = self.word("LATERAL");
-        let term = self.from_term()?;
+        let term = self.term_of_from()?;
         let on = self.on()?;
         Ok(Some(Join { kind, side, term, on }))
     }

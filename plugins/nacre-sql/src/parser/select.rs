@@ -123,7 +123,7 @@ impl Parser<'_> {
 
     fn clauses(&mut self, block: &mut Block) -> Result<()> {
         if self.word("FROM") {
-            block.from = Some(self.from()?);
+            block.from = Some(self.terms_of_from()?);
         }
         if self.word("LET") {
             block.lets = self.list(|p| p.assignment())?;

@@ -19,6 +19,9 @@ pub(super) struct Changed {
     pub expiration: Option<u32>,
 }
 
+/// A place, what is there, and the path to it when it is in the document.
+type Element = (Value, Value, Option<Vec<Step>>);
+
 /// The paths that variables of FOR stand for.
 type Places = BTreeMap<Name, Vec<Step>>;
 
@@ -64,7 +67,7 @@ fn each(
         }
         return one(set, env, places, writes, changed, context);
     };
-    let columns: Vec<Vec<(Value, Value, Option<Vec<Step>>)>> = bindings
+    let columns: Vec<Vec<Element>> = bindings
         .iter()
         .map(|binding| elements(binding, env, places, context))
         .collect::<Result<_>>()?;
@@ -94,7 +97,7 @@ fn elements(
     env: &Env,
     places: &Places,
     context: &Context<'_>,
-) -> Result<Vec<(Value, Value, Option<Vec<Step>>)>> {
+) -> Result<Vec<Element>> {
     let source = eval(&binding.source, env, context)?;
     let base = path_of(&binding.source, env, places, context)?;
     let mut found = Vec::new();
@@ -102,12 +105,7 @@ fn elements(
     Ok(found)
 }
 
-fn children(
-    of: &Value,
-    base: Option<&[Step]>,
-    deep: bool,
-    found: &mut Vec<(Value, Value, Option<Vec<Step>>)>,
-) {
+fn children(of: &Value, base: Option<&[Step]>, deep: bool, found: &mut Vec<Element>) {
     let mut visit = |place: Value, value: &Value, step: Step| {
         let path = base.map(|base| [base, &[step]].concat());
         found.push((place, value.clone(), path.clone()));

@@ -4,7 +4,7 @@ use super::{Operator, Rows, build, result_name, result_of};
 use crate::plan::Node;
 use crate::run::Run;
 use nacre_sql::ast::{Body, Expr, Select, SetOp, With};
-use nacre_sql::{Context, Env, Error, Host, Result, Value, eval, key};
+use nacre_sql::{Context, DEPTH_MAX, Env, Error, Host, Result, Value, eval, key};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -183,6 +183,13 @@ fn recursive(
         while let Some(row) = rows.next(run, context)? {
             run.tick()?;
             let value = row.get(result_name()).cloned().unwrap_or_default();
+            // Each round may put the values of the last one deeper, and whoever walks them recurses.
+            if value.nests_deeper_than(DEPTH_MAX) {
+                return Err(Error::execution(format!(
+                    "WITH RECURSIVE {} nests values too deeply",
+                    with.alias
+                )));
+            }
             run.charge(value.size_bytes() * 2)?;
             if all || seen.insert(key::encoded(&value)) {
                 recent.push_back(value);

@@ -21,7 +21,7 @@ pub(crate) fn spans(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Resul
             ranges = ranges.iter().rev().map(turned).collect();
         }
         let last = at + 1 == scan.parts.len();
-        let exact = ranges.iter().all(|range| is_exact(range));
+        let exact = ranges.iter().all(is_exact);
         spans = joined(&prefixes, &ranges);
         if last || !exact || spans.len() > PREFIXES_MAX {
             break;

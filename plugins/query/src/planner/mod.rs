@@ -80,7 +80,12 @@ pub(crate) fn conjuncts(condition: Option<&Expr>) -> Vec<Expr> {
 
 /// Whether `expr` mentions one of `names` as a variable.
 pub(crate) fn mentions(expr: &Expr, names: &[Name]) -> bool {
-    any_in(expr, &|inner| matches!(inner, Expr::Ident(name) if names.contains(name)))
+    any_in(expr, &|inner| match inner {
+        Expr::Ident(name) => names.contains(name),
+        // What stands for a value comes from the variables of that.
+        Expr::Bound(bound) => mentions(&bound.of, names),
+        _ => false,
+    })
 }
 
 /// Puts what a named window is in the place of its name.

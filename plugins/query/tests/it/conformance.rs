@@ -7,18 +7,9 @@ use nacre_sql::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What is not supported yet, and is refused or NULL: named zones (there is no database of them), and what would need
-/// MD5 or a compressor. A case that passes must leave this list.
-const UNSUPPORTED: &[&str] = &[
-    "functions_date/millis_to_tz_of_kolkata",
-    "functions_date/millis_to_tz_of_new_york_in_summer",
-    "functions_date/millis_to_tz_of_new_york_in_winter",
-    "functions_date/str_to_tz_of_paris",
-    "functions_date_parts/a_day_of_milliseconds_depends_on_the_zone",
-    "functions_date_parts/the_weekday_of_milliseconds_depends_on_the_zone",
-    "functions_json/hashbytes_of_md5",
-    "functions_string_search/uncompress_undoes_compress",
-];
+/// What is not supported yet, and is refused or NULL: what would need MD5 or a compressor. A case that passes must leave this list.
+const UNSUPPORTED: &[&str] =
+    &["functions_json/hashbytes_of_md5", "functions_string_search/uncompress_undoes_compress"];
 
 fn directory() -> PathBuf {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases/sqlpp");

@@ -148,9 +148,15 @@ fn query(chance: &mut Chance) -> String {
             )
         }
         3 => {
-            let order =
-                chance.of(&["x.a", "x.a DESC", "x.b DESC, x.a", "x.b, x.a DESC", "x.a, x.b DESC"]);
-            format!("SELECT RAW [x.a, x.b] FROM l AS x WHERE {filter} ORDER BY {order}")
+            // All that is selected is ordered by, so that there is one right order.
+            let [order, selected] = [
+                ["x.a", "x.a"],
+                ["x.a DESC", "x.a"],
+                ["x.b DESC, x.a", "x.a, x.b"],
+                ["x.b, x.a DESC", "x.a, x.b"],
+                ["x.a, x.b DESC", "x.a, x.b"],
+            ][chance.below(5)];
+            format!("SELECT RAW [{selected}] FROM l AS x WHERE {filter} ORDER BY {order}")
         }
         _ => format!("SELECT RAW [META(x).id, x.a, x.b] FROM l AS x WHERE {filter}"),
     }

@@ -134,3 +134,35 @@ fn a_read_only_request_changes_nothing() {
     assert_eq!(refusal(world.run(request)).code, 1000);
     assert_eq!(world.query("SELECT RAW COUNT(*) FROM docs").unwrap(), [Value::Int(1)]);
 }
+
+#[test]
+fn functions_that_call_each_other_cannot_add_up_their_depths() {
+    let world = World::new();
+    let body = |depth: usize| {
+        format!("CREATE FUNCTION g(x) {{ {}g(x){} }}", "ABS(".repeat(depth), ")".repeat(depth))
+    };
+    assert_eq!(refusal(world.query(&body(100))).code, 3000);
+    world.query(&body(20)).unwrap();
+    let call = format!("SELECT {}g(1){}", "ABS(".repeat(150), ")".repeat(150));
+    assert_eq!(refusal(world.query(&call)).code, 5000);
+}
+
+#[test]
+fn recursive_queries_cannot_nest_values_without_bound() {
+    let world = World::new();
+    let step = format!("{}r.x{}", "[".repeat(100), "]".repeat(100));
+    let text = format!(
+        "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT {step} AS x FROM r) SELECT COUNT(1) FROM r"
+    );
+    assert_eq!(refusal(world.query(&text)).code, 5000);
+}
+
+#[test]
+fn a_document_that_could_not_be_read_again_is_not_written() {
+    let world = world_of(1);
+    let deep =
+        |depth: usize| format!("UPDATE docs SET n = {}1{}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(refusal(world.query(&deep(127))).code, 5000);
+    world.query(&deep(126)).unwrap();
+    assert_eq!(world.query("SELECT RAW n IS NOT MISSING FROM docs").unwrap(), [Value::Bool(true)]);
+}

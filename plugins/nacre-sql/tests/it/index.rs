@@ -1,0 +1,55 @@
+//! What an index holds of a document.
+
+use nacre_sql::index::Definition;
+use nacre_sql::{Meta, Value};
+use std::sync::Arc;
+
+/// The entries of a document, as JSON arrays of their parts.
+fn entries(definition: &str, document: &str) -> Vec<String> {
+    let definition = Definition::parse(definition).unwrap();
+    let meta = Arc::new(Meta { id: "d1".into(), ..Meta::default() });
+    let value = Value::parse(document.as_bytes()).unwrap();
+    let entries = definition.entries(&value, &meta).unwrap();
+    let parts = entries.iter().map(|entry| definition.decode(entry).unwrap().0);
+    parts.map(|parts| Value::array(parts).to_json()).collect()
+}
+
+#[test]
+fn a_document_has_an_entry_of_its_parts() {
+    assert_eq!(entries("CREATE INDEX i ON o(a, b DESC)", r#"{"a": 1, "b": "x"}"#), [r#"[1,"x"]"#]);
+    assert_eq!(entries("CREATE INDEX i ON o(a, b)", r#"{"a": null}"#), ["[null,null]"]);
+    assert_eq!(
+        entries("CREATE INDEX i ON o(LOWER(o.a), META().id)", r#"{"a": "X"}"#),
+        [r#"["x","d1"]"#]
+    );
+}
+
+#[test]
+fn a_first_part_that_is_missing_leaves_no_entry() {
+    assert!(entries("CREATE INDEX i ON o(a, b)", r#"{"b": 1}"#).is_empty());
+    assert_eq!(entries("CREATE INDEX i ON o(a INCLUDE MISSING, b)", r#"{"b": 1}"#), ["[null,1]"]);
+}
+
+#[test]
+fn a_condition_chooses_documents() {
+    let definition = "CREATE INDEX i ON o(a) WHERE b > 1";
+    assert_eq!(entries(definition, r#"{"a": 1, "b": 2}"#), ["[1]"]);
+    assert!(entries(definition, r#"{"a": 1, "b": 1}"#).is_empty());
+    assert!(entries(definition, r#"{"a": 1}"#).is_empty());
+}
+
+#[test]
+fn an_array_part_has_an_entry_for_each_element_once() {
+    let definition = "CREATE INDEX i ON o(DISTINCT ARRAY t.n FOR t IN ts WHEN t.n > 0 END, a)";
+    let document = r#"{"a": 9, "ts": [{"n": 2}, {"n": 1}, {"n": 2}, {"n": 0}, {}]}"#;
+    assert_eq!(entries(definition, document), ["[1,9]", "[2,9]"]);
+    assert_eq!(entries("CREATE INDEX i ON o(ALL ts)", r#"{"ts": [1, "x"]}"#), ["[1]", r#"["x"]"#]);
+}
+
+#[test]
+fn what_differs_each_time_is_not_indexed() {
+    for expr in ["NOW_MILLIS()", "RANDOM()", "$1", "(SELECT 1)", "COUNT(*)", "f(a)"] {
+        let error = Definition::parse(&format!("CREATE INDEX i ON o({expr})")).unwrap_err();
+        assert!((3000..5000).contains(&error.code), "{expr}: {error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Keys order as values do, and give the values back.
+
+use nacre_sql::{Value, key};
+use proptest::prelude::*;
+
+fn scalar() -> impl Strategy<Value = Value> {
+    let near_limit = (0i64..2000).prop_map(|below| Value::Int(i64::MAX - below));
+    let near_double = (-600i64..600).prop_map(|off| Value::Int(9_007_199_254_740_992 * 8 + off));
+    prop_oneof![
+        Just(Value::Missing),
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        (-3i64..4).prop_map(Value::Int),
+        any::<i64>().prop_map(Value::Int),
+        near_limit,
+        near_double,
+        any::<f64>().prop_map(Value::Float),
+        (-3i32..4).prop_map(|half| Value::Float(f64::from(half) / 2.0)),
+        "[ab\u{0}é]{0,3}".prop_map(Value::from),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    scalar().prop_recursive(3, 12, 3, |inner| {
+        let present = inner.prop_filter("nothing is in an array", |value| !value.is_missing());
+        prop_oneof![
+            prop::collection::vec(present.clone(), 0..3).prop_map(Value::array),
+            prop::collection::vec(("[ab]{0,2}", present), 0..3).prop_map(Value::object),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn keys_compare_as_their_values_collate(a in value(), b in value(), descending: bool) {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        key::encode(&a, descending, &mut left);
+        key::encode(&b, descending, &mut right);
+        let wanted = if descending { b.collate(&a) } else { a.collate(&b) };
+        prop_assert_eq!(left.cmp(&right), wanted);
+    }
+
+    #[test]
+    fn no_key_goes_on_from_another(a in value(), b in value(), descending: bool) {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        key::encode(&a, descending, &mut left);
+        key::encode(&b, descending, &mut right);
+        prop_assert!(left == right || !right.starts_with(&left));
+        prop_assert!(left[0] != 0 && left[0] != 0xFF);
+    }
+
+    #[test]
+    fn keys_give_their_values_back(values in prop::collection::vec((value(), any::<bool>()), 0..4)) {
+        let mut bytes = Vec::new();
+        for (value, descending) in &values {
+            key::encode(value, *descending, &mut bytes);
+        }
+        let mut rest = bytes.as_slice();
+        for (value, descending) in &values {
+            prop_assert_eq!(key::decode(&mut rest, *descending), Some(value.clone()));
+        }
+        prop_assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn bytes_from_anywhere_are_no_reason_to_panic(bytes: Vec<u8>, descending: bool) {
+        let _ = key::decode(&mut bytes.as_slice(), descending);
+    }
+
+    #[test]
+    fn collation_is_an_order(a in value(), b in value(), c in value()) {
+        prop_assert_eq!(a.collate(&b), b.collate(&a).reverse());
+        if a <= b && b <= c {
+            prop_assert!(a <= c);
+        }
+    }
+
+    #[test]
+    fn json_text_is_read_as_it_was_written(a in value()) {
+        let text = a.to_json();
+        // What JSON has no numbers for is written as a string.
+        if !text.contains("Infinity") && !text.contains("NaN") {
+            prop_assert_eq!(Value::parse(text.as_bytes()).unwrap().to_json(), text);
+        }
+    }
+}
+
+#[test]
+fn deep_bytes_are_no_key() {
+    assert_eq!(key::decode(&mut vec![7u8; 100_000].as_slice(), false), None);
+}
