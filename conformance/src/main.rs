@@ -24,6 +24,9 @@ struct Arguments {
     /// Port of views.
     #[arg(long, default_value_t = 8092)]
     views_port: u16,
+    /// Port of queries.
+    #[arg(long, default_value_t = 8093)]
+    query_port: u16,
     /// Port of functions.
     #[arg(long, default_value_t = 8096)]
     eventing_port: u16,
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         kv_port: arguments.kv_port,
         mgmt_port: arguments.mgmt_port,
         views_port: arguments.views_port,
+        query_port: arguments.query_port,
         eventing_port: arguments.eventing_port,
         user: arguments.user,
         password: arguments.password,

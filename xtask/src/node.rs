@@ -170,6 +170,11 @@ impl Node {
         self.mgmt_port() + 1
     }
 
+    /// Port of queries.
+    pub fn query_port(&self) -> u16 {
+        self.mgmt_port() + 2
+    }
+
     /// Port of functions.
     pub fn eventing_port(&self) -> u16 {
         self.mgmt_port() + 5

@@ -79,6 +79,8 @@ pub fn run(options: &Test) -> Result<(), String> {
         cases.args([
             "--views-port",
             &node.views_port().to_string(),
+            "--query-port",
+            &node.query_port().to_string(),
             "--eventing-port",
             &node.eventing_port().to_string(),
             "--user",

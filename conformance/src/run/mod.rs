@@ -7,6 +7,7 @@ mod eventing;
 mod fixture;
 mod kv;
 mod reply;
+mod sqlpp;
 mod views;
 
 use crate::case::{EVENTING, KV, VIEWS};
@@ -27,6 +28,8 @@ pub struct Target {
     pub mgmt_port: u16,
     /// Port of views.
     pub views_port: u16,
+    /// Port of queries.
+    pub query_port: u16,
     /// Port of functions.
     pub eventing_port: u16,
     /// Who logs in.
@@ -95,6 +98,7 @@ pub fn run(target: &Target, mut report: impl FnMut(&Outcome)) -> Vec<Outcome> {
         let file = parse(group, text);
         eventing::play(target, group, &file, &mut done);
     }
+    sqlpp::play(target, &mut done);
     outcomes
 }
 

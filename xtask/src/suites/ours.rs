@@ -15,6 +15,7 @@ impl Prepared for Cases {
             kv_port: node.kv_port(),
             mgmt_port: node.mgmt_port(),
             views_port: node.views_port(),
+            query_port: node.query_port(),
             eventing_port: node.eventing_port(),
             user: USER.into(),
             password: PASSWORD.into(),
