@@ -130,7 +130,8 @@ impl Response {
         let Some(begun) = &mut self.begun else { return Ok(None) };
         let run =
             Run { store, platform, service, settings: &self.request.settings, state: &self.state };
-        let next = nacre_sql::Host::tick(&run).and_then(|()| begun.source.next(&run, &run.context()));
+        let next =
+            nacre_sql::Host::tick(&run).and_then(|()| begun.source.next(&run, &run.context()));
         next.inspect_err(|error| self.errors.push(error.clone()))
     }
 
