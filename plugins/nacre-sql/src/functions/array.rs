@@ -1,8 +1,8 @@
 //! Functions of arrays.
 
 use super::{Function, MANY, RESULT_MAX, number, of_array, open, strict, too_large};
+use crate::env::Context;
 use crate::error::Result;
-use crate::eval::Context;
 use crate::value::{Value, position};
 use std::collections::BTreeMap;
 

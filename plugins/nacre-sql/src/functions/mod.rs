@@ -17,8 +17,8 @@ mod regexp;
 mod string;
 mod types;
 
+use crate::env::Context;
 use crate::error::{Error, MEMORY, Result};
-use crate::eval::Context;
 use crate::value::Value;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Functions of strings. Positions and lengths are in bytes; those that start with MB_ count characters.
 
 use super::{Function, MANY, RESULT_MAX, of_string, open, strict, too_large};
+use crate::env::Context;
 use crate::error::Result;
-use crate::eval::Context;
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
