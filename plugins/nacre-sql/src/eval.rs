@@ -5,7 +5,7 @@ use crate::ast::{
 };
 use crate::env::{Context, Env, Set};
 use crate::error::{Error, Result};
-use crate::functions::number;
+use crate::functions::{RESULT_MAX, number, too_large};
 use crate::key;
 use crate::pattern;
 use crate::value::{Name, Object, Value};
@@ -212,7 +212,7 @@ fn eval_chain(chain: Chain, operands: &[Expr], env: &Env, context: &Context<'_>)
                 .iter()
                 .map(|operand| eval(operand, env, context))
                 .collect::<Result<_>>()?;
-            Ok(concat(&values))
+            concat(&values)
         }
         Chain::And => {
             let mut all = Value::Bool(true);
@@ -239,12 +239,18 @@ fn eval_chain(chain: Chain, operands: &[Expr], env: &Env, context: &Context<'_>)
     }
 }
 
-fn concat(values: &[Value]) -> Value {
+/// Texts one after the other.
+pub(crate) fn concat(values: &[Value]) -> Result<Value> {
     if values.iter().any(Value::is_missing) {
-        return Value::Missing;
+        return Ok(Value::Missing);
     }
     let texts: Option<Vec<&str>> = values.iter().map(Value::as_str).collect();
-    texts.map_or(Value::Null, |texts| Value::from(texts.concat()))
+    let Some(texts) = texts else { return Ok(Value::Null) };
+    // A variable that is put together with itself again and again would fill the memory.
+    if texts.iter().map(|text| text.len()).sum::<usize>() > RESULT_MAX {
+        return Err(too_large());
+    }
+    Ok(texts.concat().into())
 }
 
 fn eval_like(
