@@ -1,177 +1,18 @@
 //! Expressions to values.
 
 use crate::ast::{
-    Binary, Binding, Case, Chain, Collect, Comprehension, Expr, Quantified, Quantifier, Select,
-    Unary,
+    Binary, Binding, Case, Chain, Collect, Comprehension, Expr, Quantified, Quantifier, Unary,
 };
+use crate::env::{Context, Env, Set};
 use crate::error::{Error, Result};
-use crate::functions::number;
+use crate::functions::{RESULT_MAX, number, too_large};
 use crate::key;
 use crate::pattern;
 use crate::value::{Name, Object, Value};
-use foldhash::fast::FixedState;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-
-/// What evaluation needs from outside.
-pub trait Host {
-    /// Runs a query inside of `env`; no more than `limit` of its rows are asked for.
-    ///
-    /// # Errors
-    /// Whatever the query is refused with.
-    fn subquery(
-        &self,
-        select: &Select,
-        env: &Env,
-        limit: usize,
-        context: &Context<'_>,
-    ) -> Result<Vec<Value>>;
-
-    /// Calls a function that a user has defined.
-    ///
-    /// # Errors
-    /// There is none of this name; or what its body is refused with.
-    fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value>;
-
-    /// Milliseconds since 1970, now.
-    fn now_ms(&self) -> i64;
-
-    /// 64 bits of chance.
-    fn random(&self) -> u64;
-
-    /// Asked regularly by what takes long.
-    ///
-    /// # Errors
-    /// When the request is to end: its time is over, or it was cancelled.
-    fn tick(&self) -> Result<()>;
-}
-
-/// A host for expressions that stand alone: index keys, and constants.
-pub struct NoHost;
-
-impl Host for NoHost {
-    fn subquery(&self, _: &Select, _: &Env, _: usize, _: &Context<'_>) -> Result<Vec<Value>> {
-        Err(Error::execution("a subquery is not possible here"))
-    }
-
-    fn call(&self, path: &[Name], _: Vec<Value>, _: &Context<'_>) -> Result<Value> {
-        Err(Error::new(10104, format!("Function not found: {}", path.join("."))))
-    }
-
-    fn now_ms(&self) -> i64 {
-        0
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-
-    fn tick(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// What a document is besides its value.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Meta {
-    /// Its id.
-    pub id: Name,
-    /// The path of its keyspace.
-    pub keyspace: Name,
-    /// The version; 0 when it is not known, as in an index.
-    pub cas: u64,
-    /// When it expires, in seconds since 1970; 0 is never.
-    pub expiration: u32,
-    /// The client's flags.
-    pub flags: u32,
-    /// Whether the value is JSON.
-    pub json: bool,
-    /// Extended attributes, if they were asked for.
-    pub xattrs: Value,
-}
-
-/// Variables with their values: a list that grows by sharing its tail.
-#[derive(Clone, Debug, Default)]
-pub struct Env(Option<Arc<Frame>>);
-
-#[derive(Debug)]
-struct Frame {
-    name: Name,
-    value: Value,
-    meta: Option<Arc<Meta>>,
-    outer: Env,
-}
-
-impl Env {
-    /// No variables.
-    pub fn new() -> Env {
-        Env(None)
-    }
-
-    /// The same variables and one more, which hides those of its name.
-    #[must_use]
-    pub fn with(&self, name: &Name, value: Value) -> Env {
-        self.with_document(name, value, None)
-    }
-
-    /// The same variables and a document.
-    #[must_use]
-    pub fn with_document(&self, name: &Name, value: Value, meta: Option<Arc<Meta>>) -> Env {
-        Env(Some(Arc::new(Frame { name: name.clone(), value, meta, outer: self.clone() })))
-    }
-
-    fn find(&self, name: &Name) -> Option<&Frame> {
-        let mut at = self.0.as_deref();
-        while let Some(frame) = at {
-            if Arc::ptr_eq(&frame.name, name) || frame.name == *name {
-                return Some(frame);
-            }
-            at = frame.outer.0.as_deref();
-        }
-        None
-    }
-
-    /// The value of a variable.
-    pub fn get(&self, name: &Name) -> Option<&Value> {
-        self.find(name).map(|frame| &frame.value)
-    }
-
-    /// What a document is besides its value.
-    pub fn meta(&self, name: &Name) -> Option<&Arc<Meta>> {
-        self.find(name)?.meta.as_ref()
-    }
-}
 
 /// From how many elements on an array is searched by hash.
 const SET_FROM: usize = 16;
-
-type Set = HashSet<Vec<u8>, FixedState>;
-
-/// An array, and its elements as a set.
-type SearchedArray = (Arc<Vec<Value>>, Arc<Set>);
-
-/// What evaluation remembers as long as a request runs.
-#[derive(Default)]
-pub struct Caches {
-    /// Arrays that IN searches, by their address; they are held so that the address stays theirs.
-    sets: RefCell<BTreeMap<usize, SearchedArray>>,
-    pub(crate) regexes: RefCell<BTreeMap<String, Arc<regex_lite::Regex>>>,
-}
-
-/// What is the same for a whole request.
-pub struct Context<'a> {
-    /// What comes from outside.
-    pub host: &'a dyn Host,
-    /// `$1`, `$2`, ….
-    pub positional: &'a [Value],
-    /// `$name`.
-    pub named: &'a BTreeMap<Name, Value>,
-    /// When the statement began, in milliseconds since 1970.
-    pub statement_ms: i64,
-    /// What is remembered.
-    pub caches: &'a Caches,
-}
 
 /// Evaluates `expr`, whose names are resolved, with the variables of `env`.
 ///
@@ -371,7 +212,7 @@ fn eval_chain(chain: Chain, operands: &[Expr], env: &Env, context: &Context<'_>)
                 .iter()
                 .map(|operand| eval(operand, env, context))
                 .collect::<Result<_>>()?;
-            Ok(concat(&values))
+            concat(&values)
         }
         Chain::And => {
             let mut all = Value::Bool(true);
@@ -398,12 +239,18 @@ fn eval_chain(chain: Chain, operands: &[Expr], env: &Env, context: &Context<'_>)
     }
 }
 
-fn concat(values: &[Value]) -> Value {
+/// Texts one after the other.
+pub(crate) fn concat(values: &[Value]) -> Result<Value> {
     if values.iter().any(Value::is_missing) {
-        return Value::Missing;
+        return Ok(Value::Missing);
     }
     let texts: Option<Vec<&str>> = values.iter().map(Value::as_str).collect();
-    texts.map_or(Value::Null, |texts| Value::from(texts.concat()))
+    let Some(texts) = texts else { return Ok(Value::Null) };
+    // A variable that is put together with itself again and again would fill the memory.
+    if texts.iter().map(|text| text.len()).sum::<usize>() > RESULT_MAX {
+        return Err(too_large());
+    }
+    Ok(texts.concat().into())
 }
 
 fn eval_like(

@@ -9,8 +9,9 @@
 //! not hold; with an array part it has one for each element.
 
 use crate::ast::{CreateIndex, Expr, IndexKey, Statement};
+use crate::env::{Caches, Context, Env, Meta, NoHost};
 use crate::error::{Error, Result, SEMANTICS};
-use crate::eval::{Caches, Context, Env, Meta, NoHost, bindings_of, eval};
+use crate::eval::{bindings_of, eval};
 use crate::key;
 use crate::scope::{Scope, resolve_expr};
 use crate::value::{Name, Value};

@@ -10,6 +10,7 @@
 //! panic, and recurse no deeper than [`HEIGHT_MAX`]; printing a tree and parsing the text gives the tree.
 
 pub mod ast;
+mod env;
 mod error;
 mod eval;
 pub mod functions;
@@ -23,8 +24,9 @@ mod scope;
 mod value;
 mod visit;
 
+pub use env::{Caches, Context, Env, Host, Meta, NoHost};
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
-pub use eval::{Caches, Context, Env, Host, Meta, NoHost, bindings_of, eval, position_name};
+pub use eval::{bindings_of, eval, position_name};
 pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};

@@ -20,6 +20,9 @@ pub(crate) fn resolve(statement: &mut Statement) -> Result<()> {
         Statement::Delete(delete) => resolve_delete(delete),
         Statement::Merge(merge) => resolve_merge(merge),
         Statement::Explain(inner) | Statement::Advise(inner) => resolve(inner),
+        Statement::BuildIndex { names, .. } => {
+            names.iter_mut().try_for_each(|name| resolve_expr(name, &nothing))
+        }
         Statement::ExecuteFunction { args, .. } => {
             args.iter_mut().try_for_each(|arg| resolve_expr(arg, &nothing))
         }

@@ -238,6 +238,12 @@ impl Service {
                 let value = nacre_sql::Host::call(run, &path.parts, args, context)?;
                 Ok(Begun::values(vec![value]))
             }
+            Statement::BuildIndex { keyspace, names } => {
+                let names = index_names(names, context)?;
+                let built = Statement::BuildIndex { keyspace: keyspace.clone(), names };
+                run.store.define(&built, run.settings.context.as_ref())?;
+                Ok(Begun::values(Vec::new()))
+            }
             _ => {
                 run.store.define(&statement, run.settings.context.as_ref())?;
                 Ok(Begun::values(Vec::new()))
@@ -404,6 +410,21 @@ fn function_row(key: &str, function: &UserFunction) -> Value {
     ]);
     let identity = Value::object([("name", key)].map(|(name, value)| (name, Value::from(value))));
     Value::object([("definition", definition), ("identity", identity)])
+}
+
+/// The names of BUILD INDEX, which expressions may give alone or as arrays.
+fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<Expr>> {
+    let mut found = Vec::new();
+    for name in names {
+        match eval(name, &Env::new(), context)? {
+            Value::Array(names) => found.extend(names.iter().cloned().map(Expr::Literal)),
+            name => found.push(Expr::Literal(name)),
+        }
+    }
+    match found.iter().find(|name| !matches!(name, Expr::Literal(Value::String(_)))) {
+        Some(other) => Err(Error::execution(format!("{other} is no name of an index"))),
+        None => Ok(found),
+    }
 }
 
 fn is_readonly(statement: &Statement) -> bool {

@@ -1,8 +1,8 @@
 //! Functions of arrays.
 
 use super::{Function, MANY, RESULT_MAX, number, of_array, open, strict, too_large};
+use crate::env::Context;
 use crate::error::Result;
-use crate::eval::Context;
 use crate::value::{Value, position};
 use std::collections::BTreeMap;
 
@@ -34,7 +34,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     strict("ARRAY_CONCAT", 2, MANY, |args, _| {
         let arrays: Option<Vec<&[Value]>> = args.iter().map(Value::as_array).collect();
-        Ok(arrays.map_or(Value::Null, |arrays| arrays.concat().into()))
+        let Some(arrays) = arrays else { return Ok(Value::Null) };
+        let length: usize = arrays.iter().map(|array| array.len()).sum();
+        if length * size_of::<Value>() > RESULT_MAX {
+            return Err(too_large());
+        }
+        Ok(arrays.concat().into())
     }),
     strict("ARRAY_CONTAINS", 2, 2, |args, _| {
         Ok(args[0].as_array().map_or(Value::Null, |elements| elements.contains(&args[1]).into()))

@@ -1,8 +1,8 @@
 //! JSON as text, words of values, ids and versions.
 
 use super::{Function, of_string, open, strict};
+use crate::env::Context;
 use crate::error::{Error, Result};
-use crate::eval::Context;
 use crate::pattern;
 use crate::value::Value;
 use base64::Engine;

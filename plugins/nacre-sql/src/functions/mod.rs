@@ -17,8 +17,8 @@ mod regexp;
 mod string;
 mod types;
 
+use crate::env::Context;
 use crate::error::{Error, MEMORY, Result};
-use crate::eval::Context;
 use crate::value::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use std::sync::OnceLock;
 const MANY: usize = usize::MAX;
 
 /// No function makes a value of more bytes, or elements.
-const RESULT_MAX: usize = 32 << 20;
+pub(crate) const RESULT_MAX: usize = 32 << 20;
 
 type Implementation = fn(&[Value], &Context<'_>) -> Result<Value>;
 
@@ -185,7 +185,7 @@ pub(crate) fn aggregate_takes(name: &str, args: usize, star: bool) -> bool {
 }
 
 /// The error of a result that would be too large.
-fn too_large() -> Error {
+pub(crate) fn too_large() -> Error {
     Error::new(MEMORY, "a function's result is too large")
 }
 

@@ -1,8 +1,8 @@
 //! Functions of objects.
 
 use super::{Function, MANY, open, strict};
+use crate::env::Context;
 use crate::error::Result;
-use crate::eval::Context;
 use crate::value::{Name, Object, Value, sorted};
 use std::sync::Arc;
 

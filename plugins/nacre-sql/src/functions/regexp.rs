@@ -1,8 +1,8 @@
 //! Functions of regular expressions, whose time is linear in the text.
 
 use super::{Function, RESULT_MAX, strict, too_large};
+use crate::env::Context;
 use crate::error::{Error, Result};
-use crate::eval::Context;
 use crate::value::Value;
 use regex_lite::Regex;
 use std::sync::Arc;

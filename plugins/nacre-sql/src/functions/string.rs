@@ -1,15 +1,13 @@
 //! Functions of strings. Positions and lengths are in bytes; those that start with MB_ count characters.
 
 use super::{Function, MANY, RESULT_MAX, of_string, open, strict, too_large};
+use crate::env::Context;
 use crate::error::Result;
-use crate::eval::Context;
+use crate::eval::concat;
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    strict("CONCAT", 1, MANY, |args, _| {
-        let texts: Option<Vec<&str>> = args.iter().map(Value::as_str).collect();
-        Ok(texts.map_or(Value::Null, |texts| texts.concat().into()))
-    }),
+    strict("CONCAT", 1, MANY, |args, _| concat(args)),
     open("CONCAT2", 2, MANY, concat2),
     strict("CONTAINS", 2, 2, |args, _| of_two(args, |text, part| text.contains(part).into())),
     of_string!("LENGTH", |text| (text.len() as i64).into()),
@@ -49,8 +47,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("SUBSTR1", 2, 3, |args, _| Ok(substr(args, 1, false))),
     strict("MB_SUBSTR", 2, 3, |args, _| Ok(substr(args, 0, true))),
     strict("MB_SUBSTR1", 2, 3, |args, _| Ok(substr(args, 1, true))),
-    of_string!("SUFFIXES", |text| {
-        Value::array(text.char_indices().map(|(at, _)| text[at..].into()).collect())
+    strict("SUFFIXES", 1, 1, |args, _| {
+        let Some(text) = args[0].as_str() else { return Ok(Value::Null) };
+        if text.len().saturating_mul(text.len()) > RESULT_MAX {
+            return Err(too_large());
+        }
+        Ok(Value::array(text.char_indices().map(|(at, _)| text[at..].into()).collect()))
     }),
     of_string!("URL_ENCODE", url_encode),
     of_string!("URL_DECODE", url_decode),
@@ -120,8 +122,15 @@ fn pad(args: &[Value], left: bool, measure: fn(&str) -> usize) -> Result<Value> 
         return Ok(Value::Null);
     }
     let fitting = |text: &str, size: usize| -> String {
-        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).chain([0]);
-        let end = ends.filter(|end| measure(&text[..*end]) <= size).max().unwrap_or(0);
+        let (mut end, mut used) = (0, 0);
+        for c in text.chars() {
+            let next = end + c.len_utf8();
+            used += measure(&text[end..next]);
+            if used > size {
+                break;
+            }
+            end = next;
+        }
         text[..end].to_owned()
     };
     if length >= size {

@@ -245,7 +245,9 @@ impl Parser<'_> {
                 let operand = self.expr_above(power::NEGATE)?;
                 Ok(match operand {
                     operand if symbol == "+" => operand,
-                    Expr::Literal(Value::Int(number)) => Expr::Literal(Value::Int(-number)),
+                    Expr::Literal(Value::Int(number)) if number != i64::MIN => {
+                        Expr::Literal(Value::Int(-number))
+                    }
                     // The least integer is read as a double, since its magnitude is above the greatest.
                     Expr::Literal(Value::Float(9_223_372_036_854_775_808.0)) => {
                         Expr::Literal(Value::Int(i64::MIN))

@@ -6,7 +6,7 @@
 use crate::world::World;
 use nacre_sql::ast::{Body, Expr, JoinKind, On, Projection, Select, Side, Source, Statement};
 use nacre_sql::{
-    Caches, Context, Env, Meta, Name, NoHost, Scope, Value, eval, parse, resolve_select,
+    Caches, Context, Env, Meta, Name, NoHost, Scope, Value, eval, parse, parse_expr, resolve_select,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -121,7 +121,10 @@ fn condition(chance: &mut Chance, alias: &str, depth: usize) -> String {
 
 fn query(chance: &mut Chance) -> String {
     let filter = condition(chance, "x", 2);
-    match chance.below(6) {
+    match chance.below(7) {
+        6 => format!(
+            "SELECT RAW [x.a, COUNT(*), COUNT(x.b), MIN(x.b), MAX(x.b)] FROM l AS x WHERE {filter} GROUP BY x.a"
+        ),
         0 => {
             let side = chance.of(&["JOIN", "LEFT JOIN", "RIGHT JOIN"]);
             let on = chance.of(&[
@@ -210,6 +213,9 @@ impl Loops<'_> {
         envs.retain(|env| {
             block.condition.as_ref().is_none_or(|condition| self.eval(condition, env).truth())
         });
+        if let Some(group) = &block.group {
+            return self.groups(&group.by[0].0, &envs);
+        }
         envs.sort_by(|a, b| {
             let orders = select.order.iter().map(|term| {
                 let order = self.eval(&term.expr, a).collate(&self.eval(&term.expr, b));
@@ -219,6 +225,30 @@ impl Loops<'_> {
         });
         let Projection::Raw(expr, _) = &block.projection else { panic!("only RAW is made") };
         envs.iter().map(|env| self.eval(expr, env)).collect()
+    }
+
+    /// What the one shape of groups that is made comes to.
+    fn groups(&self, key: &Expr, envs: &[Env]) -> Vec<Value> {
+        let subject = parse_expr("x.b").unwrap();
+        let mut groups: BTreeMap<Value, Vec<Value>> = BTreeMap::new();
+        for env in envs {
+            groups.entry(self.eval(key, env)).or_default().push(self.eval(&subject, env));
+        }
+        let row = |(key, values): (Value, Vec<Value>)| {
+            let count = |count: usize| Value::Int(count as i64);
+            let known: Vec<&Value> = values.iter().filter(|value| value.is_known()).collect();
+            let bound =
+                |value: Option<&&Value>| value.map_or(Value::Null, |value| (*value).clone());
+            let row = vec![
+                key,
+                count(values.len()),
+                count(known.len()),
+                bound(known.iter().min()),
+                bound(known.iter().max()),
+            ];
+            Value::Array(Arc::new(row))
+        };
+        groups.into_iter().map(row).collect()
     }
 
     fn term(&self, source: &Source, alias: &Name, env: &Env) -> Vec<Env> {

@@ -120,6 +120,27 @@ fn values_do_not_grow_without_bound() {
 }
 
 #[test]
+fn variables_that_double_are_refused_before_they_fill_the_memory() {
+    for step in ["a{n} || a{n}", "CONCAT(a{n}, a{n})"] {
+        let lets: Vec<String> = (0..60)
+            .map(|n| format!("a{} = {}", n + 1, step.replace("{n}", &n.to_string())))
+            .collect();
+        let text = format!("SELECT LENGTH(a60) FROM [1] AS x LET a0 = 'abc', {}", lets.join(", "));
+        assert_eq!(refusal(World::new().query(&text)).code, 5500, "{step}");
+    }
+    let lets: Vec<String> =
+        (0..60).map(|n| format!("a{} = ARRAY_CONCAT(a{n}, a{n})", n + 1)).collect();
+    let text = format!("SELECT ARRAY_LENGTH(a60) FROM [1] AS x LET a0 = [1], {}", lets.join(", "));
+    assert_eq!(refusal(World::new().query(&text)).code, 5500);
+}
+
+#[test]
+fn the_least_integer_may_be_negated() {
+    let rows = World::new().query("SELECT RAW - -9223372036854775808").unwrap();
+    assert_eq!(rows[0].as_f64(), Some(9_223_372_036_854_775_808.0));
+}
+
+#[test]
 fn functions_that_call_themselves_are_refused() {
     let world = World::new();
     world.query("CREATE FUNCTION f(x) { f(x) }").unwrap();

@@ -4,5 +4,6 @@ mod conformance;
 mod differential;
 mod explain;
 mod limits;
+mod management;
 mod response;
 mod world;

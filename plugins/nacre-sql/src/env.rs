@@ -1,0 +1,166 @@
+//! What expressions are evaluated with: variables, parameters, and what comes from outside.
+
+use crate::ast::Select;
+use crate::error::{Error, Result};
+use crate::value::{Name, Value};
+use foldhash::fast::FixedState;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What evaluation needs from outside.
+pub trait Host {
+    /// Runs a query inside of `env`; no more than `limit` of its rows are asked for.
+    ///
+    /// # Errors
+    /// Whatever the query is refused with.
+    fn subquery(
+        &self,
+        select: &Select,
+        env: &Env,
+        limit: usize,
+        context: &Context<'_>,
+    ) -> Result<Vec<Value>>;
+
+    /// Calls a function that a user has defined.
+    ///
+    /// # Errors
+    /// There is none of this name; or what its body is refused with.
+    fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value>;
+
+    /// Milliseconds since 1970, now.
+    fn now_ms(&self) -> i64;
+
+    /// 64 bits of chance.
+    fn random(&self) -> u64;
+
+    /// Asked regularly by what takes long.
+    ///
+    /// # Errors
+    /// When the request is to end: its time is over, or it was cancelled.
+    fn tick(&self) -> Result<()>;
+}
+
+/// A host for expressions that stand alone: index keys, and constants.
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn subquery(&self, _: &Select, _: &Env, _: usize, _: &Context<'_>) -> Result<Vec<Value>> {
+        Err(Error::execution("a subquery is not possible here"))
+    }
+
+    fn call(&self, path: &[Name], _: Vec<Value>, _: &Context<'_>) -> Result<Value> {
+        Err(Error::new(10104, format!("Function not found: {}", path.join("."))))
+    }
+
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn tick(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a document is besides its value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    /// Its id.
+    pub id: Name,
+    /// The path of its keyspace.
+    pub keyspace: Name,
+    /// The version; 0 when it is not known, as in an index.
+    pub cas: u64,
+    /// When it expires, in seconds since 1970; 0 is never.
+    pub expiration: u32,
+    /// The client's flags.
+    pub flags: u32,
+    /// Whether the value is JSON.
+    pub json: bool,
+    /// Extended attributes, if they were asked for.
+    pub xattrs: Value,
+}
+
+/// Variables with their values: a list that grows by sharing its tail.
+#[derive(Clone, Debug, Default)]
+pub struct Env(Option<Arc<Frame>>);
+
+#[derive(Debug)]
+struct Frame {
+    name: Name,
+    value: Value,
+    meta: Option<Arc<Meta>>,
+    outer: Env,
+}
+
+impl Env {
+    /// No variables.
+    pub fn new() -> Env {
+        Env(None)
+    }
+
+    /// The same variables and one more, which hides those of its name.
+    #[must_use]
+    pub fn with(&self, name: &Name, value: Value) -> Env {
+        self.with_document(name, value, None)
+    }
+
+    /// The same variables and a document.
+    #[must_use]
+    pub fn with_document(&self, name: &Name, value: Value, meta: Option<Arc<Meta>>) -> Env {
+        Env(Some(Arc::new(Frame { name: name.clone(), value, meta, outer: self.clone() })))
+    }
+
+    fn find(&self, name: &Name) -> Option<&Frame> {
+        let mut at = self.0.as_deref();
+        while let Some(frame) = at {
+            if Arc::ptr_eq(&frame.name, name) || frame.name == *name {
+                return Some(frame);
+            }
+            at = frame.outer.0.as_deref();
+        }
+        None
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &Name) -> Option<&Value> {
+        self.find(name).map(|frame| &frame.value)
+    }
+
+    /// What a document is besides its value.
+    pub fn meta(&self, name: &Name) -> Option<&Arc<Meta>> {
+        self.find(name)?.meta.as_ref()
+    }
+}
+
+/// Values by their keys.
+pub(crate) type Set = HashSet<Vec<u8>, FixedState>;
+
+/// An array, and its elements as a set.
+pub(crate) type SearchedArray = (Arc<Vec<Value>>, Arc<Set>);
+
+/// What evaluation remembers as long as a request runs.
+#[derive(Default)]
+pub struct Caches {
+    /// Arrays that IN searches, by their address; they are held so that the address stays theirs.
+    pub(crate) sets: RefCell<BTreeMap<usize, SearchedArray>>,
+    pub(crate) regexes: RefCell<BTreeMap<String, Arc<regex_lite::Regex>>>,
+}
+
+/// What is the same for a whole request.
+pub struct Context<'a> {
+    /// What comes from outside.
+    pub host: &'a dyn Host,
+    /// `$1`, `$2`, ….
+    pub positional: &'a [Value],
+    /// `$name`.
+    pub named: &'a BTreeMap<Name, Value>,
+    /// When the statement began, in milliseconds since 1970.
+    pub statement_ms: i64,
+    /// What is remembered.
+    pub caches: &'a Caches,
+}
