@@ -77,7 +77,7 @@ pub(super) const SDK: Module = Module {
 };
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 41] = [
+const PRESENT: [&str; 48] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",
@@ -116,6 +116,13 @@ const PRESENT: [&str; 41] = [
     "waituntilready",
     "view",
     "viewinsertupsertbug",
+    "eventingmanagement",
+    "scopeeventingmanagement",
+    "eventingmanagementmb52649",
+    "eventingmanagementmb52572",
+    "eventingmanagementmb68025",
+    "eventingmanagementmb67773",
+    "eventingmanagementcollectionnotfoundatdeploy",
     "waituntilreadycluster",
     "waituntilreadyfastfail",
     "waituntilreadyauthfail",
@@ -144,8 +151,6 @@ const SDK_FEATURE_REASONS: Reasons = &[
     ("analyticspending", "no analytics service"),
     ("collectionsanalytics", "no analytics service"),
     ("pinganalytics", "no analytics service"),
-    ("eventingmanagement", "no eventing service yet"),
-    ("scopeeventingmanagement", "no eventing service yet"),
     ("replicas", "one node has no replicas"),
     ("subdocreplicas", "one node has no replicas"),
     ("zoneawarereplicareads", "one node has no replicas"),

@@ -114,7 +114,22 @@ fn parts_of_documents_and_other_buckets_are_reached_within_the_grant() {
     ]"#;
     let report = tell(&mut partition, &[script]).unwrap();
     assert_eq!(report.dead_letters, []);
-    insta::assert_snapshot!(told(&partition), @"");
+    insta::assert_snapshot!(told(&partition), @r#"
+    Ok([Ok("1")])
+    Ok([Err("path not found")])
+    Err(NotFound)
+    Err(Denied("writing \"shop.prices\" is not granted"))
+    Err(Denied("writing \"shop.prices\" is not granted"))
+    Ok(2)
+    Ok([Ok("2")])
+    Err(Path("path does not fit the document (operation 0)"))
+    Ok(3)
+    Err(NotFound)
+    Err(Denied("reading \"near.s.c\" is not granted"))
+    Err(Denied("writing \"near.s.c\" is not granted"))
+    Err(Denied("reading \"near.s.c\" is not granted"))
+    Err(Denied("writing \"far.t.c\" is not granted"))
+    "#);
 }
 
 /// Documents that are stored, and not on disk before somebody says so.
