@@ -296,7 +296,7 @@ fn who_may_not_use_documents_does_not_define_functions_that_would() {
     let forbidden = (403, "ERR_FORBIDDEN".to_owned());
     assert_eq!(told("reader", path), forbidden);
     assert_eq!(told("manager", path), forbidden, "it may not read the source");
-    assert_eq!(told("author", "/api/v1/functions/g?bucket=default&scope=other"), forbidden.clone());
+    assert_eq!(told("author", "/api/v1/functions/g?bucket=default&scope=other"), forbidden);
     assert_eq!(told("author", path), (200, String::new()));
     assert_eq!(told("admin2", path), (200, String::new()));
     let mut wide = own.clone();
