@@ -31,9 +31,11 @@ pub(super) struct BucketDocuments {
     bucket: Arc<Bucket>,
     node: Weak<Node>,
     platform: Arc<dyn Platform>,
-    /// Up to where each vBucket was written since this was settled last.
-    written: Mutex<BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>>,
+    written: Mutex<Written>,
 }
+
+/// Up to where each vBucket was written since that was settled last.
+type Written = BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>;
 
 /// Wakes the thread that waits for an outcome.
 struct Wake(Signal);
