@@ -11,8 +11,10 @@ const BUCKET: &str = "default";
 const CODE: &str = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n, seen: true}; }";
 /// Requests that are sent before their replies are waited for.
 const PIPELINE: usize = 64;
-/// One in so many documents is waited for.
-const SAMPLED: u64 = 20;
+/// How long documents are gathered that are written at once.
+const BURST: Duration = Duration::from_millis(5);
+/// How long to wait before looking for a copy again.
+const LOOK: Duration = Duration::from_micros(500);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -99,6 +101,7 @@ fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
                 if since.elapsed() > PATIENCE {
                     return Err("a copy does not come".to_owned());
                 }
+                std::thread::sleep(LOOK);
             }
             lags.push(since.elapsed());
         }
@@ -106,17 +109,17 @@ fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
     });
     let first = 1 << 40;
     let begun = Instant::now();
-    for number in 0.. {
-        let due = Duration::from_secs_f64(number as f64 / rate);
-        if due.as_secs_f64() > seconds {
-            break;
-        }
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+    let mut written = 0;
+    while begun.elapsed().as_secs_f64() < seconds {
+        std::thread::sleep(BURST);
         let since = Instant::now();
-        source.write(first + number..first + number + 1)?;
-        if number % SAMPLED == 0 && sender.send((first + number, since)).is_err() {
+        let due = (begun.elapsed().as_secs_f64() * rate) as u64;
+        source.write(first + written..first + due)?;
+        // Of what is written at once the last one comes last.
+        if due > written && sender.send((first + due - 1, since)).is_err() {
             break;
         }
+        written = due;
     }
     drop(sender);
     watcher.join().map_err(|_| "the watcher has panicked".to_owned())?

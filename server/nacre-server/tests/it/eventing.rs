@@ -12,6 +12,7 @@ use std::time::Duration;
 const DURABLE: [u8; 2] = [0x11, 3];
 const OP_SET: u8 = 0x01;
 const OP_GET: u8 = 0x00;
+const OP_LOCK: u8 = 0x94;
 
 fn eventing(server: &Server, user: &str, method: &str, path: &str, body: &Value) -> Answer {
     let address = format!("127.0.0.1:{}", server.port_base + 5);
@@ -170,6 +171,24 @@ fn a_function_copies_documents_and_is_paused_resumed_and_undeployed() {
     let mut copies = Collection::open(&server, "dst");
     source.put("c", &json!(3));
     server.wait_for("a copy after the restart", |_| copies.get("c"));
+}
+
+#[test]
+fn a_document_that_is_locked_for_a_while_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    collections(&server, &["meta", "dst"]);
+    let code =
+        "function OnUpdate(doc, meta) { couchbase.increment(dst, {id: 'runs'}); dst.held = doc }";
+    deploy(&mut server, &function("patient", code, "_default", &["dst"]));
+    let (mut source, mut copies) =
+        (Collection::open(&server, "_default"), Collection::open(&server, "dst"));
+    copies.put("held", &json!("before"));
+    let lock = Request { extras: 2u32.to_be_bytes().to_vec(), ..copies.request(OP_LOCK, "held") };
+    assert!(copies.client.call(&lock).unwrap().is_success());
+    source.put("a", &json!("after"));
+    server.wait_for("the write", |_| copies.get("held").filter(|held| *held == "after"));
+    assert_eq!(copies.get("runs"), Some(json!({"count": 1})), "nothing was done twice");
 }
 
 #[test]
