@@ -112,6 +112,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         node.stop()
     })?;
     step("README", || readme::run(&binary, &python))?;
+    step("lesson on functions", || readme::follow("docs/guides/react-to-changes.md", &binary))?;
     step("lesson on plugins", || readme::follow("docs/start/first-plugin.md", &binary))?;
     step("example plugins", || examples(&binary))?;
     step("sdk-py and sdk-js", || {

@@ -22,6 +22,7 @@ from couchbase.exceptions import CouchbaseException
 from couchbase.options import ClusterOptions, ClusterTimeoutOptions, WaitUntilReadyOptions
 
 import documents
+import eventing
 import management
 import scans
 import subdocuments
@@ -70,7 +71,7 @@ def main():
     log_in = partial(connect, options)
     environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
-    for case in cases(documents, subdocuments, scans, transactions, management, views):
+    for case in cases(documents, subdocuments, scans, transactions, management, views, eventing):
         name = f"{case.__module__}/{case.__name__}"
         if options.filter not in name:
             continue

@@ -113,10 +113,7 @@ impl<'t> Stage<'t> {
             put(&mut client, places.source, write)?;
         }
         let path = format!("/api/v1/functions/{}", names.function);
-        let refused = match self.deploy(case, &names, &path)? {
-            Ok(()) => None,
-            Err(name) => Some(name),
-        };
+        let refused = self.deploy(case, &names, &path)?.err();
         if refused != case.expect.refused {
             let (wanted, got) = (&case.expect.refused, refused);
             return Ok(Some(format!("expected the refusal {wanted:?}, got {got:?}")));

@@ -23,6 +23,13 @@ impl Program {
         events: &Events<'_>,
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault> {
+        // A collection that is not known yet is new: the node is about to tell of it. Looked at before anything is done.
+        let is_unknown =
+            |event: &Event<'_>| !self.config.collections.contains_key(&event.collection);
+        if let Some(event) = events.iter().find(is_unknown) {
+            let message = format!("the collection {} is not known yet", event.collection);
+            return Err(Fault::Retry(message));
+        }
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::writing(&bridge, state);
         let now_us = events.now_us();
@@ -31,11 +38,6 @@ impl Program {
             if mark::is_own(event.xattrs, event.cas, &self.config.id) {
                 self.numbers.count("suppressed_count");
                 continue;
-            }
-            // A collection that is not known yet is new: the node is about to tell of it.
-            if !self.config.collections.contains_key(&event.collection) {
-                let message = format!("the collection {} is not known yet", event.collection);
-                return Err(Fault::Retry(message));
             }
             self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
             let is_update = event.kind == EventKind::Upsert;

@@ -6,7 +6,9 @@ use crate::error::{Place, position};
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
 use rquickjs::function::Args;
-use rquickjs::{Context, Ctx, Exception, Function, Object, Persistent, Runtime, TypedArray, Value};
+use rquickjs::{
+    Context, Ctx, Exception, Function, Object, Persistent, Promise, Runtime, TypedArray, Value,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -32,6 +34,9 @@ pub enum Argument<'a> {
     /// A function.
     Function(FunctionId),
 }
+
+/// Steps that a job of a promise costs beside those of its code.
+const STEPS_OF_A_JOB: u32 = 1000;
 
 /// A function compiled in one engine; of no use in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +231,7 @@ impl Engine {
             let called = self.call_in(&ctx, function, arguments);
             // Of a file, functions may be asynchronous.
             let called = called.and_then(|value| match value.as_promise() {
-                Some(promise) if compiled.is_loaded => promise.finish(),
+                Some(promise) if compiled.is_loaded => self.settled(&ctx, promise),
                 _ => Ok(value),
             });
             let result = called.and_then(|value| finish(&ctx, value));
@@ -238,6 +243,23 @@ impl Engine {
                 Err(Error::Limit(format!("result of {} bytes: the limit is {limit}", result.len())))
             }
             result => Ok(result),
+        }
+    }
+
+    /// What a promise comes to. Each job on the way costs some steps: a flood of them runs no loop that would be counted.
+    pub(crate) fn settled<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        promise: &Promise<'js>,
+    ) -> rquickjs::Result<Value<'js>> {
+        loop {
+            if let Some(result) = promise.result() {
+                return result;
+            }
+            self.steps_left.set(self.steps_left.get().saturating_sub(STEPS_OF_A_JOB));
+            if self.steps_left.get() == 0 || !ctx.execute_pending_job() {
+                return Err(rquickjs::Error::WouldBlock);
+            }
         }
     }
 

@@ -86,7 +86,8 @@ impl Engine {
                 let Said { message, position, .. } = describe(&ctx, error, place);
                 Error::Syntax { message, position }
             })?;
-            handlers(&ctx, module, wanted).map_err(|error| describe(&ctx, error, place).thrown())
+            handlers(self, &ctx, module, wanted)
+                .map_err(|error| describe(&ctx, error, place).thrown())
         });
         let found = self.outcome(found)?;
         Ok(self.keep(wanted, found))
@@ -146,12 +147,13 @@ impl Engine {
 type Handlers = Vec<Option<Persistent<Function<'static>>>>;
 
 fn handlers<'js>(
+    engine: &Engine,
     ctx: &Ctx<'js>,
     module: Module<'js>,
     wanted: &[&str],
 ) -> rquickjs::Result<Handlers> {
     let (module, done) = module.eval()?;
-    done.finish::<()>()?;
+    engine.settled(ctx, &done)?;
     let exported = module.namespace()?;
     let default: Option<Object<'js>> = exported.get("default").ok();
     let locals: Object<'js> = ctx.globals().get("locals")?;

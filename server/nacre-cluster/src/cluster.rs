@@ -460,8 +460,8 @@ impl Cluster {
             Change::PauseDeployment { name, paused } => self.plugins.set_paused(name, *paused)?,
             Change::ReplayDeployment { name } => self.plugins.replay(name)?,
             Change::Undeploy { name } => self.plugins.undeploy(name)?,
+            // What it names need not be there before it is deployed: definitions come over before data does.
             Change::PutFunction { id, uuid, number, definition } => {
-                self.check_keyspaces(definition)?;
                 self.functions.put(&FunctionId::of_key(id), uuid, *number, definition)?;
             }
             Change::DropFunction { id } => {

@@ -1,10 +1,10 @@
-//! `cargo xtask bench kills` and `once`: the server's own crash tests, for longer.
+//! `cargo xtask bench kills`, `once`, `feeds` and `timers`: the server's own crash tests, for longer.
 
 use super::PORT_BASE;
 use crate::command::{cargo, run as run_command, workspace};
 use crate::{node, plugins};
 
-/// A test that takes a number of cycles from its environment.
+/// A test that takes numbers from its environment.
 pub struct Endurance {
     tests: &'static str,
     variable: &'static str,
@@ -22,12 +22,34 @@ pub const ONCE: Endurance = Endurance {
     purpose: "take every document once",
 };
 
+/// Every feed has every row, although the node is killed while a function fills them.
+pub const FEEDS: Endurance = Endurance {
+    tests: "eventing::every_feed",
+    variable: "NACRE_FEED_USERS",
+    purpose: "fill every feed",
+};
+
+/// Timers that are due while the node is killed fire once each.
+pub const TIMERS: Endurance = Endurance {
+    tests: "eventing::timers",
+    variable: "NACRE_TIMERS",
+    purpose: "fire every timer once",
+};
+
 impl Endurance {
-    /// Runs the test with so many cycles.
+    /// Runs the test with so many cycles, users or timers.
     ///
     /// # Errors
     /// When it fails.
-    pub fn run(&self, cycles: u64) -> Result<(), String> {
+    pub fn run(&self, count: u64) -> Result<(), String> {
+        self.run_with(count, &[])
+    }
+
+    /// The same, with more in its environment.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run_with(&self, count: u64, more: &[(&str, String)]) -> Result<(), String> {
         plugins::build()?;
         let mut tests = cargo();
         tests
@@ -36,7 +58,8 @@ impl Endurance {
             .args(["--", "--nocapture"])
             .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
             .env("NACRE_TEST_PORT_BASE", PORT_BASE.to_string())
-            .env(self.variable, cycles.to_string());
+            .env(self.variable, count.to_string())
+            .envs(more.iter().map(|(name, value)| (name, value)));
         run_command(&mut tests, self.purpose)
     }
 }

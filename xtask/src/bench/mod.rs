@@ -4,6 +4,7 @@
 
 mod dcp;
 mod deployments;
+mod eventing;
 mod eviction;
 mod idle;
 mod isolation;
@@ -87,6 +88,33 @@ enum What {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
+    /// Changes that a function takes in a second, and how far behind it is at half that load
+    Eventing {
+        /// How many documents
+        #[arg(long, default_value_t = 200_000)]
+        documents: u64,
+        /// Seconds of the second measurement
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+        /// How the node is built
+        #[arg(long, default_value = "release")]
+        profile: String,
+    },
+    /// Fill the feeds of users by a function, and kill the node twice; every feed must have every row
+    Feeds {
+        /// How many users, with eight activities each
+        #[arg(long, default_value_t = 1000)]
+        users: u64,
+        /// How many others each follows
+        #[arg(long, default_value_t = 100)]
+        followees: u64,
+    },
+    /// Kill a node while timers are due; each must fire once
+    Timers {
+        /// How many within one second
+        #[arg(long, default_value_t = 10_000)]
+        timers: u64,
+    },
     /// Memory of deployments that have nothing to do, and of those that were ended
     Deployments {
         /// How many at once
@@ -166,6 +194,14 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Deployments { deployments, cycles } => {
             deployments::run((*deployments).max(1), *cycles)
         }
+        What::Eventing { documents, seconds, profile } => {
+            eventing::run((*documents).max(1000), *seconds, profile)
+        }
+        What::Feeds { users, followees } => {
+            let followees = ("NACRE_FEED_FOLLOWEES", (*followees).clamp(1, *users).to_string());
+            kills::FEEDS.run_with((*users).max(1), &[followees])
+        }
+        What::Timers { timers } => kills::TIMERS.run((*timers).max(10)),
         What::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
         What::Warmup { documents } => warmup::run((*documents).max(1)),
         What::Eviction { seconds } => eviction::run(*seconds),

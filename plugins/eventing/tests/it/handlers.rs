@@ -144,7 +144,7 @@ function OnUpdate(doc, meta) {
     recurse: RangeError: Maximum call stack size exceeded (line 5, column 47)
     string: InternalError: string too long (line 6, column 71)
     proxy: stopped after 50000000 steps: a loop that does not end?
-    promises: uncaught null
+    promises: stopped after 50000000 steps: a loop that does not end?
     later: Error: now (line 9, column 91)
     never: a promise that nothing settles
     log: stopped after 50000000 steps: a loop that does not end?

@@ -31,9 +31,11 @@ pub(crate) struct BucketDocuments {
     bucket: Arc<Bucket>,
     node: Weak<Node>,
     platform: Arc<dyn Platform>,
-    /// Up to where each vBucket was written since this was settled last.
-    written: Mutex<BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>>,
+    written: Mutex<Written>,
 }
+
+/// Up to where each vBucket was written since that was settled last.
+type Written = BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>;
 
 /// Wakes the thread that waits for an outcome.
 struct Wake(Signal);
@@ -137,11 +139,18 @@ impl Call<'_> {
         self.bucket().expiry(self.max_ttl, expiry, self.documents.platform.now())
     }
 
+    fn now_ns(&self) -> u64 {
+        self.documents.platform.now().monotonic_ns
+    }
+
+    fn left_ns(&self) -> u64 {
+        self.deadline_ns.saturating_sub(self.now_ns())
+    }
+
     fn left(&self) -> Result<Duration, KvError> {
-        let now_ns = self.documents.platform.now().monotonic_ns;
-        match self.deadline_ns.checked_sub(now_ns) {
-            Some(left) if left > 0 => Ok(Duration::from_nanos(left)),
-            _ => Err(KvError::Temporary("the time of the call is over".into())),
+        match self.left_ns() {
+            0 => Err(KvError::Temporary("the time of the call is over".into())),
+            left => Ok(Duration::from_nanos(left)),
         }
     }
 
@@ -182,6 +191,9 @@ impl Call<'_> {
     ) -> Result<Reply, KvError> {
         let bucket = self.bucket();
         let gone = || KvError::Temporary("the bucket does not serve here".into());
+        // What is refused is asked for again from the start of the batch: so locks are waited for here, as long as there
+        // is time left for the rest of the call.
+        let locked_until_ns = self.deadline_ns - self.left_ns() / 2;
         loop {
             let now = self.documents.platform.now();
             let (reply, ticket) = match level {
@@ -214,6 +226,9 @@ impl Call<'_> {
                 }
                 (Err(Refusal::SyncWriteInProgress), _) => {
                     self.signal.wait_at_most(self.left()?.min(RETRY_PAUSE));
+                }
+                (Err(Refusal::Locked), _) if self.now_ns() < locked_until_ns => {
+                    self.signal.wait_at_most(RETRY_PAUSE);
                 }
                 (Err(refusal), _) => return Err(error(&refusal)),
             }

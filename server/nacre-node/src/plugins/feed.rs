@@ -42,6 +42,8 @@ pub(crate) struct Feed {
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     turn: usize,
     batch_documents: usize,
+    /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
+    has_fired: bool,
     /// A batch that the plugin asked to be given again.
     retry: Option<Batch>,
     /// How often the state was built anew because the plugin could not go on with it.
@@ -80,6 +82,7 @@ impl Feed {
             streams,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
+            has_fired: false,
             retry: None,
             rebuilds: 0,
             beginning,
@@ -333,7 +336,8 @@ impl Feed {
     }
 
     fn work(&mut self) -> Result<Next, Failure> {
-        if self.fire_timers()? {
+        self.has_fired = !self.has_fired && self.fire_timers()?;
+        if self.has_fired {
             return Ok(Next::Again);
         }
         if let Some(next) = self.pause() {

@@ -3,7 +3,8 @@
 use crate::fixture::*;
 use nacre_plugin_host::{
     Capability, Content, Counted, Documents, Error, Found, Grants, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, Partition, Setup, StoreMode,
+    HttpResponse, KeyspaceGrant, KvError, Limits, Looked, MemoryDocuments, MutateOptions, Mutated,
+    Partition, PathLookup, PathMutation, Setup, StoreMode,
 };
 use nacre_types::Cas;
 use std::sync::Arc;
@@ -93,6 +94,129 @@ fn documents_are_read_and_written_within_the_grant() {
 }
 
 #[test]
+fn parts_of_documents_and_other_buckets_are_reached_within_the_grant() {
+    let documents = Arc::new(MemoryDocuments::default());
+    let setup = Setup {
+        grants: grants(vec![grant("*", false), grant("far.s.*", true)], &["a"]),
+        documents: Arc::clone(&documents) as Arc<dyn Documents>,
+        ..Setup::new("p", "")
+    };
+    let price = Content { body: br#"{"a":{"b":1}}"#.to_vec(), ..Content::default() };
+    documents.store("shop.prices", b"pear", price, StoreMode::Insert, Duration::MAX).unwrap();
+    let mut partition = open_probe(setup);
+    let script = r#"[
+        ["lookup-in","shop.prices","pear","a.b"], ["lookup-in","shop.prices","pear","x"],
+        ["lookup-in","shop.prices","none","x"], ["mutate-in","shop.prices","pear","a.b","2"],
+        ["touch","shop.prices","pear",60], ["mutate-in","far.s.c","new","a.b","2"],
+        ["lookup-in","far.s.c","new","a.b"], ["mutate-in","far.s.c","new","a.b.c","2"],
+        ["touch","far.s.c","new",60], ["touch","far.s.c","none",60], ["get","near.s.c","x"],
+        ["touch","near.s.c","x",60], ["lookup-in","near.s.c","x","a"], ["mutate-in","far.t.c","x","a","1"]
+    ]"#;
+    let report = tell(&mut partition, &[script]).unwrap();
+    assert_eq!(report.dead_letters, []);
+    insta::assert_snapshot!(told(&partition), @r#"
+    Ok([Ok("1")])
+    Ok([Err("path not found")])
+    Err(NotFound)
+    Err(Denied("writing \"shop.prices\" is not granted"))
+    Err(Denied("writing \"shop.prices\" is not granted"))
+    Ok(2)
+    Ok([Ok("2")])
+    Err(Path("path does not fit the document (operation 0)"))
+    Ok(3)
+    Err(NotFound)
+    Err(Denied("reading \"near.s.c\" is not granted"))
+    Err(Denied("writing \"near.s.c\" is not granted"))
+    Err(Denied("reading \"near.s.c\" is not granted"))
+    Err(Denied("writing \"far.t.c\" is not granted"))
+    "#);
+}
+
+/// Documents that are stored, and not on disk before somebody says so.
+#[derive(Default)]
+struct Unsettled {
+    documents: MemoryDocuments,
+    settled: std::sync::atomic::AtomicBool,
+}
+
+impl Documents for Unsettled {
+    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Found, KvError> {
+        self.documents.get(keyspace, key, left)
+    }
+
+    fn store(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        content: Content,
+        mode: StoreMode,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        self.documents.store(keyspace, key, content, mode, left)
+    }
+
+    fn remove(&self, _: &str, _: &[u8], _: Option<Cas>, _: Duration) -> Result<Cas, KvError> {
+        Err(KvError::NotFound)
+    }
+
+    fn count(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: i64,
+        _: Option<u64>,
+        _: u32,
+        _: Duration,
+    ) -> Result<Counted, KvError> {
+        Err(KvError::NotFound)
+    }
+
+    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
+        Err(KvError::NotFound)
+    }
+
+    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
+        Err(KvError::NotFound)
+    }
+
+    fn mutate(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: &[PathMutation],
+        _: MutateOptions,
+        _: Duration,
+    ) -> Result<Mutated, KvError> {
+        Err(KvError::NotFound)
+    }
+
+    fn settle(&self) -> Result<(), KvError> {
+        match self.settled.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(KvError::Temporary("the disk is slow".into())),
+        }
+    }
+}
+
+#[test]
+fn a_batch_does_not_count_before_what_it_wrote_is_on_disk() {
+    let documents = Arc::new(Unsettled::default());
+    let setup = Setup {
+        grants: grants(vec![grant("*", true)], &["a"]),
+        documents: Arc::clone(&documents) as Arc<dyn Documents>,
+        ..Setup::new("p", "")
+    };
+    let mut partition = open_probe(setup);
+    let script = r#"[["upsert","","a","1"]]"#;
+    let error = tell(&mut partition, &[script]).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(documents.documents.all().len(), 1, "it is written all the same");
+    documents.settled.store(true, std::sync::atomic::Ordering::Relaxed);
+    tell(&mut partition, &[script]).unwrap();
+    assert_eq!(told(&partition), "Ok(2)\n", "of the first try nothing is left");
+}
+
+#[test]
 fn too_many_keys_at_once_end_the_call() {
     let setup = Setup { grants: grants(vec![grant("*", false)], &["a"]), ..Setup::new("p", "") };
     let mut partition = open_probe(setup);
@@ -141,6 +265,25 @@ impl Documents for Slow {
         _: u32,
         _: Duration,
     ) -> Result<Counted, KvError> {
+        Err(KvError::Locked)
+    }
+
+    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
+        Err(KvError::Locked)
+    }
+
+    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
+        Err(KvError::Locked)
+    }
+
+    fn mutate(
+        &self,
+        _: &str,
+        _: &[u8],
+        _: &[PathMutation],
+        _: MutateOptions,
+        _: Duration,
+    ) -> Result<Mutated, KvError> {
         Err(KvError::Locked)
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn describe_node(node: &Node) -> Value {
         "os": std::env::consts::OS,
         "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
         "ports": ports,
-        "services": ["kv"],
+        "services": ["kv", "eventing"],
         "thisNode": true,
         "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
     })

@@ -6,6 +6,7 @@ mod bench;
 mod changes;
 mod crash;
 mod dcp;
+mod eventing;
 mod exactly_once;
 mod graph;
 mod plugins;

@@ -205,8 +205,9 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
     written.depcfg.apply(&mut definition)?;
     form::apply_settings(&mut definition, written.settings)?;
     store(call, &id, definition).await?;
-    if wanted.is_some_and(|state| state != FunctionState::Undeployed) {
-        set_state(call, &id, FunctionState::Deployed).await?;
+    // One that was paused elsewhere has nothing here to go on with, and waits to be deployed.
+    if wanted == Some(FunctionState::Deployed) {
+        become_state(call, &id, FunctionState::Deployed, false).await?;
     }
     Ok(done(&format!("Stored function: {}", id.name)))
 }

@@ -1,0 +1,110 @@
+//! The component that runs functions, in the sandbox.
+
+use crate::fixture::*;
+use nacre_plugin_host::{
+    Documents, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant, Limits,
+    MemoryDocuments, MemoryStorage, Partition, Setup, Timer, validate,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn setup(source: &str, documents: &Arc<MemoryDocuments>) -> Setup {
+    let config = serde_json::json!({
+        "name": "f", "id": "f00d", "source": source,
+        "keyspace": {"bucket": "b", "scope": "_default", "collection": "_default"},
+        "collections": {"8": "_default._default"},
+        "buckets": [{"alias": "dst", "scope": "s", "collection": "c", "writes": true}],
+        "urls": [{"alias": "slow", "url": "http://slow"}],
+        "launch": {"number": 1, "reason": "deploy", "delay_ms": 0},
+    });
+    Setup {
+        runs_script: true,
+        grants: Grants {
+            kv: vec![KeyspaceGrant { keyspace: "s.c".into(), write: true }],
+            http_out: vec!["slow".into()],
+            ..Grants::own()
+        },
+        documents: Arc::clone(documents) as Arc<dyn Documents>,
+        ..Setup::new("f", config.to_string())
+    }
+}
+
+fn open(setup: Setup) -> Partition {
+    Partition::open(plugin("eventing"), setup, Box::new(MemoryStorage::default())).unwrap()
+}
+
+fn keys(documents: &MemoryDocuments) -> Vec<String> {
+    let all = documents.all().into_iter();
+    all.map(|(_, key, _)| String::from_utf8(key).unwrap()).collect()
+}
+
+#[test]
+fn a_function_is_launched_follows_documents_and_fires_timers() {
+    let source = "function OnDeploy(action) { dst.deploy = action }
+        function Late(id) { dst['late ' + id] = 1 }
+        function OnUpdate(doc, meta) { dst[meta.id] = doc; createTimer(Late, new Date(Date.now() + 5), meta.id, meta.id) }
+        function OnDelete(meta) { delete dst[meta.id]; log('gone', meta.id) }";
+    let documents = Arc::new(MemoryDocuments::default());
+    let mut partition = open(setup(source, &documents));
+    partition.set_timer(":launch", Timer::default()).unwrap();
+    partition.on_timers(NOW).unwrap();
+    let mut stream = Stream::default();
+    let report = partition.on_batch(&stream.batch([("a", Some("1")), ("b", Some("2"))]), NOW);
+    assert_eq!(report.unwrap().errors, []);
+    partition.on_batch(&stream.batch([("b", None)]), NOW).unwrap();
+    partition.on_timers(later(5000)).unwrap();
+    assert_eq!(keys(&documents), ["a", "deploy", "late a", "late b"]);
+    let status = partition.status();
+    assert!(status.log[0].message.ends_with("[INFO] \"gone\" \"b\""), "{:?}", status.log);
+    assert_eq!(status.metrics["on_update_success"], 2.0);
+    // It is launched once, however often it is opened.
+    partition.set_timer(":launch", Timer::default()).unwrap();
+    partition.on_timers(later(6000)).unwrap();
+    assert_eq!(partition.status().metrics["on_deploy_success"], 1.0);
+}
+
+/// A server that never answers in time.
+struct Slow;
+
+impl Http for Slow {
+    fn send(&self, _: &HttpRequest, _: usize, left: Duration) -> Result<HttpResponse, HttpError> {
+        #[expect(clippy::disallowed_methods, reason = "waiting is what is tested")]
+        std::thread::sleep(left * 2);
+        Err(HttpError::Timeout)
+    }
+}
+
+#[test]
+fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
+    let source =
+        "function OnUpdate(doc, meta) { if (doc.slow) curl('GET', slow); dst[meta.id] = 1 }";
+    let documents = Arc::new(MemoryDocuments::default());
+    let deadline = Duration::from_millis(150);
+    let mut partition = open(Setup {
+        limits: Limits { deadline, errors_max: u32::MAX, ..Limits::default() },
+        http: Arc::new(Slow),
+        ..setup(source, &documents)
+    });
+    let slow = Some(r#"{"slow":1}"#);
+    let batch = [
+        ("a", Some("{}")),
+        ("s1", slow),
+        ("s2", slow),
+        ("s3", slow),
+        ("s4", slow),
+        ("z", Some("{}")),
+    ];
+    let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
+    assert_eq!(report.dead_letters.len(), 4);
+    assert_eq!(keys(&documents), ["a", "z"]);
+}
+
+#[test]
+fn code_that_cannot_run_is_refused_with_its_place() {
+    let documents = Arc::new(MemoryDocuments::default());
+    let check = |source: &str| {
+        validate(&plugin("eventing"), setup(source, &documents)).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(check("function OnUpdate(doc) {\n  doc..x\n}"), @"f: SyntaxError: expecting field name (line 2, column 7)");
+    insta::assert_snapshot!(check("feefifofum"), @"f: ReferenceError: feefifofum is not defined (line 1, column 1)");
+}
