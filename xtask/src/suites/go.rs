@@ -77,7 +77,7 @@ pub(super) const SDK: Module = Module {
 };
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 48] = [
+const PRESENT: [&str; 55] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",

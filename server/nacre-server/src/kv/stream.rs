@@ -256,7 +256,7 @@ mod tests {
         let platform = Arc::new(
             SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
         );
-        let plain = Ports { mgmt: 1, views: 2, eventing: 4, kv: 3 };
+        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
         let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
         let bell = Arc::new(Bell::default());
         let peer = Peer { confidential: true, user: None };
