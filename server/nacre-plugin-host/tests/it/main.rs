@@ -5,6 +5,7 @@ mod attacks;
 mod capabilities;
 mod capsules;
 mod commits;
+mod database;
 mod eventing;
 mod fixture;
 mod grants;
