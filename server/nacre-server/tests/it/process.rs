@@ -124,6 +124,14 @@ impl Server {
         .unwrap()
     }
 
+    /// The answer to a request of SQL++, as JSON.
+    pub fn query(&self, body: &str) -> serde_json::Value {
+        let address = format!("127.0.0.1:{}", self.port_base + 2);
+        let (user, json) = (Some((USER, PASSWORD)), "application/json");
+        let answer = http::request(&address, "POST", "/query/service", user, json, body.as_bytes());
+        answer.unwrap().json().unwrap()
+    }
+
     /// Deploys a design document, waiting for the plugin of a node that has just started.
     pub fn put_design(&mut self, name: &str, document: &str) {
         let path = format!("/{BUCKET}/_design/{name}");
