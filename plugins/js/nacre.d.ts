@@ -224,7 +224,8 @@ declare const kv: {
 declare const timer: {
     /** Fires at `at`, a Date or milliseconds since the Unix epoch, in place of a timer of the same name. */
     set(name: string, at: Date | number, payload?: nacre.Value): void;
-    cancel(name: string): void;
+    /** Gives whether there was one. */
+    cancel(name: string): boolean;
 };
 
 /** Requests to the hosts that the deployment names. */

@@ -671,6 +671,10 @@ class Timers:
         content = _encoded(payload)
         self._do(lambda: outside["timer"].set(name, due_us, content))
 
+    def is_set(self, name: str) -> bool:
+        """Whether a timer of that name was set by an earlier call."""
+        return bool(outside["timer"].is_set(name))
+
     def cancel(self, name: str) -> None:
         """Removes a timer, if there is one of that name."""
         self._do(lambda: outside["timer"].cancel(name))

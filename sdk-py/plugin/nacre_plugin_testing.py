@@ -25,7 +25,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -147,13 +147,81 @@ def _refused(name: str, *values: str) -> Exception:
     return error
 
 
+class _LookupSpec(NamedTuple):
+    operation: Enum
+    path: str
+    xattr: bool
+
+
+class _MutateSpec(NamedTuple):
+    operation: Enum
+    path: str
+    value: bytes
+    xattr: bool
+    create_path: bool
+    expand_macros: bool
+
+
+class _MutateOptions(NamedTuple):
+    mode: Enum
+    cas: int | None
+    expiry: int | None
+    flags: int | None
+
+
+class _Looked(NamedTuple):
+    cas: int
+    results: list[Any]
+
+
+_MutateOperation = Enum("_MutateOperation", "INSERT UPSERT REPLACE REMOVE ARRAY_APPEND COUNTER")
+
+
+def _at(document: Any, path: str) -> Any:
+    """What a lookup gives at names that are joined by dots."""
+    for name in path.split("."):
+        if not isinstance(document, dict) or name not in document:
+            return nacre_plugin._Err("path not found")
+        document = document[name]
+    return _Found(json.dumps(document).encode())
+
+
+def _change(document: Any, spec: _MutateSpec) -> None:
+    """Changes a member; of the operations those that need no more than that."""
+    *parents, last = spec.path.split(".")
+    for name in parents:
+        if name not in document and not spec.create_path:
+            raise _refused("Path", "path not found")
+        document = document.setdefault(name, {})
+        if not isinstance(document, dict):
+            raise _refused("Path", "path does not fit the document")
+    operation, is_there = spec.operation, last in document
+    if operation is _MutateOperation.INSERT and is_there:
+        raise _refused("Path", "path exists already")
+    if operation in (_MutateOperation.REPLACE, _MutateOperation.REMOVE) and not is_there:
+        raise _refused("Path", "path not found")
+    if operation is _MutateOperation.REMOVE:
+        del document[last]
+    elif operation is _MutateOperation.ARRAY_APPEND:
+        document.setdefault(last, []).append(json.loads(spec.value))
+    elif operation is _MutateOperation.COUNTER:
+        document[last] = document.get(last, 0) + json.loads(spec.value)
+    else:
+        document[last] = json.loads(spec.value)
+
+
 class _Kv:
     """What `kv` reaches in a test: documents that do not expire and are never locked."""
 
     Content = _Content
+    LookupSpec, MutateSpec, MutateOptions = _LookupSpec, _MutateSpec, _MutateOptions
+    LookupOperation = Enum("LookupOperation", "GET EXISTS COUNT DOCUMENT")
+    MutateOperation = _MutateOperation
+    StoreMode = Enum("StoreMode", "INSERT UPSERT REPLACE")
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, bytes], _Stored] = {}
+        self.attributes: dict[tuple[str, bytes], dict[str, Any]] = {}
         self._cas = 0
 
     def get(self, keyspace: str, key: bytes) -> _Stored:
@@ -202,6 +270,31 @@ class _Kv:
         content = _Content(str(value).encode(), flags, expiry)
         return _Counted(value, self.upsert(keyspace, key, content))
 
+    def touch(self, keyspace: str, key: bytes, expiry: int) -> int:
+        found = self.get(keyspace, key)
+        return self.upsert(keyspace, key, _Content(found.body, found.flags, expiry))
+
+    def lookup_in(self, keyspace: str, key: bytes, specs: list[_LookupSpec]) -> _Looked:
+        found = self.get(keyspace, key)
+        xattrs = self.attributes.get((keyspace or OWN_KEYSPACE, key), {})
+        body = json.loads(found.body)
+        results = [_at(xattrs if spec.xattr else body, spec.path) for spec in specs]
+        return _Looked(found.cas, results)
+
+    def mutate_in(
+        self, keyspace: str, key: bytes, specs: list[_MutateSpec], options: _MutateOptions
+    ) -> _Looked:
+        self._check(keyspace, key, options.cas)
+        found = self.get(keyspace, key)
+        body = json.loads(found.body)
+        attributes = dict(self.attributes.get((keyspace or OWN_KEYSPACE, key), {}))
+        for spec in specs:
+            _change(attributes if spec.xattr else body, spec)
+        self.attributes[keyspace or OWN_KEYSPACE, key] = attributes
+        text = json.dumps(body, separators=(",", ":")).encode()
+        cas = self.upsert(keyspace, key, _Content(text, found.flags, found.expiry))
+        return _Looked(cas, [])
+
     def _check(self, keyspace: str, key: bytes, cas: int | None) -> None:
         if cas not in (None, self.get(keyspace, key).cas):
             raise _refused("CasMismatch")
@@ -223,6 +316,9 @@ class _Timers:
         if not 1 <= len(name.encode()) <= 1024:
             raise RuntimeError("the name of a timer has 1 to 1024 bytes, which ends the call")
         self.by_name[name] = Timer(name, due_us, payload)
+
+    def is_set(self, name: str) -> bool:
+        return name in self.by_name
 
     def cancel(self, name: str) -> bool:
         return self.by_name.pop(name, None) is not None

@@ -1,10 +1,7 @@
 """Functions: definition, deployment, what they do, and what is refused."""
 
-import time
-
 from couchbase.exceptions import (
     BucketNotFoundException,
-    DocumentNotFoundException,
     EventingFunctionAlreadyDeployedException,
     EventingFunctionCollectionNotFoundException,
     EventingFunctionCompilationFailureException,
@@ -24,7 +21,7 @@ from couchbase.management.eventing import (
     EventingFunctionUrlAuthBasic,
     EventingFunctionUrlBinding,
 )
-from support import refused
+from support import eventually, refused
 
 _COPY = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n + BY}; }"
 _WITHIN_S = 60
@@ -76,23 +73,15 @@ def _store(env, **changes):
 
 
 def _wait(manager, name, state):
-    end = time.monotonic() + _WITHIN_S
-    while True:
-        found = next(status for status in manager.functions_status().functions if status.name == name)
-        if found.state == state:
-            return found
-        assert time.monotonic() < end, f"{name} is {found.state}, not {state}"
-        time.sleep(0.05)
+    def reached():
+        return any(known.name == name and known.state == state for known in manager.functions_status().functions)
+
+    eventually(reached, _WITHIN_S)
 
 
-def _copy(env, key):
-    copies, end = env.bucket.scope(_collections(env)).collection("copies"), time.monotonic() + _WITHIN_S
-    while True:
-        try:
-            return copies.get(key).content_as[dict]
-        except DocumentNotFoundException:
-            assert time.monotonic() < end, f"{key} is not copied"
-            time.sleep(0.05)
+def _wait_for_copy(env, key, value):
+    copies = env.bucket.scope(_collections(env)).collection("copies")
+    eventually(lambda: copies.get(key).content_as[dict] == value, _WITHIN_S)
 
 
 def functions_are_stored_listed_and_dropped(env):
@@ -114,7 +103,7 @@ def functions_react_to_changes(env):
     manager.deploy_function(name)
     _wait(manager, name, EventingFunctionState.Deployed)
     env.bucket.scope(_collections(env)).collection("source").upsert("reacts", {"n": 1})
-    assert _copy(env, "reacts") == {"n": 2}
+    _wait_for_copy(env, "reacts", {"n": 2})
 
 
 def functions_are_paused_resumed_and_undeployed(env):
@@ -129,7 +118,7 @@ def functions_are_paused_resumed_and_undeployed(env):
     _wait(manager, name, EventingFunctionState.Paused)
     env.bucket.scope(_collections(env)).collection("source").upsert("paused", {"n": 5})
     manager.resume_function(name)
-    assert _copy(env, "paused") == {"n": 6}
+    _wait_for_copy(env, "paused", {"n": 6})
     manager.undeploy_function(name)
     _wait(manager, name, EventingFunctionState.Undeployed)
 

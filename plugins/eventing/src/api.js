@@ -410,8 +410,9 @@ offer("createTimer", function createTimer(callback, date, reference, context) {
 
 offer("cancelTimer", function cancelTimer(callback, reference) {
     const name = callbackName(callback, "cancelTimer");
-    host("timer.cancel", `${name}:${String(reference)}`);
-    host("count", "timer_cancel_counter");
+    const wasSet = host("timer.cancel", `${name}:${String(reference)}`);
+    if (wasSet) host("count", "timer_cancel_counter");
+    return wasSet;
 });
 
 const urls = new WeakMap();

@@ -79,7 +79,8 @@ offer("kv", {
 offer("timer", {
     /** Calls onTimer at `at`, a Date or milliseconds since the Unix epoch. */
     set: (name, at, payload = null) => { host("timer.set", name, Number(at), kept(payload)); },
-    cancel: (name) => { host("timer.cancel", name); },
+    /** Gives whether there was one. */
+    cancel: (name) => host("timer.cancel", name),
 });
 
 offer("http", {

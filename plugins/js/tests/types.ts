@@ -53,3 +53,11 @@ export const handle: nacre.Handle = (request) => {
 
 // @ts-expect-error: there is no network but `http`
 fetch("https://a/");
+
+export const parts = (): [string, boolean] => {
+    const { results } = kv.lookupIn("a", [{ operation: "get", path: "b.c" }], { keyspace: "other.s.c" });
+    const changes: nacre.Mutation[] = [{ operation: "upsert", path: "b", value: results[0]?.value, createPath: true }];
+    // @ts-expect-error: there is no such operation
+    kv.mutateIn("a", [{ operation: "append", path: "b" }]);
+    return [kv.mutateIn("a", changes, { mode: "upsert", expiry: 60 }).cas, timer.cancel("a")];
+};

@@ -194,8 +194,13 @@ impl Host for Bridge {
             }
             "timer.cancel" => {
                 self.writing()?;
-                self.timers.push(TimerChange { name: arguments.text()?, set: None });
-                Ok(Value::Nothing)
+                let name = arguments.text()?;
+                // What the handler itself has planned is not yet set.
+                let planned = self.timers.iter().rfind(|change| change.name == name);
+                let was_set =
+                    planned.map_or_else(|| timer::is_set(&name), |change| change.set.is_some());
+                self.timers.push(TimerChange { name, set: None });
+                Ok(Value::Bool(was_set))
             }
             "metrics.add" => {
                 metrics::add(&arguments.text()?, arguments.number()?);

@@ -158,6 +158,7 @@ fn step_of(step: &[Value], now_us: u64, state: &mut dyn StateMut) -> Result<(), 
             tell(state, &format!("{} entries", entries.len()));
         }
         "timer" => timer::set(text(1), now_us + number(2) as u64, step[3].to_string().as_bytes()),
+        "is-set" => tell(state, &format!("set: {}", timer::is_set(text(1)))),
         "cancel" => {
             let was_set = timer::cancel(text(1));
             tell(state, &format!("cancelled: {was_set}"));

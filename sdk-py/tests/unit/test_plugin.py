@@ -192,6 +192,24 @@ class KvTest(unittest.TestCase):
         counted = [kv.counter("", "n", delta, initial=5).value for delta in (1, 1, -9)]
         self.assertEqual(counted, [5, 6, 0])
 
+    def test_parts_of_documents_are_read_and_changed(self) -> None:
+        cas = kv.insert("other.shop.orders", "o1", {"a": {"b": 1}})
+        changes = [("upsert", "a.c.d", 2), ("remove", "a.b", None), ("array-append", "list", "x")]
+        newer = kv.mutate_in("other.shop.orders", "o1", changes, cas)
+        kv.mutate_in("other.shop.orders", "o1", [("upsert", "mine", 5)], newer, xattr=True)
+        self.assertEqual(
+            kv.lookup_in("other.shop.orders", "o1", ["a.c.d", "a.b", "list"]), [2, None, ["x"]]
+        )
+        self.assertEqual(kv.lookup_in("other.shop.orders", "o1", ["mine"], xattr=True), [5])
+        kv.touch("other.shop.orders", "o1", 60)
+        self.assertEqual(kv.get("other.shop.orders", "o1").expiry, 60)
+        with self.assertRaises(kv.Path):
+            kv.mutate_in("other.shop.orders", "o1", [("insert", "a.c.d", 3)])
+        with self.assertRaises(kv.CasMismatch):
+            kv.mutate_in("other.shop.orders", "o1", changes, cas)
+        with self.assertRaises(kv.NotFound):
+            kv.lookup_in("other.shop.orders", "none", ["a"])
+
     def test_a_capability_that_was_not_asked_for_is_denied_by_name(self) -> None:
         with mock.patch.dict(nacre_plugin.outside):
             del nacre_plugin.outside["kv"], nacre_plugin.outside["http_out"]

@@ -462,6 +462,9 @@ impl Cluster {
             Change::Undeploy { name } => self.plugins.undeploy(name)?,
             // What it names need not be there before it is deployed: definitions come over before data does.
             Change::PutFunction { id, uuid, number, definition } => {
+                if let Some((bucket, scope)) = &FunctionId::of_key(id).scope {
+                    self.bucket(bucket)?.manifest.collections(Some(scope), None)?;
+                }
                 self.functions.put(&FunctionId::of_key(id), uuid, *number, definition)?;
             }
             Change::DropFunction { id } => {

@@ -27,6 +27,22 @@ fn timers_fire_once_with_their_context() {
 }
 
 #[test]
+fn cancelling_tells_whether_there_was_a_timer() {
+    let mut function = function(
+        "function Top() {}
+         function OnUpdate(doc, meta) {
+            log(cancelTimer(Top, 'a'));
+            createTimer(Top, new Date(Date.now() + 1000), 'a');
+            if (doc.cancel) log(cancelTimer(Top, 'a'), cancelTimer(Top, 'a'));
+         }",
+    );
+    function.put("a", "{}").feed().unwrap();
+    function.put("a", r#"{"cancel":true}"#).feed().unwrap();
+    assert_eq!(log(&function), "[INFO] false\n[INFO] true\n[INFO] true false");
+    assert_eq!((function.timers().len(), count(&function, "timer_cancel_counter")), (0, 2.0));
+}
+
+#[test]
 fn a_callback_that_fails_does_not_hold_the_others_up() {
     let mut function = function(
         "const at = new Date(0);

@@ -111,6 +111,10 @@ pub fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
     timer::set(name, due_us, payload);
 }
 
+pub fn is_timer_set(name: &str) -> bool {
+    timer::is_set(name)
+}
+
 pub fn cancel_timer(name: &str) -> bool {
     timer::cancel(name)
 }

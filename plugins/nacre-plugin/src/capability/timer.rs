@@ -9,6 +9,11 @@ pub fn set(name: &str, due_us: u64, payload: &[u8]) {
     outside::set_timer(name, due_us, payload);
 }
 
+/// Whether a timer of that name is set.
+pub fn is_set(name: &str) -> bool {
+    outside::is_timer_set(name)
+}
+
 /// Removes a timer; gives whether there was one.
 pub fn cancel(name: &str) -> bool {
     outside::cancel_timer(name)

@@ -175,6 +175,10 @@ pub(crate) fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
     with(|outside| outside.timers.insert(name.to_owned(), timer));
 }
 
+pub(crate) fn is_timer_set(name: &str) -> bool {
+    with(|outside| outside.timers.contains_key(name))
+}
+
 pub(crate) fn cancel_timer(name: &str) -> bool {
     with(|outside| outside.timers.remove(name)).is_some()
 }

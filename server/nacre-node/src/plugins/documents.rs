@@ -213,7 +213,7 @@ impl Call<'_> {
             match (reply, ticket) {
                 (Ok(reply), Some(ticket)) => {
                     return match self.wait(&ticket)? {
-                        Some(_) => Ok(reply),
+                        Some(committed) => Ok(reply.committed(committed)),
                         None => Err(KvError::Temporary("the write was not durable in time".into())),
                     };
                 }
@@ -404,15 +404,15 @@ impl Documents for BucketDocuments {
     }
 
     fn settle(&self) -> Result<(), KvError> {
-        let written = std::mem::take(&mut *self.written.lock());
+        let written = self.written.lock().clone();
         let signal = Signal::default();
         let waiter: Arc<dyn Waiter> = Arc::new(Wake(signal.clone()));
         let deadline_ns = self.platform.now().monotonic_ns + SETTLE_TIMEOUT.as_nanos() as u64;
-        for ((_, vbid), (bucket, seqno)) in written {
-            if bucket.persisted.get(vbid) >= seqno {
+        for ((_, vbid), (bucket, seqno)) in &written {
+            if bucket.persisted.get(*vbid) >= *seqno {
                 continue;
             }
-            let ticket = bucket.when_persisted(vbid, seqno, &waiter);
+            let ticket = bucket.when_persisted(*vbid, *seqno, &waiter);
             while ticket.outcome().is_none() {
                 let now_ns = self.platform.now().monotonic_ns;
                 let Some(left) = deadline_ns.checked_sub(now_ns).filter(|left| *left > 0) else {
@@ -421,6 +421,11 @@ impl Documents for BucketDocuments {
                 signal.wait_at_most(Duration::from_nanos(left));
             }
         }
+        // What a reader has written meanwhile is left for the next time.
+        let is_settled = |at: &(String, Vbid), seqno| {
+            written.get(at).is_some_and(|(_, settled)| seqno <= *settled)
+        };
+        self.written.lock().retain(|at, (_, seqno)| !is_settled(at, *seqno));
         Ok(())
     }
 }

@@ -85,6 +85,12 @@ impl Host for Data {
         self.journal.timer(&name);
         self.view.cancel_timer(&name).map_err(wasmtime::Error::new)
     }
+
+    fn is_set(&mut self, name: String) -> Result<bool> {
+        self.count(Capability::Timer)?;
+        self.journal.timer(&name);
+        Ok(self.view.state.timers.get(&name).is_some())
+    }
 }
 
 #[cfg(test)]

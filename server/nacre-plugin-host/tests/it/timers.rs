@@ -35,13 +35,16 @@ fn timers_fire_once_when_they_are_due_and_outlive_a_restart() {
 #[test]
 fn a_timer_may_set_itself_again_and_cancel_others() {
     let mut partition = open_probe(granted(""));
-    let again = r#"[["timer","a",5,[["cancel","b"],["timer","a",100,[]]]],["timer","b",50,[]]]"#;
+    let again = r#"[["is-set","b"],["timer","a",5,[["is-set","b"],["cancel","b"],["is-set","b"],["timer","a",100,[]]]],["timer","b",50,[]]]"#;
     tell(&mut partition, &[again]).unwrap();
     assert_eq!(partition.on_timers(later(10)).unwrap().timers, 1);
     assert_eq!(partition.next_timer_us(), Some(NOW.unix_ns / 1000 + 110));
     assert_eq!(partition.on_timers(later(60)).unwrap().timers, 0, "b was cancelled");
     assert_eq!(partition.on_timers(later(110)).unwrap().timers, 1);
-    assert_eq!(told(&partition), "a fired\ncancelled: true\na fired\n");
+    assert_eq!(
+        told(&partition),
+        "set: false\na fired\nset: true\ncancelled: true\nset: false\na fired\n"
+    );
     assert_eq!(partition.next_timer_us(), None);
 }
 

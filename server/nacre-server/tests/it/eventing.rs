@@ -252,6 +252,13 @@ fn definitions_are_told_back_exported_and_imported() {
     assert_eq!((status, &refused["name"]), (404, &json!("ERR_APP_NOT_FOUND_TS")));
     let (status, refused) = ask(&server, "POST", "/api/v1/functions", &json!([{"x": 1}]));
     assert_eq!((status, &refused["name"]), (400, &json!("ERR_UNMARSHAL_PLD")));
+    let mut slash = written.clone();
+    slash["appname"] = json!("default/_default/f");
+    let (status, refused) = ask(&server, "POST", "/api/v1/functions", &slash);
+    assert_eq!((status, &refused["name"]), (400, &json!("ERR_INVALID_CONFIG")));
+    let elsewhere = "/api/v1/functions/f?bucket=default&scope=none";
+    let (status, refused) = ask(&server, "POST", elsewhere, &written);
+    assert_eq!((status, &refused["name"]), (400, &json!("ERR_COLLECTION_MISSING")));
     // Settings deploy and undeploy, as they always did.
     let running = json!({"deployment_status": true, "processing_status": true});
     assert_eq!(ask(&server, "POST", "/api/v1/functions/f/settings", &running).0, 200);

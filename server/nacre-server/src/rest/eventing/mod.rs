@@ -81,6 +81,10 @@ impl Call {
     }
 
     fn must_manage(&self, id: &FunctionId) -> Result<(), Reply> {
+        // It would be taken for the names of bucket and scope.
+        if id.name.contains('/') {
+            return Err(Kind::InvalidConfig.reply("the name of a function has no slash"));
+        }
         match self.may_manage(id) {
             true => Ok(()),
             false => Err(Kind::Forbidden.reply("the user may not manage functions of this scope")),
