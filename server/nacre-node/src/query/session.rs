@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Bytes of documents that one call gives, give or take one.
 const PAGE_BYTES: usize = 4 << 20;
+/// Documents that a scan reads before it looks how large they are together.
+const FETCHED_AT_ONCE: usize = 64;
 /// Entries that one call gives.
 const ENTRIES_MAX: usize = 4096;
 
@@ -312,14 +314,14 @@ impl Database for Session {
     ) -> Result<Vec<Row>, Failure> {
         let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
         let first = after.map_or(0, |id| Vbid::of(id.as_bytes(), bucket.vbucket_count()).0);
-        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let mut rows = Vec::new();
         for vbid in (first..bucket.vbucket_count()).map(Vbid) {
             let ids = self.ids(keyspace, &bucket, collection, vbid)?;
             let from = match after {
                 Some(after) if vbid.0 == first => ids.partition_point(|id| id.as_str() <= after),
                 _ => 0,
             };
-            for ids in ids[from..].chunks(64) {
+            for ids in ids[from..].chunks(FETCHED_AT_ONCE) {
                 let ids = &ids[..ids.len().min(limit - rows.len())];
                 match bodies {
                     // What is gone meanwhile is left out.
@@ -328,13 +330,12 @@ impl Database for Session {
                         rows.extend(ids.iter().map(|id| Row { id: id.clone(), ..Row::default() }))
                     }
                 }
-                bytes = rows.iter().map(|row| row.body.len()).sum();
+                let bytes: usize = rows.iter().map(|row| row.body.len()).sum();
                 if rows.len() >= limit || bytes >= PAGE_BYTES {
                     return Ok(rows);
                 }
             }
         }
-        let _ = bytes;
         Ok(rows)
     }
 

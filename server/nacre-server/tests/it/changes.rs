@@ -66,7 +66,8 @@ impl Events {
 
 /// Without the document whose deletion is there too: what the flusher took in between is told as it was.
 fn newest(mut ids: Vec<String>) -> Vec<String> {
-    let gone: Vec<_> = ids.iter().filter_map(|id| id.strip_prefix('-').map(str::to_owned)).collect();
+    let gone: Vec<_> =
+        ids.iter().filter_map(|id| id.strip_prefix('-').map(str::to_owned)).collect();
     ids.retain(|id| !gone.contains(id));
     ids
 }

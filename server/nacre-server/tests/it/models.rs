@@ -32,7 +32,8 @@ fn key(number: u32) -> String {
 }
 
 fn any_document(random: &mut StdRng) -> Value {
-    let tags: Vec<u32> = (0..random.random_range(0..4)).map(|_| random.random_range(0..9)).collect();
+    let tags: Vec<u32> =
+        (0..random.random_range(0..4)).map(|_| random.random_range(0..9)).collect();
     json!({
         "a": random.random_range(0..3),
         "b": random.random_range(0..8),
@@ -168,7 +169,11 @@ fn fresh_answers_equal_brute_force_whatever_stops_the_node() {
             check(&server, &documents, &mut random);
         }
         write(&mut client, &mut random);
-        if cycle % 3 == 2 { server.stop() } else { server.kill() }
+        if cycle % 3 == 2 {
+            server.stop()
+        } else {
+            server.kill()
+        }
         server = Server::start_at(directory.path(), port_base);
         // Whatever was left of the writes: views and indexes are of the same documents.
         let documents = read(&mut server.client());
