@@ -165,7 +165,13 @@ const SDK_REASONS: Reasons = &[
         "TestBucketWaitUntilReadyFastFailConnStr",
         "needs a network on which an address does not answer",
     ),
-    ("TestClusterPingAll", "wants a query and a search service to answer"),
+    (
+        "TestClusterWaitUntilReadyFastFailConnStr",
+        "needs a network on which an address does not answer",
+    ),
+    ("TestClusterPingAll", "wants a search service to answer"),
+    ("TestClusterQueryTransaction", "SQL++ has no transactions"),
+    ("TestScopeQueryTransaction", "SQL++ has no transactions"),
     (
         "TestBasicCrudContext",
         "expects that a cancelled request is still under way when the SDK looks",
