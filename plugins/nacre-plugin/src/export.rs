@@ -6,29 +6,10 @@ macro_rules! export {
     ($plugin:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::world::exports::nacre::plugin::{feed, lifecycle, reader, timer_handler};
+            use $crate::bindings::world::exports::nacre::plugin::{feed, reader, timer_handler};
             use $crate::bindings::world::nacre::plugin::types::Fault;
 
-            struct Component;
-
-            ::std::thread_local! {
-                static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
-                    const { ::std::cell::RefCell::new(None) };
-            }
-
-            fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
-                PLUGIN.with_borrow_mut(call)
-            }
-
-            impl lifecycle::Guest for Component {
-                fn describe() -> String {
-                    <$plugin as $crate::Service>::describe()
-                }
-                fn init(config: String) -> Result<(), Fault> {
-                    let start = || <$plugin as $crate::Service>::init(&config);
-                    with(|plugin| $crate::bindings::init(plugin, start))
-                }
-            }
+            $crate::__component!($plugin, Service);
 
             impl feed::Guest for Component {
                 fn on_batch(buffer: Vec<u8>) -> Result<feed::Outcome, Fault> {
@@ -71,29 +52,10 @@ macro_rules! export_resolver {
     ($plugin:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::world::exports::nacre::plugin::{lifecycle, resolution};
+            use $crate::bindings::world::exports::nacre::plugin::resolution;
             use $crate::bindings::world::nacre::plugin::types::Fault;
 
-            struct Component;
-
-            ::std::thread_local! {
-                static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
-                    const { ::std::cell::RefCell::new(None) };
-            }
-
-            fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
-                PLUGIN.with_borrow_mut(call)
-            }
-
-            impl lifecycle::Guest for Component {
-                fn describe() -> String {
-                    <$plugin as $crate::Resolver>::describe()
-                }
-                fn init(config: String) -> Result<(), Fault> {
-                    let start = || <$plugin as $crate::Resolver>::init(&config);
-                    with(|plugin| $crate::bindings::init(plugin, start))
-                }
-            }
+            $crate::__component!($plugin, Resolver);
 
             impl resolution::Guest for Component {
                 fn resolve(
@@ -116,29 +78,10 @@ macro_rules! export_functions {
     ($plugin:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::world::exports::nacre::plugin::{lifecycle, scalar};
+            use $crate::bindings::world::exports::nacre::plugin::scalar;
             use $crate::bindings::world::nacre::plugin::types::Fault;
 
-            struct Component;
-
-            ::std::thread_local! {
-                static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
-                    const { ::std::cell::RefCell::new(None) };
-            }
-
-            fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
-                PLUGIN.with_borrow_mut(call)
-            }
-
-            impl lifecycle::Guest for Component {
-                fn describe() -> String {
-                    <$plugin as $crate::Functions>::describe()
-                }
-                fn init(config: String) -> Result<(), Fault> {
-                    let start = || <$plugin as $crate::Functions>::init(&config);
-                    with(|plugin| $crate::bindings::init(plugin, start))
-                }
-            }
+            $crate::__component!($plugin, Functions);
 
             impl scalar::Guest for Component {
                 fn call(name: String, arguments: String) -> Result<String, Fault> {
@@ -157,29 +100,10 @@ macro_rules! export_index_type {
     ($plugin:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::world::exports::nacre::plugin::{lifecycle, projection};
+            use $crate::bindings::world::exports::nacre::plugin::projection;
             use $crate::bindings::world::nacre::plugin::types::Fault;
 
-            struct Component;
-
-            ::std::thread_local! {
-                static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
-                    const { ::std::cell::RefCell::new(None) };
-            }
-
-            fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
-                PLUGIN.with_borrow_mut(call)
-            }
-
-            impl lifecycle::Guest for Component {
-                fn describe() -> String {
-                    <$plugin as $crate::IndexType>::describe()
-                }
-                fn init(config: String) -> Result<(), Fault> {
-                    let start = || <$plugin as $crate::IndexType>::init(&config);
-                    with(|plugin| $crate::bindings::init(plugin, start))
-                }
-            }
+            $crate::__component!($plugin, IndexType);
 
             impl projection::Guest for Component {
                 fn project(buffer: Vec<u8>) -> Result<Vec<projection::Entry>, Fault> {
@@ -189,5 +113,33 @@ macro_rules! export_index_type {
 
             $crate::bindings::world::export_index_type!(Component with_types_in $crate::bindings::world);
         };
+    };
+}
+
+/// What the components of all worlds have: the plugin, `with` to reach it, and `lifecycle`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __component {
+    ($plugin:ty, $world:ident) => {
+        struct Component;
+
+        ::std::thread_local! {
+            static PLUGIN: ::std::cell::RefCell<Option<$plugin>> =
+                const { ::std::cell::RefCell::new(None) };
+        }
+
+        fn with<T>(call: impl FnOnce(&mut Option<$plugin>) -> T) -> T {
+            PLUGIN.with_borrow_mut(call)
+        }
+
+        impl $crate::bindings::world::exports::nacre::plugin::lifecycle::Guest for Component {
+            fn describe() -> String {
+                <$plugin as $crate::$world>::describe()
+            }
+            fn init(config: String) -> Result<(), Fault> {
+                let start = || <$plugin as $crate::$world>::init(&config);
+                with(|plugin| $crate::bindings::init(plugin, start))
+            }
+        }
     };
 }
