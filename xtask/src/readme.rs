@@ -19,11 +19,12 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
 }
 
 /// Runs all commands of a lesson in order, in a folder of its own, and compares what they print: a block without a
-/// language has lines that the block of commands before it prints. `nacre dev` alone is the other terminal.
+/// language has lines that the block of commands before it prints. `nacre dev` alone is the other terminal. The commands
+/// find `programs` before those of the machine.
 ///
 /// # Errors
 /// When a command fails, or prints something else than the page says.
-pub fn follow(page: &str, binary: &Path) -> Result<(), String> {
+pub fn follow(page: &str, programs: &[&Path]) -> Result<(), String> {
     let text = std::fs::read_to_string(workspace().join(page))
         .map_err(|error| format!("{page}: {error}"))?;
     let folder = std::env::temp_dir().join(format!("nacre-lesson-{}", std::process::id()));
@@ -50,7 +51,7 @@ pub fn follow(page: &str, binary: &Path) -> Result<(), String> {
             _ => {}
         }
     }
-    let printed = paste(page, &script, &folder, binary)?;
+    let printed = paste(page, &script, &folder, programs)?;
     for (index, lines) in expected.iter().enumerate() {
         let section = printed.split(&format!("{SECTION}{index}\n")).nth(1).unwrap_or_default();
         let section = section.split(SECTION).next().unwrap_or_default();
@@ -83,7 +84,7 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     std::fs::write(folder.join("sdk.py"), sdk).map_err(|error| format!("sdk.py: {error}"))?;
     let script = format!("trap 'kill %1; wait' EXIT\n{commands}\n'{}' sdk.py\n", python.display());
-    let printed = paste("README.md", &script, &folder, binary)?;
+    let printed = paste("README.md", &script, &folder, &[binary])?;
     for expected in [answer.trim(), "'city': 'Chicago'"] {
         if !printed.contains(expected) {
             return Err(format!(
@@ -94,14 +95,17 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs commands as if pasted into a shell that has `binary` in its path; gives what they print. `folder` is removed.
-fn paste(page: &str, script: &str, folder: &Path, binary: &Path) -> Result<String, String> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let programs = binary.parent().unwrap_or(Path::new("."));
+/// Runs commands as if pasted into a shell that has `programs` in its path; gives what they print. `folder` is removed.
+fn paste(page: &str, script: &str, folder: &Path, programs: &[&Path]) -> Result<String, String> {
+    let mut path = String::new();
+    for program in programs {
+        path.push_str(&format!("{}:", program.parent().unwrap_or(Path::new(".")).display()));
+    }
+    path.push_str(&std::env::var("PATH").unwrap_or_default());
     let output = Command::new("bash")
         .args(["-e", "-c", script])
         .current_dir(folder)
-        .env("PATH", format!("{}:{path}", programs.display()))
+        .env("PATH", path)
         // Plugins in Rust are built once for all runs.
         .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"))
         .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)

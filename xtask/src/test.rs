@@ -29,6 +29,17 @@ const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 
+/// The pages whose commands are run, and what their steps are called.
+const LESSONS: [(&str, &str); 7] = [
+    ("lesson on views", "docs/start/first-view.md"),
+    ("lesson on functions", "docs/guides/react-to-changes.md"),
+    ("lesson on plugins", "docs/start/first-plugin.md"),
+    ("lesson on queries", "docs/guides/query.md"),
+    ("lesson on indexes", "docs/guides/choose-an-index.md"),
+    ("lesson on plans", "docs/guides/read-a-plan.md"),
+    ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
+];
+
 /// Runs all tests.
 ///
 /// # Errors
@@ -112,8 +123,9 @@ pub fn run(options: &Test) -> Result<(), String> {
         node.stop()
     })?;
     step("README", || readme::run(&binary, &python))?;
-    step("lesson on functions", || readme::follow("docs/guides/react-to-changes.md", &binary))?;
-    step("lesson on plugins", || readme::follow("docs/start/first-plugin.md", &binary))?;
+    for (lesson, page) in LESSONS {
+        step(lesson, || readme::follow(page, &[&binary, &python]))?;
+    }
     step("example plugins", || examples(&binary))?;
     step("sdk-py and sdk-js", || {
         let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
