@@ -23,6 +23,7 @@ from couchbase.options import ClusterOptions, ClusterTimeoutOptions, WaitUntilRe
 
 import documents
 import management
+import queries
 import scans
 import subdocuments
 import transactions
@@ -70,7 +71,7 @@ def main():
     log_in = partial(connect, options)
     environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
-    for case in cases(documents, subdocuments, scans, transactions, management, views):
+    for case in cases(documents, subdocuments, scans, transactions, management, views, queries):
         name = f"{case.__module__}/{case.__name__}"
         if options.filter not in name:
             continue

@@ -10,6 +10,7 @@ mod exactly_once;
 mod graph;
 mod plugins;
 mod process;
+mod queries;
 mod restart;
 mod slow_clients;
 mod space;
