@@ -24,6 +24,7 @@ from couchbase.options import ClusterOptions, ClusterTimeoutOptions, WaitUntilRe
 import documents
 import eventing
 import management
+import queries
 import scans
 import subdocuments
 import transactions
@@ -71,7 +72,8 @@ def main():
     log_in = partial(connect, options)
     environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
-    for case in cases(documents, subdocuments, scans, transactions, management, views, eventing):
+    modules = documents, subdocuments, scans, transactions, management, views, queries, eventing
+    for case in cases(*modules):
         name = f"{case.__module__}/{case.__name__}"
         if options.filter not in name:
             continue

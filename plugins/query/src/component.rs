@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! GET, POST /query/service      a statement: parameters in the query string, as a form, or as JSON
+//! /admin/…                      see [`admin`]
 //! ```
 
+use crate::admin::{AdminReply, admin};
 use crate::host::Host;
 use crate::request::Request;
 use crate::response::{Response, Status};
@@ -41,6 +43,12 @@ impl nacre_plugin::Service for Query {
         request: &nacre_plugin::Request,
         _: &dyn State,
     ) -> Result<nacre_plugin::Response, Fault> {
+        if request.path.starts_with("/admin/") {
+            let host = Host::new(None);
+            let reply = admin(&self.service, &request.method, &request.path, &host, &host);
+            let reply = reply.unwrap_or(AdminReply { status: 404, body: "{}".into() });
+            return Ok(nacre_plugin::Response::json(reply.status, reply.body));
+        }
         let read = read(request);
         let host = Host::new(read.as_ref().ok().and_then(|request| request.timeout_ms));
         let response = match read {

@@ -2,7 +2,7 @@
 //!
 //! Calls are few and batch oriented, since each may leave the sandbox.
 
-use nacre_sql::ast::{CreateFunction, Path, Statement};
+use nacre_sql::ast::{Path, Statement};
 use nacre_sql::{Error, Name, Result, Value};
 use std::fmt;
 
@@ -44,6 +44,24 @@ impl Keyspace {
 impl fmt::Display for Keyspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}.{}.{}", self.namespace, self.bucket, self.scope, self.collection)
+    }
+}
+
+/// Where a function belongs, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FunctionPath {
+    /// Its bucket and scope; none of a global one.
+    pub scope: Option<(Name, Name)>,
+    /// Its name.
+    pub name: Name,
+}
+
+impl fmt::Display for FunctionPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scope {
+            Some((bucket, scope)) => write!(f, "default:{bucket}.{scope}.{}", self.name),
+            None => write!(f, "default:{}", self.name),
+        }
     }
 }
 
@@ -213,9 +231,36 @@ pub trait Datastore {
     /// The store fails.
     fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>>;
 
-    /// What instances of the service share beside documents; none when there is one instance.
-    fn notes(&self) -> Option<&dyn Notes> {
-        None
+    /// The statement that made a function; none when there is no such function.
+    ///
+    /// # Errors
+    /// The user may not call it.
+    fn function(&self, path: &FunctionPath) -> Result<Option<String>>;
+
+    /// All functions that the user may know of, each with its statement.
+    ///
+    /// # Errors
+    /// The store fails.
+    fn functions(&self) -> Result<Vec<(FunctionPath, String)>>;
+
+    /// Makes a function; `replace` allows that there is one.
+    ///
+    /// # Errors
+    /// Code 10102 when there is one, 12021 when there is no such scope.
+    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()>;
+
+    /// Removes a function.
+    ///
+    /// # Errors
+    /// Code 10101 when there is none.
+    fn drop_function(&self, path: &FunctionPath) -> Result<()>;
+
+    /// What instances of the service share beside documents.
+    fn notes(&self) -> &dyn Notes;
+
+    /// Who asks; empty where there are no users.
+    fn user(&self) -> String {
+        String::new()
     }
 }
 
@@ -228,7 +273,10 @@ pub trait Notes {
     fn note(&self, key: &str, text: Option<&str>);
 
     /// All keys that begin with `prefix`.
-    fn keys(&self, prefix: &str) -> Vec<String>;
+    ///
+    /// # Errors
+    /// Code 13014 when the user may not see what others do.
+    fn keys(&self, prefix: &str) -> Result<Vec<String>>;
 }
 
 /// What comes from the world: time, chance, and the end of patience.
@@ -244,11 +292,4 @@ pub trait Platform {
     /// # Errors
     /// Code 1080 when the time of the request is over, and others when it is to end.
     fn check(&self) -> Result<()>;
-}
-
-/// A function that a user has made.
-#[derive(Clone, Debug)]
-pub struct UserFunction {
-    /// How it was made; its names are resolved.
-    pub definition: CreateFunction,
 }

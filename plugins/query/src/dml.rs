@@ -289,6 +289,9 @@ fn write_removal(writer: &mut Writer<'_>, row: &Env) -> Result<()> {
 }
 
 pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> Result<Vec<Value>> {
+    if let Some(catalog) = catalog_of(&delete.target) {
+        return delete_entries(catalog, delete, run, context);
+    }
     let keyspace = target_keyspace(&delete.target, run)?;
     let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
     let (_, rows) = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
@@ -299,6 +302,40 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
         write_removal(&mut writer, &row)?;
     }
     writer.finish()
+}
+
+/// The catalog that a target is, if it is one.
+fn catalog_of(target: &FromTerm) -> Option<&Name> {
+    let Source::Keyspace(path) = &target.source else { return None };
+    let is_system =
+        path.namespace.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("system"));
+    path.parts.first().filter(|_| is_system)
+}
+
+/// Deletes what `system:` has of the service itself.
+fn delete_entries(
+    catalog: &str,
+    delete: &Delete,
+    run: &Run<'_>,
+    context: &Context<'_>,
+) -> Result<Vec<Value>> {
+    let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
+    let (_, rows) = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
+    let alias = &delete.target.alias;
+    let returning = delete
+        .returning
+        .as_ref()
+        .map(|projection| Project { projection: named(projection), star: vec![alias.clone()] });
+    let mut returned = Vec::new();
+    for row in rows {
+        let Some(meta) = row.meta(alias) else { continue };
+        run.service.remove_entry(catalog, &meta.id, run)?;
+        run.state.mutation_count.set(run.state.mutation_count.get() + 1);
+        if let Some(returning) = &returning {
+            returned.push(projected(returning, &row, context)?);
+        }
+    }
+    Ok(returned)
 }
 
 pub(crate) fn merge(merge: &Merge, run: &Run<'_>, context: &Context<'_>) -> Result<Vec<Value>> {

@@ -1,8 +1,8 @@
 //! The datastore as the host of the sandbox has it.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Notes,
-    Platform, Refusal,
+    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
+    Notes, Platform, Refusal,
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 const DOCUMENTS_MAX: usize = 1024;
 /// How long a request may take that says nothing about it: 75 s, less what the host needs to stop it.
 const TIMEOUT_MS: u64 = 74_000;
+
+/// How long a request that is out of time may take to say so itself. One that is within a long step does not, and is ended.
+const GRACE_MS: u64 = 250;
 
 /// What a request sees.
 pub struct Host {
@@ -28,6 +31,7 @@ impl Host {
     pub fn new(timeout_ms: Option<u64>) -> Host {
         let timeout_ms = timeout_ms.filter(|timeout| *timeout > 0).unwrap_or(TIMEOUT_MS);
         let timeout_ms = timeout_ms.min(TIMEOUT_MS);
+        abi::limit_time(timeout_ms + GRACE_MS);
         let ends_us = abi::clock_us().saturating_add(timeout_ms * 1000);
         Host { ends_us, timeout_ms, indexes: RefCell::default() }
     }
@@ -259,8 +263,34 @@ impl Datastore for Host {
         rows.map(|rows| rows.into_iter().map(row).collect()).transpose()
     }
 
-    fn notes(&self) -> Option<&dyn Notes> {
-        Some(self)
+    fn function(&self, path: &FunctionPath) -> Result<Option<String>> {
+        abi::function(&function_path(path)).map_err(error)
+    }
+
+    fn functions(&self) -> Result<Vec<(FunctionPath, String)>> {
+        let found = abi::functions().map_err(error)?;
+        let path = |path: abi::FunctionPath| FunctionPath {
+            scope: path.scope.map(|(bucket, scope)| (bucket.into(), scope.into())),
+            name: path.name.into(),
+        };
+        Ok(found.into_iter().map(|(found, text)| (path(found), text)).collect())
+    }
+
+    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()> {
+        let new = (function_path(path), text.to_owned(), replace);
+        abi::define(&abi::Definition::CreateFunction(new)).map_err(error)
+    }
+
+    fn drop_function(&self, path: &FunctionPath) -> Result<()> {
+        abi::define(&abi::Definition::DropFunction(function_path(path))).map_err(error)
+    }
+
+    fn notes(&self) -> &dyn Notes {
+        self
+    }
+
+    fn user(&self) -> String {
+        abi::user()
     }
 }
 
@@ -273,8 +303,16 @@ impl Notes for Host {
         abi::note(key, text.map(str::as_bytes));
     }
 
-    fn keys(&self, prefix: &str) -> Vec<String> {
-        abi::notes(prefix)
+    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        abi::notes(prefix).map_err(error)
+    }
+}
+
+fn function_path(path: &FunctionPath) -> abi::FunctionPath {
+    let scope = path.scope.as_ref();
+    abi::FunctionPath {
+        scope: scope.map(|(bucket, scope)| (bucket.to_string(), scope.to_string())),
+        name: path.name.to_string(),
     }
 }
 

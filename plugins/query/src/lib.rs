@@ -10,12 +10,15 @@
 //! that nobody asks for; what is kept (sorts, groups, joins, sets) is charged to the request's quota; a statement that
 //! changes documents has found them all before it changes the first.
 
+mod admin;
+mod catalog;
 #[cfg(target_arch = "wasm32")]
 mod component;
 mod datastore;
 mod dml;
 mod exec;
 mod explain;
+mod function;
 #[cfg(target_arch = "wasm32")]
 mod host;
 mod infer;
@@ -27,10 +30,12 @@ mod resolve;
 mod response;
 mod run;
 mod service;
+mod watch;
 
+pub use admin::{AdminReply, admin};
 pub use datastore::{
-    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Notes,
-    Platform, Refusal, Span,
+    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
+    Notes, Platform, Refusal, Span,
 };
 pub use memory::MemoryDatastore;
 pub use request::Request;

@@ -1,7 +1,8 @@
 //! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, Index, IndexRange, Keyspace, Mutation, Refusal,
+    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
+    Notes, Refusal,
 };
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
@@ -32,6 +33,8 @@ pub struct MemoryDatastore {
     scopes: RefCell<BTreeSet<(Name, Name)>>,
     last_cas: Cell<u64>,
     last_index: Cell<u64>,
+    functions: RefCell<BTreeMap<FunctionPath, String>>,
+    notes: RefCell<BTreeMap<String, String>>,
 }
 
 fn next(counter: &Cell<u64>) -> u64 {
@@ -417,6 +420,53 @@ impl Datastore for MemoryDatastore {
                 .collect(),
             _ => return Ok(None),
         }))
+    }
+
+    fn function(&self, path: &FunctionPath) -> Result<Option<String>> {
+        Ok(self.functions.borrow().get(path).cloned())
+    }
+
+    fn functions(&self) -> Result<Vec<(FunctionPath, String)>> {
+        let functions = self.functions.borrow();
+        Ok(functions.iter().map(|(path, text)| (path.clone(), text.clone())).collect())
+    }
+
+    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()> {
+        let mut functions = self.functions.borrow_mut();
+        if functions.contains_key(path) && !replace {
+            return Err(Error::new(10102, format!("Function already exists: {path}")));
+        }
+        functions.insert(path.clone(), text.to_owned());
+        Ok(())
+    }
+
+    fn drop_function(&self, path: &FunctionPath) -> Result<()> {
+        let dropped = self.functions.borrow_mut().remove(path);
+        dropped.map(drop).ok_or_else(|| Error::new(10101, format!("Function not found: {path}")))
+    }
+
+    fn notes(&self) -> &dyn Notes {
+        self
+    }
+}
+
+impl Notes for MemoryDatastore {
+    fn recall(&self, key: &str) -> Option<String> {
+        self.notes.borrow().get(key).cloned()
+    }
+
+    fn note(&self, key: &str, text: Option<&str>) {
+        let mut notes = self.notes.borrow_mut();
+        match text {
+            Some(text) => notes.insert(key.to_owned(), text.to_owned()),
+            None => notes.remove(key),
+        };
+    }
+
+    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        let notes = self.notes.borrow();
+        let from = notes.range(prefix.to_owned()..).map(|(key, _)| key);
+        Ok(from.take_while(|key| key.starts_with(prefix)).cloned().collect())
     }
 }
 

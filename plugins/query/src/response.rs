@@ -4,6 +4,7 @@ use crate::datastore::{Datastore, Platform};
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service};
+use crate::watch::{self, End};
 use nacre_sql::ast::Statement;
 use nacre_sql::{Error, Result, Value, write_string};
 
@@ -52,8 +53,6 @@ pub struct Response {
     phase: Phase,
     errors: Vec<Error>,
     fatal: bool,
-    id: String,
-    started_ms: i64,
     result_count: u64,
     result_bytes: u64,
 }
@@ -65,30 +64,15 @@ impl Response {
         store: &dyn Datastore,
         platform: &dyn Platform,
     ) -> Response {
-        let started_ms = platform.now_ms();
-        request.settings.statement_ms = started_ms;
-        let state = State::default();
+        request.settings.statement_ms = platform.now_ms();
+        let state = State::of(new_id(platform));
+        watch::begin(&state.id, &request, store);
         let run = Run { store, platform, service, settings: &request.settings, state: &state };
         let begun = begin(service, &request, &run);
-        Response::of(request, state, begun, platform, started_ms)
+        Response::of(request, state, begun)
     }
 
-    fn of(
-        request: Request,
-        state: State,
-        begun: Result<Begun>,
-        platform: &dyn Platform,
-        started_ms: i64,
-    ) -> Response {
-        let (high, low) = (platform.random(), platform.random());
-        let id = format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            high >> 32,
-            high >> 16 & 0xFFFF,
-            high & 0xFFFF,
-            low >> 48,
-            low & 0xFFFF_FFFF_FFFF
-        );
+    fn of(request: Request, state: State, begun: Result<Begun>) -> Response {
         let (begun, errors) = match begun {
             Ok(begun) => (Some(begun), Vec::new()),
             Err(error) => (None, vec![error]),
@@ -101,8 +85,6 @@ impl Response {
             phase: Phase::Head,
             errors,
             fatal,
-            id,
-            started_ms,
             result_count: 0,
             result_bytes: 0,
         }
@@ -110,8 +92,10 @@ impl Response {
 
     /// The answer to a request that cannot be understood.
     pub fn refused(error: Error, platform: &dyn Platform) -> Response {
-        let request = Request { metrics: true, ..Request::default() };
-        Response::of(request, State::default(), Err(error), platform, platform.now_ms())
+        let mut request = Request { metrics: true, ..Request::default() };
+        request.settings.statement_ms = platform.now_ms();
+        let state = State::of(new_id(platform));
+        Response::of(request, state, Err(error))
     }
 
     /// Whether the last piece was given.
@@ -183,6 +167,7 @@ impl Response {
                 }
                 Ok(None) | Err(_) => {
                     self.tail(&mut piece, platform.now_ms());
+                    watch::end(&self.state.id, &self.request, &self.end(), store, platform);
                     self.phase = Phase::Done;
                     break;
                 }
@@ -191,9 +176,22 @@ impl Response {
         Some(piece)
     }
 
+    fn end(&self) -> End {
+        End {
+            state: match self.status() {
+                Status::Success | Status::Errors => "completed",
+                other => other.text(),
+            },
+            error_count: self.errors.len(),
+            result_count: self.result_count,
+            result_bytes: self.result_bytes,
+            mutation_count: self.state.mutation_count.get(),
+        }
+    }
+
     fn head(&self, out: &mut String) {
         out.push_str("{\n\"requestID\":");
-        write_string(&self.id, out);
+        write_string(&self.state.id, out);
         if let Some(id) = &self.request.client_context_id {
             out.push_str(",\n\"clientContextID\":");
             write_string(id, out);
@@ -227,7 +225,7 @@ impl Response {
     }
 
     fn metrics(&self, now_ms: i64) -> Value {
-        let elapsed = format!("{}ms", (now_ms - self.started_ms).max(0));
+        let elapsed = format!("{}ms", (now_ms - self.request.settings.statement_ms).max(0));
         let some = |count: u64| if count == 0 { Value::Missing } else { Value::Int(count as i64) };
         Value::object([
             ("elapsedTime", Value::from(elapsed.clone())),
@@ -239,6 +237,19 @@ impl Response {
             ("errorCount", some(self.errors.len() as u64)),
         ])
     }
+}
+
+/// 32 hexadecimal digits of chance, in groups as UUIDs have them.
+fn new_id(platform: &dyn Platform) -> String {
+    let (high, low) = (platform.random(), platform.random());
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xFFFF,
+        high & 0xFFFF,
+        low >> 48,
+        low & 0xFFFF_FFFF_FFFF
+    )
 }
 
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {

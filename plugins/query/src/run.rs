@@ -1,10 +1,12 @@
 //! A request while it runs: where expressions find subqueries, time, memory and the store.
 
-use crate::datastore::{Consistency, Datastore, Keyspace, Platform, UserFunction};
+use crate::datastore::{Consistency, Datastore, Keyspace, Platform};
 use crate::exec;
+use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
 use crate::service::Service;
+use crate::watch;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
     Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, eval, resolve_select,
@@ -43,6 +45,8 @@ pub struct Settings {
 /// What a request remembers.
 #[derive(Default)]
 pub(crate) struct State {
+    /// What the request is known by; empty when nobody can stop it.
+    pub id: String,
     caches: Caches,
     memory: Cell<usize>,
     calls: Cell<usize>,
@@ -56,6 +60,13 @@ pub(crate) struct State {
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
+}
+
+impl State {
+    /// Nothing yet, of the request of that id.
+    pub fn of(id: String) -> State {
+        State { id, ..State::default() }
+    }
 }
 
 /// A request while it runs.
@@ -109,7 +120,10 @@ impl<'a> Run<'a> {
         if let Some(function) = self.state.functions.borrow().get(&name) {
             return Ok(function.clone());
         }
-        let function = self.service.function(path, self.settings.context.as_ref(), self.store)?;
+        let function = {
+            let context = self.settings.context.as_ref();
+            self.service.functions.get(path, context, self.store)?
+        };
         self.state.functions.borrow_mut().insert(name, function.clone());
         Ok(function)
     }
@@ -215,6 +229,10 @@ impl Host for Run<'_> {
     fn tick(&self) -> Result<()> {
         let ticks = self.state.ticks.get().wrapping_add(1);
         self.state.ticks.set(ticks);
-        if ticks.is_multiple_of(TICKS) { self.platform.check() } else { Ok(()) }
+        if !ticks.is_multiple_of(TICKS) {
+            return Ok(());
+        }
+        self.platform.check()?;
+        watch::check(&self.state.id, self.store)
     }
 }

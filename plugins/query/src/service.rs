@@ -1,29 +1,26 @@
-//! The service: what statements do, and what outlives a request (prepared statements and functions).
+//! The service: what statements do, and the statements that are kept prepared.
 
-use crate::datastore::{Datastore, Keyspace, Platform, UserFunction};
+use crate::datastore::{Datastore, Keyspace, Platform};
 use crate::exec::{self, Rows};
+use crate::function::{self, FunctionCache};
 use crate::plan::SelectPlan;
 use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
 use crate::{dml, explain, infer, planner};
-use nacre_sql::ast::{Body, CreateFunction, Expr, FromTerm, Path, Projection, Select, Statement};
-use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse};
+use nacre_sql::ast::{Body, Expr, FromTerm, Projection, Select, Statement};
+use nacre_sql::{Context, Env, Error, Name, Result, Value, eval, parse};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::IntoIter;
 
-/// What the keys of notes begin with.
-const PREPARED: &str = "prepared/";
-const FUNCTION: &str = "function/";
+/// What the keys of notes about prepared statements begin with.
+pub(crate) const PREPARED: &str = "prepared/";
 
-/// How many statements are kept prepared; the first by name makes room.
-const PREPARED_MAX: usize = 16_384;
-
-/// How deep the body of a function may nest, as functions call each other and each call takes its stack anew.
-const FUNCTION_HEIGHT_MAX: usize = 30;
+/// How many statements an instance keeps parsed; the first by name makes room.
+const PREPARED_MAX: usize = 1024;
 
 /// A statement under a name.
 #[derive(Clone)]
@@ -32,11 +29,11 @@ pub(crate) struct Prepared {
     pub statement: Statement,
 }
 
-/// What is shared by all requests.
+/// What an instance of the service remembers: nothing that it could not read again.
 #[derive(Default)]
 pub struct Service {
     prepared: RefCell<BTreeMap<Name, Rc<Prepared>>>,
-    functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
+    pub(crate) functions: FunctionCache,
 }
 
 /// Where the rows of a statement come from.
@@ -84,96 +81,29 @@ impl Service {
         }
     }
 
-    fn prepared_statement(&self, name: &str, store: &dyn Datastore) -> Result<Rc<Prepared>> {
-        let own = self.prepared.borrow().get(name).cloned();
-        let noted = store.notes().map(|notes| notes.recall(&format!("{PREPARED}{name}")));
-        match (own, noted) {
-            (Some(own), None) => Ok(own),
-            (Some(own), Some(Some(text))) if own.text == text => Ok(own),
-            // Another instance has prepared it.
-            (_, Some(Some(text))) => {
-                let prepared = Rc::new(Prepared { statement: parse(&text)?, text });
-                self.prepared.borrow_mut().insert(name.into(), Rc::clone(&prepared));
-                Ok(prepared)
-            }
-            _ => Err(Error::new(4040, format!("No such prepared statement: {name}"))),
-        }
-    }
-
-    /// All that is prepared, by name.
-    fn all_prepared(&self, store: &dyn Datastore) -> Result<Vec<(Name, Rc<Prepared>)>> {
-        let own = || self.prepared.borrow().keys().cloned().collect();
-        let names: Vec<Name> = store.notes().map_or_else(own, |notes| {
-            let keys = notes.keys(PREPARED).into_iter();
-            keys.map(|key| key[PREPARED.len()..].into()).collect()
-        });
-        let named = |name: Name| Ok((name.clone(), self.prepared_statement(&name, store)?));
-        names.into_iter().map(named).collect()
-    }
-
-    /// The function of a path, which may leave away what the query context says.
-    pub(crate) fn function(
+    pub(crate) fn prepared_statement(
         &self,
-        path: &[Name],
-        context: Option<&Path>,
+        name: &str,
         store: &dyn Datastore,
-    ) -> Result<Rc<UserFunction>> {
-        let found = self.known_function(&function_key(path, context), store)?;
-        found.ok_or_else(|| Error::new(10101, format!("Function not found: {}", path.join("."))))
-    }
-
-    /// The function of a key, whichever instance has made it.
-    fn known_function(&self, key: &str, store: &dyn Datastore) -> Result<Option<Rc<UserFunction>>> {
-        let own = self.functions.borrow().get(key).cloned();
-        let Some(notes) = store.notes() else { return Ok(own) };
-        let Some(text) = notes.recall(&format!("{FUNCTION}{key}")) else { return Ok(None) };
-        if let Some(own) = own.filter(|own| statement_of(&own.definition) == text) {
-            return Ok(Some(own));
+    ) -> Result<Rc<Prepared>> {
+        let text = store.notes().recall(&format!("{PREPARED}{name}"));
+        let text =
+            text.ok_or_else(|| Error::new(4040, format!("No such prepared statement: {name}")))?;
+        if let Some(own) = self.prepared.borrow().get(name).filter(|own| own.text == text) {
+            return Ok(Rc::clone(own));
         }
-        let Statement::CreateFunction(definition) = parse(&text)? else { return Ok(None) };
-        let function = Rc::new(UserFunction { definition: *definition });
-        self.functions.borrow_mut().insert(key.to_owned(), Rc::clone(&function));
-        Ok(Some(function))
+        // Another instance has prepared it.
+        let prepared = Rc::new(Prepared { statement: parse(&text)?, text });
+        self.keep_prepared(name.into(), Rc::clone(&prepared));
+        Ok(prepared)
     }
 
-    /// All functions, by key.
-    fn all_functions(&self, store: &dyn Datastore) -> Result<Vec<(String, Rc<UserFunction>)>> {
-        let own = || self.functions.borrow().keys().cloned().collect();
-        let keys: Vec<String> = store.notes().map_or_else(own, |notes| {
-            let keys = notes.keys(FUNCTION).into_iter();
-            keys.map(|key| key[FUNCTION.len()..].to_owned()).collect()
-        });
-        let mut found = Vec::new();
-        for key in keys {
-            found.extend(self.known_function(&key, store)?.map(|function| (key, function)));
+    fn keep_prepared(&self, name: Name, prepared: Rc<Prepared>) {
+        let mut all = self.prepared.borrow_mut();
+        if all.len() >= PREPARED_MAX {
+            all.pop_first();
         }
-        Ok(found)
-    }
-
-    /// The rows of a catalog.
-    pub(crate) fn catalog(&self, name: &str, run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
-        let dual = || (Name::from("dual"), Value::Null);
-        Ok(match name {
-            "dual" => vec![dual()],
-            "prepareds" => {
-                let row = |(name, prepared): (Name, Rc<Prepared>)| {
-                    let fields = [
-                        ("name", Value::from(name.clone())),
-                        ("statement", prepared.text.as_str().into()),
-                    ];
-                    (name.clone(), Value::object(fields))
-                };
-                self.all_prepared(run.store)?.into_iter().map(row).collect()
-            }
-            "functions" => self
-                .all_functions(run.store)?
-                .into_iter()
-                .map(|(key, function)| (key.as_str().into(), function_row(&key, &function)))
-                .collect(),
-            _ => run.store.catalog(name)?.ok_or_else(|| {
-                Error::new(12003, format!("Keyspace not found in CB datastore: system:{name}"))
-            })?,
-        })
+        all.insert(name, prepared);
     }
 
     /// Begins a statement.
@@ -215,19 +145,11 @@ impl Service {
                 infer::infer(target, run).map(|row| Begun::values(vec![row]))
             }
             Statement::CreateFunction(function) => {
-                self.create_function(function, run)?;
+                function::create_function(function, run)?;
                 Ok(Begun::values(Vec::new()))
             }
             Statement::DropFunction { path, if_exists } => {
-                let key = function_key(&path.parts, run.settings.context.as_ref());
-                let known = self.known_function(&key, run.store)?;
-                self.functions.borrow_mut().remove(&key);
-                if let Some(notes) = run.store.notes() {
-                    notes.note(&format!("{FUNCTION}{key}"), None);
-                }
-                if known.is_none() && !if_exists {
-                    return Err(Error::new(10101, format!("Function not found: {path}")));
-                }
+                function::drop_function(path, *if_exists, run)?;
                 Ok(Begun::values(Vec::new()))
             }
             Statement::ExecuteFunction { path, args } => {
@@ -262,25 +184,13 @@ impl Service {
             planner::plan(select, run)?;
         }
         let known = self.prepared_statement(&name, run.store).ok();
-        let mut all = self.prepared.borrow_mut();
-        match known {
-            Some(known) if known.text != prepare.text && !prepare.force => {
-                return Err(Error::new(
-                    4090,
-                    format!("Unable to add name: duplicate name: {name}"),
-                ));
-            }
-            None if all.len() >= PREPARED_MAX => {
-                all.pop_first();
-            }
-            _ => {}
+        if known.is_some_and(|known| known.text != prepare.text && !prepare.force) {
+            return Err(Error::new(4090, format!("Unable to add name: duplicate name: {name}")));
         }
+        run.store.notes().note(&format!("{PREPARED}{name}"), Some(&prepare.text));
         let prepared =
             Prepared { text: prepare.text.clone(), statement: prepare.statement.clone() };
-        if let Some(notes) = run.store.notes() {
-            notes.note(&format!("{PREPARED}{name}"), Some(&prepared.text));
-        }
-        all.insert(name.clone(), Rc::new(prepared));
+        self.keep_prepared(name.clone(), Rc::new(prepared));
         let row = Value::object([
             ("encoded_plan", Value::from("")),
             ("name", name.clone().into()),
@@ -333,40 +243,6 @@ impl Service {
         begun.source = Source::Values(values.into_iter());
         Ok(begun)
     }
-
-    fn create_function(&self, function: &CreateFunction, run: &Run<'_>) -> Result<()> {
-        if height(&function.body) > FUNCTION_HEIGHT_MAX {
-            return Err(Error::new(
-                3000,
-                format!("The body of function {} nests too deeply.", function.path),
-            ));
-        }
-        let key = function_key(&function.path.parts, run.settings.context.as_ref());
-        let known = self.known_function(&key, run.store)?;
-        if known.is_some() && !function.replace {
-            if function.if_not_exists {
-                return Ok(());
-            }
-            return Err(Error::new(10102, format!("Function already exists: {}", function.path)));
-        }
-        if let Some(notes) = run.store.notes() {
-            notes.note(&format!("{FUNCTION}{key}"), Some(&statement_of(function)));
-        }
-        let function = Rc::new(UserFunction { definition: function.clone() });
-        self.functions.borrow_mut().insert(key, function);
-        Ok(())
-    }
-}
-
-/// How many expressions are in each other.
-fn height(expr: &Expr) -> usize {
-    let mut below = 0;
-    let walked = each_child(&mut expr.clone(), &mut |child| {
-        below = below.max(height(child));
-        Ok(())
-    });
-    debug_assert!(walked.is_ok(), "measuring refuses nothing");
-    below + 1
 }
 
 impl Source {
@@ -379,37 +255,6 @@ impl Source {
             Source::Values(values) => Ok(values.next()),
         }
     }
-}
-
-/// Functions with a lone name belong to the scope of the query context, if there is one.
-fn function_key(path: &[Name], context: Option<&Path>) -> String {
-    match (path, context.map(|context| &context.parts[..])) {
-        ([name], Some([bucket, scope])) => format!("{bucket}.{scope}.{name}"),
-        _ => path.join("."),
-    }
-}
-
-/// The statement that makes a function, for instances that have not seen it.
-fn statement_of(function: &CreateFunction) -> String {
-    let parameters = match &function.parameters {
-        None => "...".to_owned(),
-        Some(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-    };
-    let CreateFunction { path, text, .. } = function;
-    format!("CREATE OR REPLACE FUNCTION {path}({parameters}) {{ {text} }}")
-}
-
-fn function_row(key: &str, function: &UserFunction) -> Value {
-    let parameters = function.definition.parameters.as_ref().map_or(Value::Null, |names| {
-        Value::array(names.iter().map(|name| name.clone().into()).collect())
-    });
-    let definition = Value::object([
-        ("#language", Value::from("inline")),
-        ("parameters", parameters),
-        ("text", function.definition.text.as_str().into()),
-    ]);
-    let identity = Value::object([("name", key)].map(|(name, value)| (name, Value::from(value))));
-    Value::object([("definition", definition), ("identity", identity)])
 }
 
 /// The names of BUILD INDEX, which expressions may give alone or as arrays.

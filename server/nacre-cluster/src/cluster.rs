@@ -2,7 +2,7 @@
 
 use crate::{
     Bucket, BucketSettings, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Functions, Index, Manifest, Package, Plugins, Source,
+    FunctionState, Functions, Index, Manifest, Package, Plugins, QueryFunctions, Source,
 };
 use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct Cluster {
     /// Functions that react to changes of documents.
     #[serde(default)]
     pub functions: Functions,
+    /// Functions of the query language.
+    #[serde(default)]
+    pub query_functions: QueryFunctions,
 }
 
 /// One change of the agreed state.
@@ -143,6 +146,20 @@ pub enum Change {
         collection: String,
         /// Its name.
         name: String,
+    },
+    /// A function of the query language, new or in the place of another.
+    PutQueryFunction {
+        /// Which.
+        id: FunctionId,
+        /// The statement that makes it.
+        text: String,
+        /// Whether there may be one.
+        replace: bool,
+    },
+    /// The end of a function of the query language.
+    DropQueryFunction {
+        /// Which.
+        id: FunctionId,
     },
     /// Indexes that were made to be built later are built.
     BuildIndexes {
@@ -281,6 +298,18 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// There is no such function of the query language.
+    #[error("Function not found: {name}")]
+    QueryFunctionNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("Function already exists: {name}")]
+    QueryFunctionExists {
+        /// The name.
+        name: String,
+    },
     /// The name is taken.
     #[error("The index {name} already exists.")]
     IndexExists {
@@ -366,6 +395,7 @@ impl Cluster {
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
+            query_functions: QueryFunctions::default(),
         }
     }
 
@@ -405,6 +435,7 @@ impl Cluster {
                 self.buckets.remove(name);
                 self.plugins.forget_bucket(name);
                 self.functions.forget(name, None, None);
+                self.query_functions.forget(name, None);
             }
             Change::FlushBucket { name } => {
                 let bucket = self.bucket_mut(name)?;
@@ -421,6 +452,7 @@ impl Cluster {
                 let dropped = serving.manifest.drop_scope(scope)?;
                 serving.forget_indexes();
                 self.functions.forget(bucket, Some(scope), None);
+                self.query_functions.forget(bucket, Some(scope));
                 return Ok(dropped);
             }
             Change::CreateCollection { bucket, scope, collection, max_ttl } => {
@@ -452,6 +484,10 @@ impl Cluster {
             Change::BuildIndexes { bucket, scope, collection, names } => {
                 self.bucket_mut(bucket)?.build_indexes(scope, collection, names)?
             }
+            Change::PutQueryFunction { id, text, replace } => {
+                self.put_query_function(id, text, *replace)?
+            }
+            Change::DropQueryFunction { id } => self.drop_query_function(id)?,
             Change::PutPackage { name, version, package } => {
                 self.plugins.put_package(name, version, package)?
             }

@@ -15,7 +15,7 @@ const ALL: &str = "*";
 /// Names a function: those of a scope are apart from those of others, and from those of none.
 ///
 /// As text, which is a key of the agreed state: `name`, or `bucket/scope/name`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FunctionId {
     /// Bucket and scope that it belongs to, if it does.
     pub scope: Option<(String, String)>,

@@ -13,6 +13,7 @@ mod function;
 mod index;
 mod manifest;
 mod plugin;
+mod query_function;
 mod settings;
 
 pub use bucket::Bucket;
@@ -24,6 +25,7 @@ pub use function::{
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
+pub use query_function::QueryFunctions;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, StorageBackend,

@@ -34,7 +34,7 @@ pub struct Endpoints {
 
 impl Endpoints {
     /// Where cluster management is, as `host:port`: what names the node.
-    pub(crate) fn management(&self) -> String {
+    pub fn management(&self) -> String {
         format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
     }
 }

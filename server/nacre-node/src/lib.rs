@@ -24,7 +24,7 @@ mod line;
 mod node;
 mod platform;
 pub mod plugins;
-mod query;
+pub mod query;
 mod range_scan;
 mod reader;
 mod tap;

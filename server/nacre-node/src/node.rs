@@ -263,6 +263,8 @@ impl Node {
             Change::Undeploy { name } => {
                 self.redeploy(&before.plugins.deployments[name].source.bucket);
             }
+            // Each query reads them.
+            Change::PutQueryFunction { .. } | Change::DropQueryFunction { .. } => {}
             // One that runs cannot be changed.
             Change::PutFunction { .. } | Change::DropFunction { .. } => {}
             Change::SetFunctionState { id, .. } => {

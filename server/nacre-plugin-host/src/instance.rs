@@ -11,12 +11,14 @@ use crate::space::{KEY_BYTES_MAX, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
+use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
 
 /// Native stack that must be left before a call: what Wasm may use, and the host functions below it.
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
 /// Native stack that is made when it is not.
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
+/// Ticks between two questions whether a request may go on.
+const QUESTION_TICKS: u64 = 10;
 /// Elements of one table; QuickJS needs some thousands.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Bytes that a guest may pass to the host in one call, however small its results are to be.
@@ -41,6 +43,8 @@ pub enum Refused {
     Denied(Capability),
     #[error("the time is over")]
     Deadline,
+    #[error("nobody waits for the answer any more")]
+    Over,
 }
 
 /// What the host keeps beside an instance.
@@ -93,12 +97,23 @@ impl Data {
 
     /// How long the call may still take; an error, which ends it, when that is over.
     pub fn time_left(&self) -> wasmtime::Result<Duration> {
-        let passed = self.context.plugin.clock.ticks().saturating_sub(self.begun_tick);
-        let left = self.context.setup.limits.deadline.checked_sub(Duration::from_millis(passed));
-        match left {
-            Some(left) if !left.is_zero() => Ok(left),
-            _ => Err(wasmtime::Error::new(Refused::Deadline)),
+        let now = self.context.plugin.clock.ticks();
+        let passed = Duration::from_millis(now.saturating_sub(self.begun_tick));
+        let of_call = self.context.setup.limits.deadline.saturating_sub(passed);
+        let of_request =
+            self.view.ends_tick.map(|end| Duration::from_millis(end.saturating_sub(now)));
+        let left = of_request.map_or(of_call, |of_request| of_request.min(of_call));
+        if left.is_zero() { Err(wasmtime::Error::new(Refused::Deadline)) } else { Ok(left) }
+    }
+
+    /// Whether the call may go on. Asked every [`QUESTION_TICKS`] while a request is answered from a database: its end may
+    /// come at any time.
+    fn may_go_on(&self) -> wasmtime::Result<UpdateDeadline> {
+        let is_over = self.view.database.as_ref().is_some_and(|database| database.is_over());
+        if is_over {
+            return Err(wasmtime::Error::new(Refused::Over));
         }
+        self.time_left().map(|_| UpdateDeadline::Continue(QUESTION_TICKS))
     }
 }
 
@@ -163,6 +178,10 @@ impl Instance {
         // copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         store.set_epoch_deadline(limits.deadline_ticks());
+        store.epoch_deadline_callback(|store| match store.data().view.database {
+            Some(_) => store.data().may_go_on(),
+            None => Err(wasmtime::Error::new(Refused::Deadline)),
+        });
         let started = stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || {
             let instance = context.pre.instantiate(&mut store)?;
             plugin.indices.load(&mut store, &instance)
@@ -217,7 +236,11 @@ impl Instance {
         data.limiter.refused = false;
         data.host_calls = Default::default();
         data.begun_tick = clock.ticks();
-        self.store.set_epoch_deadline(self.context.setup.limits.deadline_ticks());
+        let deadline_ticks = match data.view.database {
+            Some(_) => QUESTION_TICKS,
+            None => self.context.setup.limits.deadline_ticks(),
+        };
+        self.store.set_epoch_deadline(deadline_ticks);
         let (exports, store) = (&self.exports, &mut self.store);
         let begun_ns = clock.now_ns();
         let outcome =
@@ -267,7 +290,6 @@ fn failure(error: &wasmtime::Error, data: &Data) -> Error {
         };
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => deadline(deployment),
         Some(_) if data.limiter.refused => {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }

@@ -100,6 +100,8 @@ pub struct View {
     pub bytes_max: usize,
     /// What the request that is answered may see beyond the state.
     pub database: Option<Arc<dyn Database>>,
+    /// The tick at which the request has to be answered, when that is before the deadline.
+    pub ends_tick: Option<u64>,
 }
 
 /// The largest key of a plugin's state.
@@ -115,7 +117,7 @@ impl View {
 
     /// A state to change, up to `bytes_max` bytes in all.
     pub fn writing(state: State, bytes_max: usize) -> View {
-        View { state, writes: Some(Writes::default()), bytes_max, database: None }
+        View { state, writes: Some(Writes::default()), bytes_max, ..View::default() }
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {

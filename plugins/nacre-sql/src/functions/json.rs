@@ -1,12 +1,14 @@
 //! JSON as text, words of values, ids and versions.
 
-use super::{Function, of_string, open, strict};
+use super::{Function, RESULT_MAX, of_string, open, strict};
 use crate::env::Context;
 use crate::error::{Error, Result};
 use crate::pattern;
 use crate::value::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use md5::Md5;
+use miniz_oxide::{deflate, inflate};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use std::collections::BTreeSet;
 
@@ -47,6 +49,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, contains_token_regexp),
     strict("CONTAINS_TOKEN_REGEX", 2, 3, contains_token_regexp),
     strict("HASHBYTES", 1, 2, hash_bytes),
+    open("COMPRESS", 1, 1, |args, _| Ok(compress(&args[0]))),
+    of_string!("UNCOMPRESS", uncompress),
     strict("PAIRS", 1, 1, |args, _| {
         let mut all = Vec::new();
         pairs(&args[0], &mut all);
@@ -178,6 +182,7 @@ fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
         options => options.field("algorithm"),
     });
     let digest = match option.as_str().unwrap_or("sha256").to_ascii_lowercase().as_str() {
+        "md5" => Md5::digest(&text).to_vec(),
         "sha256" => Sha256::digest(&text).to_vec(),
         "sha224" => Sha224::digest(&text).to_vec(),
         "sha384" => Sha384::digest(&text).to_vec(),
@@ -185,4 +190,24 @@ fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
         _ => return Ok(Value::Null),
     };
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+}
+
+/// How hard zlib tries: its usual level.
+const COMPRESSION_LEVEL: u8 = 6;
+
+/// The value as JSON, in the format of zlib, in base64.
+fn compress(value: &Value) -> Value {
+    if value.is_missing() {
+        return Value::Missing;
+    }
+    let json = value.to_json();
+    STANDARD.encode(deflate::compress_to_vec_zlib(json.as_bytes(), COMPRESSION_LEVEL)).into()
+}
+
+/// What [`compress`] was given; NULL for what is no JSON, and for what is more than a function may give.
+fn uncompress(text: &str) -> Value {
+    let bytes = STANDARD.decode(text).ok();
+    let json =
+        bytes.and_then(|bytes| inflate::decompress_to_vec_zlib_with_limit(&bytes, RESULT_MAX).ok());
+    json.and_then(|json| Value::parse(&json).ok()).unwrap_or(Value::Null)
 }

@@ -7,10 +7,6 @@ use nacre_sql::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What is not supported yet, and is refused or NULL: what would need MD5 or a compressor. A case that passes must leave this list.
-const UNSUPPORTED: &[&str] =
-    &["functions_json/hashbytes_of_md5", "functions_string_search/uncompress_undoes_compress"];
-
 fn directory() -> PathBuf {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases/sqlpp");
     std::env::var_os("NACRE_SQLPP_CASES").map_or_else(own, PathBuf::from)
@@ -156,13 +152,7 @@ fn cases_have_the_same_answers_with_and_without_indexes() {
             }
             for with_indexes in [true, false] {
                 count += 1;
-                let played =
-                    match (UNSUPPORTED.contains(&&*title), play(case, &dataset, with_indexes)) {
-                        (true, Ok(())) => Err("it passes, and is listed as unsupported".to_owned()),
-                        (true, Err(_)) => Ok(()),
-                        (false, played) => played,
-                    };
-                if let Err(what) = played {
+                if let Err(what) = play(case, &dataset, with_indexes) {
                     failures += 1;
                     let how = if with_indexes { "with indexes" } else { "without indexes" };
                     writeln!(

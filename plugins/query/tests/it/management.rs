@@ -1,7 +1,7 @@
 //! What SDKs send to look after indexes, scopes and prepared statements.
 
 use crate::world::World;
-use nacre_query::Request;
+use nacre_query::{AdminReply, Request, Status, admin};
 use nacre_sql::Value;
 
 fn rows(world: &World, statement: &str) -> String {
@@ -88,4 +88,95 @@ fn a_write_while_an_index_is_read_sees_what_was_there_before() {
     world.query("CREATE INDEX v ON n(v)").unwrap();
     world.query("UPDATE n SET v = v + 10 WHERE v > 0").unwrap();
     assert_eq!(rows(&world, "SELECT RAW v FROM n ORDER BY v"), "[11,12]");
+}
+
+#[test]
+fn prepared_statements_are_deleted_by_what_is_known_of_them() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.query(&format!("PREPARE {name} AS SELECT 1")).unwrap();
+    }
+    let deleted =
+        "DELETE FROM system:prepareds AS p WHERE p.name IN ['a', 'c'] RETURNING RAW p.name";
+    assert_eq!(rows(&world, deleted), r#"["a","c"]"#);
+    assert_eq!(rows(&world, "SELECT RAW name FROM system:prepareds"), r#"["b"]"#);
+    assert_eq!(code(&world, "EXECUTE a"), 4040);
+    world.query("DELETE FROM system:prepareds").unwrap();
+    assert_eq!(code(&world, "EXECUTE b"), 4040);
+    assert_eq!(code(&world, "DELETE FROM system:namespaces"), 11003);
+}
+
+#[test]
+fn another_instance_knows_what_was_prepared_and_made() {
+    let world = World::new();
+    world.query("PREPARE p AS SELECT RAW 1").unwrap();
+    world.query("CREATE FUNCTION f() { 1 }").unwrap();
+    let other = World { service: nacre_query::Service::new(), ..world };
+    assert_eq!(rows(&other, "EXECUTE p"), "[1]");
+    assert_eq!(rows(&other, "SELECT RAW f()"), "[1]");
+    other.query("CREATE OR REPLACE FUNCTION f() { 2 }").unwrap();
+    assert_eq!(rows(&other, "SELECT RAW f()"), "[2]", "what is remembered is compared");
+    let identity = "SELECT RAW [f.identity.type, f.identity.`scope`, f.identity.name] FROM system:functions AS f";
+    assert_eq!(rows(&other, identity), r#"[["scope","_default","f"]]"#);
+}
+
+const ENDLESS: &str =
+    "SELECT COUNT(*) FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
+
+#[test]
+fn a_request_that_runs_is_seen_and_can_be_stopped() {
+    let world = World::new();
+    let mut request = World::request(ENDLESS);
+    request.client_context_id = Some("mine".into());
+    let mut running = world.service.start(request, &world.store, &world.platform);
+    let seen = "SELECT RAW [r.clientContextID, r.state, r.statement] FROM system:active_requests AS r WHERE r.clientContextID = 'mine'";
+    assert_eq!(rows(&world, seen), format!(r#"[["mine","running","{ENDLESS}"]]"#));
+    world.query("DELETE FROM system:active_requests WHERE clientContextID = 'mine'").unwrap();
+    let mut body = String::new();
+    while let Some(piece) = running.next_chunk(&world.service, &world.store, &world.platform) {
+        body.push_str(&piece);
+    }
+    assert_eq!(running.status(), Status::Stopped);
+    let body = Value::parse(body.as_bytes()).unwrap();
+    assert_eq!(body.field("status"), Value::from("stopped"));
+    assert_eq!(rows(&world, seen), "[]", "it has ended");
+}
+
+#[test]
+fn requests_that_took_long_are_kept_when_they_have_ended() {
+    let world = World::new();
+    for (statement, ms) in [("SELECT RAW 1", 999), ("SELECT RAW 2", 1000), ("SELEC", 5000)] {
+        let mut response =
+            world.service.start(World::request(statement), &world.store, &world.platform);
+        world.platform.now_ms.set(world.platform.now_ms.get() + ms);
+        while response.next_chunk(&world.service, &world.store, &world.platform).is_some() {}
+    }
+    let kept = "SELECT r.statement, r.elapsedTime, r.resultCount, r.errorCount FROM system:completed_requests AS r ORDER BY r.elapsedTime";
+    assert_eq!(
+        rows(&world, kept),
+        r#"[{"statement":"SELECT RAW 2","elapsedTime":"1000ms","resultCount":1,"errorCount":0},{"statement":"SELEC","elapsedTime":"5000ms","resultCount":0,"errorCount":1}]"#
+    );
+    world.query("DELETE FROM system:completed_requests").unwrap();
+    assert_eq!(rows(&world, kept), "[]");
+}
+
+#[test]
+fn management_over_http_is_the_same_catalogs() {
+    let world = World::new();
+    world.query("PREPARE p AS SELECT 1").unwrap();
+    let ask = |method: &str, path: &str| {
+        admin(&world.service, method, path, &world.store, &world.platform)
+            .map(|AdminReply { status, body }| (status, body))
+    };
+    let (status, body) = ask("GET", "/admin/prepareds").unwrap();
+    assert!(status == 200 && body.contains(r#""name":"p""#), "{body}");
+    assert_eq!(ask("GET", "/admin/prepareds/q").unwrap().0, 404);
+    assert_eq!(ask("DELETE", "/admin/prepareds").unwrap().0, 405);
+    assert_eq!(ask("DELETE", "/admin/prepareds/p"), Some((200, "true".into())));
+    assert_eq!(ask("GET", "/admin/prepareds"), Some((200, "[]".into())));
+    assert_eq!(
+        ask("GET", "/admin/settings"),
+        Some((200, r#"{"completed-threshold":1000}"#.into()))
+    );
+    assert_eq!(ask("GET", "/admin/nothing"), None);
 }

@@ -1,4 +1,4 @@
-//! A world for tests: a clock that stands, chance from a counter, and a store in memory.
+//! A world for tests: a clock that stands until it is set, chance from a counter, and a store in memory.
 
 use nacre_query::{
     Action, Datastore, Keyspace, MemoryDatastore, Mutation, Platform, Request, Service,
@@ -9,18 +9,23 @@ use std::cell::Cell;
 /// A platform whose patience ends after some questions.
 pub struct TestPlatform {
     chance: Cell<u64>,
+    pub now_ms: Cell<i64>,
     patience: Cell<u64>,
 }
 
 impl TestPlatform {
     pub fn with_patience(questions: u64) -> TestPlatform {
-        TestPlatform { chance: Cell::new(1), patience: Cell::new(questions) }
+        TestPlatform {
+            chance: Cell::new(1),
+            now_ms: Cell::new(1_700_000_000_000),
+            patience: Cell::new(questions),
+        }
     }
 }
 
 impl Platform for TestPlatform {
     fn now_ms(&self) -> i64 {
-        1_700_000_000_000
+        self.now_ms.get()
     }
 
     fn random(&self) -> u64 {

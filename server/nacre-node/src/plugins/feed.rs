@@ -279,13 +279,18 @@ impl Feed {
         }
     }
 
-    /// Looks whether a deployment that is built beside another has caught up: once it reaches the end that history had
-    /// a moment ago. Nobody who goes on writing can put that off for ever.
-    fn race(&mut self) {
+    /// Lets others see how far it is; before that, whether it has all that there was when it began.
+    fn publish(&mut self) {
         if self.beginning.as_ref().is_some_and(|goal| self.has_reached(goal)) {
             self.beginning = None;
             self.deployment.complete();
         }
+        self.deployment.processed.publish();
+    }
+
+    /// Looks whether a deployment that is built beside another has caught up: once it reaches the end that history had
+    /// a moment ago. Nobody who goes on writing can put that off for ever.
+    fn race(&mut self) {
         let Some(node) = self.deployment.node.upgrade() else { return };
         let is_building = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
         if !node.plugins().building(&self.deployment.name).is_some_and(is_building) {
@@ -351,7 +356,7 @@ impl Feed {
             self.is_following = false;
             self.partition.settle().map_err(Failure::Plugin)?;
             // Opening a stream may have shown that a vBucket is up to date.
-            self.deployment.processed.publish();
+            self.publish();
             self.race();
             return Ok(self.idle());
         }
@@ -371,7 +376,7 @@ impl Feed {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
         self.deployment.set_status(self.partition.status());
-        self.deployment.processed.publish();
+        self.publish();
         self.race();
         Ok(Next::Again)
     }

@@ -4,20 +4,27 @@
 //! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
 //! ```
 
+mod answer;
 mod block;
 mod catalog;
 mod consistency;
 mod notes;
 mod session;
+mod vitals;
 
 use crate::node::Node;
 use crate::plugins::Code;
-use nacre_plugin_host::{Answer, Grants, Limits, Reader, Request, Setup};
+use nacre_plugin_host::{Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::RwLock;
 use session::Session;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use vitals::Counted;
+
+pub use answer::Answer;
+pub use vitals::Vitals;
 
 /// The component that answers.
 const QUERY: Code = Code::Shipped("query");
@@ -32,24 +39,32 @@ fn limits() -> Limits {
 pub struct Queries {
     reader: RwLock<Option<Reader>>,
     notes: Notes,
+    vitals: Arc<Vitals>,
 }
 
 impl Queries {
     /// Answers a request of `user`, or begins to; takes as long as the query does, so not for a thread that others wait
-    /// for.
+    /// for. It ends soon after `gone` is set, as nobody waits for the answer then.
     ///
     /// # Errors
-    /// What stopped the service, or why it cannot run.
+    /// Why the service cannot run. What stops a query is told in the answer.
     pub fn handle(
         &self,
         node: &Arc<Node>,
         request: &Request,
         user: &str,
+        gone: Arc<AtomicBool>,
     ) -> Result<Answer, String> {
         let reader = self.reader(node)?;
-        let session = Session::new(node, user);
-        let answer = reader.handle_with(request, node.now(), Arc::new(session));
-        answer.map_err(|error| error.to_string())
+        let counted = Counted::new(node, &self.vitals);
+        let session = Session::new(node, user, gone);
+        let begun = reader.handle_with(request, node.now(), Arc::new(session));
+        Ok(Answer::new(begun, counted))
+    }
+
+    /// Counts of requests.
+    pub fn vitals(&self) -> &Vitals {
+        &self.vitals
     }
 
     /// Loads the component, so that the first request need not.

@@ -7,16 +7,17 @@ use crate::error::Error;
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Deployment};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, Index, Refusal};
+use nacre_cluster::{Change, FunctionId, Index, Refusal};
 use nacre_plugin_host::{
     Action, Consistency, Content, Database, DatabaseIndex, DatabaseKeyspace, Definition, Documents,
-    Failure, IndexPage, IndexScan, IndexSnapshot, Indexed, KvError, Mutation, NewIndex, Row,
-    RowRefusal, Span, StoreMode,
+    Failure, FunctionPath, IndexPage, IndexScan, IndexSnapshot, Indexed, KvError, Mutation,
+    NewIndex, Row, RowRefusal, Span, StoreMode,
 };
 use nacre_types::{Cas, CollectionId, Vbid};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes of documents that one call gives, give or take one.
@@ -31,6 +32,8 @@ mod code {
     pub const TIMEOUT: u32 = 1080;
     pub const INDEX_EXISTS: u32 = 4300;
     pub const INTERNAL: u32 = 5000;
+    pub const FUNCTION_NOT_FOUND: u32 = 10101;
+    pub const FUNCTION_EXISTS: u32 = 10102;
     pub const KEYSPACE_NOT_FOUND: u32 = 12003;
     pub const INDEX_FAILURE: u32 = 12015;
     pub const INDEX_NOT_FOUND: u32 = 12016;
@@ -57,6 +60,10 @@ pub struct Session {
     snapshots: Mutex<HashMap<String, IndexSnapshot>>,
     /// Ids of the vBucket that a scan has come to, so that it need not be listed for every page.
     listed: Mutex<Option<Listed>>,
+    /// Set when nobody waits for the answer any more.
+    gone: Arc<AtomicBool>,
+    /// Keys of notes that go with the request.
+    noted: Mutex<Vec<String>>,
 }
 
 struct Listed {
@@ -65,12 +72,14 @@ struct Listed {
 }
 
 impl Session {
-    pub fn new(node: &Arc<Node>, user: &str) -> Session {
+    pub fn new(node: &Arc<Node>, user: &str, gone: Arc<AtomicBool>) -> Session {
         Session {
             node: Arc::clone(node),
             user: user.to_owned(),
             snapshots: Mutex::default(),
             listed: Mutex::default(),
+            gone,
+            noted: Mutex::default(),
         }
     }
 
@@ -81,6 +90,10 @@ impl Session {
             scope: Some(&keyspace.scope),
             collection: Some(&keyspace.collection),
         };
+        self.may_in(privilege, keyspace)
+    }
+
+    fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
     }
 
@@ -95,8 +108,25 @@ impl Session {
         Err(failure(code::FORBIDDEN, message))
     }
 
+    fn require_function(&self, privilege: Privilege, path: &FunctionPath) -> Result<(), Failure> {
+        let scope = path.scope.as_ref();
+        let keyspace = Keyspace {
+            bucket: scope.map(|(bucket, _)| bucket.as_str()),
+            scope: scope.map(|(_, scope)| scope.as_str()),
+            collection: None,
+        };
+        if self.may_in(privilege, keyspace) {
+            return Ok(());
+        }
+        let message = format!(
+            "User does not have credentials to use function {} ({privilege:?})",
+            function_id(path)
+        );
+        Err(failure(code::FORBIDDEN, message))
+    }
+
     fn bucket(&self, keyspace: &DatabaseKeyspace) -> Result<Arc<Bucket>, Failure> {
-        self.node.bucket(&keyspace.bucket).ok_or_else(|| not_found(keyspace))
+        self.node.bucket(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
     }
 
     /// A bucket and one of its collections, in which the user may do that.
@@ -108,7 +138,8 @@ impl Session {
         self.require(privilege, keyspace)?;
         let bucket = self.bucket(keyspace)?;
         let path = format!("{}.{}", keyspace.scope, keyspace.collection);
-        let id = bucket.manifest().resolve(&path).map_err(|_| not_found(keyspace))?;
+        let resolved = bucket.manifest().resolve(&path);
+        let id = resolved.map_err(|refusal| not_found(keyspace, &refusal.to_string()))?;
         Ok((bucket, id))
     }
 
@@ -226,7 +257,11 @@ impl Session {
 /// How long CREATE INDEX waits for the index to be built. It goes on afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
-fn not_found(keyspace: &DatabaseKeyspace) -> Failure {
+fn no_bucket(keyspace: &DatabaseKeyspace) -> Failure {
+    not_found(keyspace, &format!("No bucket named {}", keyspace.bucket))
+}
+
+fn not_found(keyspace: &DatabaseKeyspace, cause: &str) -> Failure {
     let DatabaseKeyspace { bucket, scope, collection } = keyspace;
     let path = match (scope.as_str(), collection.as_str()) {
         ("_default", "_default") => format!("default:{bucket}"),
@@ -234,7 +269,7 @@ fn not_found(keyspace: &DatabaseKeyspace) -> Failure {
     };
     failure(
         code::KEYSPACE_NOT_FOUND,
-        format!("Keyspace not found in CB datastore: {path} - cause: No bucket named {bucket}"),
+        format!("Keyspace not found in CB datastore: {path} - cause: {cause}"),
     )
 }
 
@@ -242,6 +277,8 @@ fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::IndexExists { .. } => code::INDEX_EXISTS,
         Refusal::IndexNotFound { .. } => code::INDEX_NOT_FOUND,
+        Refusal::QueryFunctionExists { .. } => code::FUNCTION_EXISTS,
+        Refusal::QueryFunctionNotFound { .. } => code::FUNCTION_NOT_FOUND,
         Refusal::BucketNotFound { .. } => code::BUCKET_NOT_FOUND,
         Refusal::ScopeNotFound { .. } => code::SCOPE,
         Refusal::ScopeExists { .. } => code::SCOPE_EXISTS,
@@ -250,6 +287,10 @@ fn refused(refusal: &Refusal) -> Failure {
         _ => code::INTERNAL,
     };
     failure(code, refusal.to_string())
+}
+
+fn function_id(path: &FunctionPath) -> FunctionId {
+    FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
 fn path(keyspace: &DatabaseKeyspace) -> String {
@@ -266,12 +307,13 @@ fn dml(error: &KvError) -> Failure {
 impl Database for Session {
     fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         let bucket = self.bucket(keyspace)?;
-        bucket.manifest().resolve(&path(keyspace)).map(drop).map_err(|_| not_found(keyspace))
+        let resolved = bucket.manifest().resolve(&path(keyspace));
+        resolved.map(drop).map_err(|refusal| not_found(keyspace, &refusal.to_string()))
     }
 
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
         let cluster = self.node.cluster();
-        let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| not_found(keyspace))?;
+        let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
         let index = |index: &Index| DatabaseIndex {
             id: index.uuid.clone(),
             definition: index.definition.clone(),
@@ -449,12 +491,37 @@ impl Database for Session {
                     max_ttl: *max_ttl,
                 })
             }
+            Definition::CreateFunction(path, text, replace) => {
+                self.require_function(Privilege::ManageQueryFunctions, path)?;
+                let (id, text) = (function_id(path), text.clone());
+                self.change(&Change::PutQueryFunction { id, text, replace: *replace })
+            }
+            Definition::DropFunction(path) => {
+                self.require_function(Privilege::ManageQueryFunctions, path)?;
+                self.change(&Change::DropQueryFunction { id: function_id(path) })
+            }
             Definition::DropCollection(keyspace) => {
                 self.require(Privilege::AdministerCollections, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
                 self.change(&Change::DropCollection { bucket, scope, collection })
             }
         }
+    }
+
+    fn function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
+        self.require_function(Privilege::ExecuteQueryFunctions, path)?;
+        Ok(self.node.cluster().query_functions.get(&function_id(path)).map(str::to_owned))
+    }
+
+    fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
+        let cluster = self.node.cluster();
+        let all = cluster.query_functions.iter().map(|(FunctionId { scope, name }, text)| {
+            (FunctionPath { scope, name }, text.to_owned())
+        });
+        let visible = |(path, _): &(FunctionPath, String)| {
+            self.require_function(Privilege::ExecuteQueryFunctions, path).is_ok()
+        };
+        Ok(all.filter(visible).collect())
     }
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
@@ -469,16 +536,43 @@ impl Database for Session {
         self.node.random()
     }
 
+    fn user(&self) -> String {
+        self.user.clone()
+    }
+
+    fn is_over(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
     fn recall(&self, key: &str) -> Option<Vec<u8>> {
         self.node.queries().notes.get(key)
     }
 
     fn note(&self, key: &str, value: Option<Vec<u8>>) {
+        if key.starts_with(OF_REQUEST) && value.is_some() {
+            self.noted.lock().push(key.to_owned());
+        }
         self.node.queries().notes.set(key, value);
     }
 
-    fn notes(&self, prefix: &str) -> Vec<String> {
-        self.node.queries().notes.keys(prefix)
+    fn notes(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+        // They tell what others do, wherever they do it.
+        if !self.may_in(Privilege::Query, Keyspace::default()) {
+            let message = "User does not have credentials to see the requests of others (Query)";
+            return Err(failure(code::FORBIDDEN, message));
+        }
+        Ok(self.node.queries().notes.keys(prefix))
+    }
+}
+
+/// What the keys of notes begin with that go with their request.
+const OF_REQUEST: &str = "request/";
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for key in std::mem::take(self.noted.get_mut()) {
+            self.node.queries().notes.set(&key, None);
+        }
     }
 }
 

@@ -172,6 +172,19 @@ pub enum Definition {
     CreateCollection(DatabaseKeyspace, i32),
     /// A collection goes.
     DropCollection(DatabaseKeyspace),
+    /// A new function: the statement that makes it, and whether it may take the place of another.
+    CreateFunction(FunctionPath, String, bool),
+    /// A function goes.
+    DropFunction(FunctionPath),
+}
+
+/// Where a function of the query language belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionPath {
+    /// Its bucket and scope; none of one that belongs to the whole cluster.
+    pub scope: Option<(String, String)>,
+    /// Its name.
+    pub name: String,
 }
 
 type Outcome<T> = std::result::Result<T, Failure>;
@@ -225,6 +238,12 @@ pub trait Database: Send + Sync {
     /// Changes what there is.
     fn define(&self, definition: &Definition) -> Outcome<()>;
 
+    /// The statement that made a function.
+    fn function(&self, path: &FunctionPath) -> Outcome<Option<String>>;
+
+    /// All functions that the user may know of, each with its statement.
+    fn functions(&self) -> Outcome<Vec<(FunctionPath, String)>>;
+
     /// The rows of a catalog: ids and JSON objects; `None` when there is no such catalog.
     fn catalog(&self, name: &str) -> Outcome<Option<Vec<(String, String)>>>;
 
@@ -234,14 +253,22 @@ pub trait Database: Send + Sync {
     /// 64 bits of chance.
     fn chance(&self) -> u64;
 
+    /// Who asks.
+    fn user(&self) -> String;
+
+    /// Whether nobody waits for the answer any more; asked while the instance runs.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// A note that instances share.
     fn recall(&self, key: &str) -> Option<Vec<u8>>;
 
-    /// Makes or removes a note.
+    /// Makes or removes a note. One below `request/` goes when the request has ended.
     fn note(&self, key: &str, value: Option<Vec<u8>>);
 
-    /// The keys of notes that begin with `prefix`.
-    fn notes(&self, prefix: &str) -> Vec<String>;
+    /// The keys of notes that begin with `prefix`, for users who may query everything.
+    fn notes(&self, prefix: &str) -> Outcome<Vec<String>>;
 }
 
 impl From<Failure> for abi::Failure {
@@ -253,6 +280,18 @@ impl From<Failure> for abi::Failure {
 impl From<abi::Keyspace> for DatabaseKeyspace {
     fn from(abi::Keyspace { bucket, scope, collection }: abi::Keyspace) -> DatabaseKeyspace {
         DatabaseKeyspace { bucket, scope, collection }
+    }
+}
+
+impl From<abi::FunctionPath> for FunctionPath {
+    fn from(abi::FunctionPath { scope, name }: abi::FunctionPath) -> FunctionPath {
+        FunctionPath { scope, name }
+    }
+}
+
+impl From<FunctionPath> for abi::FunctionPath {
+    fn from(FunctionPath { scope, name }: FunctionPath) -> abi::FunctionPath {
+        abi::FunctionPath { scope, name }
     }
 }
 
@@ -315,6 +354,10 @@ impl From<abi::Definition> for Definition {
                 Definition::CreateCollection(keyspace.into(), max_ttl)
             }
             Abi::DropCollection(keyspace) => Definition::DropCollection(keyspace.into()),
+            Abi::CreateFunction((path, text, replace)) => {
+                Definition::CreateFunction(path.into(), text, replace)
+            }
+            Abi::DropFunction(path) => Definition::DropFunction(path.into()),
         }
     }
 }
@@ -439,6 +482,19 @@ impl abi::Host for Data {
         answer(database.define(&definition.into()))
     }
 
+    fn function(&mut self, path: abi::FunctionPath) -> Answer<Option<String>> {
+        let (database, _) = self.database()?;
+        answer(database.function(&path.into()))
+    }
+
+    fn functions(&mut self) -> Answer<Vec<(abi::FunctionPath, String)>> {
+        let (database, _) = self.database()?;
+        let found = database.functions();
+        answer(found.map(|found| {
+            found.into_iter().map(|(path, text)| (path.into(), text)).collect::<Vec<_>>()
+        }))
+    }
+
     fn catalog(&mut self, name: String) -> Answer<Option<Vec<(String, String)>>> {
         let (database, _) = self.database()?;
         answer(database.catalog(&name))
@@ -452,6 +508,17 @@ impl abi::Host for Data {
         Ok(self.database()?.0.chance())
     }
 
+    fn user(&mut self) -> Result<String> {
+        Ok(self.database()?.0.user())
+    }
+
+    fn limit_time(&mut self, ms: u64) -> Result<()> {
+        self.database()?;
+        let ends = self.context.plugin.clock.ticks().saturating_add(ms);
+        self.view.ends_tick = Some(self.view.ends_tick.map_or(ends, |earlier| earlier.min(ends)));
+        Ok(())
+    }
+
     fn recall(&mut self, key: String) -> Result<Option<Vec<u8>>> {
         Ok(self.database()?.0.recall(&key))
     }
@@ -461,7 +528,8 @@ impl abi::Host for Data {
         Ok(())
     }
 
-    fn notes(&mut self, prefix: String) -> Result<Vec<String>> {
-        Ok(self.database()?.0.notes(&prefix))
+    fn notes(&mut self, prefix: String) -> Answer<Vec<String>> {
+        let (database, _) = self.database()?;
+        answer(database.notes(&prefix))
     }
 }

@@ -20,8 +20,8 @@ use std::fmt;
 use wasmtime::component::{HasSelf, Linker};
 
 pub use database::{
-    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, IndexPage,
-    IndexScan, Mutation, NewIndex, Row, RowRefusal,
+    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure,
+    FunctionPath, IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal,
 };
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
 pub use kv::{Content, Counted, Documents, Found, KvError, NoDocuments, StoreMode};

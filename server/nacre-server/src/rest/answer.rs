@@ -9,10 +9,40 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, StatusCode};
 use nacre_node::plugins::Deployment;
-use nacre_plugin_host::{Answer, Request};
+use nacre_node::query;
+use nacre_plugin_host::{Answer, Header, Request};
 use nacre_types::Now;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+
+/// An answer that comes in pieces.
+pub(super) trait Pieces: Send + 'static {
+    /// The status, and the headers.
+    fn head(&self) -> (u16, &[Header]);
+
+    /// The next piece; none after the last.
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
+}
+
+impl Pieces for Answer {
+    fn head(&self) -> (u16, &[Header]) {
+        (self.status, &self.headers)
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        Answer::next_piece(self).map_err(|error| error.to_string())
+    }
+}
+
+impl Pieces for query::Answer {
+    fn head(&self) -> (u16, &[Header]) {
+        (self.status, &self.headers)
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        Ok(query::Answer::next_piece(self))
+    }
+}
 
 /// Has a deployment answer a request, away from the threads that serve others.
 ///
@@ -31,24 +61,24 @@ pub(super) async fn answered(
 ///
 /// # Errors
 /// As for [`answered`].
-pub(super) async fn sent(
+pub(super) async fn sent<A: Pieces>(
     failure: &str,
-    answer: impl FnOnce() -> Result<Answer, String> + Send + 'static,
+    answer: impl FnOnce() -> Result<A, String> + Send + 'static,
 ) -> Result<Reply, Reply> {
     let begin = move || {
         let mut answer = answer()?;
-        let mut piece = || answer.next_piece().map_err(|error| error.to_string());
-        let (first, second) = (piece()?.unwrap_or_default(), piece()?);
+        let (first, second) = (answer.next_piece()?.unwrap_or_default(), answer.next_piece()?);
         Ok((answer, first, second))
     };
     let (answer, first, second) =
         blocking("the request", begin).await?.map_err(|reason: String| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason)
         })?;
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let headers = headers_of(&answer);
+    let (status, given) = answer.head();
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let headers = headers_of(given);
     let mut reply = match second {
-        None => reply(status, answer.content_type(), first),
+        None => reply(status, "application/octet-stream", first),
         Some(second) => streamed(answer, [first, second]),
     };
     *reply.status_mut() = status;
@@ -57,18 +87,18 @@ pub(super) async fn sent(
 }
 
 /// The headers of an answer, without those that the server sets, whatever a plugin says.
-fn headers_of(answer: &Answer) -> HeaderMap {
+fn headers_of(given: &[Header]) -> HeaderMap {
     let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
     let header = |(name, value): &(String, String)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let value = HeaderValue::from_str(value).ok()?;
         (!of_the_connection.contains(&name)).then_some((name, value))
     };
-    answer.headers.iter().filter_map(header).collect()
+    given.iter().filter_map(header).collect()
 }
 
 /// An answer that goes out piece by piece, as fast as the client takes them.
-fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
+fn streamed(mut answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     let (mut sender, body) = Channel::<Bytes, String>::new(1);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
@@ -87,7 +117,7 @@ fn streamed(mut answer: Answer, begun: [Vec<u8>; 2]) -> Reply {
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!("an answer breaks off: {error}");
-                    return sender.abort(error.to_string());
+                    return sender.abort(error);
                 }
             }
         }

@@ -88,6 +88,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
         }
         Refusal::DesignDocumentNotFound { .. }
         | Refusal::IndexNotFound { .. }
+        | Refusal::QueryFunctionNotFound { .. }
         | Refusal::PackageNotFound { .. }
         | Refusal::DeploymentNotFound { .. }
         | Refusal::FunctionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),

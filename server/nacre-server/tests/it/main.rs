@@ -12,6 +12,7 @@ mod graph;
 mod models;
 mod plugins;
 mod process;
+mod queries;
 mod restart;
 mod slow_clients;
 mod space;

@@ -1,0 +1,161 @@
+//! Requests as operators see them: those that run, which can be stopped, and those that took long.
+//!
+//! All of it is notes, so that each instance of the service sees the requests of all. A note below `request/` goes with its
+//! request however that ends; the embedder sees to it.
+
+use crate::datastore::{Datastore, Platform};
+use crate::request::Request;
+use crate::run::Run;
+use nacre_sql::ast::Expr;
+use nacre_sql::{Env, Error, Name, Result, Value, eval, functions};
+
+const ACTIVE: &str = "request/";
+const STOP: &str = "stop/";
+const COMPLETED: &str = "completed/";
+
+/// Requests that take at least as long are kept when they have ended. Source: Couchbase's `completed-threshold`.
+pub(crate) const COMPLETED_THRESHOLD_MS: i64 = 1000;
+/// Bytes of a statement that are kept.
+const STATEMENT_BYTES_MAX: usize = 4096;
+
+/// How a request has ended.
+pub(crate) struct End {
+    pub state: &'static str,
+    pub error_count: usize,
+    pub result_count: u64,
+    pub result_bytes: u64,
+    pub mutation_count: u64,
+}
+
+/// Tells all that a request runs.
+pub(crate) fn begin(id: &str, request: &Request, store: &dyn Datastore) {
+    let row = told(id, request, store, "running");
+    store.notes().note(&format!("{ACTIVE}{id}"), Some(&row.to_json()));
+}
+
+/// Tells all that a request has ended, and keeps what there is to say when it took long.
+pub(crate) fn end(
+    id: &str,
+    request: &Request,
+    end: &End,
+    store: &dyn Datastore,
+    platform: &dyn Platform,
+) {
+    let notes = store.notes();
+    notes.note(&format!("{ACTIVE}{id}"), None);
+    let elapsed_ms = platform.now_ms() - request.settings.statement_ms;
+    if elapsed_ms < COMPLETED_THRESHOLD_MS {
+        return;
+    }
+    let mut row = told(id, request, store, end.state);
+    if let Value::Object(fields) = &mut row {
+        let fields = std::sync::Arc::make_mut(fields);
+        let count = |count: u64| Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
+        for (name, value) in [
+            ("elapsedTime", Value::from(format!("{elapsed_ms}ms"))),
+            ("errorCount", count(end.error_count as u64)),
+            ("mutations", count(end.mutation_count)),
+            ("resultCount", count(end.result_count)),
+            ("resultSize", count(end.result_bytes)),
+            ("serviceTime", format!("{elapsed_ms}ms").into()),
+        ] {
+            fields.insert(name.into(), value);
+        }
+    }
+    notes.note(&format!("{COMPLETED}{id}"), Some(&row.to_json()));
+}
+
+fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> Value {
+    let text = |text: &Option<String>| text.as_deref().map_or(Value::Missing, Value::from);
+    let statement = request.statement.as_deref().map(|text| {
+        let end =
+            (0..=STATEMENT_BYTES_MAX.min(text.len())).rfind(|end| text.is_char_boundary(*end));
+        text[..end.unwrap_or(0)].to_owned()
+    });
+    let level = match request.settings.consistency.level.as_str() {
+        "" | "not_bounded" => "unbounded",
+        "at_plus" => "at_plus",
+        _ => "scan_plus",
+    };
+    let context = request.settings.context.as_ref();
+    Value::object([
+        ("clientContextID", text(&request.client_context_id)),
+        ("preparedName", text(&request.prepared)),
+        ("queryContext", context.map_or(Value::Missing, |path| path.to_string().into())),
+        ("requestId", id.into()),
+        ("scanConsistency", level.into()),
+        ("startedMs", Value::Int(request.settings.statement_ms)),
+        ("state", state.into()),
+        ("statement", text(&statement)),
+        ("users", store.user().into()),
+    ])
+}
+
+/// The rows of `system:active_requests`.
+pub(crate) fn active(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
+    rows(ACTIVE, run, |started_ms| {
+        let elapsed = format!("{}ms", (run.platform.now_ms() - started_ms).max(0));
+        vec![("elapsedTime", Value::from(elapsed.as_str())), ("executionTime", elapsed.into())]
+    })
+}
+
+/// The rows of `system:completed_requests`.
+pub(crate) fn completed(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
+    rows(COMPLETED, run, |_| Vec::new())
+}
+
+fn rows(
+    prefix: &str,
+    run: &Run<'_>,
+    more: impl Fn(i64) -> Vec<(&'static str, Value)>,
+) -> Result<Vec<(Name, Value)>> {
+    let notes = run.store.notes();
+    let mut rows = Vec::new();
+    for key in notes.keys(prefix)? {
+        // It may have ended since the keys were read.
+        let Some(noted) = notes.recall(&key).and_then(|text| Value::parse(text.as_bytes()).ok())
+        else {
+            continue;
+        };
+        let Value::Object(mut fields) = noted else { continue };
+        let fields_mut = std::sync::Arc::make_mut(&mut fields);
+        let started = fields_mut.shift_remove("startedMs").unwrap_or_default();
+        let started_ms = started.as_i64().unwrap_or_default();
+        fields_mut.insert("requestTime".into(), utc(started_ms, run)?);
+        for (name, value) in more(started_ms) {
+            fields_mut.insert(name.into(), value);
+        }
+        rows.push((key[prefix.len()..].into(), Value::Object(fields)));
+    }
+    Ok(rows)
+}
+
+/// A moment as text.
+fn utc(ms: i64, run: &Run<'_>) -> Result<Value> {
+    let function = functions::find("MILLIS_TO_UTC").expect("a function of the language");
+    let call = Expr::Call(function, vec![Expr::Literal(Value::Int(ms))]);
+    eval(&call, &Env::new(), &run.context())
+}
+
+/// Has a request end soon.
+pub(crate) fn stop(id: &str, run: &Run<'_>) {
+    run.store.notes().note(&format!("{STOP}{id}"), Some(""));
+}
+
+/// Forgets a request that has ended.
+pub(crate) fn forget(id: &str, run: &Run<'_>) {
+    run.store.notes().note(&format!("{COMPLETED}{id}"), None);
+}
+
+/// Whether a request may go on.
+///
+/// # Errors
+/// Code 1190 when somebody has stopped it.
+pub(crate) fn check(id: &str, store: &dyn Datastore) -> Result<()> {
+    let key = format!("{STOP}{id}");
+    if id.is_empty() || store.notes().recall(&key).is_none() {
+        return Ok(());
+    }
+    store.notes().note(&key, None);
+    Err(Error::new(1190, "Request has been stopped"))
+}

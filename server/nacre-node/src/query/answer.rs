@@ -1,0 +1,106 @@
+//! Answers of queries, which are whole JSON however the instance that gives them ends.
+
+use super::vitals::Counted;
+use nacre_plugin_host::{Answer as Given, Error, Header};
+use serde_json::json;
+
+/// An answer whose body comes in pieces, as fast as they are asked for.
+pub struct Answer {
+    /// A status of HTTP.
+    pub status: u16,
+    /// Headers.
+    pub headers: Vec<Header>,
+    rest: Rest,
+    counted: Counted,
+}
+
+enum Rest {
+    /// From the instance. Each piece ends with a whole row, or with the end of the answer.
+    Given(Given),
+    /// The one piece that there is.
+    Whole(Vec<u8>),
+    Nothing,
+}
+
+impl Answer {
+    pub(super) fn new(begun: Result<Given, Error>, counted: Counted) -> Answer {
+        match begun {
+            Ok(given) => Answer {
+                status: given.status,
+                headers: given.headers.clone(),
+                rest: Rest::Given(given),
+                counted,
+            },
+            Err(error) => {
+                let busy = error.is_retryable();
+                let body = format!("{{\n\"results\":[{}", end(&error));
+                Answer {
+                    status: if busy { 503 } else { 200 },
+                    headers: vec![("content-type".into(), "application/json".into())],
+                    rest: Rest::Whole(body.into_bytes()),
+                    counted: counted.failed(),
+                }
+            }
+        }
+    }
+
+    /// The next piece of the body; none after the last. Takes as long as the query does.
+    pub fn next_piece(&mut self) -> Option<Vec<u8>> {
+        match std::mem::replace(&mut self.rest, Rest::Nothing) {
+            Rest::Given(mut given) => match given.next_piece() {
+                Ok(Some(piece)) => {
+                    self.rest = Rest::Given(given);
+                    Some(piece)
+                }
+                Ok(None) => None,
+                Err(error) => {
+                    self.counted.fail();
+                    Some(end(&error).into_bytes())
+                }
+            },
+            Rest::Whole(body) => Some(body),
+            Rest::Nothing => None,
+        }
+    }
+}
+
+/// What comes after the rows when the instance has ended without a word. Codes are those of Couchbase.
+fn end(error: &Error) -> String {
+    let (code, status, message) = match error {
+        Error::Deadline { .. } => (1080, "timeout", "Timeout exceeded".to_owned()),
+        Error::Memory { limit_bytes, .. } => (
+            5500,
+            "errors",
+            format!("Request has exceeded its memory quota of {limit_bytes} bytes"),
+        ),
+        other => (5000, "errors", other.to_string()),
+    };
+    let mut told = json!({"code": code, "msg": message});
+    if error.is_retryable() {
+        told["retry"] = true.into();
+    }
+    format!("\n],\n\"errors\":[{told}],\n\"status\":\"{status}\"\n}}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_ends_an_answer_makes_it_whole() {
+        let errors = [
+            Error::Deadline { deployment: "query".into(), after: Duration::from_secs(1) },
+            Error::Memory { deployment: "query".into(), limit_bytes: 7 },
+            Error::Trap { deployment: "query".into(), reason: "a \"b\"".into() },
+        ];
+        let codes = errors.map(|error| {
+            let text = format!("{{\"results\":[{{\"a\":1}}{}", end(&error));
+            let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+            (whole["errors"][0]["code"].as_u64(), whole["status"].as_str().map(str::to_owned))
+        });
+        let expected = [(1080, "timeout"), (5500, "errors"), (5000, "errors")];
+        let expected = expected.map(|(code, status)| (Some(code), Some(status.to_owned())));
+        assert_eq!(codes, expected);
+    }
+}

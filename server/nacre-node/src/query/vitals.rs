@@ -1,0 +1,69 @@
+//! Counts of requests, since the node started.
+
+use crate::node::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What `/admin/vitals` and `/admin/stats` tell.
+#[derive(Debug, Default)]
+pub struct Vitals {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Ended by a limit of the sandbox.
+    failed: AtomicU64,
+    elapsed_ns: AtomicU64,
+}
+
+impl Vitals {
+    /// Requests that have been begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Requests that have ended.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Requests that a limit of the sandbox has ended.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds that the requests which have ended took in all.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.elapsed_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// A request while it is counted as running.
+pub struct Counted {
+    node: Arc<Node>,
+    vitals: Arc<Vitals>,
+    begun_ns: u64,
+}
+
+impl Counted {
+    pub fn new(node: &Arc<Node>, vitals: &Arc<Vitals>) -> Counted {
+        vitals.begun.fetch_add(1, Ordering::Relaxed);
+        let begun_ns = node.now().monotonic_ns;
+        Counted { node: Arc::clone(node), vitals: Arc::clone(vitals), begun_ns }
+    }
+
+    pub fn fail(&self) {
+        self.vitals.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn failed(self) -> Counted {
+        self.fail();
+        self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let elapsed_ns = self.node.now().monotonic_ns.saturating_sub(self.begun_ns);
+        self.vitals.elapsed_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        self.vitals.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}

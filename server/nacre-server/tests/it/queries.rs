@@ -1,0 +1,278 @@
+//! Queries from outside: limits, cancelling, who may see what, and statements that no client should send.
+
+use crate::process::{PASSWORD, Server, USER};
+use nacre_conformance::http::{self, Answer};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Rows of a cross join that no machine ever finishes.
+const ENDLESS: &str = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 10000) AS a, ARRAY_RANGE(0, 10000) AS b, ARRAY_RANGE(0, 10000) AS c";
+/// How much longer than its time-out a query may take on a machine that does much else.
+const SLACK: Duration = Duration::from_secs(20);
+
+fn address(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port_base + 2)
+}
+
+fn send(server: &Server, user: &str, method: &str, path: &str, body: &[u8]) -> Answer {
+    let auth = Some((user, PASSWORD));
+    let patience = Duration::from_secs(100);
+    http::request_within(patience, &address(server), method, path, auth, "application/json", body)
+        .unwrap()
+}
+
+fn ask_as(server: &Server, user: &str, request: &Value) -> Value {
+    let body = request.to_string();
+    send(server, user, "POST", "/query/service", body.as_bytes()).json().unwrap()
+}
+
+fn ask(server: &Server, request: &Value) -> Value {
+    ask_as(server, USER, request)
+}
+
+fn query(server: &Server, statement: &str) -> Value {
+    ask(server, &json!({"statement": statement}))
+}
+
+fn rows(server: &Server, statement: &str) -> Value {
+    let mut answer = query(server, statement);
+    assert_eq!(answer["status"], "success", "{answer}");
+    answer["results"].take()
+}
+
+fn code(answer: &Value) -> u64 {
+    answer["errors"][0]["code"].as_u64().unwrap_or_else(|| panic!("no error: {answer}"))
+}
+
+/// A node whose query service answers.
+fn serving(directory: &std::path::Path) -> Server {
+    let mut server = Server::start(directory);
+    server.wait_for("the query service (run `cargo xtask plugins` before the tests)", |server| {
+        (query(server, "SELECT 1")["status"] == "success").then_some(())
+    });
+    server
+}
+
+#[test]
+fn a_query_ends_at_its_timeout_whatever_it_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    // The second is one call of a function, within which the guest asks nobody for the time.
+    let one_step = "SELECT ARRAY_LENGTH(ARRAY_SORT(ARRAY_DISTINCT(ARRAY_RANGE(0, 8000000))))";
+    for statement in [ENDLESS, one_step] {
+        let begun = Instant::now();
+        let answer = ask(&server, &json!({"statement": statement, "timeout": "300ms"}));
+        assert_eq!((code(&answer), &answer["status"]), (1080, &json!("timeout")), "{answer}");
+        assert!(begun.elapsed() < SLACK, "{statement} took {:?}", begun.elapsed());
+    }
+    assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
+}
+
+#[test]
+fn a_query_that_wants_too_much_memory_fails_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let bomb = "SELECT a, b FROM ARRAY_RANGE(0, 3000) AS a UNNEST ARRAY_REPEAT(REPEAT('x', 1000), 3000) AS b ORDER BY b, a";
+    let answer = query(&server, bomb);
+    assert_eq!((code(&answer), &answer["status"]), (5500, &json!("errors")), "{answer}");
+    let answer = ask(&server, &json!({"statement": bomb, "memory_quota": 1}));
+    assert_eq!(code(&answer), 5500, "{answer}");
+    assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
+}
+
+#[test]
+fn other_queries_are_answered_while_some_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    std::thread::scope(|scope| {
+        let endless: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| ask(&server, &json!({"statement": ENDLESS, "timeout": "5s"}))))
+            .collect();
+        for number in 0..20 {
+            assert_eq!(rows(&server, &format!("SELECT RAW {number}")), json!([number]));
+        }
+        for answer in endless {
+            assert_eq!(code(&answer.join().unwrap()), 1080);
+        }
+    });
+}
+
+fn running(server: &Server) -> usize {
+    let active = send(server, USER, "GET", "/admin/active_requests", b"").json().unwrap();
+    active.as_array().unwrap_or_else(|| panic!("{active}")).len()
+}
+
+#[test]
+fn a_request_that_runs_is_stopped_by_who_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serving(directory.path());
+    let body = json!({"statement": ENDLESS, "client_context_id": "mine"}).to_string();
+    let address = address(&server);
+    let endless = std::thread::spawn(move || {
+        let auth = Some((USER, PASSWORD));
+        let (path, json) = ("/query/service", "application/json");
+        let patience = Duration::from_secs(100);
+        http::request_within(patience, &address, "POST", path, auth, json, body.as_bytes())
+            .unwrap()
+            .json()
+            .unwrap()
+    });
+    server.wait_for("the request to run", |server| (running(server) == 1).then_some(()));
+    let stop =
+        "DELETE FROM system:active_requests WHERE clientContextID = 'mine' RETURNING RAW users";
+    assert_eq!(rows(&server, stop), json!([USER]));
+    let answer = endless.join().unwrap();
+    assert_eq!(
+        (&answer["status"], &answer["clientContextID"]),
+        (&json!("stopped"), &json!("mine"))
+    );
+    let kept = "SELECT RAW state FROM system:completed_requests WHERE clientContextID = 'mine'";
+    assert_eq!(rows(&server, kept).as_array().map_or(0, Vec::len) <= 1, true);
+}
+
+#[test]
+fn a_query_ends_when_its_client_goes_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serving(directory.path());
+    let rows = "SELECT a, b FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
+    // The one has no row ever, the other has them faster than anybody takes them.
+    for statement in [ENDLESS, rows] {
+        let body = json!({"statement": statement}).to_string();
+        let mut stream = TcpStream::connect(address(&server)).unwrap();
+        let length = body.len();
+        let head = format!(
+            "POST /query/service HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        server.wait_for("the request to run", |server| (running(server) == 1).then_some(()));
+        drop(stream);
+        let begun = Instant::now();
+        server.wait_for("the request to end", |server| (running(server) == 0).then_some(()));
+        assert!(begun.elapsed() < Duration::from_secs(60), "{statement}: that was its time-out");
+    }
+}
+
+#[test]
+fn functions_survive_a_restart_and_go_with_their_scope() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    rows(&server, "CREATE SCOPE default:`default`.travel");
+    rows(&server, "CREATE FUNCTION default:`default`.travel.twice(x) { x * 2 }");
+    rows(&server, "CREATE FUNCTION thrice(x) { x * 3 }");
+    let again = query(&server, "CREATE FUNCTION thrice(x) { x * 4 }");
+    assert_eq!(code(&again), 10102);
+    server.stop();
+    let server = serving(directory.path());
+    let both = "SELECT RAW [default:`default`.travel.twice(1), thrice(1)]";
+    assert_eq!(rows(&server, both), json!([[2, 3]]));
+    rows(&server, "DROP SCOPE default:`default`.travel");
+    assert_eq!(code(&query(&server, both)), 10101);
+    let left = "SELECT RAW f.identity.name FROM system:functions AS f";
+    assert_eq!(rows(&server, left), json!(["thrice"]));
+}
+
+#[test]
+fn only_who_may_query_everything_sees_the_requests_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let user = format!("password={PASSWORD}&roles=query_select[default]");
+    let made = server.rest("PUT", "/settings/rbac/users/local/ann", &user).unwrap();
+    assert_eq!(made.status, 200, "{}", made.text());
+    for catalog in ["prepareds", "active_requests", "completed_requests"] {
+        let statement = format!("SELECT * FROM system:{catalog}");
+        let answer = ask_as(&server, "ann", &json!({"statement": statement}));
+        assert_eq!(code(&answer), 13014, "{answer}");
+        let answer = send(&server, "ann", "GET", &format!("/admin/{catalog}"), b"");
+        assert_eq!(answer.status, 401);
+        rows(&server, &statement);
+    }
+    let own = ask_as(&server, "ann", &json!({"statement": "PREPARE p AS SELECT 1"}));
+    assert_eq!(own["status"], "success", "{own}");
+    let create = ask_as(&server, "ann", &json!({"statement": "CREATE FUNCTION f() { 1 }"}));
+    assert_eq!(code(&create), 13014, "{create}");
+}
+
+#[test]
+fn management_tells_what_is_true() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let get = |path: &str| {
+        let answer = send(&server, USER, "GET", path, b"");
+        assert_eq!(answer.status, 200, "{path}");
+        answer.json().unwrap()
+    };
+    let before = get("/admin/vitals")["request.completed.count"].as_u64().unwrap();
+    rows(&server, "SELECT 1");
+    let vitals = get("/admin/vitals");
+    assert_eq!(vitals["request.completed.count"], before + 1, "{vitals}");
+    assert_eq!(vitals["request.active.count"], 0, "{vitals}");
+    assert_eq!(get("/admin/stats/requests.count")["requests.count"], before + 1);
+    assert_eq!(get("/admin/ping")["status"], "OK");
+    assert_eq!(get("/admin/settings")["completed-threshold"], 1000);
+    assert!(get("/admin/config").is_array());
+    rows(&server, "PREPARE p AS SELECT RAW 7");
+    assert_eq!(get("/admin/prepareds/p")["name"], "p");
+    assert_eq!(send(&server, USER, "DELETE", "/admin/prepareds/p", b"").status, 200);
+    assert_eq!(send(&server, USER, "GET", "/admin/prepareds/p", b"").status, 404);
+    assert_eq!(code(&query(&server, "EXECUTE p")), 4040);
+}
+
+#[test]
+fn statements_that_nobody_should_send_are_refused_or_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let nested = |open: &str, middle: &str, close: &str| {
+        format!("SELECT {}{middle}{}", open.repeat(10_000), close.repeat(10_000))
+    };
+    for statement in [
+        nested("(", "1", ")"),
+        nested("[", "1", "]"),
+        nested("{\"a\": ", "1", "}"),
+        nested("(SELECT ", "1", ")"),
+        nested("CASE WHEN TRUE THEN ", "1", " END"),
+        nested("NOT ", "TRUE", ""),
+        nested("ARRAY x FOR x IN ", "[1]", " END"),
+        nested("-", "1", ""),
+        format!("SELECT {}", "((((".repeat(100_000)),
+    ] {
+        let answer = ask(&server, &json!({"statement": statement, "timeout": "30s"}));
+        assert_ne!(answer["status"], "success");
+        assert!(code(&answer) != 1080 && code(&answer) != 5500, "{}", answer["errors"]);
+    }
+    let many = (0..200_000).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let list = json!({"statement": format!("SELECT RAW 199999 IN [{many}]"), "timeout": "60s"});
+    assert_eq!(ask(&server, &list)["results"], json!([true]));
+    let parameter = json!({"statement": "SELECT RAW LENGTH($1)", "args": ["x".repeat(8 << 20)]});
+    assert_eq!(ask(&server, &parameter)["results"], json!([8 << 20]));
+    let text = "a".repeat(5000);
+    let pattern = format!("SELECT RAW REGEXP_CONTAINS('{text}!', '^(a+)+$')");
+    let linear = json!({"statement": pattern, "timeout": "30s"});
+    assert_eq!(ask(&server, &linear)["results"], json!([false]));
+    let like = format!("SELECT RAW '{text}' LIKE '{}b'", "%a".repeat(500));
+    let linear = json!({"statement": like, "timeout": "30s"});
+    assert_eq!(ask(&server, &linear)["results"], json!([false]));
+    let recursive = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 AS n FROM r) SELECT COUNT(*) FROM r";
+    let answer = ask(&server, &json!({"statement": recursive, "timeout": "30s"}));
+    assert!(answer["status"] != "timeout", "{answer}");
+    for body in [&b""[..], b"{", b"[]", b"{\"statement\": 7}", b"\xff\xfe", b"null"] {
+        let answer = send(&server, USER, "POST", "/query/service", body);
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        code(&answer.json().unwrap());
+    }
+    assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
+}
+
+#[test]
+fn a_flood_of_prepared_names_pushes_out_the_oldest_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let padding = "x".repeat(1 << 20);
+    for number in 0..20 {
+        let statement = format!("PREPARE p{number} AS SELECT RAW '{padding}'");
+        assert_eq!(query(&server, &statement)["status"], "success");
+    }
+    assert_eq!(code(&query(&server, "EXECUTE p0")), 4040);
+    assert_eq!(query(&server, "EXECUTE p19")["status"], "success");
+}
