@@ -28,6 +28,7 @@ static ONLY: OnceLock<String> = OnceLock::new();
 const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
+const NODE_SDK_PORT_BASE: u16 = 19_350;
 
 /// The pages whose commands are run, and what their steps are called.
 const LESSONS: [(&str, &str); 7] = [
@@ -120,6 +121,19 @@ pub fn run(options: &Test) -> Result<(), String> {
         ]);
         operations.args(["--bucket", "default"]);
         run_command(&mut operations, "do every operation of the official Python SDK")?;
+        node.stop()
+    })?;
+    step("official Node SDK", || {
+        let node = Node::start(&binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
+        let package = tools::npm("couchbase", "4.7.1")?;
+        let modules = package.parent().expect("a package lies in a folder");
+        let mut queries = Command::new("node");
+        queries
+            .arg(workspace().join("conformance/sdk/node/queries.cjs"))
+            .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .args([USER, PASSWORD, "default"])
+            .env("NODE_PATH", modules);
+        run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
         node.stop()
     })?;
     step("README", || readme::run(&binary, &python))?;

@@ -109,21 +109,24 @@ pub(crate) fn drop_function(path: &Path, if_exists: bool, run: &Run<'_>) -> Resu
 }
 
 fn resolved(path: &Path, run: &Run<'_>) -> Result<FunctionPath> {
-    path_of(&path.parts, run.settings.context.as_ref())
+    // With a namespace, a lone name is that of a function of the cluster.
+    let context = run.settings.context.as_ref().filter(|_| path.namespace.is_none());
+    path_of(&path.parts, context)
         .ok_or_else(|| Error::new(10101, format!("Function not found: {path}")))
 }
 
-/// Functions with a lone name belong to the scope of the query context, if there is one.
+/// Functions with a lone name belong to the scope of the query context, if there is one. In a call, a namespace is the first
+/// part.
 fn path_of(path: &[Name], context: Option<&Path>) -> Option<FunctionPath> {
     let of_scope = |bucket: &Name, scope: &Name, name: &Name| FunctionPath {
         scope: Some((bucket.clone(), scope.clone())),
         name: name.clone(),
     };
     match (path, context.map(|context| &context.parts[..])) {
-        ([name], Some([bucket, scope])) | ([bucket, scope, name], _) => {
-            Some(of_scope(bucket, scope, name))
-        }
-        ([name], _) => Some(FunctionPath { scope: None, name: name.clone() }),
+        ([name], Some([bucket, scope]))
+        | ([bucket, scope, name], _)
+        | ([_, bucket, scope, name], _) => Some(of_scope(bucket, scope, name)),
+        ([name] | [_, name], _) => Some(FunctionPath { scope: None, name: name.clone() }),
         _ => None,
     }
 }

@@ -120,6 +120,20 @@ fn another_instance_knows_what_was_prepared_and_made() {
     assert_eq!(rows(&other, identity), r#"[["scope","_default","f"]]"#);
 }
 
+#[test]
+fn functions_belong_to_the_cluster_or_to_a_scope() {
+    let world = World::new();
+    world.query("CREATE FUNCTION default:f() { 'cluster' }").unwrap();
+    world.query("CREATE FUNCTION f() { 'context' }").unwrap();
+    world.query("CREATE FUNCTION default:`default`.s.f() { 'scope' }").unwrap();
+    let all =
+        "SELECT RAW [default:f(), f(), default:`default`.`_default`.f(), default:`default`.s.f()]";
+    assert_eq!(rows(&world, all), r#"[["cluster","context","context","scope"]]"#);
+    world.query("DROP FUNCTION default:f").unwrap();
+    assert_eq!(code(&world, "SELECT default:f()"), 10101);
+    assert_eq!(rows(&world, "SELECT RAW f()"), r#"["context"]"#);
+}
+
 const ENDLESS: &str =
     "SELECT COUNT(*) FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
 

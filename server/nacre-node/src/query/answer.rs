@@ -2,7 +2,7 @@
 
 use super::vitals::Counted;
 use nacre_plugin_host::{Answer as Given, Error, Header};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// An answer whose body comes in pieces, as fast as they are asked for.
 pub struct Answer {
@@ -16,31 +16,34 @@ pub struct Answer {
 
 enum Rest {
     /// From the instance. Each piece ends with a whole row, or with the end of the answer.
-    Given(Given),
+    Given(Box<Given>),
     /// The one piece that there is.
     Whole(Vec<u8>),
     Nothing,
 }
 
 impl Answer {
-    pub(super) fn new(begun: Result<Given, Error>, counted: Counted) -> Answer {
-        match begun {
-            Ok(given) => Answer {
-                status: given.status,
-                headers: given.headers.clone(),
-                rest: Rest::Given(given),
-                counted,
-            },
-            Err(error) => {
-                let busy = error.is_retryable();
-                let body = format!("{{\n\"results\":[{}", end(&error));
-                Answer {
-                    status: if busy { 503 } else { 200 },
-                    headers: vec![("content-type".into(), "application/json".into())],
-                    rest: Rest::Whole(body.into_bytes()),
-                    counted: counted.failed(),
-                }
+    pub(super) fn given(given: Given, counted: Counted) -> Answer {
+        let (status, headers) = (given.status, given.headers.clone());
+        Answer { status, headers, rest: Rest::Given(Box::new(given)), counted }
+    }
+
+    /// The answer to a request that has ended before its first row; `told` is what its instance has noted of it.
+    pub(super) fn failed(error: &Error, told: Option<&Value>, counted: Counted) -> Answer {
+        counted.fail();
+        let mut body = String::from("{\n");
+        for (name, of) in [("requestID", "requestId"), ("clientContextID", "clientContextID")] {
+            if let Some(value) = told.and_then(|told| told.get(of)) {
+                body.push_str(&format!("\"{name}\":{value},\n"));
             }
+        }
+        body.push_str("\"results\":[");
+        body.push_str(&end(error));
+        Answer {
+            status: if error.is_retryable() { 503 } else { 200 },
+            headers: vec![("content-type".into(), "application/json".into())],
+            rest: Rest::Whole(body.into_bytes()),
+            counted,
         }
     }
 
@@ -96,7 +99,7 @@ mod tests {
         ];
         let codes = errors.map(|error| {
             let text = format!("{{\"results\":[{{\"a\":1}}{}", end(&error));
-            let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let whole: Value = serde_json::from_str(&text).unwrap();
             (whole["errors"][0]["code"].as_u64(), whole["status"].as_str().map(str::to_owned))
         });
         let expected = [(1080, "timeout"), (5500, "errors"), (5000, "errors")];

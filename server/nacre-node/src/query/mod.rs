@@ -57,9 +57,13 @@ impl Queries {
     ) -> Result<Answer, String> {
         let reader = self.reader(node)?;
         let counted = Counted::new(node, &self.vitals);
-        let session = Session::new(node, user, gone);
-        let begun = reader.handle_with(request, node.now(), Arc::new(session));
-        Ok(Answer::new(begun, counted))
+        let session = Arc::new(Session::new(node, user, gone));
+        let asked = Arc::clone(&session);
+        let answer = match reader.handle_with(request, node.now(), asked) {
+            Ok(given) => Answer::given(given, counted),
+            Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
+        };
+        Ok(answer)
     }
 
     /// Counts of requests.

@@ -83,6 +83,13 @@ impl Session {
         }
     }
 
+    /// What the instance has told of the request, while it has not ended.
+    pub fn told(&self) -> Option<serde_json::Value> {
+        let noted = self.noted.lock();
+        let note = self.node.queries().notes.get(noted.first()?)?;
+        serde_json::from_slice(&note).ok()
+    }
+
     /// Whether the user may do that in a keyspace.
     pub(super) fn may(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> bool {
         let keyspace = Keyspace {

@@ -53,11 +53,6 @@ impl Counted {
     pub fn fail(&self) {
         self.vitals.failed.fetch_add(1, Ordering::Relaxed);
     }
-
-    pub fn failed(self) -> Counted {
-        self.fail();
-        self
-    }
 }
 
 impl Drop for Counted {
