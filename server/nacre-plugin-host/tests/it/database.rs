@@ -2,8 +2,8 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Error, Failure, Grants,
-    IndexPage, IndexScan, Mutation, Reader, Request, Row, RowRefusal, Setup,
+    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Error, Failure,
+    FunctionPath, Grants, IndexPage, IndexScan, Mutation, Reader, Request, Row, RowRefusal, Setup,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +78,18 @@ impl Database for Fixed {
         forbidden()
     }
 
+    fn function(&self, _: &FunctionPath) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
+
+    fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
+        Ok(Vec::new())
+    }
+
+    fn user(&self) -> String {
+        "ann".into()
+    }
+
     fn catalog(&self, _: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
         Ok(None)
     }
@@ -96,8 +108,8 @@ impl Database for Fixed {
 
     fn note(&self, _: &str, _: Option<Vec<u8>>) {}
 
-    fn notes(&self, _: &str) -> Vec<String> {
-        Vec::new()
+    fn notes(&self, _: &str) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
     }
 }
 
