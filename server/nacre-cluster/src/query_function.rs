@@ -125,7 +125,7 @@ mod tests {
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
         cluster.apply(&Change::DropScope { bucket, scope }).unwrap();
         let left: Vec<_> = cluster.query_functions.iter().map(|(id, _)| id).collect();
-        assert_eq!(left, [global.clone()]);
+        assert_eq!(left, std::slice::from_ref(&global));
         cluster.apply(&Change::DropQueryFunction { id: global.clone() }).unwrap();
         let gone = cluster.apply(&Change::DropQueryFunction { id: global });
         assert!(matches!(gone, Err(Refusal::QueryFunctionNotFound { .. })));
