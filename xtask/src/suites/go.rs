@@ -136,8 +136,8 @@ const PRESENT: [&str; 55] = [
 ];
 
 const SDK_FEATURE_REASONS: Reasons = &[
-    ("transactionsquery", "no query service yet"),
-    ("transactionssinglequeryexists", "no query service yet"),
+    ("transactionsquery", "no transactions in queries yet"),
+    ("transactionssinglequeryexists", "no transactions in queries yet"),
     ("search", "no search service yet"),
     ("searchindex", "no search service yet"),
     ("searchanalyze", "no search service yet"),
@@ -217,20 +217,10 @@ fn core_arguments() -> Vec<String> {
 }
 
 /// Features that the core's suite is told not to test, by its own flags.
-const ABSENT: [&str; 9] = [
-    "n1ql",
-    "cbas",
-    "fts",
-    "memd",
-    "ssl",
-    "replicas",
-    "subdocreplicas",
-    "computeunits",
-    "nodeuuid",
-];
+const ABSENT: [&str; 8] =
+    ["cbas", "fts", "memd", "ssl", "replicas", "subdocreplicas", "computeunits", "nodeuuid"];
 
 const CORE_FEATURE_REASONS: Reasons = &[
-    ("n1ql", "no query service yet"),
     ("cbas", "no analytics service"),
     ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
@@ -241,7 +231,6 @@ const CORE_FEATURE_REASONS: Reasons = &[
 ];
 
 const CORE_REASONS: Reasons = &[
-    ("TestGetHttpEps", "wants a query service in the cluster map"),
     ("TestLostCleanupProcessRollback", "needs a second node"),
     ("TestObserveSeqNo", "asks a replica, and one node has none"),
     ("TestObserve", "the suite cannot test this on a server with collections"),

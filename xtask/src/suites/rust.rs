@@ -16,10 +16,9 @@ const VERSION: &str = "1.1.0";
 const LIMIT: Duration = Duration::from_secs(60);
 
 const REASONS: Reasons = &[
-    ("query::", "no query service yet"),
     ("search::", "no search service yet"),
-    ("diagnostics::test_bucket_ping", "wants a query service to answer"),
-    ("diagnostics::test_cluster_ping", "wants a query service to answer"),
+    ("diagnostics::test_bucket_ping", "wants a search service to answer"),
+    ("diagnostics::test_cluster_ping", "wants a search service to answer"),
 ];
 
 /// The compiled test programs by name, and the folder they run in.

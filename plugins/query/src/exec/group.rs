@@ -50,12 +50,12 @@ impl GroupRows {
                 key::encode(&value, false, &mut bytes);
                 keys.push(value);
             }
-            let length = bytes.len();
+            let (length, known) = (bytes.len(), buckets.len());
             let place = *places.entry(bytes).or_insert_with(|| {
                 buckets.push_back(Bucket::new(group, keys));
                 buckets.len() - 1
             });
-            if place + 1 == buckets.len() && buckets[place].rows.is_empty() {
+            if buckets.len() > known {
                 run.charge(length * 2 + 128)?;
             }
             let bucket = &mut buckets[place];

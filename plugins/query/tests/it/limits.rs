@@ -99,6 +99,13 @@ fn a_stream_of_rows_needs_no_memory() {
 }
 
 #[test]
+fn many_rows_of_one_group_need_no_more_memory_than_one() {
+    let mut request = World::request("SELECT COUNT(1) AS n FROM docs AS d GROUP BY d.n < 1000");
+    request.settings.memory_quota = 1000;
+    assert_eq!(world_of(1000).run(request).unwrap().len(), 1);
+}
+
+#[test]
 fn a_request_ends_when_its_time_is_over() {
     let mut world = world_of(300);
     world.platform = TestPlatform::with_patience(50);
