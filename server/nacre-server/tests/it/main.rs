@@ -13,6 +13,7 @@ mod models;
 mod plugins;
 mod process;
 mod restart;
+mod sh;
 mod slow_clients;
 mod space;
 mod tls;
