@@ -84,8 +84,9 @@ pub fn sh(options: &Shell) -> Result<(), String> {
         session.run_script("standard input", &mut stdin.lock())
     };
     match outcome {
-        Ok(()) | Err(Stop::Quit) => Ok(()),
-        Err(Stop::Failed) => Err("not everything was carried out".to_owned()),
+        Ok(()) => Ok(()),
+        Err(Stop::Quit) if !session.has_failed => Ok(()),
+        Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".to_owned()),
         Err(Stop::Closed(error)) => Err(format!("cannot write: {error}")),
     }
 }

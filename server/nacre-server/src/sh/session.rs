@@ -44,6 +44,8 @@ pub struct Session<'a> {
     pub settings: Settings,
     /// Whether scripts go on after what failed.
     pub keep_going: bool,
+    /// Whether anything has failed so far.
+    pub has_failed: bool,
     source_depth: usize,
 }
 
@@ -56,7 +58,16 @@ impl<'a> Session<'a> {
         width: fn() -> Option<u16>,
         settings: Settings,
     ) -> Session<'a> {
-        Session { node, out, errors, width, settings, keep_going: false, source_depth: 0 }
+        Session {
+            node,
+            out,
+            errors,
+            width,
+            settings,
+            keep_going: false,
+            has_failed: false,
+            source_depth: 0,
+        }
     }
 
     /// Carries out all that `script` holds; `name` is told with what fails.
@@ -99,7 +110,10 @@ impl<'a> Session<'a> {
     ) -> Result<Result<(), Stop>, Stop> {
         match self.run(name, piece) {
             Ok(()) => Ok(before),
-            Err(Stop::Failed) if self.keep_going => Ok(Err(Stop::Failed)),
+            Err(Stop::Failed) if self.keep_going => {
+                self.has_failed = true;
+                Ok(Err(Stop::Failed))
+            }
             Err(stop) => Err(stop),
         }
     }

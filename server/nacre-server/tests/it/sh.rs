@@ -68,6 +68,10 @@ fn what_fails_ends_a_script_and_is_told_with_its_place() {
         shell(&server, &["--output", "jsonl", "-e", "SELECT RAW 1", "-e", "SELECT RAW 2"], "");
     assert_eq!((output.status.code(), said(&output).0.as_str()), (Some(0), "1\n2\n"));
 
+    let quit = "SELECT 1 +;\n\\quit\nSELECT RAW 2;\n";
+    let output = shell(&server, &["--output", "csv", "--keep-going"], quit);
+    assert_eq!((output.status.code(), said(&output).0.as_str()), (Some(1), ""));
+
     let output = shell(&server, &["--password", "wrong"], script);
     let (rows, errors) = said(&output);
     assert_eq!((output.status.code(), rows.as_str()), (Some(1), ""));
