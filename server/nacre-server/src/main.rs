@@ -18,6 +18,7 @@ mod platform;
 mod plugin;
 mod rest;
 mod serve;
+mod sh;
 mod tls;
 
 use clap::{Parser, Subcommand};
@@ -46,6 +47,8 @@ enum Command {
     Dev(serve::Dev),
     /// Load documents from a file.
     Import(import::Import),
+    /// Ask a node in SQL++.
+    Sh(sh::Shell),
     /// Work on plugins.
     Plugin(plugin::Options),
     /// Measure a server with a load like an application's.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options),
         Command::Dev(options) => serve::dev(&options),
         Command::Import(options) => import::import(&options),
+        Command::Sh(options) => sh::sh(&options),
         Command::Plugin(options) => plugin::run(&options),
         Command::Bench(options) => bench::bench(&options),
     };

@@ -14,6 +14,7 @@ mod plugins;
 mod process;
 mod queries;
 mod restart;
+mod sh;
 mod slow_clients;
 mod space;
 mod tls;

@@ -1,0 +1,192 @@
+//! Commands: what begins with `\`.
+
+use super::session::{Session, Stop};
+use super::text::Members;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+/// A command's name, what follows it, and what it does.
+pub struct Command {
+    /// Its name, without the `\`.
+    pub name: &'static str,
+    arguments: &'static str,
+    purpose: &'static str,
+    run: fn(&mut Session<'_>, &str) -> Result<(), Stop>,
+}
+
+/// All commands, in the order of `\help`.
+pub const COMMANDS: [Command; 12] = [
+    Command { name: "help", arguments: "", purpose: "show this", run: help },
+    Command {
+        name: "set",
+        arguments: "[NAME VALUE | $name JSON]",
+        purpose: "show all settings, change one, or give statements an argument",
+        run: set,
+    },
+    Command {
+        name: "unset",
+        arguments: "NAME | $name",
+        purpose: "make a setting what it was at first, or remove an argument",
+        run: unset,
+    },
+    Command {
+        name: "use",
+        arguments: "BUCKET.SCOPE",
+        purpose: "look for lone names of collections there",
+        run: |session, path| change(session, "context", path),
+    },
+    Command {
+        name: "plan",
+        arguments: "on | off",
+        purpose: "draw what EXPLAIN says as a tree, or show it as JSON",
+        run: |session, value| change(session, "plan", value),
+    },
+    Command { name: "list", arguments: "", purpose: "show all keyspaces", run: list },
+    Command { name: "indexes", arguments: "", purpose: "show all indexes", run: indexes },
+    Command {
+        name: "describe",
+        arguments: "KEYSPACE",
+        purpose: "show the fields of its documents, of a sample",
+        run: describe,
+    },
+    Command {
+        name: "source",
+        arguments: "FILE",
+        purpose: "carry out what a file holds",
+        run: |session, path| match path {
+            "" => session.fail("\\source needs a file"),
+            path => session.source(path),
+        },
+    },
+    Command {
+        name: "echo",
+        arguments: "TEXT",
+        purpose: "print it",
+        run: |session, text| session.say(text),
+    },
+    Command { name: "quit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
+    Command { name: "q", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
+];
+
+const LIST: &str = "SELECT IFMISSING(k.`bucket`, k.name) AS `bucket`, IFMISSING(k.`scope`, \"_default\") AS `scope`, \
+    CASE WHEN k.`bucket` IS MISSING THEN \"_default\" ELSE k.name END AS `collection` \
+    FROM system:keyspaces AS k ORDER BY `bucket`, `scope`, `collection`";
+
+const INDEXES: &str = "SELECT i.name, CONCAT2(\".\", i.bucket_id, i.scope_id, i.keyspace_id) AS `keyspace`, \
+    i.index_key AS `keys`, i.`condition`, i.state \
+    FROM (SELECT x.*, IFMISSING(x.bucket_id, x.keyspace_id) AS bucket_id, \
+    IFMISSING(x.scope_id, \"_default\") AS scope_id, \
+    CASE WHEN x.bucket_id IS MISSING THEN \"_default\" ELSE x.keyspace_id END AS keyspace_id \
+    FROM system:indexes AS x) AS i ORDER BY `keyspace`, i.name";
+
+/// Carries out a command.
+///
+/// # Errors
+/// When there is none of this name, or it fails.
+pub fn run(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
+    let (name, rest) = word(text);
+    match COMMANDS.iter().find(|command| command.name == name) {
+        // What people of SQL write at the end of everything.
+        Some(command) if command.name != "echo" => {
+            (command.run)(session, rest.trim_end_matches(';').trim_end())
+        }
+        Some(command) => (command.run)(session, rest),
+        None => session.fail(&format!("there is no command \\{name}: see \\help")),
+    }
+}
+
+/// The first word, and what follows it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word.trim_end_matches(';'), rest.trim_start())
+}
+
+fn help(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
+    for Command { name, arguments, purpose, .. } in &COMMANDS {
+        let usage = format!("\\{name} {arguments}");
+        session.say(&format!("{usage:<32} {purpose}"))?;
+    }
+    session.say("A statement ends with a semicolon, a command with its line.")
+}
+
+fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
+    let (name, value) = word(text);
+    if !name.is_empty() {
+        return change(session, name, value);
+    }
+    for (name, value) in session.settings.shown() {
+        session.say(format!("{name:<12} {value}").trim_end())?;
+    }
+    Ok(())
+}
+
+fn change(session: &mut Session<'_>, name: &str, value: &str) -> Result<(), Stop> {
+    session.settings.set(name, value).or_else(|reason| session.fail(&reason))
+}
+
+fn unset(session: &mut Session<'_>, name: &str) -> Result<(), Stop> {
+    session.settings.unset(name).or_else(|reason| session.fail(&reason))
+}
+
+fn list(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
+    let rows = session.rows(LIST)?;
+    show(session, &rows, &["bucket", "scope", "collection"])
+}
+
+fn indexes(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
+    let rows = session.rows(INDEXES)?;
+    show(session, &rows, &["keyspace", "name", "keys", "condition", "state"])
+}
+
+/// Shows objects with their members in an order that a node need not keep.
+fn show(session: &mut Session<'_>, rows: &[Box<RawValue>], order: &[&str]) -> Result<(), Stop> {
+    let place = |name: &str| order.iter().position(|column| *column == name);
+    let ordered = rows.iter().filter_map(|row| {
+        let mut members = Members::of(row)?.0;
+        members.sort_by_key(|(name, _)| place(name).unwrap_or(order.len()));
+        let members = members.iter().map(|(name, value)| format!("{}:{value}", json!(name)));
+        RawValue::from_string(format!("{{{}}}", members.collect::<Vec<_>>().join(","))).ok()
+    });
+    let ordered: Vec<_> = ordered.collect();
+    session.show(&ordered)
+}
+
+/// INFER gives a list of flavors, each a JSON schema; a row is a field of a flavor.
+fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
+    if keyspace.is_empty() {
+        return session.fail("\\describe needs a keyspace");
+    }
+    let rows = session.rows(&format!("INFER {}", quoted_path(keyspace)))?;
+    let mut fields = Vec::new();
+    for row in &rows {
+        let flavors: Value = serde_json::from_str(row.get()).unwrap_or_default();
+        for flavor in flavors.as_array().into_iter().flatten() {
+            let properties = flavor["properties"].as_object().into_iter().flatten();
+            fields.extend(properties.map(|(name, field)| {
+                let share = field["%docs"].as_f64().unwrap_or_default();
+                json!({"field": name, "documents": format!("{share:.0} %"), "type": types(&field["type"])})
+            }));
+        }
+    }
+    let fields: Vec<_> = fields.iter().filter_map(|field| to_raw_value(field).ok()).collect();
+    show(session, &fields, &["field", "type", "documents"])
+}
+
+fn types(kinds: &Value) -> String {
+    match kinds {
+        Value::Array(kinds) => {
+            kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or ")
+        }
+        kind => kind.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// A path whose parts are in back quotes; one that has some already stays as it is.
+pub fn quoted_path(path: &str) -> String {
+    if path.contains('`') {
+        return path.to_owned();
+    }
+    let path = path.strip_prefix("default:").unwrap_or(path);
+    path.split('.').map(|part| format!("`{part}`")).collect::<Vec<_>>().join(".")
+}

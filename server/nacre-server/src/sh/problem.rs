@@ -1,0 +1,59 @@
+//! Errors of a statement: code, message, and where in the text.
+
+use super::ask::Problem;
+use super::text::printable;
+
+/// Characters of a line that are shown before and after the place of an error.
+const AROUND: usize = 60;
+
+/// One line with code and message; two more when the place is known: the line, and a caret below the column.
+pub fn describe(kind: &str, problem: &Problem, statement: &str) -> String {
+    let mut text = format!("{kind} {}: {}\n", problem.code, printable(&problem.message));
+    let number = |name: &str| {
+        let number = problem.reason.get(name).and_then(serde_json::Value::as_u64);
+        number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1))
+    };
+    if let (Some(line), Some(column)) = (number("line"), number("column"))
+        && let Some(line) = statement.lines().nth(line)
+        && column <= line.chars().count()
+    {
+        let first = column.saturating_sub(AROUND);
+        let window = line.chars().skip(first).take(2 * AROUND);
+        let shown: String = window.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        text.push_str(&format!("  {shown}\n  {}^\n", " ".repeat(column - first)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn described(statement: &str, line: u64, column: u64) -> String {
+        let reason = json!({"line": line, "column": column});
+        let problem = Problem { code: 3000, message: "syntax error".into(), reason };
+        describe("error", &problem, statement)
+    }
+
+    #[test]
+    fn a_caret_is_below_the_column() {
+        let expected = "error 3000: syntax error\n  \u{20}é FROM\n     ^\n";
+        assert_eq!(described("SELECT 1 +\n\té FROM", 2, 4), expected);
+    }
+
+    #[test]
+    fn of_a_long_line_what_is_around_is_shown() {
+        let text = described(&format!("{}x{}", "a".repeat(5000), "b".repeat(5000)), 1, 5001);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1].len(), 2 + 2 * AROUND);
+        assert_eq!(lines[1].find('x'), lines[2].find('^'));
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_not_shown() {
+        for (line, column) in [(0, 1), (1, 0), (2, 1), (1, 9), (u64::MAX, u64::MAX)] {
+            assert_eq!(described("SELECT", line, column), "error 3000: syntax error\n");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Carries out pieces of text one after the other: statements are sent, their rows shown; commands are done.
+
+use super::ask::{Answer, Ask, Request};
+use super::output::{Output, write_rows};
+use super::settings::Settings;
+use super::split::{Kind, Piece, Splitter, first_word};
+use super::text::{Members, indented, printable};
+use super::{plan, problem};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::io::{self, BufRead, Read, Write};
+use std::time::Duration;
+
+/// The longest statement that is read. A node takes requests of 32 MiB.
+const STATEMENT_BYTES_MAX: usize = 32 << 20;
+/// How deep files may name each other with `\source`.
+const SOURCE_DEPTH_MAX: usize = 16;
+
+/// Why no more is carried out.
+#[derive(Debug)]
+pub enum Stop {
+    /// It was asked for.
+    Quit,
+    /// A statement or command failed, and it was told why.
+    Failed,
+    /// Nobody reads any more.
+    Closed(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Closed(error)
+    }
+}
+
+/// A conversation with a node.
+pub struct Session<'a> {
+    node: &'a mut dyn Ask,
+    out: &'a mut dyn Write,
+    errors: &'a mut dyn Write,
+    /// Tells how wide the terminal is now; `None` when there is none.
+    width: fn() -> Option<u16>,
+    /// What `\set` changes.
+    pub settings: Settings,
+    /// Whether scripts go on after what failed.
+    pub keep_going: bool,
+    /// Whether anything has failed so far.
+    pub has_failed: bool,
+    source_depth: usize,
+}
+
+impl<'a> Session<'a> {
+    /// Rows go to `out`, what failed to `errors`.
+    pub fn new(
+        node: &'a mut dyn Ask,
+        out: &'a mut dyn Write,
+        errors: &'a mut dyn Write,
+        width: fn() -> Option<u16>,
+        settings: Settings,
+    ) -> Session<'a> {
+        Session {
+            node,
+            out,
+            errors,
+            width,
+            settings,
+            keep_going: false,
+            has_failed: false,
+            source_depth: 0,
+        }
+    }
+
+    /// Carries out all that `script` holds; `name` is told with what fails.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when something failed; what comes after it was carried out only with `keep_going`.
+    pub fn run_script(&mut self, name: &str, script: &mut dyn BufRead) -> Result<(), Stop> {
+        let mut splitter = Splitter::new();
+        let mut outcome = Ok(());
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let room = STATEMENT_BYTES_MAX.saturating_sub(splitter.pending_bytes());
+            let count = script.take(room as u64 + 1).read_until(b'\n', &mut line);
+            let text = count.map_err(|error| error.to_string()).and_then(|_| {
+                let text = str::from_utf8(&line).map_err(|error| error.to_string())?;
+                if line.len() > room { Err("a statement is too long".into()) } else { Ok(text) }
+            });
+            match text {
+                Ok("") => break,
+                Ok(text) => splitter.push(text),
+                Err(reason) => return self.fail(&format!("cannot read {name}: {reason}")),
+            }
+            while let Some(piece) = splitter.next() {
+                outcome = self.after(outcome, name, &piece)?;
+            }
+        }
+        match splitter.finish() {
+            Some(piece) => self.after(outcome, name, &piece)?,
+            None => outcome,
+        }
+    }
+
+    /// Carries out a piece after others; the outer result says whether to go on, the inner one how it went so far.
+    fn after(
+        &mut self,
+        before: Result<(), Stop>,
+        name: &str,
+        piece: &Piece,
+    ) -> Result<Result<(), Stop>, Stop> {
+        match self.run(name, piece) {
+            Ok(()) => Ok(before),
+            Err(Stop::Failed) if self.keep_going => {
+                self.has_failed = true;
+                Ok(Err(Stop::Failed))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn run(&mut self, name: &str, piece: &Piece) -> Result<(), Stop> {
+        let place =
+            if name.is_empty() { String::new() } else { format!("{name}:{}: ", piece.line) };
+        match &piece.kind {
+            Kind::Command(text) => super::command::run(self, text),
+            Kind::Statement(text) => self.run_statement(&place, text),
+        }
+    }
+
+    fn run_statement(&mut self, place: &str, statement: &str) -> Result<(), Stop> {
+        let answer = self.ask(place, statement)?;
+        let shown = self.settings.output == Output::Table && self.settings.plan;
+        match shown.then(|| plan_of(statement, &answer.rows)).flatten() {
+            Some(plan) => self.out.write_all(plan.as_bytes())?,
+            None => self.show_rows(&answer)?,
+        }
+        self.finish(place, statement, &answer)
+    }
+
+    /// The rows that answer a statement.
+    ///
+    /// # Errors
+    /// As for a statement.
+    pub fn rows(&mut self, statement: &str) -> Result<Vec<Box<RawValue>>, Stop> {
+        let answer = self.ask("", statement)?;
+        if answer.is_success {
+            return Ok(answer.rows);
+        }
+        self.finish("", statement, &answer).map(|()| Vec::new())
+    }
+
+    fn ask(&mut self, place: &str, statement: &str) -> Result<Answer, Stop> {
+        let request = request(&self.settings, statement);
+        match self.node.ask(&request) {
+            Ok(answer) => Ok(answer),
+            Err(reason) => self.fail(&format!("{place}{reason}")),
+        }
+    }
+
+    /// Shows rows in the way that is set.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub fn show(&mut self, rows: &[Box<RawValue>]) -> Result<(), Stop> {
+        let width = (self.width)();
+        write_rows(self.settings.output, rows, self.settings.pretty, width, &mut self.out)?;
+        Ok(())
+    }
+
+    fn show_rows(&mut self, answer: &Answer) -> Result<(), Stop> {
+        let is_table = self.settings.output == Output::Table;
+        let is_plan_text = is_table && matches!(&answer.rows[..], [row] if is_explained(row));
+        if is_plan_text {
+            writeln!(self.out, "{}", indented(&answer.rows[0], 0))?;
+        } else if answer.is_success || !answer.rows.is_empty() {
+            self.show(&answer.rows)?;
+        }
+        Ok(())
+    }
+
+    /// What comes after the rows: how many there were, what failed.
+    fn finish(&mut self, place: &str, statement: &str, answer: &Answer) -> Result<(), Stop> {
+        if answer.is_success && self.settings.output == Output::Table {
+            writeln!(self.out, "{}", summary(answer, self.settings.timing))?;
+        }
+        self.out.flush()?;
+        let kinds = [("warning", &answer.warnings), ("error", &answer.errors)];
+        for (kind, problems) in kinds {
+            for found in problems {
+                write!(self.errors, "{place}{}", problem::describe(kind, found, statement))?;
+            }
+        }
+        match answer.is_success {
+            true => Ok(()),
+            false if answer.errors.is_empty() => {
+                self.fail(&format!("{place}the statement was not carried out"))
+            }
+            false => Err(Stop::Failed),
+        }
+    }
+
+    /// Tells what failed.
+    ///
+    /// # Errors
+    /// Always [`Stop::Failed`], unless nobody reads it.
+    pub fn fail<T>(&mut self, reason: &str) -> Result<T, Stop> {
+        self.out.flush()?;
+        writeln!(self.errors, "{reason}")?;
+        Err(Stop::Failed)
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub fn say(&mut self, line: &str) -> Result<(), Stop> {
+        writeln!(self.out, "{line}")?;
+        Ok(())
+    }
+
+    /// Carries out the file at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or as [`Session::run_script`].
+    pub fn source(&mut self, path: &str) -> Result<(), Stop> {
+        if self.source_depth >= SOURCE_DEPTH_MAX {
+            return self.fail(&format!("{path} is not read: files name each other without end"));
+        }
+        let file = match std::fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) => return self.fail(&format!("cannot open {path}: {error}")),
+        };
+        self.source_depth += 1;
+        let outcome = self.run_script(path, &mut io::BufReader::new(file));
+        self.source_depth -= 1;
+        outcome
+    }
+
+    /// The paths of all keyspaces that the user may query; none when they cannot be had.
+    pub fn keyspaces(&mut self) -> Vec<String> {
+        let statement = "SELECT RAW path FROM system:keyspaces ORDER BY path";
+        let answer = self.node.ask(&request(&self.settings, statement));
+        let rows = answer.map(|answer| answer.rows).unwrap_or_default();
+        let paths = rows.iter().filter_map(|row| serde_json::from_str::<String>(row.get()).ok());
+        paths.map(|path| path.trim_start_matches("default:").to_owned()).collect()
+    }
+}
+
+fn request(settings: &Settings, statement: &str) -> Request {
+    let mut request = Request::new();
+    request.insert("statement".into(), statement.into());
+    for (name, value) in [
+        ("scan_consistency", settings.consistency.clone()),
+        ("query_context", settings.context.as_ref().map(|context| context.query_context())),
+        ("timeout", settings.timeout.clone()),
+    ] {
+        if let Some(value) = value {
+            request.insert(name.into(), value.into());
+        }
+    }
+    let arguments = settings.arguments.iter();
+    request.extend(arguments.map(|(name, value)| (format!("${name}"), value.clone())));
+    request
+}
+
+/// The tree of a plan, when the statement asked for one and this is one.
+fn plan_of(statement: &str, rows: &[Box<RawValue>]) -> Option<String> {
+    let [row] = rows else { return None };
+    if first_word(statement) != "EXPLAIN" {
+        return None;
+    }
+    let row: Value = serde_json::from_str(row.get()).ok()?;
+    plan::draw(&row["plan"])
+}
+
+/// Whether a row is what EXPLAIN says: a table of one cell would show nothing of it.
+fn is_explained(row: &RawValue) -> bool {
+    let members = Members::of(row).map(|members| members.0).unwrap_or_default();
+    let plan = members.iter().find(|(name, _)| name == "plan");
+    plan.and_then(|(_, plan)| Members::of(plan))
+        .is_some_and(|plan| plan.0.iter().any(|(name, _)| name == "#operator"))
+}
+
+/// `3 rows, 1 change in 1.2 ms`.
+fn summary(answer: &Answer, timing: bool) -> String {
+    let count = |count: u64, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let mut text = count(answer.rows.len() as u64, "row");
+    if answer.mutation_count > 0 {
+        text.push_str(", ");
+        text.push_str(&count(answer.mutation_count, "change"));
+    }
+    if timing {
+        text.push_str(" in ");
+        text.push_str(&time(answer.elapsed));
+    }
+    printable(&text)
+}
+
+fn time(elapsed: Duration) -> String {
+    match elapsed.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
+        seconds => format!("{seconds:.2} s"),
+    }
+}

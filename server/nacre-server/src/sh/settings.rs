@@ -1,0 +1,238 @@
+//! What `\set` changes.
+
+use super::output::Output;
+use clap::ValueEnum;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How statements are sent and their rows shown.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How rows are written.
+    pub output: Output,
+    /// Whether the time that a statement took is told.
+    pub timing: bool,
+    /// Whether JSON is indented.
+    pub pretty: bool,
+    /// Whether EXPLAIN is drawn as a tree.
+    pub plan: bool,
+    /// How fresh indexes must be; the node's choice when there is none.
+    pub consistency: Option<String>,
+    /// Where lone names of collections belong.
+    pub context: Option<Context>,
+    /// How long a statement may take, as the node reads it.
+    pub timeout: Option<String>,
+    /// Named arguments of statements, by name without the `$`.
+    pub arguments: BTreeMap<String, Value>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            output: Output::Table,
+            timing: true,
+            pretty: true,
+            plan: true,
+            consistency: None,
+            context: None,
+            timeout: None,
+            arguments: BTreeMap::new(),
+        }
+    }
+}
+
+/// What can be set, beside arguments.
+pub const NAMES: [&str; 7] =
+    ["output", "timing", "pretty", "plan", "consistency", "context", "timeout"];
+
+const CONSISTENCIES: [&str; 2] = ["not_bounded", "request_plus"];
+
+impl Settings {
+    /// Sets one, or an argument when `name` begins with `$`.
+    ///
+    /// # Errors
+    /// When there is none of this name, or its value is none: what it can be.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if let Some(argument) = name.strip_prefix('$') {
+            let value = serde_json::from_str(value)
+                .map_err(|error| format!("the value of ${argument} is not JSON: {error}"))?;
+            self.arguments.insert(argument_name(argument)?, value);
+            return Ok(());
+        }
+        match name {
+            "output" => {
+                self.output = Output::from_str(value, true)
+                    .map_err(|_| "output is table, json, jsonl or csv".to_owned())?;
+            }
+            "timing" => self.timing = switch(name, value)?,
+            "pretty" => self.pretty = switch(name, value)?,
+            "plan" => self.plan = switch(name, value)?,
+            "consistency" if CONSISTENCIES.contains(&value) => {
+                self.consistency = Some(value.to_owned());
+            }
+            "consistency" => return Err("consistency is not_bounded or request_plus".to_owned()),
+            "context" => self.context = Some(Context::parse(value)?),
+            "timeout" if is_duration(value) => self.timeout = Some(value.to_owned()),
+            "timeout" => return Err("timeout is a duration such as 500ms, 10s or 2m".to_owned()),
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    /// Makes one what it was at first, or removes an argument.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn unset(&mut self, name: &str) -> Result<(), String> {
+        if let Some(argument) = name.strip_prefix('$') {
+            let removed = self.arguments.remove(argument);
+            return removed.map(drop).ok_or_else(|| format!("${argument} is not set"));
+        }
+        let first = Settings::default();
+        match name {
+            "output" => self.output = first.output,
+            "timing" => self.timing = first.timing,
+            "pretty" => self.pretty = first.pretty,
+            "plan" => self.plan = first.plan,
+            "consistency" => self.consistency = None,
+            "context" => self.context = None,
+            "timeout" => self.timeout = None,
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    /// Names and values, for people.
+    pub fn shown(&self) -> Vec<(String, String)> {
+        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+        let output = self.output.to_possible_value().map(|value| value.get_name().to_owned());
+        let values = [
+            output.unwrap_or_default(),
+            switch(self.timing),
+            switch(self.pretty),
+            switch(self.plan),
+            self.consistency.clone().unwrap_or_default(),
+            self.context.as_ref().map(Context::path).unwrap_or_default(),
+            self.timeout.clone().unwrap_or_default(),
+        ];
+        let settings = NAMES.iter().map(|name| (*name).to_owned()).zip(values);
+        let arguments =
+            self.arguments.iter().map(|(name, value)| (format!("${name}"), value.to_string()));
+        settings.chain(arguments).collect()
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no setting {name:?}: {} or an argument such as $name", NAMES.join(", "))
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{name} is on or off")),
+    }
+}
+
+fn argument_name(name: &str) -> Result<String, String> {
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_name
+        .then(|| name.to_owned())
+        .ok_or_else(|| format!("${name} is no name: letters, digits and _ after the $"))
+}
+
+fn is_duration(text: &str) -> bool {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = &text[digits.len()..];
+    digits.parse::<u32>().is_ok() && matches!(unit, "ms" | "s" | "m" | "h")
+}
+
+/// A scope in which lone names of collections are looked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Name of the scope.
+    pub scope: String,
+}
+
+impl Context {
+    /// Reads `bucket.scope`, or `bucket` for its default scope; either may be in back quotes. Only buckets have dots
+    /// in their names, so that the last one counts.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<Context, String> {
+        let text = text.strip_prefix("default:").unwrap_or(text);
+        let outside = text.bytes().scan(false, |quoted, byte| {
+            *quoted ^= byte == b'`';
+            Some(!*quoted && byte == b'.')
+        });
+        let dot = outside.enumerate().filter_map(|(at, is_dot)| is_dot.then_some(at)).last();
+        let (bucket, scope) = match dot {
+            Some(dot) => (&text[..dot], &text[dot + 1..]),
+            None => (text, "_default"),
+        };
+        let plain = |name: &str| {
+            let inner = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'));
+            inner.unwrap_or(name).to_owned()
+        };
+        let (bucket, scope) = (plain(bucket), plain(scope));
+        let is_name = |name: &str| {
+            !name.is_empty() && !name.contains(|c: char| c == '`' || c.is_whitespace())
+        };
+        if is_name(&bucket) && is_name(&scope) {
+            Ok(Context { bucket, scope })
+        } else {
+            Err(format!("{text:?} is no context: bucket.scope"))
+        }
+    }
+
+    /// `bucket.scope`, for people.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.bucket, self.scope)
+    }
+
+    /// As a request has it.
+    pub fn query_context(&self) -> String {
+        format!("default:`{}`.`{}`", self.bucket, self.scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_a_bucket_and_a_scope() {
+        let parsed = |text: &str| Context::parse(text).map(|context| context.query_context()).ok();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(parsed("travel-sample.inventory"), some("default:`travel-sample`.`inventory`"));
+        assert_eq!(parsed("default:`a.b`.`c`"), some("default:`a.b`.`c`"));
+        assert_eq!(parsed("a.b.c"), some("default:`a.b`.`c`"));
+        assert_eq!(parsed("a"), some("default:`a`.`_default`"));
+        for text in ["", ".", "a.", ".a", "a b.c", "`a", "a.`b` c"] {
+            assert_eq!(parsed(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_setting_cannot_have_changes_nothing() {
+        let mut settings = Settings::default();
+        for (name, value) in [
+            ("output", "xml"),
+            ("timing", "maybe"),
+            ("consistency", "at_plus"),
+            ("timeout", "soon"),
+            ("timeout", "-1s"),
+            ("context", "."),
+            ("colour", "red"),
+            ("$a", "{"),
+            ("$", "1"),
+            ("$a b", "1"),
+        ] {
+            assert!(settings.set(name, value).is_err(), "{name} {value}");
+        }
+        assert_eq!(settings.shown(), Settings::default().shown());
+    }
+}

@@ -1,0 +1,261 @@
+//! Text to statements and commands.
+//!
+//! A statement ends with a `;` that is in no string, quoted name or comment. A command begins with `\` where a
+//! statement could begin, and ends with its line. Text may come in pieces, as long as no line is cut.
+//!
+//! ```text
+//! SELECT ";" -- one; statement
+//!   AS a;               Statement("SELECT \";\" -- one; statement\n  AS a")
+//! \set output json      Command("set output json")
+//! ```
+
+/// One thing to do, as it was written, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Line on which it begins, from 1.
+    pub line: usize,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a piece is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A statement without its `;`.
+    Statement(String),
+    /// A command without its `\`.
+    Command(String),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// Only blanks and comments so far.
+    Between,
+    Statement,
+    Command,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Inside {
+    Nothing,
+    Quotes(u8),
+    LineComment,
+    BlockComment,
+}
+
+/// Reads text, gives pieces. Each byte is looked at once, however many pieces the text comes in.
+pub struct Splitter {
+    text: String,
+    /// Bytes of `text` that were looked at.
+    at: usize,
+    state: State,
+    inside: Inside,
+    /// Where the statement or command begins in `text`.
+    start: usize,
+    line: usize,
+    start_line: usize,
+}
+
+impl Splitter {
+    /// Nothing read yet.
+    pub fn new() -> Splitter {
+        Splitter {
+            text: String::new(),
+            at: 0,
+            state: State::Between,
+            inside: Inside::Nothing,
+            start: 0,
+            line: 1,
+            start_line: 1,
+        }
+    }
+
+    /// Adds whole lines.
+    pub fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Bytes that wait for their end.
+    pub fn pending_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The next piece that is complete.
+    pub fn next(&mut self) -> Option<Piece> {
+        while let Some(&byte) = self.text.as_bytes().get(self.at) {
+            let following = self.text.as_bytes().get(self.at + 1).copied();
+            self.at += 1;
+            self.line += usize::from(byte == b'\n');
+            if self.state == State::Command {
+                if byte == b'\n' {
+                    return Some(self.take(self.at - 1));
+                }
+            } else if self.inside != Inside::Nothing {
+                self.go_on_inside(byte, following);
+            } else if byte == b';' {
+                if self.state == State::Statement {
+                    return Some(self.take(self.at - 1));
+                }
+            } else {
+                self.go_on(byte, following);
+            }
+        }
+        None
+    }
+
+    /// What is left at the end of the text: a statement without `;`, or a command without the end of its line.
+    pub fn finish(mut self) -> Option<Piece> {
+        (self.state != State::Between).then(|| self.take(self.text.len()))
+    }
+
+    /// Whether nothing has begun that waits for its end.
+    pub fn is_between(&self) -> bool {
+        self.state == State::Between && self.inside != Inside::BlockComment
+    }
+
+    fn go_on(&mut self, byte: u8, following: Option<u8>) {
+        match (byte, following) {
+            (b'-', Some(b'-')) => self.inside = Inside::LineComment,
+            (b'/', Some(b'*')) => {
+                self.inside = Inside::BlockComment;
+                // Else the star of `/*/` would end it, too.
+                self.at += 1;
+            }
+            (b'\\', _) if self.state == State::Between => self.begin(State::Command, self.at),
+            _ if byte.is_ascii_whitespace() => {}
+            _ => {
+                if self.state == State::Between {
+                    self.begin(State::Statement, self.at - 1);
+                }
+                if matches!(byte, b'"' | b'\'' | b'`') {
+                    self.inside = Inside::Quotes(byte);
+                }
+            }
+        }
+    }
+
+    /// A quote that is doubled ends one string and begins the next, which makes no difference here.
+    fn go_on_inside(&mut self, byte: u8, following: Option<u8>) {
+        match self.inside {
+            Inside::Quotes(quote) if byte == quote => self.inside = Inside::Nothing,
+            Inside::Quotes(b'"' | b'\'') if byte == b'\\' => {
+                self.line += usize::from(following == Some(b'\n'));
+                self.at += usize::from(following.is_some());
+            }
+            Inside::LineComment if byte == b'\n' => self.inside = Inside::Nothing,
+            Inside::BlockComment if byte == b'*' && following == Some(b'/') => {
+                self.inside = Inside::Nothing;
+                self.at += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, state: State, start: usize) {
+        (self.state, self.start, self.start_line) = (state, start, self.line);
+    }
+
+    fn take(&mut self, end: usize) -> Piece {
+        let text = self.text[self.start..end].trim_end().to_owned();
+        let kind = match self.state {
+            State::Command => Kind::Command(text),
+            State::Statement | State::Between => Kind::Statement(text),
+        };
+        self.text.drain(..self.at);
+        self.at = 0;
+        self.state = State::Between;
+        Piece { line: self.start_line, kind }
+    }
+}
+
+/// The first word of a statement in capitals; empty when it begins with something else.
+pub fn first_word(statement: &str) -> String {
+    let letters = statement.trim_start().chars().take_while(char::is_ascii_alphabetic);
+    letters.map(|letter| letter.to_ascii_uppercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All pieces, one a line: its line, what it is, its text.
+    fn split(text: &str) -> String {
+        let mut splitter = Splitter::new();
+        let mut pieces = Vec::new();
+        for line in text.split_inclusive('\n') {
+            splitter.push(line);
+            pieces.extend(std::iter::from_fn(|| splitter.next()));
+        }
+        pieces.extend(splitter.finish());
+        let lines = pieces.into_iter().map(|piece| match piece.kind {
+            Kind::Statement(text) => format!("{} sql {text:?}\n", piece.line),
+            Kind::Command(text) => format!("{} \\{text}\n", piece.line),
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn a_statement_ends_with_a_semicolon_that_is_nowhere_inside() {
+        insta::assert_snapshot!(split(
+            "SELECT 1; SELECT ';', \"a\\\";b\", 'it''s; so', `x``;y\\`;\n\
+             SELECT 1 -- not; here\n  + 2 /* nor; '\nhere */ + 3 / 4 - 5;\n;;\n/*/ ; */ SELECT '\\\n;';SELECT\n 7"
+        ), @r#"
+        1 sql "SELECT 1"
+        1 sql "SELECT ';', \"a\\\";b\", 'it''s; so', `x``;y\\`"
+        2 sql "SELECT 1 -- not; here\n  + 2 /* nor; '\nhere */ + 3 / 4 - 5"
+        6 sql "SELECT '\\\n;'"
+        7 sql "SELECT\n 7"
+        "#);
+    }
+
+    #[test]
+    fn a_command_ends_with_its_line_and_begins_none_within_a_statement() {
+        insta::assert_snapshot!(split(
+            "\\set output json\n-- why; not\n  \\echo a; b\nSELECT 1\n\\echo 2\n;\\quit"
+        ), @r#"
+        1 \set output json
+        3 \echo a; b
+        4 sql "SELECT 1\n\\echo 2"
+        6 \quit
+        "#);
+    }
+
+    #[test]
+    fn what_has_begun_is_told_from_what_has_not() {
+        for (text, between) in [
+            ("", true),
+            (" -- a\n", true),
+            ("SELECT 1;\n", true),
+            ("/* a\n", false),
+            ("SELECT 1\n", false),
+            ("SELECT 1; SELECT\n", false),
+            ("\\help\n", true),
+            ("SELECT ';\n", false),
+        ] {
+            let mut splitter = Splitter::new();
+            splitter.push(text);
+            while splitter.next().is_some() {}
+            assert_eq!(splitter.is_between(), between, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_word_is_in_capitals() {
+        assert_eq!(first_word("explain select 1"), "EXPLAIN");
+        assert_eq!(first_word("(SELECT 1)"), "");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_lost_or_cut_within_a_character(text in "[ab;'\"`\\\\/*\n é-]{0,40}") {
+            let mut whole = Splitter::new();
+            whole.push(&text);
+            let mut at_once: Vec<Piece> = std::iter::from_fn(|| whole.next()).collect();
+            at_once.extend(whole.finish());
+            for piece in &at_once {
+                let (Kind::Statement(piece) | Kind::Command(piece)) = &piece.kind;
+                proptest::prop_assert!(text.contains(piece.as_str()));
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The shell for people: a line editor with history, completion and hints around a [`Session`].
+
+use super::complete::Words;
+use super::session::{Session, Stop};
+use super::split::{Kind, Splitter, first_word};
+use parking_lot::Mutex;
+use reedline::{
+    ColumnarMenu, Completer, CompletionResult, DefaultHinter, Emacs, FileBackedHistory, KeyCode,
+    KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
+    ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator,
+    default_emacs_keybindings,
+};
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Entries that the history keeps.
+const HISTORY_COUNT_MAX: usize = 10_000;
+const MENU: &str = "completion";
+
+/// Reads and carries out what somebody types, until they end it.
+///
+/// # Errors
+/// When the terminal cannot be read.
+pub fn talk(session: &mut Session<'_>) -> Result<(), String> {
+    let words = Arc::new(Mutex::new(Words::new()));
+    let mut editor = editor(Arc::clone(&words));
+    words.lock().set_keyspaces(&session.keyspaces());
+    loop {
+        let context = session.settings.context.as_ref().map(|context| context.path());
+        let text = match editor.read_line(&Name(context.unwrap_or_else(|| "nacre".to_owned()))) {
+            Ok(Signal::Success(text)) => text,
+            Ok(Signal::CtrlD) => return Ok(()),
+            Ok(_) => continue,
+            Err(error) => return Err(format!("cannot read from the terminal: {error}")),
+        };
+        // What was entered is told to the history now, as nothing is when the process is killed. It may not be writable.
+        let _ = editor.sync_history();
+        match session.run_script("", &mut text.as_bytes()) {
+            Ok(()) | Err(Stop::Failed) => {}
+            Err(Stop::Quit) => return Ok(()),
+            Err(Stop::Closed(error)) => return Err(format!("cannot write: {error}")),
+        }
+        if defines(&text) {
+            words.lock().set_keyspaces(&session.keyspaces());
+        }
+    }
+}
+
+/// Whether there may be other keyspaces after this text.
+fn defines(text: &str) -> bool {
+    let mut splitter = Splitter::new();
+    splitter.push(text);
+    std::iter::from_fn(|| splitter.next()).any(|piece| match piece.kind {
+        Kind::Statement(text) => matches!(first_word(&text).as_str(), "CREATE" | "DROP"),
+        Kind::Command(text) => text.starts_with("source"),
+    })
+}
+
+fn editor(words: Arc<Mutex<Words>>) -> Reedline {
+    let mut keys = default_emacs_keybindings();
+    let complete = vec![ReedlineEvent::Menu(MENU.to_owned()), ReedlineEvent::MenuNext];
+    keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
+    keys.add_binding(KeyModifiers::SHIFT, KeyCode::BackTab, ReedlineEvent::MenuPrevious);
+    let menu = ColumnarMenu::default().with_name(MENU);
+    let editor = Reedline::create()
+        .with_edit_mode(Box::new(Emacs::new(keys)))
+        .with_validator(Box::new(Complete))
+        .with_completer(Box::new(FromWords(words)))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
+        .with_hinter(Box::new(DefaultHinter::default()))
+        .with_quick_completions(true)
+        .with_partial_completions(true);
+    match history() {
+        Some(history) => editor.with_history(Box::new(history)),
+        None => editor,
+    }
+}
+
+/// The history of earlier shells; `None` when there is no place for it.
+fn history() -> Option<FileBackedHistory> {
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    FileBackedHistory::with_file(HISTORY_COUNT_MAX, state.join("nacre/history")).ok()
+}
+
+/// Statements end with `;`, so that Enter goes on to the next line before.
+struct Complete;
+
+impl Validator for Complete {
+    fn validate(&self, text: &str) -> ValidationResult {
+        let mut splitter = Splitter::new();
+        splitter.push(text);
+        splitter.push("\n");
+        while splitter.next().is_some() {}
+        match splitter.is_between() {
+            true => ValidationResult::Complete,
+            false => ValidationResult::Incomplete,
+        }
+    }
+}
+
+struct FromWords(Arc<Mutex<Words>>);
+
+impl Completer for FromWords {
+    fn complete(&mut self, line: &str, position: usize) -> CompletionResult {
+        let Some(before) = line.get(..position) else { return CompletionResult::fresh(Vec::new()) };
+        let found = self.0.lock().complete(before);
+        let suggestions = found.into_iter().map(|completion| Suggestion {
+            value: completion.text,
+            span: Span::new(completion.start, position),
+            append_whitespace: false,
+            ..Suggestion::default()
+        });
+        CompletionResult::fresh(suggestions.collect::<Vec<_>>())
+    }
+}
+
+/// The prompt: where one is.
+struct Name(String);
+
+impl Prompt for Name {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Owned(format!("{:>1$}", "-> ", self.0.chars().count() + 2))
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        Cow::Owned(format!("(history: {}) ", search.term))
+    }
+}

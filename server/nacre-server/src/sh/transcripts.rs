@@ -1,0 +1,161 @@
+//! A script in, a transcript out: what a shell says, with answers that are written beforehand.
+
+use super::ask::{Answer, Ask, Request};
+use super::session::{Session, Stop};
+use super::settings::Settings;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A node that answers what it is told to, by the beginning of a statement, and keeps what it was asked.
+struct Fake {
+    answers: Vec<(&'static str, Value)>,
+    paper: Paper,
+}
+
+impl Ask for Fake {
+    fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        writeln!(self.paper, "→ {}", Value::Object(request.clone())).unwrap();
+        let statement = request["statement"].as_str().unwrap();
+        let answer = self.answers.iter().find(|(beginning, _)| statement.starts_with(beginning));
+        let (_, answer) = answer.ok_or("nobody is there")?;
+        Answer::read(answer.to_string().as_bytes(), Duration::from_micros(1234))
+    }
+}
+
+/// Where everything is written, in the order in which it comes.
+#[derive(Clone, Default)]
+struct Paper(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answers() -> Vec<(&'static str, Value)> {
+    let rows = |rows: Value| json!({"results": rows, "status": "success"});
+    let place = json!({"line": 2, "column": 3});
+    let syntax = json!({"code": 3000, "msg": "syntax error", "reason": place});
+    vec![
+        ("SELECT 1", rows(json!([{"a": 1, "b": "x"}, {"a": 2}]))),
+        ("SELECT RAW", rows(json!([1]))),
+        ("SELECT +", json!({"results": [], "errors": [syntax], "status": "fatal"})),
+        (
+            "SELECT half",
+            json!({"results": [{"a": 1}], "errors": [{"code": 5010, "msg": "broke"}], "status": "errors"}),
+        ),
+        ("INSERT", json!({"results": [], "status": "success", "metrics": {"mutationCount": 2}})),
+        ("EXPLAIN", rows(json!([{"plan": {"#operator": "DummyScan"}, "text": "x"}]))),
+        ("SELECT IFMISSING", rows(json!([{"bucket": "b", "collection": "c", "scope": "s"}]))),
+        (
+            "SELECT i.name",
+            rows(json!([{"keyspace": "b.s.c", "keys": ["`a`"], "name": "i", "state": "online"}])),
+        ),
+        (
+            "INFER",
+            rows(json!([[{"properties": {"n": {"%docs": 100.0, "type": "number"},
+            "x": {"%docs": 33.3, "type": ["null", "string"]}}}]])),
+        ),
+    ]
+}
+
+/// What was said, and how it ended.
+fn transcript(script: &str, keep_going: bool) -> String {
+    let paper = Paper::default();
+    let mut node = Fake { answers: answers(), paper: paper.clone() };
+    let (mut out, mut errors) = (paper.clone(), paper.clone());
+    let settings = Settings::default();
+    let mut session = Session::new(&mut node, &mut out, &mut errors, || None, settings);
+    session.keep_going = keep_going;
+    let ended = match session.run_script("script", &mut script.as_bytes()) {
+        Ok(()) => "ended",
+        Err(Stop::Quit) => "quit",
+        Err(Stop::Failed) => "failed",
+        Err(Stop::Closed(_)) => "closed",
+    };
+    let said = String::from_utf8(paper.0.take()).unwrap();
+    format!("{said}{ended}\n")
+}
+
+#[test]
+fn rows_are_shown_in_the_way_that_is_set() {
+    insta::assert_snapshot!(transcript(
+        "SELECT 1;\n\\set output json\nSELECT 1;\n\\set pretty off\nSELECT 1;\n\\set output jsonl\nSELECT 1;\n\
+         \\set output csv\nSELECT 1;\n\\unset output\n\\set timing off\nSELECT RAW;INSERT",
+        false
+    ));
+}
+
+#[test]
+fn settings_and_arguments_go_with_the_request() {
+    insta::assert_snapshot!(transcript(
+        "\\use travel-sample.inventory\n\\set consistency request_plus\n\\set timeout 10s\n\\set $city \"Łódź\";\n\
+         \\set $n {\"a\": [1]}\n\\set\nSELECT RAW 1;\n\\unset $n\n\\unset context\n\\unset timeout\n\
+         \\unset consistency\nSELECT RAW 2;",
+        false
+    ));
+}
+
+#[test]
+fn a_script_ends_with_what_fails() {
+    insta::assert_snapshot!(transcript("\\echo one\nSELECT +\n  FROM;\n\\echo two", false));
+}
+
+#[test]
+fn a_script_that_keeps_going_tells_all_that_fails() {
+    insta::assert_snapshot!(transcript(
+        "SELECT +\n  FROM;\nSELECT half;\nNOBODY;\n\\nothing\n\\set output xml\n\\unset $x\n\\source\n\
+         \\source /nowhere/file\n\\describe\n\\echo all; of it\n\\quit\n\\echo not this",
+        true
+    ));
+}
+
+#[test]
+fn a_plan_is_a_tree_or_json() {
+    insta::assert_snapshot!(transcript(
+        "EXPLAIN SELECT 1;\n\\plan off\nexplain_not;\nEXPLAIN SELECT 1;\n\\plan on\n\\set output jsonl\nEXPLAIN SELECT 1;",
+        true
+    ));
+}
+
+#[test]
+fn what_there_is_can_be_asked_for() {
+    insta::assert_snapshot!(transcript(
+        "\\list\n\\indexes\n\\describe travel-sample.inventory.airport\n\\set output csv\n\\describe `a`.b.c",
+        false
+    ));
+}
+
+#[test]
+fn the_commands_are_listed() {
+    insta::assert_snapshot!(transcript("\\help", false));
+}
+
+#[test]
+fn a_file_that_names_itself_ends() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    std::fs::write(path, format!("\\echo once more\n\\source {path}\n")).unwrap();
+    let said = transcript(&format!("\\source {path}\n"), false);
+    assert_eq!(said.matches("once more").count(), 16, "{said}");
+    assert!(said.contains("without end") && said.ends_with("failed\n"), "{said}");
+}
+
+#[test]
+fn text_that_is_none_is_refused() {
+    let paper = Paper::default();
+    let mut node = Fake { answers: answers(), paper: paper.clone() };
+    let (mut out, mut errors) = (paper.clone(), paper.clone());
+    let mut session = Session::new(&mut node, &mut out, &mut errors, || None, Settings::default());
+    let ended = session.run_script("script", &mut &b"SELECT 1;\nSELECT '\xff';\n"[..]);
+    assert!(matches!(ended, Err(Stop::Failed)));
+    let said = String::from_utf8(paper.0.take()).unwrap();
+    assert!(said.contains("2 rows") && said.contains("cannot read script: "), "{said}");
+}

@@ -1,0 +1,89 @@
+//! `nacre sh` from outside: a script goes in, rows come out, and the exit code says how it went.
+
+use crate::process::{BUCKET, PASSWORD, Server};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn shell(server: &Server, options: &[&str], script: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["sh", "--port-base", &server.port_base.to_string()]).args(options);
+    command.env("NACRE_PASSWORD", PASSWORD).stdin(Stdio::piped());
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // One that is given statements ends without reading these.
+    let _ = process.stdin.take().unwrap().write_all(script.as_bytes());
+    process.wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Starts a node, and waits until it answers queries.
+fn started(directory: &std::path::Path) -> Server {
+    let mut server = Server::start(directory);
+    server.wait_for("the query service", |server| {
+        (server.query(r#"{"statement": "SELECT 1"}"#)["status"] == "success").then_some(())
+    });
+    server
+}
+
+#[test]
+fn statements_that_are_piped_in_are_carried_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let context = format!("{BUCKET}._default");
+    let script = "\\set consistency request_plus\n\\set timing off\n\\set $least 2\n\
+        INSERT INTO _default VALUES ('a', {'n': 1, 'tags': ['x; y']}), ('b', {'n': 2});\n\
+        CREATE INDEX by_n ON _default(n); -- one; index\n\
+        SELECT n, META().id\nFROM _default WHERE n >= $least;\n\
+        EXPLAIN SELECT n FROM _default WHERE n >= 2;\n\
+        \\set output jsonl\nSELECT RAW d FROM _default d WHERE n > 0 ORDER BY n;\n\
+        \\set output csv\n\\list\n\\indexes\n\\describe _default\n";
+    let output = shell(&server, &["--context", &context], script);
+    let (rows, errors) = said(&output);
+    assert!(output.status.success(), "{rows}{errors}");
+    insta::assert_snapshot!(rows);
+}
+
+#[test]
+fn what_fails_ends_a_script_and_is_told_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let script = "SELECT RAW 1;\nSELECT 1 +\n  FROM;\nSELECT RAW 2;\n";
+    let csv = ["--output", "csv"];
+    let output = shell(&server, &csv, script);
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!(format!("{}{}", said(&output).0, said(&output).1), @r"
+    value
+    1
+    standard input:2: error 3000: syntax error - line 2, column 3, at: FROM (expected an expression)
+        FROM
+        ^
+    nacre: not everything was carried out
+    ");
+    let output = shell(&server, &["--output", "csv", "--keep-going"], script);
+    assert_eq!((output.status.code(), said(&output).0.as_str()), (Some(1), "value\n1\nvalue\n2\n"));
+    let output =
+        shell(&server, &["--output", "jsonl", "-e", "SELECT RAW 1", "-e", "SELECT RAW 2"], "");
+    assert_eq!((output.status.code(), said(&output).0.as_str()), (Some(0), "1\n2\n"));
+
+    let quit = "SELECT 1 +;\n\\quit\nSELECT RAW 2;\n";
+    let output = shell(&server, &["--output", "csv", "--keep-going"], quit);
+    assert_eq!((output.status.code(), said(&output).0.as_str()), (Some(1), ""));
+
+    let output = shell(&server, &["--password", "wrong"], script);
+    let (rows, errors) = said(&output);
+    assert_eq!((output.status.code(), rows.as_str()), (Some(1), ""));
+    assert!(errors.contains("refuses the login of Administrator"), "{errors}");
+    server.kill();
+}
+
+#[test]
+fn a_node_that_is_not_there_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["sh", "--url", "http://127.0.0.1:1", "--password", "x", "-e", "SELECT 1"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).1.starts_with("cannot reach http://127.0.0.1:1: "), "{output:?}");
+}
