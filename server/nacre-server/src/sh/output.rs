@@ -59,7 +59,6 @@ impl Grid {
             return Grid { names: vec![LONE_COLUMN.to_owned()], rows };
         };
         let mut names: Vec<String> = Vec::new();
-        #[expect(clippy::disallowed_types, reason = "nobody sees its order")]
         let mut columns: HashMap<String, usize> = HashMap::new();
         let mut grid = Vec::with_capacity(members.len());
         for Members(members) in members {
