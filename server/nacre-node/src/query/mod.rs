@@ -71,14 +71,6 @@ impl Queries {
         &self.vitals
     }
 
-    /// Loads the component, so that the first request need not.
-    ///
-    /// # Errors
-    /// Why it cannot run.
-    pub fn prepare(&self, node: &Arc<Node>) -> Result<(), String> {
-        self.reader(node).map(drop)
-    }
-
     fn reader(&self, node: &Arc<Node>) -> Result<Reader, String> {
         if let Some(reader) = &*self.reader.read() {
             return Ok(reader.clone());

@@ -143,9 +143,12 @@ impl Session {
         keyspace: &DatabaseKeyspace,
     ) -> Result<(Arc<Bucket>, CollectionId), Failure> {
         self.require(privilege, keyspace)?;
+        self.resolve(keyspace)
+    }
+
+    fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(Arc<Bucket>, CollectionId), Failure> {
         let bucket = self.bucket(keyspace)?;
-        let path = format!("{}.{}", keyspace.scope, keyspace.collection);
-        let resolved = bucket.manifest().resolve(&path);
+        let resolved = bucket.manifest().resolve(&path(keyspace));
         let id = resolved.map_err(|refusal| not_found(keyspace, &refusal.to_string()))?;
         Ok((bucket, id))
     }
@@ -313,9 +316,7 @@ fn dml(error: &KvError) -> Failure {
 
 impl Database for Session {
     fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
-        let bucket = self.bucket(keyspace)?;
-        let resolved = bucket.manifest().resolve(&path(keyspace));
-        resolved.map(drop).map_err(|refusal| not_found(keyspace, &refusal.to_string()))
+        self.resolve(keyspace).map(drop)
     }
 
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
