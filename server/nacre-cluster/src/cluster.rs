@@ -2,9 +2,9 @@
 
 use crate::{
     Bucket, BucketSettings, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Functions, Index, Manifest, Package, Plugins, QueryFunctions, Source,
+    FunctionState, Functions, Index, Manifest, Member, Package, Plugins, QueryFunctions, Source,
 };
-use nacre_types::CollectionId;
+use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,9 @@ pub struct Cluster {
     pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
+    /// The nodes, by number.
+    #[serde(default)]
+    pub nodes: BTreeMap<NodeId, Member>,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
     /// Packages of plugins, and what is deployed of them.
@@ -41,6 +44,18 @@ pub enum Change {
     NameCluster {
         /// Its name.
         name: String,
+    },
+    /// A node is added, or is reached elsewhere, or has another part.
+    PutNode {
+        /// Its number.
+        id: NodeId,
+        /// What it is.
+        member: Member,
+    },
+    /// A node has left.
+    DropNode {
+        /// Its number.
+        id: NodeId,
     },
     /// A new bucket with a fresh UUID.
     CreateBucket {
@@ -243,6 +258,12 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// No such node.
+    #[error("there is no {id} in the cluster")]
+    NodeNotFound {
+        /// Its number.
+        id: NodeId,
+    },
     /// No such bucket.
     #[error("Requested resource not found.")]
     BucketNotFound {
@@ -392,6 +413,7 @@ impl Cluster {
             uuid,
             name: String::new(),
             rev: 1,
+            nodes: BTreeMap::new(),
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
@@ -426,6 +448,12 @@ impl Cluster {
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
             Change::NameCluster { name } => self.rename(name)?,
+            Change::PutNode { id, member } => {
+                self.nodes.insert(*id, member.clone());
+            }
+            Change::DropNode { id } => {
+                self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+            }
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?
             }

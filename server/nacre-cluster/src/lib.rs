@@ -1,4 +1,4 @@
-//! The cluster map and everything the nodes agree on: buckets, scopes, collections, design documents, plugins, functions.
+//! The cluster map and everything the nodes agree on: nodes, buckets, scopes, collections, design documents, plugins, functions.
 //!
 //! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
 //! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
@@ -12,6 +12,7 @@ mod cluster;
 mod function;
 mod index;
 mod manifest;
+mod member;
 mod plugin;
 mod query_function;
 mod settings;
@@ -24,6 +25,7 @@ pub use function::{
 };
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
+pub use member::{Endpoints, Member, Membership, Ports};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
 pub use settings::{

@@ -3,41 +3,8 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Cluster, StorageBackend};
+use nacre_cluster::{Bucket, BucketKind, Cluster, Endpoints, Ports, StorageBackend};
 use serde_json::{Value, json};
-
-/// A port for each service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// Cluster management over HTTP.
-    pub mgmt: u16,
-    /// Views over HTTP.
-    pub views: u16,
-    /// Queries over HTTP.
-    pub query: u16,
-    /// Functions over HTTP.
-    pub eventing: u16,
-    /// Key-value over the binary protocol.
-    pub kv: u16,
-}
-
-/// The ports of this node, and the name that clients reach it by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Host name; `None` lets clients use the one they connected to.
-    pub host: Option<String>,
-    /// Ports without encryption.
-    pub plain: Ports,
-    /// Ports with TLS, if there are any.
-    pub tls: Option<Ports>,
-}
-
-impl Endpoints {
-    /// Where cluster management is, as `host:port`: what names the node.
-    pub fn management(&self) -> String {
-        format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
-    }
-}
 
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
@@ -63,38 +30,31 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-impl Endpoints {
-    fn services(&self) -> Value {
-        let Ports { mgmt, views, query, eventing, kv } = self.plain;
-        let mut services = json!({
-            "mgmt": mgmt,
-            "capi": views,
-            "n1ql": query,
-            "eventingAdminPort": eventing,
-            "kv": kv,
-        });
-        if let Some(Ports { mgmt, views, query, eventing, kv }) = self.tls {
-            services["n1qlSSL"] = json!(query);
-            services["eventingSSL"] = json!(eventing);
-            services["mgmtSSL"] = json!(mgmt);
-            services["capiSSL"] = json!(views);
-            services["kvSSL"] = json!(kv);
-        }
-        services
+fn services(endpoints: &Endpoints) -> Value {
+    let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
+    let mut services = json!({
+        "mgmt": mgmt,
+        "capi": views,
+        "n1ql": query,
+        "eventingAdminPort": eventing,
+        "kv": kv,
+    });
+    if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
+        services["n1qlSSL"] = json!(query);
+        services["eventingSSL"] = json!(eventing);
+        services["mgmtSSL"] = json!(mgmt);
+        services["capiSSL"] = json!(views);
+        services["kvSSL"] = json!(kv);
     }
+    services
+}
 
-    fn node_ext(&self) -> Value {
-        let mut node = json!({"thisNode": true, "services": self.services()});
-        if let Some(host) = &self.host {
-            node["hostname"] = json!(host);
-        }
-        node
+fn node_ext(endpoints: &Endpoints) -> Value {
+    let mut node = json!({"thisNode": true, "services": services(endpoints)});
+    if let Some(host) = &endpoints.host {
+        node["hostname"] = json!(host);
     }
-
-    /// Host and port as maps write them.
-    pub fn authority(&self, port: u16) -> String {
-        format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
-    }
+    node
 }
 
 /// Epoch and revision of the map, as clients compare them.
@@ -107,7 +67,7 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
     json!({
         "rev": cluster.rev,
         "revEpoch": REV_EPOCH,
-        "nodesExt": [endpoints.node_ext()],
+        "nodesExt": [node_ext(endpoints)],
         "clusterCapabilitiesVer": [1, 0],
         "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},
         "clusterUUID": cluster.uuid,

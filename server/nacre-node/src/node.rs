@@ -1,13 +1,13 @@
 //! The node: the agreed state, the users, the buckets that serve, and how a change of the first reaches the others.
 
 use crate::bucket::Bucket;
-use crate::cluster_map::Endpoints;
+
 use crate::plugins::{Loader, Plugins, packages};
 use crate::query::Queries;
 use crate::ticket::Waiter;
 use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_cluster::{BucketKind, Change, Cluster};
+use nacre_cluster::{BucketKind, Change, Cluster, Endpoints};
 use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
@@ -216,8 +216,8 @@ impl Node {
         after: &Cluster,
     ) -> Result<(), Error> {
         match change {
-            // Only the map shows the name.
-            Change::NameCluster { .. } => {}
+            // Only the map shows them.
+            Change::NameCluster { .. } | Change::PutNode { .. } | Change::DropNode { .. } => {}
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }

@@ -2,7 +2,7 @@
 
 use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
-use nacre_node::cluster_map::{Endpoints, Ports};
+use nacre_cluster::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
