@@ -1,8 +1,9 @@
 //! The state machine that all nodes share.
 
 use crate::{
-    Bucket, BucketSettings, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Functions, Index, Manifest, Member, Package, Plugins, QueryFunctions, Source,
+    Bucket, BucketSettings, Chain, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
+    FunctionState, Functions, Index, Manifest, Member, Membership, Package, Plugins,
+    QueryFunctions, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,13 @@ pub enum Change {
     DropNode {
         /// Its number.
         id: NodeId,
+    },
+    /// Copies of vBuckets are elsewhere, and nodes have another part, at once.
+    MoveCopies {
+        /// The parts of nodes.
+        memberships: BTreeMap<NodeId, Membership>,
+        /// By bucket and number of the vBucket: where its copies are.
+        chains: BTreeMap<String, BTreeMap<u16, Chain>>,
     },
     /// A new bucket with a fresh UUID.
     CreateBucket {
@@ -264,6 +272,12 @@ pub enum Refusal {
         /// Its number.
         id: NodeId,
     },
+    /// Somebody else has moved the copies meanwhile: look again.
+    #[error("the copies of {bucket} have been moved meanwhile")]
+    CopiesMoved {
+        /// The bucket.
+        bucket: String,
+    },
     /// No such bucket.
     #[error("Requested resource not found.")]
     BucketNotFound {
@@ -450,10 +464,12 @@ impl Cluster {
             Change::NameCluster { name } => self.rename(name)?,
             Change::PutNode { id, member } => {
                 self.nodes.insert(*id, member.clone());
+                self.place_buckets();
             }
             Change::DropNode { id } => {
                 self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
             }
+            Change::MoveCopies { memberships, chains } => self.move_copies(memberships, chains)?,
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?
             }
@@ -589,8 +605,10 @@ impl Cluster {
             design_documents: BTreeMap::new(),
             indexes: Vec::new(),
             flushes: 0,
+            chains: Vec::new(),
         };
         self.buckets.insert(name.to_owned(), bucket);
+        self.place_buckets();
         Ok(())
     }
 
@@ -599,6 +617,63 @@ impl Cluster {
         let bucket = self.bucket_mut(name)?;
         bucket.settings.check_change(settings)?;
         bucket.settings = settings.clone();
+        // Replicas that are missing come with the next rebalance.
+        for chain in &mut bucket.chains {
+            chain.copies.resize(1 + usize::from(settings.replicas), None);
+        }
+        Ok(())
+    }
+
+    /// The nodes that have a share of the vBuckets, each with its group.
+    pub fn serving_nodes(&self) -> BTreeMap<NodeId, &str> {
+        let serving = self.nodes.iter().filter(|(_, node)| node.membership == Membership::Active);
+        serving.map(|(id, node)| (*id, node.group.as_str())).collect()
+    }
+
+    /// Gives new buckets their place, as soon as there are nodes.
+    fn place_buckets(&mut self) {
+        let nodes: BTreeMap<NodeId, String> =
+            self.serving_nodes().into_iter().map(|(id, group)| (id, group.to_owned())).collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let nodes = nodes.iter().map(|(id, group)| (*id, group.as_str())).collect();
+        for bucket in self.buckets.values_mut().filter(|bucket| bucket.chains.is_empty()) {
+            let BucketSettings { vbucket_count, replicas, .. } = bucket.settings;
+            let unplaced = vec![Vec::new(); usize::from(vbucket_count)];
+            let placed = place(&unplaced, &nodes, usize::from(replicas));
+            bucket.chains = placed.into_iter().map(Chain::new).collect();
+        }
+    }
+
+    fn move_copies(
+        &mut self,
+        memberships: &BTreeMap<NodeId, Membership>,
+        chains: &BTreeMap<String, BTreeMap<u16, Chain>>,
+    ) -> Result<(), Refusal> {
+        if let Some(id) = memberships.keys().find(|id| !self.nodes.contains_key(id)) {
+            return Err(Refusal::NodeNotFound { id: *id });
+        }
+        for (bucket, moved) in chains {
+            let known = &self.bucket(bucket)?.chains;
+            let follows = |(vbid, chain): (&u16, &Chain)| {
+                known.get(usize::from(*vbid)).is_some_and(|known| chain.follows(known))
+            };
+            if !moved.iter().all(follows) {
+                return Err(Refusal::CopiesMoved { bucket: bucket.clone() });
+            }
+        }
+        for (bucket, moved) in chains {
+            let known = &mut self.bucket_mut(bucket)?.chains;
+            for (vbid, chain) in moved {
+                known[usize::from(*vbid)] = chain.clone();
+            }
+        }
+        for (id, membership) in memberships {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.membership = *membership;
+            }
+        }
         Ok(())
     }
 }
@@ -606,6 +681,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Endpoints, Ports};
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -702,6 +778,48 @@ mod tests {
             Change::DropCollection { bucket: bucket(), scope: scope(), collection: collection() };
         cluster.apply(&end).unwrap();
         assert!(cluster.buckets["a"].indexes.is_empty());
+    }
+
+    fn member(membership: Membership) -> Member {
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let endpoints = Endpoints { host: None, plain, tls: None };
+        Member { uuid: "u".into(), endpoints, group: "g".into(), membership }
+    }
+
+    #[test]
+    fn a_bucket_is_placed_on_the_nodes_that_serve() {
+        let mut cluster = cluster();
+        assert!(cluster.buckets["a"].chains.is_empty(), "there is no node yet");
+        for (id, membership) in [(2, Membership::Added), (1, Membership::Active)] {
+            let (id, member) = (NodeId(id), member(membership));
+            cluster.apply(&Change::PutNode { id, member }).unwrap();
+        }
+        let chains = &cluster.buckets["a"].chains;
+        assert_eq!(chains.len(), 1024);
+        assert!(chains.iter().all(|chain| *chain == Chain::new(vec![Some(NodeId(1))])));
+        let settings = BucketSettings { replicas: 1, ..BucketSettings::default() };
+        cluster.apply(&Change::UpdateBucket { name: "a".into(), settings }).unwrap();
+        assert_eq!(cluster.buckets["a"].chains[7].copies, [Some(NodeId(1)), None]);
+    }
+
+    #[test]
+    fn copies_move_only_from_where_they_are() {
+        let mut cluster = cluster();
+        let member = member(Membership::Active);
+        cluster.apply(&Change::PutNode { id: NodeId(1), member }).unwrap();
+        let change = |term: u64, active: u64| {
+            let chain = Chain { term, ..Chain::new(vec![Some(NodeId(active))]) };
+            let chains = BTreeMap::from([("a".to_owned(), BTreeMap::from([(7, chain)]))]);
+            Change::MoveCopies { memberships: BTreeMap::new(), chains }
+        };
+        let before = cluster.clone();
+        for stale in [change(1, 2), change(3, 2), change(2, 1)] {
+            let refused = cluster.apply(&stale).unwrap_err();
+            assert_eq!(refused, Refusal::CopiesMoved { bucket: "a".into() });
+            assert_eq!(cluster, before);
+        }
+        cluster.apply(&change(2, 2)).unwrap();
+        assert_eq!(cluster.buckets["a"].chains[7].active(), Some(NodeId(2)));
     }
 
     #[test]

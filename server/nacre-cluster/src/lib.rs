@@ -8,16 +8,19 @@
 //! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
 
 mod bucket;
+mod chain;
 mod cluster;
 mod function;
 mod index;
 mod manifest;
 mod member;
+mod placement;
 mod plugin;
 mod query_function;
 mod settings;
 
 pub use bucket::Bucket;
+pub use chain::Chain;
 pub use cluster::{Change, Cluster, Refusal};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
@@ -26,6 +29,7 @@ pub use function::{
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
 pub use member::{Endpoints, Member, Membership, Ports};
+pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
 pub use settings::{
