@@ -4,6 +4,7 @@
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
 //! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
 //!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
+//!                    | term u64 | snapshot start u64 | snapshot end u64
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -112,6 +113,9 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
         bytes.extend(vb_uuid.0.to_be_bytes());
         bytes.extend(seqno.0.to_be_bytes());
     }
+    bytes.extend(record.term.to_be_bytes());
+    bytes.extend(record.snapshot.0.0.to_be_bytes());
+    bytes.extend(record.snapshot.1.0.to_be_bytes());
     sealed(row, bytes)
 }
 
@@ -129,9 +133,17 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
             Some((VbUuid(u64_at(body, 42 + 16 * index)?), Seqno(u64_at(body, 50 + 16 * index)?)))
         })
         .collect::<Option<Vec<_>>>()?;
+    let high_seqno = Seqno(u64_at(body, 1)?);
+    // Records of before there were terms end here.
+    let (term, snapshot) = match body.get(42 + 16 * entries.len()..)? {
+        [] => (0, (high_seqno, high_seqno)),
+        rest => (u64_at(rest, 0)?, (Seqno(u64_at(rest, 8)?), Seqno(u64_at(rest, 16)?))),
+    };
     Some(VbRecord {
         state,
-        high_seqno: Seqno(u64_at(body, 1)?),
+        term,
+        high_seqno,
+        snapshot,
         purge_seqno: Seqno(u64_at(body, 9)?),
         purged_rev: u64_at(body, 17)?,
         max_cas: Cas(u64_at(body, 25)?),
@@ -168,6 +180,8 @@ mod tests {
             state: VbState::Active,
             failover_log,
             high_seqno: Seqno(9),
+            term: 3,
+            snapshot: (Seqno(9), Seqno(9)),
             purge_seqno: Seqno(3),
             purged_rev: 5,
             max_cas: Cas(10),

@@ -278,6 +278,8 @@ pub enum Refusal {
     NotResident,
     /// A durable write to the same document is under way.
     SyncWriteInProgress,
+    /// A durable write of an earlier term may have been seen by others already, and is not committed yet in this one.
+    SyncWriteReCommitInProgress,
     /// The vBucket no longer takes writes: its store failed, or its bucket ends.
     ReadOnly,
     /// A sub-document request made no sense, or one of its writes failed.

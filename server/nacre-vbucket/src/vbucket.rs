@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
-use crate::durability::{Prepares, Staging, prepared_key};
+use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
 use crate::lock::Locks;
 use crate::table::{CollectionCounts, Eviction, Table};
@@ -12,20 +12,29 @@ use nacre_types::{
 };
 use nacre_value::json;
 use nacre_value::xattr::Xattrs;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// One vBucket of one bucket on this node.
 #[derive(Debug)]
 pub struct Vbucket {
-    id: Vbid,
-    state: VbState,
+    pub(crate) id: Vbid,
+    pub(crate) state: VbState,
+    /// See [`VbRecord::term`].
+    pub(crate) term: u64,
+    pub(crate) copies: Copies,
+    /// The snapshots that were received and are not all stored, oldest first.
+    pub(crate) received: VecDeque<(Seqno, Seqno)>,
+    /// Grows whenever the history is thrown away to begin anew.
+    pub(crate) generation: u32,
+    pub(crate) seed: u64,
     pub(crate) table: Table,
     pub(crate) locks: Locks,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) prepares: Prepares,
     pub(crate) graveyard: Graveyard,
-    failover_log: FailoverLog,
-    max_cas: Cas,
+    pub(crate) failover_log: FailoverLog,
+    pub(crate) max_cas: Cas,
     pub(crate) persisted: Seqno,
     pub(crate) read_only: bool,
     /// Set while a durable write is carried out: what it commits is prepared instead.
@@ -48,9 +57,16 @@ impl Vbucket {
     ///
     /// `seed` makes the hash table's order unpredictable to clients; any number will do.
     pub fn new(id: Vbid, record: VbRecord, seed: u64) -> Vbucket {
+        let (_, snapshot_end) = record.snapshot;
+        let cut = (record.high_seqno < snapshot_end).then_some(record.snapshot);
         Vbucket {
             id,
             state: record.state,
+            term: record.term,
+            copies: Copies::default(),
+            received: cut.into_iter().collect(),
+            generation: 0,
+            seed,
             table: Table::new(seed),
             locks: Locks::default(),
             prepares: Prepares::default(),
@@ -69,7 +85,9 @@ impl Vbucket {
         let record = VbRecord {
             state: VbState::Active,
             failover_log: FailoverLog::new(vb_uuid),
+            term: 1,
             high_seqno: Seqno::ZERO,
+            snapshot: (Seqno::ZERO, Seqno::ZERO),
             purge_seqno: Seqno::ZERO,
             purged_rev: 0,
             max_cas: Cas::ANY,
@@ -194,6 +212,9 @@ impl Vbucket {
     pub fn set_persisted(&mut self, seqno: Seqno, checkpoint_bytes_max: usize) {
         debug_assert!(seqno <= self.high_seqno());
         self.persisted = self.persisted.max(seqno);
+        while self.received.front().is_some_and(|(_, end)| *end <= self.persisted) {
+            self.received.pop_front();
+        }
         self.checkpoint.trim(self.persisted, checkpoint_bytes_max);
     }
 
@@ -240,6 +261,9 @@ impl Vbucket {
             if self.prepares.contains(key) {
                 return Err(Refusal::SyncWriteInProgress);
             }
+        }
+        if self.prepares.hides(key) {
+            return Err(Refusal::SyncWriteReCommitInProgress);
         }
         if self.is_out_of_memory_for(key, command) {
             return Err(Refusal::NotResident);
@@ -555,9 +579,9 @@ impl Vbucket {
 
     /// Notes what happened to a scope or a collection as a version of the key `name` that no client can name.
     ///
-    /// Does nothing when the vBucket takes no writes any more.
+    /// Does nothing when the vBucket takes no writes any more, or follows one that does.
     pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
-        if !self.read_only {
+        if !self.read_only && self.state == VbState::Active {
             let key = DocKey::new(CollectionId::SYSTEM, name);
             let kind = if ended { Kind::Deleted } else { Kind::Alive };
             let write =

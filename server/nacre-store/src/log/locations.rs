@@ -227,6 +227,10 @@ impl Locations {
                 .ok_or_else(|| format!("{vbid} erases seqno {seqno}, which is not there"))?;
             take_live(&self.segments, old.location);
         }
+        if versions.count() == 0 {
+            // A history that begins anew may count from the beginning.
+            versions.pack();
+        }
         for (version, replaced) in new {
             if replaced != Seqno::ZERO {
                 let old = versions.remove(replaced).ok_or_else(|| {
