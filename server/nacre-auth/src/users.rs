@@ -111,6 +111,9 @@ pub struct Group {
     pub ldap_group: Option<String>,
 }
 
+/// The name under which the nodes of a cluster log in to each other. Names of people never begin with `@`.
+pub const INTERNAL: &str = "@nacre";
+
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {

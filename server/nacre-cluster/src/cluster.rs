@@ -22,6 +22,9 @@ pub struct Cluster {
     pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
+    /// What the nodes log in to each other with; empty while there is one only.
+    #[serde(default)]
+    pub secret: String,
     /// The nodes, by number.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Member>,
@@ -427,6 +430,7 @@ impl Cluster {
             uuid,
             name: String::new(),
             rev: 1,
+            secret: String::new(),
             nodes: BTreeMap::new(),
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),

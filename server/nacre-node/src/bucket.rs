@@ -1,6 +1,7 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
 use crate::compactor::Compactor;
+use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::line::Lines;
@@ -14,7 +15,7 @@ use nacre_cluster::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy, Manifest,
 };
 use nacre_store::{Commit, Error, Scan, Store};
-use nacre_types::{CollectionId, Now, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
     Vbucket,
@@ -45,13 +46,14 @@ pub struct Bucket {
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
     readers: RwLock<Vec<Arc<News>>>,
+    /// Those who tell other nodes how far the copies here have come.
+    followers: RwLock<Vec<Arc<News>>>,
     manifest: RwLock<Arc<Manifest>>,
     /// Read on every write, so kept beside the settings they come from.
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
     durability_min_level: AtomicU8,
-    replicas: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
     discards_documents: AtomicBool,
@@ -86,6 +88,7 @@ impl Bucket {
         platform: &Arc<dyn Platform>,
         store: Option<Arc<dyn Store>>,
         clean: bool,
+        me: NodeId,
     ) -> Result<Arc<Bucket>, Error> {
         let count = usize::from(config.settings.vbucket_count);
         let random_uuid = || VbUuid(platform.random() >> 16 | 1);
@@ -126,9 +129,12 @@ impl Bucket {
         let now = platform.now();
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
+            if let Some(chain) = config.chains.get(vbucket.id().index()) {
+                copies::arrange(vbucket, chain, me, random_uuid());
+            }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
-                if config.manifest.collection_by_id(collection).is_none() {
+                if config.manifest.has_lost(collection) {
                     vbucket.erase_collection(collection);
                     dropped.push(collection);
                 }
@@ -148,12 +154,12 @@ impl Bucket {
             store,
             persisted,
             readers: RwLock::default(),
+            followers: RwLock::default(),
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
             expiry_pager_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
-            replicas: AtomicU8::new(0),
             compresses: AtomicBool::new(false),
             resolution: match config.settings.conflict_resolution {
                 ConflictResolution::LastWriteWins => Resolution::LastWriteWins,
@@ -191,7 +197,6 @@ impl Bucket {
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
         self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
-        self.replicas.store(settings.replicas, Ordering::Relaxed);
         let compresses = settings.compression_mode == CompressionMode::Active;
         self.compresses.store(compresses, Ordering::Relaxed);
         for vbucket in &self.vbuckets {
@@ -307,12 +312,16 @@ impl Bucket {
         }
     }
 
-    /// The level that a durable write needs: what it asks for, but not less than the bucket's minimum. `None` for a write
+    /// The level that a durable write to `vbid` needs: what it asks for, but not less than the bucket's minimum. `None` for a write
     /// that counts as soon as it is in memory.
     ///
     /// # Errors
     /// Why the level cannot be had.
-    pub fn durability(&self, asked: Option<Level>) -> Result<Option<Level>, Unattainable> {
+    pub fn durability(
+        &self,
+        asked: Option<Level>,
+        vbid: Vbid,
+    ) -> Result<Option<Level>, Unattainable> {
         let minimum = match self.durability_min_level.load(Ordering::Relaxed) {
             0 => None,
             1 => Some(Level::Majority),
@@ -323,14 +332,13 @@ impl Bucket {
         if self.store.is_none() && level > Level::Majority {
             return Err(Unattainable::NeedsStore);
         }
-        // The copies are the active one and the replicas that the bucket is to have, whether a node for them exists or
-        // not. This node holds one of them.
-        let copies = 1 + self.replicas.load(Ordering::Relaxed);
-        if copies / 2 + 1 > 1 {
+        let Some(vbucket) = self.vbucket(vbid) else { return Ok(Some(level)) };
+        if !vbucket.can_be_durable() {
             return Err(Unattainable::TooFewCopies);
         }
-        // One copy is the majority: what is in memory here is in memory on the majority.
-        Ok(Some(level).filter(|level| *level > Level::Majority))
+        // Where one copy is the majority, what is in memory here is in memory on the majority.
+        let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
+        Ok(Some(level).filter(|_| !is_plain))
     }
 
     /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such
@@ -418,7 +426,7 @@ impl Bucket {
         self.wake_readers();
     }
 
-    fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
+    pub(crate) fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
         let completions = self.change(vbid, work).unwrap_or_default();
         if !completions.is_empty() {
             self.note(vbid);
@@ -568,6 +576,10 @@ impl Bucket {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
+                if vbucket.state() != VbState::Active {
+                    // It learns of them with the history that it follows.
+                    return completions;
+                }
                 for event in events {
                     vbucket.record_event(&event.name, event.ended, &event.value, now);
                     if let Some(collection) = event.dropped {
@@ -578,9 +590,16 @@ impl Bucket {
             });
             self.note(vbid);
         }
-        self.dropped.lock().extend(events.iter().filter_map(|event| event.dropped));
-        self.keeper.wake();
+        self.forget_stored(&events.iter().filter_map(|event| event.dropped).collect::<Vec<_>>());
         self.wake_readers();
+    }
+
+    /// Has the documents of dropped collections erased that only the store has.
+    pub(crate) fn forget_stored(&self, dropped: &[CollectionId]) {
+        if !dropped.is_empty() {
+            self.dropped.lock().extend(dropped);
+            self.keeper.wake();
+        }
     }
 
     /// The dropped collections whose stored documents are to be erased.
@@ -589,12 +608,27 @@ impl Bucket {
     }
 
     /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
-    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, now: Now) {
+    ///
+    /// It is ignored when the history that `seqno` is of has been thrown away since: it had another `generation`.
+    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
         let checkpoint_bytes_max = self.quota_bytes() as usize / 5 / self.vbuckets.len();
+        let mut is_current = false;
+        let mut follows = false;
         self.complete(vbid, |vbucket| {
+            is_current = vbucket.generation() == generation;
+            if !is_current {
+                return Vec::new();
+            }
+            follows = vbucket.state() == VbState::Replica;
             vbucket.set_persisted(seqno, checkpoint_bytes_max);
             vbucket.complete(now)
         });
+        if !is_current {
+            return;
+        }
+        if follows {
+            self.note_followers(vbid);
+        }
         self.persisted.raise(vbid, seqno);
         self.waits.persisted(vbid, seqno);
     }
@@ -624,6 +658,26 @@ impl Bucket {
         }
         news.wake();
         news
+    }
+
+    /// Registers one who follows another node; it has news where a copy has come further.
+    pub(crate) fn add_follower(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
+        self.followers.write().push(Arc::clone(&news));
+        news
+    }
+
+    /// Forgets a follower.
+    pub(crate) fn remove_follower(&self, news: &Arc<News>) {
+        self.followers.write().retain(|known| !Arc::ptr_eq(known, news));
+    }
+
+    /// Tells those who follow other nodes that a copy here has come further.
+    fn note_followers(&self, vbid: Vbid) {
+        for follower in self.followers.read().iter() {
+            follower.note(vbid);
+            follower.wake();
+        }
     }
 
     /// Forgets a reader.

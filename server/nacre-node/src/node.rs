@@ -4,15 +4,17 @@ use crate::bucket::Bucket;
 
 use crate::plugins::{Loader, Plugins, packages};
 use crate::query::Queries;
+use crate::replication::Follower;
 use crate::ticket::Waiter;
 use crate::{Error, Platform, events};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_cluster::{BucketKind, Change, Cluster, Endpoints};
+use nacre_cluster::{BucketKind, Change, Cluster, Endpoints, Member, Membership};
 use nacre_store::Space;
+use nacre_types::{NodeId, VbUuid};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
@@ -23,6 +25,8 @@ mod row {
     pub const GROUPS: &[u8] = b"groups";
     pub const PASSWORD_POLICY: &[u8] = b"password-policy";
     pub const CLEAN: &[u8] = b"clean";
+    /// The number of this node.
+    pub const NODE_ID: &[u8] = b"node-id";
     /// Followed by the identity of a store that was created.
     pub const CREATED: &[u8] = b"created/";
 }
@@ -31,8 +35,12 @@ mod row {
 pub struct Node {
     pub(crate) platform: Arc<dyn Platform>,
     endpoints: Endpoints,
+    id: NodeId,
     settings: Arc<dyn Space>,
     cluster: RwLock<Arc<Cluster>>,
+    /// The nodes that are followed, by bucket.
+    followed: Mutex<BTreeSet<(String, NodeId)>>,
+    stopping: AtomicBool,
     /// Held through a change, so that changes and their effects happen one after another.
     changing: Mutex<()>,
     users: RwLock<Users>,
@@ -57,12 +65,24 @@ impl Node {
     pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
         let settings = platform.spaces().open("node")?;
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
-        let cluster = match rows.get(row::CLUSTER) {
+        let id = NodeId(stored(&rows, row::NODE_ID, "node-id")?).max(NodeId(1));
+        let mut cluster: Cluster = match rows.get(row::CLUSTER) {
             Some(stored) => {
                 serde_json::from_slice(stored).map_err(|_| Error::Settings("cluster"))?
             }
             None => Cluster::new(random_hex(&*platform)),
         };
+        if !cluster.nodes.contains_key(&id) {
+            let member = Member {
+                uuid: random_hex(&*platform),
+                endpoints: endpoints.clone(),
+                group: "Group 1".into(),
+                membership: Membership::Active,
+            };
+            cluster.apply(&Change::PutNode { id, member }).map_err(Error::Refused)?;
+            let row = serde_json::to_vec(&cluster).expect("the agreed state has text keys only");
+            settings.apply(&[(row::CLUSTER.to_vec(), Some(row))], true)?;
+        }
         let mut users = Users::new(random_bytes(&*platform));
         let groups: Vec<Group> = stored(&rows, row::GROUPS, "groups")?;
         groups.into_iter().for_each(|group| users.insert_group(group));
@@ -78,8 +98,11 @@ impl Node {
         let node = Arc::new(Node {
             platform,
             endpoints,
+            id,
             settings,
             cluster: RwLock::new(Arc::new(cluster)),
+            followed: Mutex::default(),
+            stopping: AtomicBool::new(false),
             changing: Mutex::new(()),
             users: RwLock::new(users),
             password_policy: RwLock::new(password_policy),
@@ -95,12 +118,18 @@ impl Node {
             let created = rows.contains_key(&created_row(config));
             node.open_bucket(config, created, clean)?;
         }
+        node.follow();
         Ok(node)
     }
 
     /// The agreed state.
     pub fn cluster(&self) -> Arc<Cluster> {
         Arc::clone(&self.cluster.read())
+    }
+
+    /// Its number in the cluster.
+    pub fn id(&self) -> NodeId {
+        self.id
     }
 
     /// Where clients reach this node.
@@ -202,11 +231,15 @@ impl Node {
         *self.cluster.write() = Arc::clone(&after);
         self.take_effect(change, &before, &after)?;
         self.map_rev.store(after.rev, Ordering::Release);
+        self.follow();
         self.map_changed.notify_waiters();
-        self.map_watchers
-            .lock()
-            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
+        self.wake_map_watchers();
         Ok(after)
+    }
+
+    fn wake_map_watchers(&self) {
+        let mut watchers = self.map_watchers.lock();
+        watchers.retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
     }
 
     fn take_effect(
@@ -218,6 +251,9 @@ impl Node {
         match change {
             // Only the map shows them.
             Change::NameCluster { .. } | Change::PutNode { .. } | Change::DropNode { .. } => {}
+            Change::MoveCopies { chains, .. } => {
+                chains.keys().for_each(|bucket| self.arrange(&after.buckets[bucket]));
+            }
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
@@ -235,6 +271,7 @@ impl Node {
                 let config = &after.buckets[bucket];
                 if let Some(serving) = self.bucket(bucket) {
                     serving.configure(&config.settings, &config.manifest);
+                    self.arrange(config);
                     let events =
                         events::between(&before.buckets[bucket].manifest, &config.manifest);
                     if !events.is_empty() {
@@ -274,6 +311,43 @@ impl Node {
         Ok(())
     }
 
+    /// Gives the vBuckets of a bucket the parts that their chains have for this node.
+    fn arrange(&self, config: &nacre_cluster::Bucket) {
+        if let Some(bucket) = self.bucket(&config.name) {
+            let vb_uuid = || VbUuid(self.platform.random() >> 16 | 1);
+            bucket.arrange(&config.chains, self.id, vb_uuid, self.platform.now());
+        }
+    }
+
+    /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.
+    fn follow(self: &Arc<Node>) {
+        let cluster = self.cluster();
+        for config in cluster.buckets.values() {
+            let Some(bucket) = self.bucket(&config.name) else { continue };
+            let mine = config.chains.iter().filter(|chain| {
+                chain.active().is_some() && chain.followers().any(|node| node == self.id)
+            });
+            let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
+            for peer in peers {
+                let Some(member) = cluster.nodes.get(&peer) else { continue };
+                if self.followed.lock().insert((bucket.uuid.clone(), peer)) {
+                    let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), peer);
+                    self.platform.link(&member.endpoints, Box::new(follower));
+                }
+            }
+        }
+    }
+
+    /// A follower is no more.
+    pub(crate) fn follower_ended(&self, bucket: &Bucket, peer: NodeId) {
+        self.followed.lock().remove(&(bucket.uuid.clone(), peer));
+    }
+
+    /// Whether the node is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     fn redeploy(self: &Arc<Node>, bucket: &str) {
         if let Some(serving) = self.bucket(bucket) {
             self.plugins.redeploy(self, &serving);
@@ -303,7 +377,7 @@ impl Node {
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
         }
-        let bucket = Bucket::open(config, &self.platform, store, clean)?;
+        let bucket = Bucket::open(config, &self.platform, store, clean, self.id)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
@@ -385,6 +459,8 @@ impl Node {
     /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake_map_watchers();
         self.plugins.stop();
         for bucket in self.buckets.read().values() {
             bucket.close();

@@ -2,7 +2,7 @@
 
 use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use nacre_cluster::Bucket;
+use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::Now;
@@ -55,6 +55,33 @@ pub trait Platform: Send + Sync {
 
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);
+
+    /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
+}
+
+/// One end of a connection to another node, without the connection: bytes in, bytes out.
+pub trait Link: Send {
+    /// Says who wakes it up: whoever has something for the link calls this waiter, and then [`Link::look`] is called.
+    fn attach(&mut self, waiter: Arc<dyn Waiter>);
+
+    /// There is a connection; what it has to say first is appended to `out`.
+    fn connected(&mut self, out: &mut Vec<u8>);
+
+    /// The connection is gone. There may be another one later.
+    fn lost(&mut self);
+
+    /// Takes in the whole frames at the start of `input`; gives the bytes that were consumed.
+    ///
+    /// # Errors
+    /// Why the connection is to be given up.
+    fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String>;
+
+    /// Looks whether there is something to say; gives when to look again if nobody calls before.
+    fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
+
+    /// Whether it is not needed any more.
+    fn is_over(&self) -> bool;
 }
 
 /// A loop of the node, in steps that never block for long.

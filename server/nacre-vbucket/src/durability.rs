@@ -16,7 +16,9 @@
 
 use crate::command::{Command, Completion, Level, Refusal, Reply};
 use crate::vbucket::Vbucket;
-use nacre_types::{CollectionId, DocKey, Document, Kind, Meta, NodeId, Now, Seqno, VbState};
+use nacre_types::{
+    CollectionId, DATATYPE_LEVEL_SHIFT, DocKey, Document, Kind, Meta, NodeId, Now, Seqno, VbState,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,13 +37,10 @@ impl Staging {
     }
 }
 
-/// The datatype bits in which a prepare keeps its level; clients never see them.
-const LEVEL_SHIFT: u8 = 4;
-
 impl Level {
     /// The level that a prepare in history asks for.
     pub fn of_prepare(document: &Document) -> Level {
-        match document.meta.datatype >> LEVEL_SHIFT {
+        match document.meta.datatype >> DATATYPE_LEVEL_SHIFT {
             1 => Level::Majority,
             2 => Level::MajorityAndPersistToActive,
             // The strictest, for prepares of before levels were kept.
@@ -51,12 +50,12 @@ impl Level {
 
     /// As the datatype of a prepare has it, beside what clients see of `datatype`.
     pub fn mark(self, datatype: u8) -> u8 {
-        datatype | (self as u8) << LEVEL_SHIFT
+        datatype | (self as u8) << DATATYPE_LEVEL_SHIFT
     }
 
     /// The datatype without a level.
     pub fn unmark(datatype: u8) -> u8 {
-        datatype & ((1 << LEVEL_SHIFT) - 1)
+        datatype & ((1 << DATATYPE_LEVEL_SHIFT) - 1)
     }
 }
 

@@ -48,6 +48,11 @@ impl Vbucket {
         self.received.iter().find(within).copied().unwrap_or((seqno, seqno))
     }
 
+    /// Whether others may follow it: it is the active copy, or was until it was held to be handed over.
+    pub fn makes_history(&self) -> bool {
+        matches!(self.state, VbState::Active | VbState::Pending)
+    }
+
     /// Serves clients from now on, under a new branch of history.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
         self.state = VbState::Active;
@@ -64,7 +69,13 @@ impl Vbucket {
             self.prepares.inherit();
             self.locks = Default::default();
         }
+        self.record_changed |= self.state != state;
         self.state = state;
+    }
+
+    /// Whether the record has to be stored although history has not grown; asked once.
+    pub fn take_record_changed(&mut self) -> bool {
+        std::mem::take(&mut self.record_changed)
     }
 
     /// Throws the history away, to begin anew as `state`.
@@ -77,7 +88,7 @@ impl Vbucket {
             state,
             term: 0,
             generation: self.generation + 1,
-            copies: self.copies.clone(),
+            copies: std::mem::take(&mut self.copies),
             checkpoint,
             ..fresh
         };
@@ -86,6 +97,7 @@ impl Vbucket {
 
     /// Takes over the branches of the active copy, whose history this one has a part of.
     pub fn adopt(&mut self, log: FailoverLog) {
+        self.record_changed |= self.failover_log != log;
         self.failover_log = log;
     }
 
@@ -158,6 +170,7 @@ impl Vbucket {
     pub fn reach_term(&mut self, term: u64) {
         let has_all = self.persisted >= self.failover_log.began() && self.is_consistent();
         if self.state != VbState::Active && has_all {
+            self.record_changed |= self.term < term;
             self.term = self.term.max(term);
         }
     }

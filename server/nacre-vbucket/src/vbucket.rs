@@ -28,6 +28,8 @@ pub struct Vbucket {
     /// Grows whenever the history is thrown away to begin anew.
     pub(crate) generation: u32,
     pub(crate) seed: u64,
+    /// The record says something that is not stored yet, whether or not history has grown.
+    pub(crate) record_changed: bool,
     pub(crate) table: Table,
     pub(crate) locks: Locks,
     pub(crate) checkpoint: Checkpoint,
@@ -67,6 +69,7 @@ impl Vbucket {
             received: cut.into_iter().collect(),
             generation: 0,
             seed,
+            record_changed: false,
             table: Table::new(seed),
             locks: Locks::default(),
             prepares: Prepares::default(),
@@ -118,6 +121,7 @@ impl Vbucket {
     /// Begins a new branch of history here, as after an unclean stop.
     pub fn begin_branch(&mut self, vb_uuid: VbUuid) {
         self.failover_log.begin(vb_uuid, self.high_seqno());
+        self.record_changed = true;
     }
 
     /// Number of the vBucket.

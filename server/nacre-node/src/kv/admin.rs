@@ -60,6 +60,7 @@ pub(super) fn run(
         | Request::DcpCloseStream
         | Request::DcpStreamRequest { .. }
         | Request::DcpBufferAck { .. }
+        | Request::DcpSeqnoAcknowledged { .. }
         | Request::DcpControl { .. } => dcp::run(session, frame, request, answer, now),
         Request::Hello { features } => hello(session, features, answer),
         Request::SaslListMechs => {

@@ -132,7 +132,8 @@ impl<'a> Call<'a> {
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
         let durability =
-            durability::of_request(infos.durability, request, bucket).map_err(Refused::Status)?;
+            durability::of_request(infos.durability, request, bucket, Vbid(frame.vbid))
+                .map_err(Refused::Status)?;
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)

@@ -154,6 +154,6 @@ fn a_store_with_more_vbuckets_than_its_bucket_is_refused() {
     let mut config = node.cluster().bucket("b").unwrap().clone();
     config.settings.vbucket_count = 2;
     let platform: Arc<dyn Platform> = Arc::clone(&world) as _;
-    let refused = Bucket::open(&config, &platform, Some(world.store()), true);
+    let refused = Bucket::open(&config, &platform, Some(world.store()), true, node.id());
     assert!(refused.err().unwrap().to_string().contains("the bucket has 2 vBuckets"));
 }

@@ -5,6 +5,8 @@ mod dcp;
 mod durability;
 mod flusher;
 mod memory;
+mod nodes;
+mod replication;
 mod rights;
 mod session;
 mod versions;

@@ -27,6 +27,8 @@ pub(super) struct Settings {
     pub stream_ids: bool,
     /// Values are compressed whatever the bucket says.
     pub forces_compression: bool,
+    /// The client is another copy: it is told everything, and says how far it has come.
+    pub replicates: bool,
 }
 
 /// What follows from a setting beyond the settings themselves.
@@ -71,6 +73,7 @@ impl Settings {
             says_closed: false,
             stream_ids: false,
             forces_compression: false,
+            replicates: false,
         })
     }
 

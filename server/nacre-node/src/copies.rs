@@ -1,0 +1,131 @@
+//! The copies of a bucket's vBuckets on this node: which part each has, and how history comes to those that follow.
+
+use crate::bucket::Bucket;
+use nacre_cluster::Chain;
+use nacre_store::Error;
+use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_vbucket::{OutOfOrder, Vbucket};
+
+/// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
+/// branch of history that begins if it becomes the active copy, or begins anew.
+pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid: VbUuid) -> bool {
+    let part = part_of(chain, me);
+    let chains = [&chain.copies, &chain.next];
+    let chains = chains.into_iter().filter(|copies| !copies.is_empty()).cloned().collect();
+    vbucket.set_copies(chains, me);
+    let before = (vbucket.state(), vbucket.term());
+    match part {
+        VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
+        VbState::Active => vbucket.activate(chain.term, vb_uuid),
+        VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
+        part => vbucket.deactivate(part),
+    }
+    before != (vbucket.state(), vbucket.term())
+}
+
+fn part_of(chain: &Chain, me: NodeId) -> VbState {
+    match chain.active() {
+        Some(active) if active == me && chain.held => VbState::Pending,
+        Some(active) if active == me => VbState::Active,
+        _ if chain.involves(me) => VbState::Replica,
+        _ => VbState::Dead,
+    }
+}
+
+impl Bucket {
+    /// Gives each vBucket the part that its chain has for node `me`.
+    pub(crate) fn arrange(
+        &self,
+        chains: &[Chain],
+        me: NodeId,
+        mut vb_uuid: impl FnMut() -> VbUuid,
+        now: Now,
+    ) {
+        for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
+            let mut is_new = false;
+            let mut serves = false;
+            self.complete(vbid, |vbucket| {
+                is_new = arrange(vbucket, chain, me, vb_uuid());
+                serves = vbucket.state() == VbState::Active;
+                // Another chain may be satisfied with what the copies have.
+                vbucket.complete(now)
+            });
+            if is_new {
+                if !serves {
+                    self.give_up_waiting(&[vbid]);
+                }
+                self.note(vbid);
+            }
+        }
+        self.wake_readers();
+    }
+
+    /// Throws away the history of a copy, to take over another.
+    pub(crate) fn begin_anew(&self, vbid: Vbid, vb_uuid: VbUuid) {
+        self.change(vbid, |vbucket| {
+            if vbucket.state() == VbState::Replica {
+                vbucket.clear(VbState::Replica, vb_uuid);
+            }
+        });
+        self.persisted.reset(vbid, Seqno::ZERO);
+        self.note(vbid);
+        self.wake_readers();
+    }
+
+    /// The copy of `vbid` on `node` has everything up to `seqno`.
+    pub(crate) fn acknowledge(&self, vbid: Vbid, node: NodeId, seqno: Seqno, now: Now) {
+        self.complete(vbid, |vbucket| {
+            vbucket.acknowledge(node, seqno);
+            vbucket.complete(now)
+        });
+        self.wake_readers();
+    }
+
+    /// Takes in what the active copy of `vbid` has told; see [`Vbucket::receive`].
+    ///
+    /// # Errors
+    /// When it does not continue what is here.
+    pub(crate) fn receive(
+        &self,
+        vbid: Vbid,
+        documents: Vec<Document>,
+        seqno: Seqno,
+        snapshot: (Seqno, Seqno),
+    ) -> Result<(), Trouble> {
+        self.fetch_evicted(vbid, &documents)?;
+        let dropped = documents.iter().filter_map(crate::events::dropped_by).collect::<Vec<_>>();
+        let received = self.change(vbid, |vbucket| {
+            vbucket.receive(documents, seqno, snapshot)?;
+            for collection in &dropped {
+                vbucket.erase_collection(*collection);
+            }
+            Ok(())
+        });
+        received.unwrap_or(Err(OutOfOrder)).map_err(|OutOfOrder| Trouble::OutOfOrder)?;
+        self.forget_stored(&dropped);
+        self.note(vbid);
+        Ok(())
+    }
+
+    /// Reads back what is about to be replaced, where keys may be in the store only: it is counted.
+    fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), Trouble> {
+        if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
+            return Ok(());
+        }
+        for document in documents {
+            if self.vbucket(vbid).is_some_and(|vbucket| vbucket.find(document.key()).is_none()) {
+                self.fetch(vbid, document.key()).map_err(Trouble::Store)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why history from elsewhere was not taken in.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It does not continue what is here.
+    OutOfOrder,
+    /// What is here cannot be read.
+    Store(Error),
+}
