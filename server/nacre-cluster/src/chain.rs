@@ -50,9 +50,10 @@ impl Chain {
         self.copies.contains(&Some(node)) || self.next.contains(&Some(node))
     }
 
-    /// Whether this may come right after `before`: another active copy is another term.
+    /// Whether this may come right after `before`: another active copy is another term, and the same may begin one.
     pub fn follows(&self, before: &Chain) -> bool {
-        self.term == before.term + u64::from(self.active() != before.active())
+        let stays = self.term == before.term && self.active() == before.active();
+        stays || self.term == before.term + 1
     }
 
     /// What is left without `lost` when `active` serves: a new term if that is another node than before.

@@ -1,13 +1,13 @@
 //! The state machine that all nodes share.
 
 use crate::{
-    Bucket, BucketSettings, Chain, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Functions, Index, Manifest, Member, Membership, Package, Plugins,
-    QueryFunctions, Source, place,
+    AutoFailover, Bucket, BucketSettings, Chain, Deployment, FunctionDefinition, FunctionId,
+    FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership, Package,
+    Plugins, QueryFunctions, Rebalance, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a cluster: it goes into every cluster map.
 const NAME_BYTES_MAX: usize = 256;
@@ -28,6 +28,15 @@ pub struct Cluster {
     /// The nodes, by number.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Member>,
+    /// Nodes that are to be replaced, whatever is heard of them.
+    #[serde(default)]
+    pub failing_over: Vec<NodeId>,
+    /// Whether nodes that fall silent are replaced.
+    #[serde(default)]
+    pub auto_failover: AutoFailover,
+    /// The rebalance that is under way.
+    #[serde(default)]
+    pub rebalance: Option<Rebalance>,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
     /// Packages of plugins, and what is deployed of them.
@@ -60,6 +69,35 @@ pub enum Change {
     DropNode {
         /// Its number.
         id: NodeId,
+    },
+    /// Nodes are to be replaced, whatever is heard of them.
+    FailOver {
+        /// Their numbers.
+        nodes: Vec<NodeId>,
+    },
+    /// A node that was replaced is to get its share again, with the next rebalance.
+    Recover {
+        /// Its number.
+        id: NodeId,
+    },
+    /// What happens to nodes that fall silent.
+    SetAutoFailover {
+        /// The settings; the count of those that were replaced stays.
+        settings: AutoFailover,
+    },
+    /// The copies are to be spread evenly over these nodes, and all others are to leave.
+    StartRebalance {
+        /// 32 hexadecimal digits.
+        id: String,
+        /// Who has a share afterwards.
+        keep: BTreeSet<NodeId>,
+    },
+    /// The rebalance that is under way goes no further.
+    StopRebalance,
+    /// The rebalance that is under way has come to its end.
+    EndRebalance {
+        /// The parts of those who were kept; all others leave.
+        memberships: BTreeMap<NodeId, Membership>,
     },
     /// Copies of vBuckets are elsewhere, and nodes have another part, at once.
     MoveCopies {
@@ -281,6 +319,12 @@ pub enum Refusal {
         /// The bucket.
         bucket: String,
     },
+    /// Copies are being moved.
+    #[error("Rebalance running.")]
+    RebalanceRuns,
+    /// No copies are being moved.
+    #[error("There is no rebalance running.")]
+    NoRebalance,
     /// No such bucket.
     #[error("Requested resource not found.")]
     BucketNotFound {
@@ -432,6 +476,9 @@ impl Cluster {
             rev: 1,
             secret: String::new(),
             nodes: BTreeMap::new(),
+            failing_over: Vec::new(),
+            auto_failover: AutoFailover::default(),
+            rebalance: None,
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
@@ -472,6 +519,35 @@ impl Cluster {
             }
             Change::DropNode { id } => {
                 self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+            }
+            Change::FailOver { nodes } => {
+                nodes.iter().try_for_each(|id| self.check_node(*id))?;
+                self.failing_over.extend(nodes);
+            }
+            Change::Recover { id } => {
+                self.check_node(*id)?;
+                self.set_memberships(&BTreeMap::from([(*id, Membership::Added)]));
+            }
+            Change::SetAutoFailover { settings } => {
+                self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
+            }
+            Change::StartRebalance { id, keep } => {
+                keep.iter().try_for_each(|id| self.check_node(*id))?;
+                if self.rebalance.is_some() {
+                    return Err(Refusal::RebalanceRuns);
+                }
+                self.rebalance = Some(Rebalance { id: id.clone(), keep: keep.clone() });
+            }
+            Change::StopRebalance => {
+                self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.settle_chains();
+            }
+            Change::EndRebalance { memberships } => {
+                let rebalance = self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.set_memberships(memberships);
+                self.nodes.retain(|id, _| rebalance.keep.contains(id));
+                self.auto_failover.count = 0;
+                self.place_buckets();
             }
             Change::MoveCopies { memberships, chains } => self.move_copies(memberships, chains)?,
             Change::CreateBucket { name, uuid, settings } => {
@@ -655,9 +731,7 @@ impl Cluster {
         memberships: &BTreeMap<NodeId, Membership>,
         chains: &BTreeMap<String, BTreeMap<u16, Chain>>,
     ) -> Result<(), Refusal> {
-        if let Some(id) = memberships.keys().find(|id| !self.nodes.contains_key(id)) {
-            return Err(Refusal::NodeNotFound { id: *id });
-        }
+        memberships.keys().try_for_each(|id| self.check_node(*id))?;
         for (bucket, moved) in chains {
             let known = &self.bucket(bucket)?.chains;
             let follows = |(vbid, chain): (&u16, &Chain)| {
@@ -673,12 +747,37 @@ impl Cluster {
                 known[usize::from(*vbid)] = chain.clone();
             }
         }
+        self.set_memberships(memberships);
+        Ok(())
+    }
+
+    fn check_node(&self, id: NodeId) -> Result<(), Refusal> {
+        self.nodes.get(&id).map(drop).ok_or(Refusal::NodeNotFound { id })
+    }
+
+    fn set_memberships(&mut self, memberships: &BTreeMap<NodeId, Membership>) {
         for (id, membership) in memberships {
-            if let Some(node) = self.nodes.get_mut(id) {
-                node.membership = *membership;
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            node.membership = *membership;
+            let asked_for = self.failing_over.iter().position(|known| known == id);
+            match (asked_for, *membership) {
+                (Some(index), _) => drop(self.failing_over.remove(index)),
+                (None, Membership::FailedOver) => self.auto_failover.count += 1,
+                (None, _) => {}
             }
         }
-        Ok(())
+    }
+
+    /// Leaves copies where they are: moves that have not come to their end are forgotten.
+    fn settle_chains(&mut self) {
+        for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
+            if chain.held {
+                // What was written on another node would not be known here: this is another branch of history.
+                chain.term += 1;
+            }
+            chain.held = false;
+            chain.next.clear();
+        }
     }
 }
 
@@ -817,7 +916,7 @@ mod tests {
             Change::MoveCopies { memberships: BTreeMap::new(), chains }
         };
         let before = cluster.clone();
-        for stale in [change(1, 2), change(3, 2), change(2, 1)] {
+        for stale in [change(1, 2), change(3, 2), change(3, 1)] {
             let refused = cluster.apply(&stale).unwrap_err();
             assert_eq!(refused, Refusal::CopiesMoved { bucket: "a".into() });
             assert_eq!(cluster, before);

@@ -14,6 +14,7 @@ mod function;
 mod index;
 mod manifest;
 mod member;
+pub mod orchestrator;
 mod placement;
 mod plugin;
 mod query_function;
@@ -28,7 +29,7 @@ pub use function::{
 };
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
-pub use member::{Endpoints, Member, Membership, Ports};
+pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance};
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;

@@ -1,6 +1,8 @@
 //! The nodes of a cluster.
 
+use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A port for each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,4 +64,32 @@ pub enum Membership {
     Active,
     /// Its vBuckets were given to others; the next rebalance removes it, unless it is recovered before.
     FailedOver,
+}
+
+/// What happens to nodes that fall silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoFailover {
+    /// Whether they are replaced.
+    pub enabled: bool,
+    /// After how many milliseconds; at least 1000.
+    pub timeout_ms: u64,
+    /// How many may be replaced before somebody rebalances, or resets the count.
+    pub count_max: usize,
+    /// How many were.
+    pub count: usize,
+}
+
+impl Default for AutoFailover {
+    fn default() -> AutoFailover {
+        AutoFailover { enabled: true, timeout_ms: 5000, count_max: 1, count: 0 }
+    }
+}
+
+/// A rebalance: the copies are moved until they are spread evenly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// The nodes that have a share afterwards.
+    pub keep: BTreeSet<NodeId>,
 }
