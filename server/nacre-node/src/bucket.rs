@@ -229,10 +229,30 @@ impl Bucket {
         self.vbuckets.iter().map(|vbucket| vbucket.lock().high_seqno()).collect()
     }
 
-    /// Documents that exist, and bytes of memory in use.
+    /// The last seqno of each vBucket that is served here; zero of all others.
+    pub fn served_seqnos(&self) -> Vec<Seqno> {
+        let seqno = |vbucket: &Mutex<Vbucket>| {
+            let vbucket = vbucket.lock();
+            if vbucket.makes_history() { vbucket.high_seqno() } else { Seqno::ZERO }
+        };
+        self.vbuckets.iter().map(seqno).collect()
+    }
+
+    /// Locks one vBucket, if it is served here.
+    pub(crate) fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+        self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
+    }
+
+    /// Locks one vBucket, if a copy of it is here.
+    pub(crate) fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+        self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
+    }
+
+    /// Documents that exist in the vBuckets that are served here, and bytes of memory in use.
     pub fn usage(&self) -> (u64, u64) {
-        let documents = self.vbuckets.iter().map(|vbucket| vbucket.lock().alive_count()).sum();
-        (documents, self.memory_bytes())
+        let vbids = (0..self.vbucket_count()).map(Vbid);
+        let served = vbids.filter_map(|vbid| Some(self.served(vbid)?.alive_count()));
+        (served.sum(), self.memory_bytes())
     }
 
     /// Bytes of memory in use.
@@ -240,11 +260,12 @@ impl Bucket {
         self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// What a collection has in all vBuckets. Its seqno means nothing here and is zero.
+    /// What a collection has in the vBuckets that are served here. Its seqno means nothing here and is zero.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
-        for vbucket in &self.vbuckets {
-            let counts = vbucket.lock().counts_of(collection);
+        for vbid in (0..self.vbucket_count()).map(Vbid) {
+            let Some(vbucket) = self.served(vbid) else { continue };
+            let counts = vbucket.counts_of(collection);
             sum.documents += counts.documents;
             sum.memory_bytes += counts.memory_bytes;
         }

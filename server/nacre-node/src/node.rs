@@ -251,6 +251,14 @@ impl Node {
         match change {
             // Only the map shows them.
             Change::NameCluster { .. } | Change::PutNode { .. } | Change::DropNode { .. } => {}
+            // The orchestrator sees to what follows from them.
+            Change::FailOver { .. }
+            | Change::Recover { .. }
+            | Change::SetAutoFailover { .. }
+            | Change::StartRebalance { .. } => {}
+            Change::StopRebalance | Change::EndRebalance { .. } => {
+                after.buckets.values().for_each(|bucket| self.arrange(bucket));
+            }
             Change::MoveCopies { chains, .. } => {
                 chains.keys().for_each(|bucket| self.arrange(&after.buckets[bucket]));
             }

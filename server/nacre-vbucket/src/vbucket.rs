@@ -269,6 +269,26 @@ impl Vbucket {
         if self.prepares.hides(key) {
             return Err(Refusal::SyncWriteReCommitInProgress);
         }
+        self.carry_out(key, command, now)
+    }
+
+    /// Answers a command that only reads from a replica, as far as it has come.
+    ///
+    /// # Errors
+    /// [`Refusal::NotActive`] when this is no replica, or the command does more; else as from [`Vbucket::apply`].
+    pub fn read_replica(
+        &mut self,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        match self.state == VbState::Replica && command.only_reads() {
+            true => self.carry_out(key, command, now),
+            false => Err(Refusal::NotActive),
+        }
+    }
+
+    fn carry_out(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
         if self.is_out_of_memory_for(key, command) {
             return Err(Refusal::NotResident);
         }
@@ -461,7 +481,8 @@ impl Vbucket {
     pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
         if document.is_expired(now.unix_s()) {
-            if !self.read_only && !self.prepares.contains(key) {
+            let buries = !self.read_only && self.state == VbState::Active;
+            if buries && !self.prepares.contains(key) {
                 let staging = self.staging.take();
                 self.bury(&document, Kind::Expired, now);
                 self.staging = staging;

@@ -2,6 +2,7 @@
 
 use crate::nodes::Nodes;
 use crate::world::{durable, request};
+use nacre_cluster::Change;
 use nacre_types::{Seqno, VbState, Vbid};
 
 /// What a node has of the key `k` and its vBucket.
@@ -183,4 +184,74 @@ fn a_copy_that_is_no_longer_wanted_is_gone() {
     nodes.kill(1);
     nodes.start(1);
     assert_eq!(copy(&nodes, 1, "k"), None);
+}
+
+#[test]
+fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let get_replica = request(0x83, b"", b"k", b"");
+    assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1");
+    assert_eq!(nodes.connect(1).get("k").status, 0x07);
+    assert_eq!(nodes.connect(0).ask(&get_replica).status, 0x07, "this is the active copy");
+    nodes.cut.push((0, 1));
+    nodes.connect(0).set("k", "2");
+    nodes.run();
+    assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1", "as far as it has come");
+}
+
+#[test]
+fn a_client_counts_what_a_node_serves() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let documents = |nodes: &Nodes, index: usize| {
+        nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap().usage().0
+    };
+    assert_eq!((documents(&nodes, 0), documents(&nodes, 1)), (1, 0));
+    nodes.place(&[2, 1]);
+    nodes.run();
+    assert_eq!((documents(&nodes, 0), documents(&nodes, 1)), (0, 1));
+}
+
+#[test]
+fn collections_that_are_dropped_are_gone_from_replicas_too() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
+    nodes.change(&Change::CreateCollection {
+        bucket: bucket.clone(),
+        scope: scope.clone(),
+        collection: collection.clone(),
+        max_ttl: 0,
+    });
+    let bucket_of = |nodes: &Nodes, index: usize| nodes.nodes[index].as_ref().unwrap().bucket("b");
+    let write = |nodes: &Nodes| {
+        let command = nacre_vbucket::Command::Store {
+            condition: nacre_vbucket::Condition::Always,
+            cas: nacre_types::Cas::ANY,
+            flags: 0,
+            expiry: 0,
+            keep_expiry: false,
+            body: b"1",
+        };
+        let node = bucket_of(nodes, 0).unwrap();
+        node.apply(Vbid(0), b"\x08k", &command, Default::default()).unwrap().0.unwrap();
+        node.wake_readers();
+    };
+    write(&nodes);
+    nodes.run();
+    let count = |nodes: &Nodes, index: usize| {
+        let bucket = bucket_of(nodes, index).unwrap();
+        let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+        vbucket.documents().filter(|document| document.name() == b"k").count()
+    };
+    assert_eq!((count(&nodes, 0), count(&nodes, 1)), (1, 1));
+    nodes.change(&Change::DropCollection { bucket, scope, collection });
+    nodes.run();
+    assert_eq!((count(&nodes, 0), count(&nodes, 1)), (0, 0));
+    assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
 }
