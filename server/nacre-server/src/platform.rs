@@ -3,14 +3,15 @@
 use crate::capsules;
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
-use nacre_cluster::{Bucket, StorageBackend};
-use nacre_node::{Next, Platform, Task};
+use crate::kv::links::Links;
+use nacre_cluster::{Bucket, Endpoints, StorageBackend};
+use nacre_node::{Link, Next, Platform, Task};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::Now;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,17 @@ pub struct SystemPlatform {
     engine: Engine,
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// There once another node is followed.
+    links: OnceLock<Links>,
+}
+
+/// Both clocks, the monotonic one counted from `started`.
+fn now_since(started: Instant) -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now {
+        unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
+        monotonic_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    }
 }
 
 impl SystemPlatform {
@@ -47,6 +59,7 @@ impl SystemPlatform {
             engine: Engine::new(plugin_cache),
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
+            links: OnceLock::new(),
         })
     }
 
@@ -70,11 +83,7 @@ impl SystemPlatform {
 
 impl Platform for SystemPlatform {
     fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
-            monotonic_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        }
+        now_since(self.started)
     }
 
     fn random(&self) -> u64 {
@@ -147,5 +156,10 @@ impl Platform for SystemPlatform {
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread.expect("the machine has room for another thread"));
+    }
+
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
+        let started = self.started;
+        self.links.get_or_init(Links::start).run(peer, link, move || now_since(started));
     }
 }
