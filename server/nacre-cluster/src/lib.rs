@@ -17,6 +17,7 @@ mod member;
 mod placement;
 mod plugin;
 mod query_function;
+mod secret;
 mod settings;
 
 pub use bucket::Bucket;
@@ -32,6 +33,7 @@ pub use member::{Endpoints, Member, Membership, Ports};
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
+pub use secret::Secret;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, StorageBackend,

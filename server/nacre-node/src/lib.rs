@@ -5,16 +5,18 @@
 //!                                │ note, wake
 //!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
 //!                                └──► plugins::Feed   ──► plugin partition raises `Deployment::processed`
-//! REST  ──► Node::change ──► Cluster (stored) ──► takes effect: buckets, collections, deployments
+//! REST  ──► Node::change ──► Agreement ──► Node::apply (stored) ──► takes effect: buckets, collections, deployments
 //! ```
 //!
 //! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`Task`]s.
 //! `nacre-server` is one embedder, a simulator another.
 
+pub mod agreement;
 mod bucket;
 pub mod changes;
 pub mod cluster_map;
 mod compactor;
+mod effects;
 mod error;
 mod events;
 mod flusher;
@@ -35,7 +37,7 @@ mod worker;
 
 pub use bucket::Bucket;
 pub use error::Error;
-pub use node::Node;
-pub use platform::{Next, Platform, Signal, Task};
+pub use node::{GROUP_DEFAULT, Node};
+pub use platform::{Hear, Next, Platform, Signal, Task};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

@@ -5,7 +5,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::Bucket;
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,16 @@ pub trait Platform: Send + Sync {
 
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);
+
+    /// Sends a message to another node, one way. Never blocks: what there is no room for is lost, as is what is under
+    /// way when a connection breaks. What arrives does so in order, at [`Node::hear`](crate::Node::hear).
+    fn send(&self, to: NodeId, message: Vec<u8>);
+}
+
+/// Takes the messages of other nodes.
+pub trait Hear: Send + Sync {
+    /// A message, on a thread that the messages of all nodes share.
+    fn hear(&self, from: NodeId, message: &[u8]);
 }
 
 /// A loop of the node, in steps that never block for long.

@@ -9,6 +9,7 @@
 mod bench;
 mod capsules;
 mod client;
+mod cluster;
 mod engine;
 mod http_out;
 mod huge_pages;

@@ -1,16 +1,17 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
 use crate::capsules;
+use crate::cluster::Peers;
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use nacre_cluster::{Bucket, StorageBackend};
 use nacre_node::{Next, Platform, Task};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,7 @@ pub struct SystemPlatform {
     engine: Engine,
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    peers: OnceLock<Arc<Peers>>,
 }
 
 impl SystemPlatform {
@@ -47,7 +49,14 @@ impl SystemPlatform {
             engine: Engine::new(plugin_cache),
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
+            peers: OnceLock::new(),
         })
+    }
+
+    /// Lets messages go out from now on.
+    pub fn connect(&self, peers: &Arc<Peers>) {
+        // There is one node in a process.
+        let _ = self.peers.set(Arc::clone(peers));
     }
 
     /// Waits for every task to end.
@@ -83,6 +92,11 @@ impl Platform for SystemPlatform {
 
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
+        if create {
+            // Nothing of a bucket that is new counts. Tasks of a node that has left a cluster and joins it again may have
+            // written once more after the removal.
+            self.remove_store(bucket)?;
+        }
         // A bucket that exists keeps the store it was created with.
         let sled = match create {
             true => bucket.settings.storage_backend == StorageBackend::Sled,
@@ -147,5 +161,11 @@ impl Platform for SystemPlatform {
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread.expect("the machine has room for another thread"));
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        if let Some(peers) = self.peers.get() {
+            peers.send(to, message);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
+use crate::cluster::Consensus;
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Service};
 use crate::tls::{Files, Tls};
@@ -151,9 +152,16 @@ impl Serve {
     }
 }
 
+/// What is logged when `NACRE_LOG` says nothing else.
+const LOG_DEFAULT: &str = "info";
+
 fn log_to_stderr() {
+    let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
+    // What Raft says of nodes that are gone, many times a second, the links say once.
+    let wanted =
+        if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
     let filter =
-        tracing_subscriber::EnvFilter::try_from_env("NACRE_LOG").unwrap_or_else(|_| "info".into());
+        tracing_subscriber::EnvFilter::try_new(wanted).unwrap_or_else(|_| LOG_DEFAULT.into());
     // The log is for people: no module names, and colours only on a terminal.
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log =
@@ -225,7 +233,15 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let platform = Arc::new(platform.map_err(|error| error.to_string())?);
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
-    initialise(&node, options)?;
+    let agreeing = agreement_threads()?;
+    let wanted = options.clone();
+    let consensus = Consensus::start(
+        &node,
+        Arc::clone(&platform) as Arc<_>,
+        agreeing.handle().clone(),
+        move |node| initialise(node, &wanted),
+    )?;
+    platform.connect(consensus.peers());
     let tls = Arc::new(options.tls(&node)?);
     node.load_plugins();
 
@@ -263,7 +279,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     runtime.block_on(async {
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
-            rest::serve(&node, &tls, port)
+            rest::serve(&consensus, &tls, port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
@@ -277,6 +293,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
                 "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
             );
         }
+        consensus.tell_where();
         ready(&endpoints);
         stop_signal().await.map_err(|error| format!("cannot wait for signals: {error}"))
     })?;
@@ -290,7 +307,18 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     // Connections may still hold the node; the process ends with them.
     runtime.shutdown_background();
+    agreeing.shutdown_background();
     Ok(())
+}
+
+/// Where nodes agree: apart from requests, which may keep their own threads busy.
+fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("agreement")
+        .enable_all()
+        .build();
+    runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))
 }
 
 /// Creates the administrator and the buckets that were asked for, where they do not exist yet.

@@ -7,7 +7,7 @@ use nacre_node::kv::{Peer, Session};
 use nacre_node::{Next, Node, Platform, Task, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -146,6 +146,10 @@ impl Platform for World {
 
     fn run(&self, task: Box<dyn Task>) {
         self.tasks.lock().unwrap().push((task, true));
+    }
+
+    fn send(&self, _: NodeId, _: Vec<u8>) {
+        unreachable!("there is one node in this world")
     }
 }
 
