@@ -53,6 +53,12 @@ pub trait Platform: Send + Sync {
     /// When the disk refuses.
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
+    /// The bytes of an uploaded package, from a node that has them. Blocks.
+    ///
+    /// # Errors
+    /// Why none gives them.
+    fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String>;
+
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);
 

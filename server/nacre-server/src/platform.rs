@@ -1,7 +1,7 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
 use crate::capsules;
-use crate::cluster::Peers;
+use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use nacre_cluster::{Bucket, StorageBackend};
@@ -161,6 +161,11 @@ impl Platform for SystemPlatform {
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread.expect("the machine has room for another thread"));
+    }
+
+    fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
+        let peers = self.peers.get().ok_or("this node has no others to ask")?;
+        membership::fetch_package(peers.directory(), digest)
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

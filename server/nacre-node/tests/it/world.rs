@@ -148,6 +148,10 @@ impl Platform for World {
         self.tasks.lock().unwrap().push((task, true));
     }
 
+    fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
+        Err("there is one node in this world".into())
+    }
+
     fn send(&self, _: NodeId, _: Vec<u8>) {
         unreachable!("there is one node in this world")
     }

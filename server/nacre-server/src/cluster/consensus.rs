@@ -61,7 +61,7 @@ const SPACE: &str = "agreement/";
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     /// A decision.
-    Propose(Ticketed),
+    Propose(Box<Ticketed>),
     /// Other voters.
     Change(Voters),
 }
@@ -86,6 +86,9 @@ pub enum Voters {
     Remove(NodeId),
 }
 
+/// Gives a new cluster what it needs.
+type Initialise = dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync;
+
 /// The agreement of this node with the others.
 pub struct Consensus {
     this: Weak<Consensus>,
@@ -99,7 +102,7 @@ pub struct Consensus {
     /// Held by who joins, leaves, or lets another join.
     pub(super) entering: Mutex<()>,
     /// What a new cluster needs before anybody can log in.
-    initialise: Box<dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync>,
+    initialise: Box<Initialise>,
 }
 
 impl Consensus {
@@ -320,7 +323,7 @@ impl Consensus {
     /// Has the leader decide about a proposal, and tells who waits for it what cannot be known here otherwise.
     async fn submit(self: Arc<Self>, ticketed: Ticketed) {
         let ticket = ticketed.ticket;
-        match self.ask_leader(Request::Propose(ticketed), PATIENCE).await {
+        match self.ask_leader(Request::Propose(Box::new(ticketed)), PATIENCE).await {
             // Entries tell themselves when they are applied, but for those that come with a snapshot.
             Ok((index, refused)) => {
                 if self.applied(index).await {
@@ -425,7 +428,7 @@ impl Agreement for Consensus {
 async fn lead(raft: &Raft, request: Request) -> Answer {
     let writing = async {
         match request {
-            Request::Propose(ticketed) => raft.client_write(ticketed).await,
+            Request::Propose(ticketed) => raft.client_write(*ticketed).await,
             Request::Change(Voters::Add(id, place)) => add_voter(raft, id.0, place).await,
             Request::Change(Voters::Remove(id)) => remove_voter(raft, id.0).await,
         }

@@ -17,13 +17,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Cursor;
 use std::sync::Arc;
 
+/// What becomes of a proposal: the state after it.
+pub type Outcome = Result<Arc<Cluster>, Error>;
+
 /// Who waits on this node for what became of a proposal, by ticket.
 #[derive(Clone, Default)]
-pub struct Waiting(Arc<Mutex<BTreeMap<u64, Sender<Result<Arc<Cluster>, Error>>>>>);
+pub struct Waiting(Arc<Mutex<BTreeMap<u64, Sender<Outcome>>>>);
 
 impl Waiting {
     /// Has `sender` told what becomes of the proposal with that ticket.
-    pub fn insert(&self, ticket: u64, sender: Sender<Result<Arc<Cluster>, Error>>) {
+    pub fn insert(&self, ticket: u64, sender: Sender<Outcome>) {
         self.0.lock().insert(ticket, sender);
     }
 
@@ -33,7 +36,7 @@ impl Waiting {
     }
 
     /// Tells who waits; the first to tell is believed.
-    pub fn tell(&self, ticket: u64, outcome: Result<Arc<Cluster>, Error>) {
+    pub fn tell(&self, ticket: u64, outcome: Outcome) {
         if let Some(sender) = self.0.lock().remove(&ticket) {
             // Fails when who waited has given up.
             let _ = sender.try_send(outcome);

@@ -14,6 +14,7 @@
 
 use super::Consensus;
 use super::consensus::Voters;
+use super::directory::Directory;
 use super::types::Place;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -36,12 +37,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const ADD_TIMEOUT: Duration = Duration::from_secs(150);
 /// How long to wait before asking a newcomer again.
 const SETTLED_PAUSE: Duration = Duration::from_millis(10);
+/// The largest answer of another node: a package.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// A node that was not heard for so long is unhealthy.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
 /// Where a node says who it is, and is given a cluster.
 const ENGAGE: &str = "/controller/engage";
 /// Where a node is told that it was removed.
 const LEAVE: &str = "/controller/leave";
+/// Where a node gives packages to others; the digest follows.
+const PACKAGES: &str = "/_nacre/packages/";
 /// The port that is meant when none is named.
 const PORT_DEFAULT: u16 = 8091;
 /// Where a host is the machine itself.
@@ -112,7 +117,8 @@ impl Login {
             .body(body)
             .map_err(|error| error.to_string())?;
         let mut answer = agent.run(request).map_err(|error| error.to_string())?;
-        let body = answer.body_mut().read_to_vec().map_err(|error| error.to_string())?;
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.map_err(|error| error.to_string())?;
         Ok((answer.status().as_u16(), body))
     }
 }
@@ -326,6 +332,26 @@ fn wait_until_applied(address: &str, cluster: &Cluster, index: u64) -> Result<()
 /// A node of the same cluster, asked by this one.
 fn internal_login(address: String, cluster: &Cluster) -> Login {
     Login { address, user: INTERNAL.into(), password: cluster.secret.reveal().to_owned() }
+}
+
+/// The bytes of a package, from the first node that has them.
+///
+/// # Errors
+/// That none has them, or cannot be asked.
+pub fn fetch_package(directory: &Directory, digest: &str) -> Result<Vec<u8>, String> {
+    let cluster = directory.node().cluster();
+    for place in directory.others().into_iter().filter_map(|id| directory.place(id)) {
+        let other = internal_login(place.management, &cluster);
+        let path = format!("{PACKAGES}{digest}");
+        match other.call("GET", &path, b"", "application/octet-stream", TIMEOUT) {
+            Ok((200, archive)) => return Ok(archive),
+            Ok((status, _)) => {
+                tracing::debug!("{} has no package {digest}: {status}", other.address)
+            }
+            Err(error) => tracing::warn!("{} gives no package: {error}", other.address),
+        }
+    }
+    Err(format!("no node that answers has the package {digest}: upload it again"))
 }
 
 /// Takes what [`add`] gives on another node: from now on this node is in that cluster.

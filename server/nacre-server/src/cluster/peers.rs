@@ -76,6 +76,11 @@ impl Peers {
         peers
     }
 
+    /// Who the other nodes are.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// Breaks all links: this node is another one from now on, or talks to others.
     pub fn reset(&self) {
         std::mem::take(&mut *self.links.lock()).into_values().for_each(|link| link.task.abort());

@@ -292,6 +292,7 @@ async fn management(call: Call) -> Reply {
         ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
+        ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
         ("GET" | "POST", ["controller", "engage" | "leave"]) => nodes::internal(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,
         (

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Membership};
 use nacre_node::Node;
+use nacre_node::plugins::packages;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -169,6 +170,19 @@ pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let renamed = blocking("the change", move || node.change(&change)).await?;
     renamed.map(|_| reply(StatusCode::OK, "application/json", "")).map_err(|error| refused(&error))
+}
+
+/// The bytes of a package, for another node.
+pub(super) async fn package(call: Call, digest: &str) -> Result<Reply, Reply> {
+    if call.user != INTERNAL {
+        return Err(unauthorized());
+    }
+    let (node, digest) = (Arc::clone(&call.node), digest.to_owned());
+    let archive = blocking("reading the package", move || packages::archive(&node, &digest));
+    let archive = archive.await?.map_err(|error| refused(&error))?;
+    archive
+        .map(|bytes| reply(StatusCode::OK, "application/octet-stream", bytes))
+        .ok_or_else(not_found)
 }
 
 /// What only nodes ask of each other.

@@ -307,6 +307,9 @@ fn nobody_is_another_node_without_the_secret_of_the_cluster() {
         [None, Some((USER, PASSWORD)), Some(("@nacre", "")), Some(("@nacre", &uuid[..]))];
     for login in strangers {
         assert_eq!(link(login), 401, "{login:?}");
+        let package = "/_nacre/packages/0";
+        let package = http::request(&node.address(), "GET", package, login, FORM, b"").unwrap();
+        assert_eq!(package.status, 401, "{login:?}");
         let leave =
             http::request(&node.address(), "POST", "/controller/leave", login, FORM, b"").unwrap();
         assert_eq!(leave.status, 401, "{login:?}");
