@@ -13,6 +13,7 @@ use nacre_node::Node;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ports that Couchbase's clients try first.
 const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };
@@ -277,6 +278,9 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.spawn(huge_pages::allow_when_large());
     runtime.block_on(async {
+        // Before anybody can see that the node serves: who does may stop it.
+        let stop = StopSignals::catch()
+            .map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
             rest::serve(&consensus, &tls, port)
@@ -295,7 +299,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         }
         consensus.tell_where();
         ready(&endpoints);
-        stop_signal().await.map_err(|error| format!("cannot wait for signals: {error}"))
+        stop.wait().await;
+        Ok::<(), String>(())
     })?;
 
     tracing::info!("stopping: writing what is in memory");
@@ -347,13 +352,25 @@ fn initialise(node: &Arc<Node>, options: &Serve) -> Result<(), String> {
     Ok(())
 }
 
-async fn stop_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The signals that end a node.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Catches them from now on.
+    fn catch() -> std::io::Result<StopSignals> {
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    Ok(())
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }

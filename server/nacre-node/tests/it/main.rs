@@ -1,5 +1,6 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
+mod agreement;
 mod changes;
 mod dcp;
 mod durability;

@@ -48,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a leader works on what it is asked.
 const LEAD_PATIENCE: Duration = Duration::from_secs(45);
+/// How long to wait before telling again where this node is.
+const TELL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait before looking for a leader again.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 /// How long a change of the voters may take: a newcomer is given the state first.
@@ -380,6 +382,7 @@ impl Consensus {
             while let Some(change) = consensus.node.moved() {
                 if let Err(error) = consensus.node.change(&change) {
                     tracing::warn!("the other nodes do not know yet where this one is: {error}");
+                    std::thread::sleep(TELL_PAUSE);
                 }
                 if let Ok(raft) = consensus.raft() {
                     raft.runtime_config().elect(true);

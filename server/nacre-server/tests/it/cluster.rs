@@ -1,13 +1,16 @@
 //! Several nodes: real processes on this machine that agree, lose each other, and find each other again.
 
-use crate::process::{PASSWORD, Server, USER, port_base};
+use crate::plugins;
+use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
 use nacre_conformance::http;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// How long a node may take until it has what the others have.
+const PATIENCE: Duration = Duration::from_secs(90);
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A node with its data directory, to be stopped and started again.
@@ -56,23 +59,12 @@ impl Node {
     }
 
     /// Waits until the node answers as wanted.
-    fn wait_until(&mut self, what: &str, holds: impl Fn(&Node) -> bool) {
-        let mut server = self.server.take().unwrap();
-        let (directory, port_base) = (tempfile::tempdir().unwrap(), self.port_base);
-        let mut seen = Node { server: None, directory, port_base };
-        // The server is lent to what asks, and comes back with the answer.
+    fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
         let begun = Instant::now();
-        loop {
-            seen.server = Some(server);
-            let fine = holds(&seen);
-            server = seen.server.take().unwrap();
-            if fine {
-                break;
-            }
-            assert!(begun.elapsed().as_secs() < 90, "still waiting for {what}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        while !holds(self) {
+            assert!(begun.elapsed() < PATIENCE, "still waiting for {what}");
+            std::thread::sleep(Duration::from_millis(20));
         }
-        self.server = Some(server);
     }
 
     fn has_bucket(&self, name: &str) -> bool {
@@ -100,7 +92,7 @@ fn three() -> [Node; 3] {
 
 #[test]
 fn what_is_changed_on_any_node_is_seen_on_all() {
-    let mut nodes = three();
+    let nodes = three();
     nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     nodes[2].succeed("PUT", "/settings/rbac/users/local/ann", "password=secret1&roles=admin");
     nodes[2].succeed("POST", "/settings/passwordPolicy", "minLength=9");
@@ -108,7 +100,7 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
     nodes[0].succeed("POST", "/pools/default/buckets/b/scopes", "name=s");
     let (status, text) = nodes[0].ask("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     assert_eq!(status, 400, "a refusal is the same everywhere: {text}");
-    for node in &mut nodes {
+    for node in &nodes {
         node.wait_until("all of it", |node| {
             let scopes = node.ask("GET", "/pools/default/buckets/b/scopes", "").1;
             let policy = node.ask("GET", "/settings/passwordPolicy", "").1;
@@ -196,7 +188,6 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
     late.port_base = port_base();
     late.restart();
     let moved = late.address();
-    let mut first = first;
     first.wait_until("the other one's new address", |node| {
         let seen = node.json("/pools/default");
         seen["nodes"].as_array().unwrap().iter().any(|node| node["hostname"] == moved)
@@ -218,6 +209,22 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
     let (status, text) = first.add(&late);
     assert_eq!(status, 200, "it may join again: {text}");
     late.wait_until("the state", |node| node.has_bucket("b"));
+}
+
+#[test]
+fn a_node_that_lacks_a_package_is_given_it_by_another() {
+    let (first, late) = (Node::start(), Node::start());
+    first.succeed("POST", "/pools/default/buckets", &format!("name={BUCKET}&ramQuotaMB=100"));
+    let server = first.server.as_ref().unwrap();
+    let (status, text) = plugins::upload(server, "1", "");
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(first.add(&late).0, 200);
+    let (status, text) = plugins::deploy(server, "1", plugins::CONFIG);
+    assert_eq!(status, 200, "{text}");
+    late.wait_until("the deployment", |node| {
+        let (status, text) = node.ask("GET", "/deployments/sums", "");
+        status == 200 && text.contains(r#""state":"running""#)
+    });
 }
 
 /// Answers each request as a node that cannot join would, until the test ends.
