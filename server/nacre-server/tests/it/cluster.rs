@@ -217,7 +217,7 @@ fn a_node_that_lacks_a_package_is_given_it_by_another() {
     first.succeed("POST", "/pools/default/buckets", &format!("name={BUCKET}&ramQuotaMB=100"));
     let server = first.server.as_ref().unwrap();
     let (status, text) = plugins::upload(server, "1", "");
-    assert_eq!(status, 200, "{text}");
+    assert_eq!(status, 201, "{text}");
     assert_eq!(first.add(&late).0, 200);
     let (status, text) = plugins::deploy(server, "1", plugins::CONFIG);
     assert_eq!(status, 200, "{text}");
