@@ -1,9 +1,9 @@
 //! The state machine that all nodes share.
 
 use crate::{
-    AutoFailover, Bucket, BucketSettings, Chain, Deployment, FunctionDefinition, FunctionId,
-    FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership, Package,
-    Plugins, QueryFunctions, Rebalance, Source, place,
+    AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
+    FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership,
+    Package, Plugins, QueryFunctions, Rebalance, Secret, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,15 @@ pub struct Cluster {
     pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
-    /// What the nodes log in to each other with; empty while there is one only.
+    /// What nodes log in to each other with.
     #[serde(default)]
-    pub secret: String,
+    pub secret: Secret,
     /// The nodes, by number.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Member>,
+    /// The highest number of a node that has left: none is used twice.
+    #[serde(default)]
+    pub last_gone: NodeId,
     /// Nodes that are to be replaced, whatever is heard of them.
     #[serde(default)]
     pub failing_over: Vec<NodeId>,
@@ -64,6 +67,13 @@ pub enum Change {
         id: NodeId,
         /// What it is.
         member: Member,
+    },
+    /// A node is reached elsewhere.
+    MoveNode {
+        /// Its number.
+        id: NodeId,
+        /// Where.
+        endpoints: Endpoints,
     },
     /// A node has left.
     DropNode {
@@ -325,6 +335,12 @@ pub enum Refusal {
     /// No copies are being moved.
     #[error("There is no rebalance running.")]
     NoRebalance,
+    /// The number belongs, or belonged, to another node.
+    #[error("{id} is, or was, another node")]
+    NodeNumberTaken {
+        /// The number.
+        id: NodeId,
+    },
     /// No such bucket.
     #[error("Requested resource not found.")]
     BucketNotFound {
@@ -474,8 +490,9 @@ impl Cluster {
             uuid,
             name: String::new(),
             rev: 1,
-            secret: String::new(),
+            secret: Secret::default(),
             nodes: BTreeMap::new(),
+            last_gone: NodeId(0),
             failing_over: Vec::new(),
             auto_failover: AutoFailover::default(),
             rebalance: None,
@@ -513,12 +530,14 @@ impl Cluster {
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
             Change::NameCluster { name } => self.rename(name)?,
-            Change::PutNode { id, member } => {
-                self.nodes.insert(*id, member.clone());
-                self.place_buckets();
+            Change::PutNode { id, member } => self.put_node(*id, member)?,
+            Change::MoveNode { id, endpoints } => {
+                let node = self.nodes.get_mut(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+                node.endpoints = endpoints.clone();
             }
             Change::DropNode { id } => {
                 self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+                self.last_gone = self.last_gone.max(*id);
             }
             Change::FailOver { nodes } => {
                 nodes.iter().try_for_each(|id| self.check_node(*id))?;
@@ -545,7 +564,8 @@ impl Cluster {
             Change::EndRebalance { memberships } => {
                 let rebalance = self.rebalance.take().ok_or(Refusal::NoRebalance)?;
                 self.set_memberships(memberships);
-                self.nodes.retain(|id, _| rebalance.keep.contains(id));
+                let gone = self.nodes.extract_if(.., |id, _| !rebalance.keep.contains(id));
+                self.last_gone = gone.map(|(id, _)| id).fold(self.last_gone, NodeId::max);
                 self.auto_failover.count = 0;
                 self.place_buckets();
             }
@@ -639,6 +659,26 @@ impl Cluster {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// A number belongs to the node that had it first, also when that has left.
+    fn put_node(&mut self, id: NodeId, member: &Member) -> Result<(), Refusal> {
+        let fits = match self.nodes.get(&id) {
+            Some(known) => known.uuid == member.uuid,
+            None => id > self.last_gone,
+        };
+        if !fits {
+            return Err(Refusal::NodeNumberTaken { id });
+        }
+        self.nodes.insert(id, member.clone());
+        self.place_buckets();
+        Ok(())
+    }
+
+    /// A number for another node.
+    pub fn next_node(&self) -> NodeId {
+        let last = self.nodes.keys().next_back().copied().unwrap_or_default();
+        NodeId(last.max(self.last_gone).0 + 1)
     }
 
     fn rename(&mut self, name: &str) -> Result<(), Refusal> {
@@ -784,7 +824,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoints, Ports};
+    use crate::Ports;
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -820,6 +860,24 @@ mod tests {
             assert!(cluster.apply(&change).is_err(), "{change:?}");
             assert_eq!(cluster, before, "{change:?}");
         }
+    }
+
+    #[test]
+    fn a_number_of_a_node_is_never_used_for_another() {
+        let put = |id: u64, uuid: &str, host: &str| {
+            let mut member = Member { uuid: uuid.into(), ..member(Membership::Added) };
+            member.endpoints.host = Some(host.into());
+            Change::PutNode { id: NodeId(id), member }
+        };
+        let mut cluster = cluster();
+        cluster.apply(&put(1, "u", "a")).unwrap();
+        cluster.apply(&put(1, "u", "b")).unwrap();
+        assert!(cluster.apply(&put(1, "v", "a")).is_err(), "another node has the number");
+        cluster.apply(&put(2, "v", "c")).unwrap();
+        cluster.apply(&Change::DropNode { id: NodeId(2) }).unwrap();
+        assert!(cluster.apply(&put(2, "v", "c")).is_err(), "one that was removed stays so");
+        cluster.apply(&put(3, "w", "c")).unwrap();
+        assert_eq!((cluster.next_node(), cluster.nodes.len()), (NodeId(4), 2));
     }
 
     #[test]

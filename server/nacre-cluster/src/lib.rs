@@ -18,6 +18,7 @@ pub mod orchestrator;
 mod placement;
 mod plugin;
 mod query_function;
+mod secret;
 mod settings;
 
 pub use bucket::Bucket;
@@ -33,6 +34,7 @@ pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance};
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
+pub use secret::Secret;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, StorageBackend,

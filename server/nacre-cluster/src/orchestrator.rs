@@ -57,6 +57,8 @@ pub enum Message {
         at: u64,
         /// The revision of the agreed state.
         rev: u64,
+        /// Nodes that are about to be replaced, and not to be followed.
+        lost: Vec<NodeId>,
     },
     /// How far are your copies? Do not follow `lost` any more.
     Poll {
@@ -148,6 +150,11 @@ impl Orchestrator {
         }
     }
 
+    /// The node that it is of.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
     /// When `node` was heard last, in monotonic nanoseconds.
     pub fn heard(&self, node: NodeId) -> Option<u64> {
         self.heard.get(&node).copied()
@@ -171,7 +178,8 @@ impl Orchestrator {
                     return None;
                 }
                 self.granted.insert(from, now);
-                Some(Message::Grant { at, rev: cluster.rev })
+                let lost = self.failover.iter().flat_map(|poll| &poll.lost).copied().collect();
+                Some(Message::Grant { at, rev: cluster.rev, lost })
             }
             Message::Report { number, standings } => {
                 let polls = [&mut self.failover, &mut self.moving];

@@ -5,6 +5,7 @@ use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::line::Lines;
+use crate::orchestration::Lease;
 use crate::range_scan::Scans;
 use crate::reader::News;
 use crate::ticket::{Ticket, Waiter};
@@ -41,6 +42,8 @@ pub struct Bucket {
     /// Its identity.
     pub uuid: String,
     vbuckets: Box<[Mutex<Vbucket>]>,
+    /// Whether this node may serve at all.
+    lease: Arc<Lease>,
     /// None for a bucket that lives in memory only.
     pub(crate) store: Option<Arc<dyn Store>>,
     /// What the store holds, by vBucket.
@@ -88,7 +91,7 @@ impl Bucket {
         platform: &Arc<dyn Platform>,
         store: Option<Arc<dyn Store>>,
         clean: bool,
-        me: NodeId,
+        home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let count = usize::from(config.settings.vbucket_count);
         let random_uuid = || VbUuid(platform.random() >> 16 | 1);
@@ -130,7 +133,11 @@ impl Bucket {
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
             if let Some(chain) = config.chains.get(vbucket.id().index()) {
-                copies::arrange(vbucket, chain, me, random_uuid());
+                let others = chain.followers().next().is_some();
+                if !clean && others && vbucket.state() == VbState::Active && vbucket.term() > 0 {
+                    vbucket.doubt();
+                }
+                copies::arrange(vbucket, chain, home.node, random_uuid());
             }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
@@ -150,6 +157,7 @@ impl Bucket {
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),
+            lease: home.lease,
             vbuckets: vbuckets.into_iter().map(Mutex::new).collect(),
             store,
             persisted,
@@ -389,7 +397,13 @@ impl Bucket {
         command: &Command<'_>,
         now: Now,
     ) -> Option<(Result<Reply, Refusal>, bool)> {
-        let (reply, mutation) = self.change(vbid, |vbucket| vbucket.apply(key, command, now))?;
+        let has_lease = self.lease.holds(now.monotonic_ns);
+        let (reply, mutation) = self.change(vbid, |vbucket| {
+            if !has_lease && vbucket.state() == VbState::Active {
+                return (Err(Refusal::NoLease), None);
+            }
+            vbucket.apply(key, command, now)
+        })?;
         if mutation.is_some() {
             self.note(vbid);
         }
@@ -407,6 +421,9 @@ impl Bucket {
         now: Now,
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
+        if !self.lease.holds(now.monotonic_ns) {
+            return Some((Err(Refusal::NoLease), None, false));
+        }
         let prepared = self.change(vbid, |vbucket| {
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
             // Entered under the lock: nobody can complete it before.
@@ -740,6 +757,21 @@ impl Bucket {
 impl nacre_dcp::Vbuckets for Bucket {
     fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
         self.vbucket(vbid).map(|mut vbucket| work(&mut vbucket))
+    }
+}
+
+/// The node that a bucket is on, for the bucket.
+pub struct Home {
+    /// Its number.
+    pub node: NodeId,
+    /// Whether it may serve.
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl Home {
+    /// A node that needs nobody's leave.
+    pub fn alone(node: NodeId) -> Home {
+        Home { node, lease: Arc::default() }
     }
 }
 

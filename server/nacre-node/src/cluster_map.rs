@@ -4,7 +4,9 @@
 //! `$HOST` is replaced by the client with the host it connected to.
 
 use nacre_cluster::{Bucket, BucketKind, Cluster, Endpoints, Ports, StorageBackend};
+use nacre_types::NodeId;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
@@ -49,8 +51,28 @@ fn services(endpoints: &Endpoints) -> Value {
     services
 }
 
-fn node_ext(endpoints: &Endpoints) -> Value {
-    let mut node = json!({"thisNode": true, "services": services(endpoints)});
+/// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
+#[derive(Clone, Debug)]
+pub struct Here {
+    /// The node.
+    pub id: NodeId,
+    /// Where it is reached.
+    pub endpoints: Endpoints,
+}
+
+impl Here {
+    /// All nodes by number, this one as it knows itself.
+    pub fn nodes(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
+        let others = cluster.nodes.iter().map(|(id, node)| (*id, node.endpoints.clone()));
+        others.chain([(self.id, self.endpoints.clone())]).collect()
+    }
+}
+
+fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
+    let mut node = json!({"services": services(endpoints)});
+    if here {
+        node["thisNode"] = json!(true);
+    }
     if let Some(host) = &endpoints.host {
         node["hostname"] = json!(host);
     }
@@ -63,11 +85,13 @@ pub fn version(cluster: &Cluster) -> (i64, i64) {
 }
 
 /// The map of the cluster, for connections without a bucket.
-pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
+pub fn global(cluster: &Cluster, here: &Here) -> Value {
+    let nodes = here.nodes(cluster);
+    let nodes = nodes.iter().map(|(id, endpoints)| node_ext(endpoints, *id == here.id));
     json!({
         "rev": cluster.rev,
         "revEpoch": REV_EPOCH,
-        "nodesExt": [node_ext(endpoints)],
+        "nodesExt": nodes.collect::<Vec<_>>(),
         "clusterCapabilitiesVer": [1, 0],
         "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},
         "clusterUUID": cluster.uuid,
@@ -78,9 +102,20 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
 }
 
 /// The map of a bucket.
-pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> Value {
-    let mut map = global(cluster, endpoints);
-    let (name, uuid, plain) = (&bucket.name, &bucket.uuid, endpoints.plain);
+pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
+    let mut map = global(cluster, here);
+    let (name, uuid) = (&bucket.name, &bucket.uuid);
+    let nodes = here.nodes(cluster);
+    let servers = nodes.values().map(|endpoints| endpoints.authority(endpoints.plain.kv));
+    let servers: Vec<String> = servers.collect();
+    let nodes = nodes.values().map(|endpoints| {
+        json!({
+            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.plain.views)),
+            "hostname": endpoints.authority(endpoints.plain.mgmt),
+            "ports": {"direct": endpoints.plain.kv},
+        })
+    });
+    let nodes: Vec<Value> = nodes.collect();
     let chain: Vec<i64> = std::iter::once(0)
         .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
         .collect();
@@ -107,14 +142,10 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         "vBucketServerMap": {
             "hashAlgorithm": "CRC",
             "numReplicas": bucket.settings.replicas,
-            "serverList": [endpoints.authority(plain.kv)],
+            "serverList": servers,
             "vBucketMap": rows,
         },
-        "nodes": [{
-            "couchApiBase": format!("http://{}/{name}", endpoints.authority(plain.views)),
-            "hostname": endpoints.authority(plain.mgmt),
-            "ports": {"direct": plain.kv},
-        }],
+        "nodes": nodes,
     });
     if let (Value::Object(map), Value::Object(fields)) = (&mut map, fields) {
         map.extend(fields);

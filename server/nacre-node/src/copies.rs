@@ -1,10 +1,14 @@
 //! The copies of a bucket's vBuckets on this node: which part each has, and how history comes to those that follow.
 
 use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::replication::Follower;
 use nacre_cluster::Chain;
 use nacre_store::Error;
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{OutOfOrder, Vbucket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
 /// branch of history that begins if it becomes the active copy, or begins anew.
@@ -16,6 +20,8 @@ pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid:
     let before = (vbucket.state(), vbucket.term());
     match part {
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
+        // It is for others to say whether this copy is good enough.
+        VbState::Active if vbucket.is_doubted() && vbucket.term() >= chain.term => {}
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
         part => vbucket.deactivate(part),
@@ -29,6 +35,64 @@ fn part_of(chain: &Chain, me: NodeId) -> VbState {
         Some(active) if active == me => VbState::Active,
         _ if chain.involves(me) => VbState::Replica,
         _ => VbState::Dead,
+    }
+}
+
+impl Node {
+    /// Gives the vBuckets of a bucket the parts that their chains have for this node.
+    pub(crate) fn arrange(&self, config: &nacre_cluster::Bucket) {
+        if let Some(bucket) = self.bucket(&config.name) {
+            let vb_uuid = || VbUuid(self.random() >> 16 | 1);
+            bucket.arrange(&config.chains, self.id(), vb_uuid, self.now());
+        }
+    }
+
+    /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.
+    pub(crate) fn follow(self: &Arc<Node>) {
+        let (cluster, me) = (self.cluster(), self.id());
+        for config in cluster.buckets.values() {
+            let Some(bucket) = self.bucket(&config.name) else { continue };
+            let mine = config.chains.iter().filter(|chain| {
+                chain.active().is_some() && chain.followers().any(|node| node == me)
+            });
+            let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
+            for peer in peers.difference(&self.fenced.read()) {
+                let Some(member) = cluster.nodes.get(peer) else { continue };
+                if self.followed.lock().insert((bucket.uuid.clone(), *peer)) {
+                    let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), *peer);
+                    self.platform.link(&member.endpoints, Box::new(follower));
+                }
+            }
+        }
+    }
+
+    /// A follower is no more.
+    pub(crate) fn follower_ended(&self, bucket: &Bucket, peer: NodeId) {
+        self.followed.lock().remove(&(bucket.uuid.clone(), peer));
+    }
+
+    /// Follows these nodes no more, which are about to be replaced, and others again.
+    pub(crate) fn fence(self: &Arc<Node>, lost: &[NodeId]) {
+        let lost: BTreeSet<NodeId> = lost.iter().copied().collect();
+        let is_news = *self.fenced.read() != lost;
+        if is_news {
+            *self.fenced.write() = lost;
+            self.follow();
+            self.wake_map_watchers();
+        }
+    }
+
+    /// The vBuckets that this node is to serve and does not: it may have lost the end of their history.
+    pub(crate) fn doubted(&self) -> BTreeMap<String, Vec<u16>> {
+        let cluster = self.cluster();
+        let of_bucket = |name: &String| {
+            let bucket = self.bucket(name)?;
+            let doubted: Vec<u16> = (0..bucket.vbucket_count())
+                .filter(|vbid| bucket.vbucket(Vbid(*vbid)).is_some_and(|v| v.is_doubted()))
+                .collect();
+            (!doubted.is_empty()).then(|| (name.clone(), doubted))
+        };
+        cluster.buckets.keys().filter_map(of_bucket).collect()
     }
 }
 

@@ -56,15 +56,11 @@ impl Orchestration {
         Arc::new(Orchestration { node: Arc::downgrade(node), state, signal: Signal::default() })
     }
 
-    /// When `node` was heard last, in monotonic nanoseconds.
-    pub fn heard(&self, node: NodeId) -> Option<u64> {
-        self.state.lock().orchestrator.heard(node)
-    }
-
     fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
         let now = node.now().monotonic_ns;
         let answer = match message {
-            Message::Grant { at, rev } => {
+            Message::Grant { at, rev, lost } => {
+                node.fence(&lost);
                 self.state.lock().granted = Some((at.saturating_add(LEASE_NS), rev));
                 self.renew(node);
                 None
@@ -85,6 +81,14 @@ impl Orchestration {
         };
         if let Some(answer) = answer {
             self.send(node, from, answer);
+        }
+    }
+
+    /// What was known is of another cluster when the node has another number.
+    fn begin_anew(&self, me: NodeId) {
+        let mut state = self.state.lock();
+        if state.orchestrator.me() != me {
+            *state = State { orchestrator: Orchestrator::new(me), granted: None };
         }
     }
 
@@ -203,6 +207,7 @@ impl Task for Watchman {
             return Next::Done;
         }
         let now = node.now().monotonic_ns;
+        self.shared.begin_anew(node.id());
         self.shared.renew(&node);
         self.speak(&node, now);
         self.decide(&node, now);

@@ -101,6 +101,9 @@ impl Follower {
         let bucket = cluster.buckets.get(&self.bucket.name);
         let bucket = bucket.filter(|bucket| bucket.uuid == self.bucket.uuid);
         let chains = bucket.into_iter().flat_map(|bucket| (0..).map(Vbid).zip(&bucket.chains));
+        if self.node.fenced.read().contains(&self.peer) {
+            return BTreeMap::new();
+        }
         chains
             .filter(|(_, chain)| chain.active() == Some(self.peer))
             .filter(|(_, chain)| chain.followers().any(|node| node == self.node.id()))
@@ -115,7 +118,7 @@ impl Follower {
             .collect();
         let cluster = self.node.cluster();
         let me = self.node.id().0;
-        let login = ["\0", nacre_auth::INTERNAL, "\0", &cluster.secret].concat();
+        let login = ["\0", nacre_auth::INTERNAL, "\0", cluster.secret.reveal()].concat();
         let name = format!("replication:{me}:{}:{}", self.peer.0, self.bucket.name);
         let flags = open_flag::PRODUCER | open_flag::INCLUDE_XATTRS;
         let open = [[0; 4], flags.to_be_bytes()].concat();
@@ -182,7 +185,7 @@ impl Follower {
         request(Opcode::DcpStreamRequest, vbid, incoming.opaque, &extras, b"", b"", out);
     }
 
-    fn answered(&mut self, frame: &Frame<'_>, now: Now) -> Result<(), String> {
+    fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
         if let Some(left @ 1..) = self.greetings {
             if frame.vbid != Status::Success as u16 {
                 let opcode = frame.opcode_byte;
@@ -203,6 +206,9 @@ impl Follower {
             if self.bucket.change(*vbid, |vbucket| vbucket.adopt(log)).is_some() {
                 incoming.stage = Stage::Open;
                 incoming.acknowledged = Seqno::ZERO;
+                let vbid = *vbid;
+                // It may have all there is already.
+                self.acknowledge(vbid, out);
             }
         } else if frame.vbid == Status::Rollback as u16 {
             tracing::info!(
@@ -307,7 +313,7 @@ impl Link for Follower {
         {
             consumed += length;
             match frame.magic {
-                Magic::Response | Magic::FlexResponse => self.answered(&frame, now)?,
+                Magic::Response | Magic::FlexResponse => self.answered(&frame, out, now)?,
                 _ => {
                     self.told(&frame, out, now)?;
                     self.taken += length as u32;

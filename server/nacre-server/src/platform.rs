@@ -1,6 +1,7 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
 use crate::capsules;
+use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
@@ -8,7 +9,7 @@ use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_node::{Link, Next, Platform, Task};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -32,6 +33,7 @@ pub struct SystemPlatform {
     engine: Engine,
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    peers: OnceLock<Arc<Peers>>,
     /// There once another node is followed.
     links: OnceLock<Links>,
 }
@@ -59,8 +61,15 @@ impl SystemPlatform {
             engine: Engine::new(plugin_cache),
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
+            peers: OnceLock::new(),
             links: OnceLock::new(),
         })
+    }
+
+    /// Lets messages go out from now on.
+    pub fn connect(&self, peers: &Arc<Peers>) {
+        // There is one node in a process.
+        let _ = self.peers.set(Arc::clone(peers));
     }
 
     /// Waits for every task to end.
@@ -92,6 +101,11 @@ impl Platform for SystemPlatform {
 
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
+        if create {
+            // Nothing of a bucket that is new counts. Tasks of a node that has left a cluster and joins it again may have
+            // written once more after the removal.
+            self.remove_store(bucket)?;
+        }
         // A bucket that exists keeps the store it was created with.
         let sled = match create {
             true => bucket.settings.storage_backend == StorageBackend::Sled,
@@ -161,5 +175,16 @@ impl Platform for SystemPlatform {
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
         let started = self.started;
         self.links.get_or_init(Links::start).run(peer, link, move || now_since(started));
+    }
+
+    fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
+        let peers = self.peers.get().ok_or("this node has no others to ask")?;
+        membership::fetch_package(peers.directory(), digest)
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        if let Some(peers) = self.peers.get() {
+            peers.send(to, message);
+        }
     }
 }

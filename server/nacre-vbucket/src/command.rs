@@ -274,6 +274,8 @@ pub enum Refusal {
     NotDeleted,
     /// The vBucket is not active here.
     NotActive,
+    /// The node does not know whether it may serve. Said by whoever owns the vBucket.
+    NoLease,
     /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
     NotResident,
     /// A durable write to the same document is under way.

@@ -50,12 +50,29 @@ impl Vbucket {
 
     /// Whether others may follow it: it is the active copy, or was until it was held to be handed over.
     pub fn makes_history(&self) -> bool {
-        matches!(self.state, VbState::Active | VbState::Pending)
+        match self.state {
+            VbState::Active => true,
+            VbState::Pending => !self.doubted,
+            VbState::Replica | VbState::Dead => false,
+        }
+    }
+
+    /// Serves nobody until it is [made active](Vbucket::activate) again: the process before was the active copy and may have
+    /// lost the end of what it wrote, which other copies may have.
+    pub fn doubt(&mut self) {
+        self.state = VbState::Pending;
+        self.doubted = true;
+    }
+
+    /// Whether it is [in doubt](Vbucket::doubt).
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
     }
 
     /// Serves clients from now on, under a new branch of history.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
         self.state = VbState::Active;
+        self.doubted = false;
         self.term = term;
         self.received.clear();
         self.prepares.inherit();
@@ -70,6 +87,7 @@ impl Vbucket {
             self.locks = Default::default();
         }
         self.record_changed |= self.state != state;
+        self.doubted &= state == VbState::Pending;
         self.state = state;
     }
 

@@ -23,6 +23,8 @@ pub struct Vbucket {
     /// See [`VbRecord::term`].
     pub(crate) term: u64,
     pub(crate) copies: Copies,
+    /// See [`Vbucket::doubt`].
+    pub(crate) doubted: bool,
     /// The snapshots that were received and are not all stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
     /// Grows whenever the history is thrown away to begin anew.
@@ -66,6 +68,7 @@ impl Vbucket {
             state: record.state,
             term: record.term,
             copies: Copies::default(),
+            doubted: false,
             received: cut.into_iter().collect(),
             generation: 0,
             seed,

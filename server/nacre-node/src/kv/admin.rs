@@ -187,13 +187,13 @@ fn cluster_config(
 
 /// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
 pub(super) fn map(session: &Session) -> Result<String, Status> {
-    let (cluster, endpoints) = (session.node.cluster(), session.node.endpoints());
+    let (cluster, here) = (session.node.cluster(), session.node.here());
     let map = match &session.selected {
         Some(selected) => {
             let bucket = cluster.bucket(&selected.bucket.name).map_err(|_| Status::KeyNotFound)?;
-            cluster_map::of_bucket(&cluster, bucket, endpoints)
+            cluster_map::of_bucket(&cluster, bucket, &here)
         }
-        None => cluster_map::global(&cluster, endpoints),
+        None => cluster_map::global(&cluster, &here),
     };
     Ok(map.to_string())
 }

@@ -1,11 +1,13 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
+mod agreement;
 mod changes;
 mod dcp;
 mod durability;
 mod flusher;
 mod memory;
 mod nodes;
+mod orchestration;
 mod replication;
 mod rights;
 mod session;

@@ -2,13 +2,57 @@
 //! connections between them moved by hand.
 
 use crate::world::{Connection, World, local, nobody};
-use nacre_auth::{INTERNAL, Role, User};
-use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership};
+use nacre_auth::{Role, User};
+use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret};
+use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::kv::Session;
-use nacre_node::{Link, Node};
+use nacre_node::{Error, Link, Node};
 use nacre_types::NodeId;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+/// What the nodes have agreed on, in order, and who leads them.
+#[derive(Default)]
+struct Council {
+    log: Mutex<Vec<Proposal>>,
+    leader: Mutex<Option<usize>>,
+}
+
+impl Council {
+    /// Has a node apply what it has not applied yet; gives what came of the last.
+    fn catch_up(&self, node: &Arc<Node>) -> Result<Arc<Cluster>, Error> {
+        let log = self.log.lock().unwrap().clone();
+        let position = node.position()?.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+        let mut outcome = Ok(node.cluster());
+        for index in position.unwrap_or(0) as usize..log.len() {
+            let position = (index as u64 + 1).to_be_bytes();
+            outcome = node.apply(&log[index], Some(&position));
+            if outcome.is_err() {
+                node.skip_to(&position)?;
+            }
+        }
+        outcome
+    }
+}
+
+/// One node's part in it.
+struct Seat {
+    council: Arc<Council>,
+    index: usize,
+}
+
+impl Agreement for Seat {
+    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        // Nothing may come between this proposal and what came of it.
+        self.council.catch_up(node).ok();
+        self.council.log.lock().unwrap().push(proposal.clone());
+        self.council.catch_up(node)
+    }
+
+    fn leads(&self) -> bool {
+        *self.council.leader.lock().unwrap() == Some(self.index)
+    }
+}
 
 /// A connection from one node to another.
 struct Wire {
@@ -30,6 +74,8 @@ pub struct Nodes {
     waiting: Vec<(usize, usize, Box<dyn Link>)>,
     /// Pairs between which nothing arrives.
     pub cut: Vec<(usize, usize)>,
+    council: Arc<Council>,
+    orchestrated: bool,
 }
 
 impl Nodes {
@@ -37,7 +83,7 @@ impl Nodes {
     pub fn new(count: usize, replicas: u8) -> Nodes {
         let worlds: Vec<Arc<World>> = (0..count).map(|index| World::at(index as u16)).collect();
         let mut cluster = Cluster::new("c".repeat(32));
-        cluster.secret = "s".repeat(64);
+        cluster.secret = Secret::new([7; 32]);
         for (index, world) in worlds.iter().enumerate() {
             let member = Member {
                 uuid: format!("{index:032}"),
@@ -49,9 +95,11 @@ impl Nodes {
             cluster.apply(&Change::PutNode { id, member }).unwrap();
         }
         for (index, world) in worlds.iter().enumerate() {
-            let id = serde_json::to_vec(&(index + 1)).unwrap();
+            let identity = serde_json::json!({"id": index + 1, "uuid": format!("{index:032}")});
+            let identity = serde_json::to_vec(&identity).unwrap();
             let cluster = serde_json::to_vec(&cluster).unwrap();
-            let rows = [(b"node-id".to_vec(), Some(id)), (b"cluster".to_vec(), Some(cluster))];
+            let rows =
+                [(b"identity".to_vec(), Some(identity)), (b"cluster".to_vec(), Some(cluster))];
             world.settings().apply(&rows, true).unwrap();
         }
         let mut nodes = Nodes {
@@ -60,8 +108,14 @@ impl Nodes {
             wires: Vec::new(),
             waiting: Vec::new(),
             cut: Vec::new(),
+            council: Arc::default(),
+            orchestrated: false,
         };
+        *nodes.council.leader.lock().unwrap() = Some(0);
         (0..count).for_each(|index| nodes.start(index));
+        let node = nodes.nodes[0].as_ref().unwrap();
+        let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
+        node.put_user(admin).unwrap();
         let settings = BucketSettings { vbucket_count: 4, replicas, ..BucketSettings::default() };
         nodes.change(&Change::CreateBucket { name: "b".into(), uuid: "b".repeat(32), settings });
         nodes.run();
@@ -71,9 +125,11 @@ impl Nodes {
     /// Starts a node with what it has stored.
     pub fn start(&mut self, index: usize) {
         let node = self.worlds[index].bare_node();
-        for (name, password) in [("admin", "password"), (INTERNAL, &*"s".repeat(64))] {
-            let user = User::new(name, password, vec![Role::admin()], node.new_salt());
-            node.put_user(user).unwrap();
+        let council = Arc::clone(&self.council);
+        node.agree_by(Arc::new(Seat { council, index }));
+        self.council.catch_up(&node).unwrap();
+        if self.orchestrated {
+            node.orchestrate();
         }
         self.nodes[index] = Some(node);
     }
@@ -82,6 +138,12 @@ impl Nodes {
     pub fn kill(&mut self, index: usize) {
         self.worlds[index].crash();
         self.worlds[index].links.lock().unwrap().clear();
+        self.worlds[index].sent.lock().unwrap().clear();
+        let mut leader = self.council.leader.lock().unwrap();
+        if *leader == Some(index) {
+            *leader = None;
+        }
+        drop(leader);
         self.nodes[index] = None;
         self.waiting.retain(|(from, ..)| *from != index);
         for mut wire in self.wires.extract_if(.., |wire| wire.from == index || wire.to == index) {
@@ -92,10 +154,28 @@ impl Nodes {
         }
     }
 
-    /// All nodes that are up agree on a change.
+    /// The nodes agree on a change, and all that are up know it.
     pub fn change(&self, change: &Change) {
-        for node in self.nodes.iter().flatten() {
-            node.change(change).unwrap();
+        self.nodes.iter().flatten().next().unwrap().change(change).unwrap();
+        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+    }
+
+    /// From now on the nodes look after their copies themselves.
+    pub fn orchestrate(&mut self) {
+        self.orchestrated = true;
+        self.nodes.iter().flatten().for_each(|node| node.orchestrate());
+    }
+
+    /// Another node leads.
+    pub fn elect(&self, index: usize) {
+        *self.council.leader.lock().unwrap() = Some(index);
+    }
+
+    /// Lets time pass while the nodes work.
+    pub fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds.div_ceil(50) {
+            self.worlds.iter().for_each(|world| world.pass(50));
+            self.run();
         }
     }
 
@@ -127,8 +207,8 @@ impl Nodes {
                     world.run_tasks();
                 }
             }
+            let mut moved = self.deliver();
             let cut = &self.cut;
-            let mut moved = false;
             for wire in &mut self.wires {
                 if !cut.contains(&(wire.from, wire.to)) && !cut.contains(&(wire.to, wire.from)) {
                     let from = self.nodes[wire.from].as_ref().unwrap();
@@ -139,6 +219,28 @@ impl Nodes {
                 return;
             }
         }
+    }
+
+    fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
+    }
+
+    /// Brings messages to those who are up and not cut off; says whether there were any.
+    fn deliver(&self) -> bool {
+        let mut delivered = false;
+        for (from, world) in self.worlds.iter().enumerate() {
+            let sent = std::mem::take(&mut *world.sent.lock().unwrap());
+            for (to, message) in sent {
+                let to = to.0 as usize - 1;
+                if let (Some(node), false) = (&self.nodes[to], self.is_cut(from, to)) {
+                    delivered = true;
+                    node.hear(NodeId(from as u64 + 1), &message);
+                }
+            }
+        }
+        // What was decided is known to all, sooner or later.
+        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+        delivered
     }
 
     fn connect_links(&mut self) {

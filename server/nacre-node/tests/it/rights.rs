@@ -105,7 +105,7 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
 }
 
 /// Makes `someone` a user with this role.
-fn appoint(node: &Node, role: &str) {
+fn appoint(node: &Arc<Node>, role: &str) {
     // Deriving what is kept of a password takes milliseconds, and the table has many roles.
     static TEMPLATE: LazyLock<User> =
         LazyLock::new(|| User::new("someone", "password", Vec::new(), [0; 32]));

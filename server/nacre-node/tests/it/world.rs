@@ -7,7 +7,7 @@ use nacre_node::kv::{Peer, Session};
 use nacre_node::{Link, Next, Node, Platform, Task, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,8 @@ pub struct World {
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
     /// Connections to other nodes that are wanted, each with the port of the node.
     pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
+    /// Messages to other nodes.
+    pub sent: Mutex<Vec<(NodeId, Vec<u8>)>>,
     /// The port for keys of the node in this world.
     port: u16,
 }
@@ -39,6 +41,7 @@ impl World {
             stores: Mutex::default(),
             tasks: Mutex::default(),
             links: Mutex::default(),
+            sent: Mutex::default(),
             port,
         })
     }
@@ -108,9 +111,13 @@ impl World {
     }
 
     pub fn wait(&self, seconds: u64) {
+        self.pass(seconds * 1000);
+    }
+
+    pub fn pass(&self, milliseconds: u64) {
         let mut now = self.now.lock().unwrap();
-        now.unix_ns += seconds * 1_000_000_000;
-        now.monotonic_ns += seconds * 1_000_000_000;
+        now.unix_ns += milliseconds * 1_000_000;
+        now.monotonic_ns += milliseconds * 1_000_000;
         // Tasks that asked for a step after some time take it; a step too many does no harm.
         for (_, ready) in self.tasks.lock().unwrap().iter_mut() {
             *ready = true;
@@ -170,8 +177,16 @@ impl Platform for World {
         self.tasks.lock().unwrap().push((task, true));
     }
 
+    fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
+        Err("there is one node in this world".into())
+    }
+
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
         self.links.lock().unwrap().push((peer.plain.kv, link));
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        self.sent.lock().unwrap().push((to, message));
     }
 }
 
