@@ -95,18 +95,22 @@ pub enum Change {
         /// The settings; the count of those that were replaced stays.
         settings: AutoFailover,
     },
-    /// The copies are to be spread evenly over these nodes, and all others are to leave.
+    /// As many silent nodes may be replaced again as when the cluster was new.
+    ResetAutoFailover,
+    /// The copies are to be spread evenly over these nodes.
     StartRebalance {
         /// 32 hexadecimal digits.
         id: String,
         /// Who has a share afterwards.
         keep: BTreeSet<NodeId>,
+        /// What becomes of all others: they leave, or only have no share.
+        rest: Membership,
     },
     /// The rebalance that is under way goes no further.
     StopRebalance,
     /// The rebalance that is under way has come to its end.
     EndRebalance {
-        /// The parts of those who were kept; all others leave.
+        /// The part of each node.
         memberships: BTreeMap<NodeId, Membership>,
     },
     /// Copies of vBuckets are elsewhere, and nodes have another part, at once.
@@ -550,22 +554,22 @@ impl Cluster {
             Change::SetAutoFailover { settings } => {
                 self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
             }
-            Change::StartRebalance { id, keep } => {
+            Change::ResetAutoFailover => self.auto_failover.count = 0,
+            Change::StartRebalance { id, keep, rest } => {
                 keep.iter().try_for_each(|id| self.check_node(*id))?;
                 if self.rebalance.is_some() {
                     return Err(Refusal::RebalanceRuns);
                 }
-                self.rebalance = Some(Rebalance { id: id.clone(), keep: keep.clone() });
+                self.rebalance =
+                    Some(Rebalance { id: id.clone(), keep: keep.clone(), rest: *rest });
             }
             Change::StopRebalance => {
                 self.rebalance.take().ok_or(Refusal::NoRebalance)?;
                 self.settle_chains();
             }
             Change::EndRebalance { memberships } => {
-                let rebalance = self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.rebalance.take().ok_or(Refusal::NoRebalance)?;
                 self.set_memberships(memberships);
-                let gone = self.nodes.extract_if(.., |id, _| !rebalance.keep.contains(id));
-                self.last_gone = gone.map(|(id, _)| id).fold(self.last_gone, NodeId::max);
                 self.auto_failover.count = 0;
                 self.place_buckets();
             }
@@ -802,7 +806,9 @@ impl Cluster {
             let asked_for = self.failing_over.iter().position(|known| known == id);
             match (asked_for, *membership) {
                 (Some(index), _) => drop(self.failing_over.remove(index)),
-                (None, Membership::FailedOver) => self.auto_failover.count += 1,
+                (None, Membership::FailedOver) if self.rebalance.is_none() => {
+                    self.auto_failover.count += 1;
+                }
                 (None, _) => {}
             }
         }

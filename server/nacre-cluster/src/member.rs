@@ -64,6 +64,8 @@ pub enum Membership {
     Active,
     /// Its vBuckets were given to others; the next rebalance removes it, unless it is recovered before.
     FailedOver,
+    /// Its vBuckets were given to others by a rebalance, and it is about to be removed.
+    Leaving,
 }
 
 /// What happens to nodes that fall silent.
@@ -92,4 +94,6 @@ pub struct Rebalance {
     pub id: String,
     /// The nodes that have a share afterwards.
     pub keep: BTreeSet<NodeId>,
+    /// What becomes of those that had one and are not among them.
+    pub rest: Membership,
 }

@@ -20,14 +20,14 @@
 //!
 //! [tick]: Orchestrator::tick
 
-use crate::{Chain, Change, Cluster, Copies, Membership, place};
+use crate::{Chain, Change, Cluster, Copies, Member, Membership, place};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MS: u64 = 1_000_000;
-/// How long a node may serve after it asked, by its own clock.
-pub const LEASE_NS: u64 = 1000 * MS;
+/// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader.
+pub const LEASE_NS: u64 = 4000 * MS;
 /// How long the leader takes a lease to last: clocks may differ in speed.
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
 /// How often a node asks, and how often a decision is due.
@@ -334,7 +334,15 @@ impl Orchestrator {
         });
         let Some((name, bucket, target)) = unfinished else {
             self.moving = None;
-            let memberships = wanted.keep.iter().map(|node| (*node, Membership::Active)).collect();
+            let part = |(node, member): (&NodeId, &Member)| {
+                let part = match member.membership {
+                    _ if wanted.keep.contains(node) => Membership::Active,
+                    Membership::Added if wanted.rest == Membership::FailedOver => return None,
+                    _ => wanted.rest,
+                };
+                Some((*node, part))
+            };
+            let memberships = cluster.nodes.iter().filter_map(part).collect();
             effects.push(Effect::Propose(Change::EndRebalance { memberships }));
             return;
         };
@@ -473,7 +481,7 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AutoFailover, BucketSettings, Endpoints, Member, Ports};
+    use crate::{AutoFailover, BucketSettings, Endpoints, Ports};
 
     const SECOND: u64 = 1000 * MS;
 
@@ -634,7 +642,10 @@ mod tests {
             world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
         }
         let keep = [1, 3, 4].map(NodeId).into();
-        world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep }).unwrap();
+        world
+            .cluster
+            .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
+            .unwrap();
         let mut held = 0;
         for _ in 0..200 {
             for change in world.tick() {
@@ -651,7 +662,7 @@ mod tests {
         }
         assert!(held > 0);
         assert_eq!(world.cluster.rebalance, None, "it has come to its end");
-        assert_eq!(world.cluster.nodes.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(world.cluster.nodes[&NodeId(2)].membership, Membership::Leaving);
         assert_eq!(world.cluster.serving_nodes().len(), 3);
         for chain in &world.cluster.buckets["b"].chains {
             assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(2)));
@@ -665,7 +676,10 @@ mod tests {
         let member = member(Membership::Added);
         world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
         let keep = [NodeId(2)].into();
-        world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep }).unwrap();
+        world
+            .cluster
+            .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
+            .unwrap();
         let behind = Standing { term: 1, prepared: 8, high_seqno: 8, rests: false };
         world.standings.insert(NodeId(2), behind);
         for _ in 0..100 {

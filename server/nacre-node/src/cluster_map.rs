@@ -3,7 +3,7 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Cluster, Endpoints, Ports, StorageBackend};
+use nacre_cluster::{Bucket, BucketKind, Chain, Cluster, Endpoints, Ports, StorageBackend};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -106,6 +106,7 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     let mut map = global(cluster, here);
     let (name, uuid) = (&bucket.name, &bucket.uuid);
     let nodes = here.nodes(cluster);
+    let servers_by_id: Vec<NodeId> = nodes.keys().copied().collect();
     let servers = nodes.values().map(|endpoints| endpoints.authority(endpoints.plain.kv));
     let servers: Vec<String> = servers.collect();
     let nodes = nodes.values().map(|endpoints| {
@@ -116,10 +117,8 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
         })
     });
     let nodes: Vec<Value> = nodes.collect();
-    let chain: Vec<i64> = std::iter::once(0)
-        .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
-        .collect();
-    let rows = vec![chain; usize::from(bucket.settings.vbucket_count)];
+    let rows: Vec<Vec<i64>> =
+        bucket.chains.iter().map(|chain| row(chain, &servers_by_id)).collect();
     let (kind, backend) = match (bucket.settings.kind, bucket.settings.storage_backend) {
         (BucketKind::Ephemeral, _) => ("ephemeral", "undefined"),
         (BucketKind::Persistent, StorageBackend::Couchstore) => ("membase", "couchstore"),
@@ -151,6 +150,15 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
         map.extend(fields);
     }
     map
+}
+
+/// The places of a vBucket's copies in the list of servers; -1 where there is none.
+fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
+    let place = |node: &Option<NodeId>| {
+        let place = servers.iter().position(|known| Some(*known) == *node);
+        place.map_or(-1, |place| place as i64)
+    };
+    chain.copies.iter().map(place).collect()
 }
 
 /// Scopes and collections as clients read them; all numbers are hexadecimal text.

@@ -25,6 +25,7 @@ impl Node {
             Change::FailOver { .. }
             | Change::Recover { .. }
             | Change::SetAutoFailover { .. }
+            | Change::ResetAutoFailover
             | Change::StartRebalance { .. } => {}
             Change::StopRebalance | Change::EndRebalance { .. } => {
                 after.buckets.values().for_each(|bucket| self.arrange(bucket));

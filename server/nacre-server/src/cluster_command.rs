@@ -45,6 +45,20 @@ enum Action {
         /// Management of the node, as `status` shows it
         node: String,
     },
+    /// Spread the vBuckets evenly over the nodes; new ones get their share
+    Rebalance {
+        /// Management of a node that is to leave, as `status` shows it; may be given several times
+        #[arg(long = "remove")]
+        removed: Vec<String>,
+    },
+    /// Have other nodes take the place of one
+    Failover {
+        /// Management of the node, as `status` shows it
+        node: String,
+        /// Move its vBuckets away before, without losing anything
+        #[arg(long)]
+        graceful: bool,
+    },
     /// Show the nodes
     Status,
 }
@@ -106,11 +120,43 @@ pub fn run(options: &Options) -> Result<(), String> {
             status(server)
         }
         Action::Remove { node } => {
-            let name = if node.contains('@') { node.clone() } else { format!("ns_1@{node}") };
-            post("/controller/ejectNode", &[("otpNode", &name)])?;
+            post("/controller/ejectNode", &[("otpNode", &otp_node(node))])?;
+            status(server)
+        }
+        Action::Rebalance { removed } => {
+            let pool = server.call("GET", "/pools/default", b"")?;
+            let known = pool["nodes"].as_array().into_iter().flatten();
+            let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
+            let removed: Vec<String> = removed.iter().map(|node| otp_node(node)).collect();
+            let fields = [("knownNodes", known.join(",")), ("ejectedNodes", removed.join(","))];
+            let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+            post("/controller/rebalance", &fields)?;
+            wait_for_rebalance(server)
+        }
+        Action::Failover { node, graceful: true } => {
+            post("/controller/startGracefulFailover", &[("otpNode", &otp_node(node))])?;
+            wait_for_rebalance(server)
+        }
+        Action::Failover { node, graceful: false } => {
+            post("/controller/failOver", &[("otpNode", &otp_node(node))])?;
             status(server)
         }
         Action::Status => status(server),
+    }
+}
+
+fn otp_node(node: &str) -> String {
+    if node.contains('@') { node.to_owned() } else { format!("ns_1@{node}") }
+}
+
+/// Waits until the rebalance is over.
+fn wait_for_rebalance(server: &Server) -> Result<(), String> {
+    loop {
+        let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
+        if progress["status"] == "none" {
+            return status(server);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
     }
 }
 

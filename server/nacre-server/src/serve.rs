@@ -243,6 +243,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         move |node| initialise(node, &wanted),
     )?;
     platform.connect(consensus.peers());
+    node.orchestrate();
+    consensus.see_off();
     let tls = Arc::new(options.tls(&node)?);
     node.load_plugins();
 

@@ -4,11 +4,12 @@ use super::directory::Directory;
 use super::frame::Kind;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
+use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crossbeam_channel::{Sender, bounded};
-use nacre_cluster::Cluster;
+use nacre_cluster::{Cluster, Membership as Part};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
@@ -25,6 +26,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
+/// How often it is looked whether a node is to be removed.
+const SEE_OFF_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a leader says that it leads; also how long another node may take over entries.
 const HEARTBEAT_MS: u64 = 200;
 /// How long the others wait for a leader, at least and at most. A machine whose processors and disks are busy delays
@@ -365,6 +368,37 @@ impl Consensus {
         let metrics = self.directory.raft().map(|raft| raft.metrics());
         let applied = metrics.and_then(|metrics| metrics.borrow().last_applied);
         applied.map_or(0, |applied| applied.index)
+    }
+
+    /// Removes nodes that a rebalance has left without vBuckets, whenever this node leads. In a thread of its own: it asks
+    /// other nodes.
+    pub fn see_off(self: &Arc<Self>) {
+        let consensus = Arc::downgrade(self);
+        let run = move || {
+            while let Some(consensus) = consensus.upgrade() {
+                consensus.see_off_once();
+                drop(consensus);
+                std::thread::sleep(SEE_OFF_INTERVAL);
+            }
+        };
+        let _ = std::thread::Builder::new().name("farewell".into()).spawn(run);
+    }
+
+    fn see_off_once(self: &Arc<Self>) {
+        let cluster = self.node.cluster();
+        let leaving = cluster.nodes.iter();
+        let leaving = leaving.filter(|(_, node)| node.membership == Part::Leaving);
+        // The leader itself goes last: somebody else leads then.
+        let mut leaving: Vec<_> = leaving.collect();
+        leaving.sort_by_key(|(id, _)| **id == self.node.id());
+        for (id, member) in leaving {
+            if !self.leads() {
+                return;
+            }
+            if let Err(reason) = membership::eject(self, &membership::otp_node(&member.endpoints)) {
+                tracing::warn!("{id} is not removed yet: {reason}");
+            }
+        }
     }
 
     /// Tells the others that this node is reached elsewhere than they know, until they know. It does not want to lead

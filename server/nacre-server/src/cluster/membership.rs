@@ -416,7 +416,13 @@ pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     if cluster.nodes.len() == 1 {
         return Err("Can't remove the last node.".into());
     }
-    if member.membership == Membership::Active && !cluster.buckets.is_empty() {
+    let holds_data = member.membership == Membership::Active
+        || cluster
+            .buckets
+            .values()
+            .flat_map(|bucket| &bucket.chains)
+            .any(|chain| chain.involves(*id));
+    if holds_data && !cluster.buckets.is_empty() {
         return Err("Cannot remove active server.".into());
     }
     let told = internal_login(member.endpoints.management(), &cluster);

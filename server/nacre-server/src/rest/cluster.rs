@@ -4,6 +4,7 @@ use super::Call;
 use super::body::{Reply, not_found, ok, reply};
 use super::buckets::change;
 use super::nodes::{self, COMPATIBLE_VERSION};
+use super::rebalance;
 use super::users;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -65,8 +66,8 @@ fn pool(node: &Node) -> Value {
         "clusterName": cluster.name,
         "nodes": nodes::describe_all(node),
         "buckets": {"uri": "/pools/default/buckets"},
-        "rebalanceStatus": "none",
-        "balanced": true,
+        "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
+        "balanced": rebalance::is_balanced(&cluster),
         "memoryQuota": cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum::<u64>(),
     })
 }

@@ -14,6 +14,7 @@ mod metrics;
 mod nodes;
 mod plugins;
 mod query;
+mod rebalance;
 mod users;
 mod views;
 
@@ -290,6 +291,21 @@ async fn management(call: Call) -> Reply {
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["controller", "addNode"]) => nodes::add(call).await,
         ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
+        (_, ["settings", "autoFailover", ..])
+        | ("GET", ["pools", "default", "rebalanceProgress" | "tasks"])
+        | (
+            "POST",
+            [
+                "controller",
+                "rebalance"
+                | "stopRebalance"
+                | "failOver"
+                | "startFailover"
+                | "startGracefulFailover"
+                | "reAddNode"
+                | "setRecoveryType",
+            ],
+        ) => rebalance::route(call, &path).await,
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
         ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,

@@ -42,7 +42,7 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         "otpNode": membership::otp_node(endpoints),
         "status": if own || is_heard(node, id) { "healthy" } else { "unhealthy" },
         "clusterMembership": match membership {
-            Membership::Added => "inactiveAdded",
+            Membership::Added | Membership::Leaving => "inactiveAdded",
             Membership::Active => "active",
             Membership::FailedOver => "inactiveFailed",
         },
@@ -71,21 +71,28 @@ pub(super) fn own(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&describe(&call.node, here.id, &here.endpoints)))
 }
 
+/// The node of that name.
+pub(super) fn find(node: &Node, otp: &str) -> Option<nacre_types::NodeId> {
+    let cluster = node.cluster();
+    let mut nodes = cluster.nodes.iter();
+    nodes.find(|(_, known)| membership::otp_node(&known.endpoints) == otp).map(|(id, _)| *id)
+}
+
 /// Errors of joining and leaving are lists of sentences.
 fn failed(reason: String) -> Reply {
     json_reply(StatusCode::BAD_REQUEST, &json!([reason]))
 }
 
 /// The fields of a form.
-struct Form(Vec<(String, String)>);
+pub(super) struct Form(pub Vec<(String, String)>);
 
 impl Form {
-    fn optional(&self, name: &str) -> Option<&str> {
+    pub fn optional(&self, name: &str) -> Option<&str> {
         let field = self.0.iter().find(|(field, _)| field == name);
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    fn required(&self, name: &str) -> Result<String, Reply> {
+    pub fn required(&self, name: &str) -> Result<String, Reply> {
         let missing = || failed(format!("{name} is missing"));
         self.optional(name).map(str::to_owned).ok_or_else(missing)
     }

@@ -1,0 +1,239 @@
+//! Rebalance and failover. Paths and texts are Couchbase's where clients read them.
+
+use super::Call;
+use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply};
+use super::nodes::{self, Form};
+use crate::cluster::membership::otp_node;
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::{AutoFailover, Change, Cluster, Copies, Membership, place};
+use nacre_node::Node;
+use nacre_types::NodeId;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a failover may take: leases end, copies are asked.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is looked whether it is over.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// What a node that falls silent is given at least, in seconds.
+const TIMEOUT_S_MIN: u64 = 1;
+const TIMEOUT_S_MAX: u64 = 3600;
+
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    let reads = call.method == "GET";
+    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
+    call.require(need, None)?;
+    let cluster = call.node.cluster();
+    match (call.method.as_str(), path) {
+        ("GET", ["pools", "default", "rebalanceProgress"]) => Ok(ok(&progress(&cluster))),
+        ("GET", ["pools", "default", "tasks"]) => Ok(ok(&json!([task(&cluster)]))),
+        ("GET", ["settings", "autoFailover"]) => Ok(ok(&settings(&cluster.auto_failover))),
+        ("POST", ["settings", "autoFailover"]) => {
+            let settings = read_settings(&Form(call.form()), cluster.auto_failover)?;
+            change(&call, Change::SetAutoFailover { settings }).await
+        }
+        ("POST", ["settings", "autoFailover", "resetCount"]) => {
+            change(&call, Change::ResetAutoFailover).await
+        }
+        ("POST", ["controller", "stopRebalance"]) => change(&call, Change::StopRebalance).await,
+        ("POST", ["controller", "rebalance"]) => {
+            let keep = read_plan(&call, &cluster)?;
+            start(&call, keep, Membership::Leaving).await
+        }
+        ("POST", ["controller", "startGracefulFailover"]) => {
+            let lost = named(&call)?;
+            let serving: BTreeSet<NodeId> = cluster.serving_nodes().into_keys().collect();
+            let keep: BTreeSet<NodeId> = serving.difference(&lost).copied().collect();
+            if keep.is_empty() {
+                return Err(bad("Last server can't be failed over."));
+            }
+            start(&call, keep, Membership::FailedOver).await
+        }
+        ("POST", ["controller", "failOver" | "startFailover"]) => fail_over(&call).await,
+        ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
+            let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
+            if cluster.nodes[&id].membership != Membership::FailedOver {
+                return Err(bad("Can only recover a server that was failed over."));
+            }
+            change(&call, Change::Recover { id }).await
+        }
+        _ => Err(not_found()),
+    }
+}
+
+fn bad(reason: &str) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!(reason))
+}
+
+fn done() -> Reply {
+    reply(StatusCode::OK, "application/json", "")
+}
+
+async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
+    let node = Arc::clone(&call.node);
+    let changed = blocking("the change", move || node.change(&change)).await?;
+    changed.map(|_| done()).map_err(|error| refused(&error))
+}
+
+async fn start(call: &Call, keep: BTreeSet<NodeId>, rest: Membership) -> Result<Reply, Reply> {
+    let id = call.node.new_uuid();
+    change(call, Change::StartRebalance { id: id.clone(), keep, rest }).await?;
+    Ok(ok(&json!({"rebalanceId": id})))
+}
+
+/// The nodes that the request names.
+fn named(call: &Call) -> Result<BTreeSet<NodeId>, Reply> {
+    let form = Form(call.form());
+    let names = form.0.iter().filter(|(field, _)| field == "otpNode");
+    let found = names.map(|(_, otp)| nodes::find(&call.node, otp));
+    let found: Option<BTreeSet<NodeId>> = found.collect();
+    match found {
+        Some(found) if !found.is_empty() => Ok(found),
+        _ => Err(bad("Unknown server given.")),
+    }
+}
+
+/// Who has a share after the rebalance that is asked for.
+fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> {
+    let form = Form(call.form());
+    let list = |field: &str| -> Option<BTreeSet<NodeId>> {
+        let names = form.optional(field).unwrap_or_default();
+        let names = names.split(',').filter(|name| !name.is_empty());
+        names.map(|otp| nodes::find(&call.node, otp)).collect()
+    };
+    let mismatch = || json_reply(StatusCode::BAD_REQUEST, &json!({"mismatch": 1}));
+    let known = list("knownNodes").ok_or_else(mismatch)?;
+    let ejected = list("ejectedNodes").ok_or_else(mismatch)?;
+    // What the operator has seen must be what there is.
+    if !known.iter().eq(cluster.nodes.keys()) {
+        return Err(mismatch());
+    }
+    let stays = |id: &NodeId| {
+        !ejected.contains(id) && cluster.nodes[id].membership != Membership::FailedOver
+    };
+    let keep: BTreeSet<NodeId> = known.into_iter().filter(stays).collect();
+    if keep.is_empty() {
+        return Err(json_reply(StatusCode::BAD_REQUEST, &json!({"empty_known_nodes": 1})));
+    }
+    Ok(keep)
+}
+
+/// Has other nodes take the place of some, at once, and waits until they have.
+async fn fail_over(call: &Call) -> Result<Reply, Reply> {
+    let lost = named(call)?;
+    let node = Arc::clone(&call.node);
+    let serving = node.cluster().serving_nodes().into_keys().collect::<BTreeSet<_>>();
+    if serving.is_subset(&lost) {
+        return Err(bad("Last server can't be failed over."));
+    }
+    if !lost.is_subset(&serving) {
+        return Err(bad("Inactive server can't be failed over."));
+    }
+    let proposal = Change::FailOver { nodes: lost.iter().copied().collect() };
+    let work = move || {
+        node.change(&proposal).map_err(|error| refused(&error))?;
+        let end = Instant::now() + FAILOVER_TIMEOUT;
+        while Instant::now() < end {
+            if is_over(&node, &lost) {
+                return Ok(done());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let reason = "Failover goes on: not all copies that are left could be asked yet.";
+        Err(json_reply(StatusCode::GATEWAY_TIMEOUT, &json!(reason)))
+    };
+    blocking("the failover", work).await?
+}
+
+fn is_over(node: &Node, lost: &BTreeSet<NodeId>) -> bool {
+    let cluster = node.cluster();
+    let serves = |id: &NodeId| {
+        cluster.nodes.get(id).is_some_and(|node| node.membership == Membership::Active)
+    };
+    !lost.iter().any(serves)
+}
+
+/// How many vBuckets are where they are to be, of how many, once `nodes` have a share.
+fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
+    let nodes = cluster.nodes.iter().filter(|(id, _)| keep.contains(id));
+    let nodes = nodes.map(|(id, node)| (*id, node.group.as_str())).collect();
+    let mut counts = (0, 0);
+    for bucket in cluster.buckets.values() {
+        let current: Vec<Copies> = bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
+        let target = place(&current, &nodes, usize::from(bucket.settings.replicas));
+        counts.0 += current.iter().zip(&target).filter(|(is, wanted)| is == wanted).count();
+        counts.1 += current.len();
+    }
+    counts
+}
+
+/// Whether a rebalance would move nothing.
+pub(super) fn is_balanced(cluster: &Cluster) -> bool {
+    let stays = |membership| matches!(membership, Membership::Active | Membership::Added);
+    let keep = cluster.nodes.iter().filter(|(_, node)| stays(node.membership));
+    let (placed, all) = placed(cluster, &keep.map(|(id, _)| *id).collect());
+    placed == all
+}
+
+fn share(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> f64 {
+    let (placed, all) = placed(cluster, keep);
+    placed as f64 / all.max(1) as f64
+}
+
+fn progress(cluster: &Cluster) -> Value {
+    let Some(rebalance) = &cluster.rebalance else { return json!({"status": "none"}) };
+    let share = share(cluster, &rebalance.keep);
+    let mut progress = json!({"status": "running"});
+    for node in cluster.nodes.values() {
+        progress[otp_node(&node.endpoints)] = json!({"progress": share});
+    }
+    progress
+}
+
+fn task(cluster: &Cluster) -> Value {
+    match &cluster.rebalance {
+        None => json!({"type": "rebalance", "status": "notRunning", "statusIsStale": false}),
+        Some(rebalance) => json!({
+            "type": "rebalance",
+            "subtype": "rebalance",
+            "status": "running",
+            "rebalanceId": rebalance.id,
+            "progress": 100.0 * share(cluster, &rebalance.keep),
+        }),
+    }
+}
+
+fn settings(settings: &AutoFailover) -> Value {
+    json!({
+        "enabled": settings.enabled,
+        "timeout": settings.timeout_ms / 1000,
+        "maxCount": settings.count_max,
+        "count": settings.count,
+    })
+}
+
+fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply> {
+    let wrong = |field: &str, text: &str| {
+        let errors = json!({"errors": {field: text}});
+        json_reply(StatusCode::BAD_REQUEST, &errors)
+    };
+    let enabled = match form.optional("enabled") {
+        Some("true") => true,
+        Some("false") => false,
+        _ => return Err(wrong("enabled", "The value must be one of the following: [true,false]")),
+    };
+    let number = |field: &str, range: std::ops::RangeInclusive<u64>, known: u64| {
+        let Some(text) = form.optional(field) else { return Ok(known) };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            wrong(field, &format!("The value must be in range from {least} to {most}"))
+        })
+    };
+    let timeout_s = number("timeout", TIMEOUT_S_MIN..=TIMEOUT_S_MAX, known.timeout_ms / 1000)?;
+    let count_max = number("maxCount", 1..=100, known.count_max as u64)? as usize;
+    Ok(AutoFailover { enabled, timeout_ms: timeout_s * 1000, count_max, ..known })
+}
