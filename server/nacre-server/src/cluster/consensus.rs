@@ -51,6 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a leader works on what it is asked.
 const LEAD_PATIENCE: Duration = Duration::from_secs(45);
+/// How long a leader that is to be removed is silent: longer than anybody looks for another.
+const ABDICATION: Duration = Duration::from_secs(20);
 /// How long to wait before telling again where this node is.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait before looking for a leader again.
@@ -463,6 +465,13 @@ impl Agreement for Consensus {
 
 /// Does as the leader what is asked.
 async fn lead(raft: &Raft, request: Request) -> Answer {
+    if let Request::Change(Voters::Remove(id)) = &request {
+        let metrics = raft.metrics().borrow().clone();
+        if id.0 == metrics.id && metrics.state == ServerState::Leader {
+            abdicate(raft);
+            return Answer::NotLeader(None);
+        }
+    }
     let writing = async {
         match request {
             Request::Propose(ticketed) => raft.client_write(*ticketed).await,
@@ -494,11 +503,29 @@ async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), false).await
 }
 
+/// Has a leader that is to be removed fall silent, so that another one is elected, which can remove it: openraft's leaders
+/// cannot remove themselves. One that is not removed after all speaks again.
+fn abdicate(raft: &Raft) {
+    raft.runtime_config().heartbeat(false);
+    raft.runtime_config().elect(false);
+    let raft = raft.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(ABDICATION).await;
+        raft.runtime_config().heartbeat(true);
+        raft.runtime_config().elect(true);
+    });
+}
+
 /// Lets a node neither vote nor learn.
 async fn remove_voter(raft: &Raft, id: u64) -> Written {
+    let membership = Arc::clone(&raft.metrics().borrow().membership_config);
     let nodes = BTreeSet::from([id]);
-    raft.change_membership(ChangeMembers::RemoveVoters(nodes.clone()), false).await?;
-    raft.change_membership(ChangeMembers::RemoveNodes(nodes), false).await
+    let only_learns = membership.membership().learner_ids().any(|learner| learner == id);
+    let change = match only_learns {
+        true => ChangeMembers::RemoveNodes(nodes),
+        false => ChangeMembers::RemoveVoters(nodes),
+    };
+    raft.change_membership(change, false).await
 }
 
 /// Says on the node when another one leads.

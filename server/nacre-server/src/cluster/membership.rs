@@ -210,6 +210,8 @@ pub fn add(consensus: &Arc<Consensus>, to: &Login) -> Result<String, String> {
         }
         return Err(format!("Join completion call failed. {reason}"));
     }
+    // It has just answered: who looks now sees it healthy.
+    node.hear(id, b"");
     tracing::info!("{id} has joined: {}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }

@@ -212,6 +212,24 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
 }
 
 #[test]
+fn the_leader_may_be_removed_by_itself_and_begins_anew() {
+    let nodes = three();
+    let uuid = nodes[0].json("/pools")["uuid"].clone();
+    let own = format!("otpNode=ns_1@{}", nodes[0].address());
+    nodes[0].succeed("POST", "/controller/ejectNode", &own);
+    nodes[0].wait_until("an administrator", |node| {
+        let (status, text) = node.ask("GET", "/pools", "");
+        status == 200 && !text.contains(uuid.as_str().unwrap()) && node.node_count() == 1
+    });
+    nodes[1].wait_until("another leader", |node| {
+        node.ask("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100").0 == 202
+    });
+    nodes[2].wait_until("the bucket", |node| node.has_bucket("b") && node.node_count() == 2);
+    assert!(!nodes[0].has_bucket("b"));
+    nodes[0].succeed("POST", "/pools/default/buckets", "name=own&ramQuotaMB=100");
+}
+
+#[test]
 fn a_node_that_lacks_a_package_is_given_it_by_another() {
     let (first, late) = (Node::start(), Node::start());
     first.succeed("POST", "/pools/default/buckets", &format!("name={BUCKET}&ramQuotaMB=100"));
