@@ -14,41 +14,41 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A node with its data directory, to be stopped and started again.
-struct Node {
+pub struct Node {
     server: Option<Server>,
     directory: TempDir,
-    port_base: u16,
+    pub port_base: u16,
 }
 
 impl Node {
-    fn start() -> Node {
+    pub fn start() -> Node {
         let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
         let server = Some(Server::start_empty(directory.path(), port_base));
         Node { server, directory, port_base }
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.server.take().unwrap().kill();
     }
 
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.server = Some(Server::start_empty(self.directory.path(), self.port_base));
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port_base)
     }
 
-    fn ask(&self, method: &str, path: &str, form: &str) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, form: &str) -> (u16, String) {
         let answer = self.server.as_ref().unwrap().rest(method, path, form).unwrap();
         (answer.status, answer.text())
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.ask("GET", path, "").1).unwrap()
     }
 
-    fn succeed(&self, method: &str, path: &str, form: &str) {
+    pub fn succeed(&self, method: &str, path: &str, form: &str) {
         let (status, text) = self.ask(method, path, form);
         assert!((200..300).contains(&status), "{method} {path} {form}: {status} {text}");
     }
@@ -59,7 +59,7 @@ impl Node {
     }
 
     /// Waits until the node answers as wanted.
-    fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
             assert!(begun.elapsed() < PATIENCE, "still waiting for {what}");
@@ -80,7 +80,8 @@ impl Node {
     }
 }
 
-fn three() -> [Node; 3] {
+/// Three nodes, of which the first has its part of the buckets.
+pub fn three() -> [Node; 3] {
     let nodes = [Node::start(), Node::start(), Node::start()];
     for other in &nodes[1..] {
         let (status, text) = nodes[0].add(other);

@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod changes;
 mod cluster;
+mod copies;
 mod crash;
 mod dcp;
 mod eventing;

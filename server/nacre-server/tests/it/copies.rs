@@ -1,0 +1,233 @@
+//! Copies of vBuckets on several real nodes: rebalance and failover under writes that must not be lost.
+
+use crate::cluster::{Node, three};
+use crate::process::{PASSWORD, USER};
+use nacre_conformance::kv::{KvClient, Request};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "copies";
+const OP_SET: u8 = 0x01;
+const OP_GET: u8 = 0x00;
+const NOT_MY_VBUCKET: u16 = 0x07;
+const TEMPORARY_FAILURE: u16 = 0x86;
+const DURABILITY_IMPOSSIBLE: u16 = 0xa1;
+const AMBIGUOUS: u16 = 0xa3;
+/// How long an operation is tried again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client that goes where the map says.
+struct SmartClient {
+    /// Management of the nodes, any of which has a map.
+    nodes: Vec<u16>,
+    map: Vec<Vec<i64>>,
+    servers: Vec<String>,
+    connections: BTreeMap<String, KvClient>,
+}
+
+impl SmartClient {
+    fn new(nodes: &[Node]) -> SmartClient {
+        let nodes = nodes.iter().map(|node| node.port_base).collect();
+        let (map, servers, connections) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut client = SmartClient { nodes, map, servers, connections };
+        client.refresh();
+        client
+    }
+
+    /// Takes the newest map that any node has.
+    fn refresh(&mut self) {
+        let map_of = |port: &u16| -> Option<Value> {
+            let path = format!("/pools/default/b/{BUCKET}");
+            let login = Some((USER, PASSWORD));
+            let address = format!("127.0.0.1:{port}");
+            let answer = nacre_conformance::http::request(&address, "GET", &path, login, "", b"");
+            serde_json::from_str(&answer.ok()?.text()).ok()
+        };
+        let maps = self.nodes.iter().filter_map(map_of);
+        let Some(map) = maps.max_by_key(|map| map["rev"].as_u64()) else { return };
+        let map = &map["vBucketServerMap"];
+        if map.is_object() {
+            self.map = serde_json::from_value(map["vBucketMap"].clone()).unwrap();
+            self.servers = serde_json::from_value(map["serverList"].clone()).unwrap();
+        }
+    }
+
+    fn try_once(
+        &mut self,
+        key: &[u8],
+        opcode: u8,
+        level: u8,
+        value: &[u8],
+    ) -> io::Result<(u16, Vec<u8>)> {
+        let vbid = nacre_conformance::kv::vbid(key, 1024);
+        let place = usize::try_from(self.map[usize::from(vbid)][0]);
+        let place = place.map_err(|_| io::Error::other("nobody serves it"))?;
+        let server = self.servers[place].clone();
+        if !self.connections.contains_key(&server) {
+            let client = KvClient::connect(server.as_str(), USER, PASSWORD, BUCKET)?;
+            self.connections.insert(server.clone(), client);
+        }
+        let client = self.connections.get_mut(&server).expect("it was just made");
+        let request = Request {
+            opcode,
+            vbid,
+            key: client.wire_key(0, key),
+            framing: if level == 0 { Vec::new() } else { vec![0x11, level] },
+            extras: if opcode == OP_SET { vec![0; 8] } else { Vec::new() },
+            value: value.to_vec(),
+            ..Request::default()
+        };
+        match client.call(&request) {
+            Ok(reply) => Ok((reply.status, reply.value)),
+            Err(error) => {
+                self.connections.remove(&server);
+                Err(error)
+            }
+        }
+    }
+
+    /// Tries until the answer is final: the status, and the value of a read.
+    fn call(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> (u16, Vec<u8>) {
+        let begun = Instant::now();
+        loop {
+            match self.try_once(key, opcode, level, value) {
+                Ok((NOT_MY_VBUCKET | TEMPORARY_FAILURE | DURABILITY_IMPOSSIBLE, _)) | Err(_) => {}
+                Ok(answer) => return answer,
+            }
+            assert!(begun.elapsed() < PATIENCE, "no answer for {:?}", String::from_utf8_lossy(key));
+            std::thread::sleep(Duration::from_millis(5));
+            self.refresh();
+        }
+    }
+}
+
+/// What was acknowledged of each key.
+#[derive(Default)]
+struct Acknowledged(BTreeMap<Vec<u8>, Option<u64>>);
+
+impl Acknowledged {
+    /// Writes durably, one key after another, while `goes_on` says so. Gives the longest time that a write took.
+    fn write_while(
+        &mut self,
+        client: &mut SmartClient,
+        level: u8,
+        mut goes_on: impl FnMut(u64) -> bool,
+    ) -> Duration {
+        let mut longest = Duration::ZERO;
+        let mut round = 0;
+        while goes_on(round) {
+            round += 1;
+            let key = format!("key-{}", round % 500).into_bytes();
+            let begun = Instant::now();
+            let (status, _) = client.call(&key, OP_SET, level, round.to_string().as_bytes());
+            longest = longest.max(begun.elapsed());
+            match status {
+                0 => drop(self.0.insert(key, Some(round))),
+                // Either value may be there.
+                AMBIGUOUS => drop(self.0.insert(key, None)),
+                other => panic!("a write was answered with {other:#x}"),
+            }
+        }
+        longest
+    }
+
+    fn check(&self, client: &mut SmartClient) {
+        for (key, round) in &self.0 {
+            let (status, value) = client.call(key, OP_GET, 0, b"");
+            let Some(round) = round else { continue };
+            let value = String::from_utf8(value).unwrap();
+            let key = String::from_utf8_lossy(key);
+            assert_eq!((status, value), (0, round.to_string()), "{key} was acknowledged");
+        }
+    }
+}
+
+fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
+    let nodes = three();
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber={replicas}");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    nodes
+}
+
+/// Begins a rebalance in which some of the nodes leave.
+fn rebalance(nodes: &[Node], leaving: &[&Node]) {
+    let pool = nodes[0].json("/pools/default");
+    let known: Vec<&str> =
+        pool["nodes"].as_array().unwrap().iter().filter_map(|n| n["otpNode"].as_str()).collect();
+    let ejected: Vec<String> =
+        leaving.iter().map(|node| format!("ns_1@{}", node.address())).collect();
+    let form = format!("knownNodes={}&ejectedNodes={}", known.join(","), ejected.join(","));
+    nodes[0].succeed("POST", "/controller/rebalance", &form.replace('@', "%40"));
+}
+
+fn is_rebalancing(node: &Node) -> bool {
+    node.json("/pools/default/rebalanceProgress")["status"] != "none"
+}
+
+#[test]
+fn writes_go_on_while_a_rebalance_moves_the_copies() {
+    let nodes = nodes_with_bucket(1);
+    let mut client = SmartClient::new(&nodes);
+    let mut acknowledged = Acknowledged::default();
+    acknowledged.write_while(&mut client, 0, |round| round < 2000);
+    rebalance(&nodes, &[]);
+    acknowledged.write_while(&mut client, 1, |round| round < 500 || is_rebalancing(&nodes[0]));
+    client.refresh();
+    let mut share = [0; 3];
+    client.map.iter().for_each(|chain| share[chain[0] as usize] += 1);
+    assert!(share.iter().all(|count| (341..=342).contains(count)), "{share:?}");
+    assert!(client.map.iter().all(|chain| chain[1] >= 0 && chain[1] != chain[0]));
+    acknowledged.check(&mut client);
+    // And back to two.
+    rebalance(&nodes, &[&nodes[2]]);
+    acknowledged.write_while(&mut client, 1, |round| round < 500 || is_rebalancing(&nodes[0]));
+    nodes[0].wait_until("the node to leave", |node| {
+        node.json("/pools/default")["nodes"].as_array().unwrap().len() == 2
+    });
+    client.refresh();
+    acknowledged.check(&mut client);
+}
+
+#[test]
+fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
+    let mut nodes = nodes_with_bucket(2);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let mut client = SmartClient::new(&nodes);
+    let mut acknowledged = Acknowledged::default();
+    acknowledged.write_while(&mut client, 1, |round| round < 1000);
+    acknowledged.write_while(&mut client, 3, |round| round < 100);
+    nodes[1].kill();
+    let longest = acknowledged.write_while(&mut client, 1, |round| round < 1000);
+    eprintln!("the longest write took {} ms", longest.as_millis());
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][1]["clusterMembership"] == "inactiveFailed"
+    });
+    acknowledged.check(&mut client);
+    acknowledged.write_while(&mut client, 3, |round| round < 100);
+    acknowledged.check(&mut client);
+}
+
+#[test]
+fn failover_and_rebalance_refuse_what_makes_no_sense() {
+    let nodes = nodes_with_bucket(1);
+    let post = |path: &str, form: &str| nodes[0].ask("POST", path, &form.replace('@', "%40"));
+    let name = |index: usize| format!("ns_1@{}", nodes[index].address());
+    let (status, text) = post("/controller/failOver", "otpNode=ns_1@127.0.0.1:1");
+    assert_eq!((status, text.as_str()), (400, "\"Unknown server given.\""));
+    let (status, text) = post("/controller/failOver", &format!("otpNode={}", name(1)));
+    assert_eq!((status, text.as_str()), (400, "\"Inactive server can't be failed over.\""));
+    let (status, text) = post("/controller/failOver", &format!("otpNode={}", name(0)));
+    assert_eq!((status, text.as_str()), (400, "\"Last server can't be failed over.\""));
+    let (status, text) = post("/controller/rebalance", &format!("knownNodes={}", name(0)));
+    assert_eq!((status, text.as_str()), (400, "{\"mismatch\":1}"), "there are others");
+    assert_eq!(post("/controller/stopRebalance", "").0, 400);
+    let (status, text) = post("/controller/reAddNode", &format!("otpNode={}", name(1)));
+    assert_eq!(status, 400, "{text}");
+    let (status, text) = post("/settings/autoFailover", "enabled=true&timeout=0");
+    assert_eq!(status, 400, "{text}");
+    assert_eq!(nodes[1].json("/settings/autoFailover")["timeout"], 5, "nothing has changed");
+}
