@@ -3,7 +3,7 @@
 //! ```text
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
 //! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
-//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
+//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)* | history start u64?
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -112,6 +112,10 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
         bytes.extend(vb_uuid.0.to_be_bytes());
         bytes.extend(seqno.0.to_be_bytes());
     }
+    // Left out where there is none: a record of a vBucket without history is what it was before there was any.
+    if let Some(start) = record.history_start {
+        bytes.extend(start.0.to_be_bytes());
+    }
     sealed(row, bytes)
 }
 
@@ -124,7 +128,8 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         4 => VbState::Dead,
         _ => return None,
     };
-    let entries = (0..usize::from(*body.get(41)?))
+    let count = usize::from(*body.get(41)?);
+    let entries = (0..count)
         .map(|index| {
             Some((VbUuid(u64_at(body, 42 + 16 * index)?), Seqno(u64_at(body, 50 + 16 * index)?)))
         })
@@ -137,6 +142,10 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         max_cas: Cas(u64_at(body, 25)?),
         document_count: u64_at(body, 33)?,
         failover_log: FailoverLog::from_entries(entries)?,
+        history_start: match body.len() - (42 + 16 * count) {
+            0 => None,
+            _ => Some(Seqno(u64_at(body, 42 + 16 * count)?)),
+        },
     })
 }
 
@@ -172,9 +181,13 @@ mod tests {
             purged_rev: 5,
             max_cas: Cas(10),
             document_count: 8,
+            history_start: None,
         };
-        let bytes = encode_record(b"row", &record);
-        assert_eq!(decode_record(b"row", &bytes), Some(record));
+        for history_start in [None, Some(Seqno(0)), Some(Seqno(7))] {
+            let record = VbRecord { history_start, ..record.clone() };
+            let bytes = encode_record(b"row", &record);
+            assert_eq!(decode_record(b"row", &bytes), Some(record));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::batch::{decode_document, has_key, key_end, key_hash};
 use super::locations::{Location, Segments, Version};
 use super::segment::Segment;
 use crate::disk::read_exact;
-use crate::{Error, Scan};
+use crate::{Error, Scan, Which};
 use nacre_types::{Document, Seqno, Vbid};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,11 +61,19 @@ impl LogStore {
         read_version(segment, vbid, version, self.disk.path())
     }
 
-    pub(super) fn read_after(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    /// With history, if `which` says so.
+    pub(super) fn read_after(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
         let locations = self.locations.read();
         let versions = locations.versions(vbid)?;
-        let end = versions.record.as_ref().map_or(after, |record| record.high_seqno);
-        let wanted: Vec<Version> = versions.after(after).collect();
+        let record = versions.record.as_ref();
+        let end = record.map_or(after, |record| record.high_seqno);
+        let (wanted, history_start): (Vec<Version>, _) = match which {
+            Which::Current => (versions.after(after).collect(), None),
+            Which::All => (
+                versions.all_after(after).collect(),
+                record.and_then(|record| record.history_start),
+            ),
+        };
         let segments = Arc::clone(&locations.segments);
         drop(locations);
         let path = self.disk.path().to_owned();
@@ -73,7 +81,7 @@ impl LogStore {
             let segment = &segments[&version.location.segment];
             read_version(segment, vbid, version, &path).map(Arc::new)
         });
-        Ok(Scan { end, documents: Box::new(documents.scan(false, until_error)) })
+        Ok(Scan { end, history_start, documents: Box::new(documents.scan(false, until_error)) })
     }
 
     /// Reads segments from front to back, whatever vBucket a document is of.
@@ -192,9 +200,10 @@ mod tests {
             purged_rev: 0,
             max_cas: Cas(1),
             document_count: 0,
+            history_start: None,
         };
         let documents = vec![Arc::new(Document::new(meta, key, b"value"))];
-        Commit { vbid: Vbid(0), record, documents, erased: Vec::new() }
+        Commit { vbid: Vbid(0), record, documents, erased: Vec::new(), history: Arc::default() }
     }
 
     #[test]
