@@ -141,7 +141,7 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         "uri": format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),
         "bucketCapabilitiesVer": "",
-        "bucketCapabilities": BUCKET_CAPABILITIES,
+        "bucketCapabilities": bucket_capabilities(bucket),
         "collectionsManifestUid": format!("{:x}", bucket.manifest.uid),
         "ddocs": {"uri": format!("/pools/default/buckets/{name}/ddocs")},
         "vBucketServerMap": {
@@ -162,14 +162,25 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
     map
 }
 
-/// Scopes and collections as clients read them; all numbers are hexadecimal text.
+/// What clients may expect of a bucket.
+fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
+    let history = bucket.settings.can_keep_history().then_some("nonDedupedHistory");
+    BUCKET_CAPABILITIES.into_iter().chain(history).collect()
+}
+
+/// Scopes and collections as clients read them; all numbers are hexadecimal text. Of a bucket that cannot keep history,
+/// nothing is said about it.
 pub fn manifest(bucket: &Bucket) -> Value {
+    let can_keep_history = bucket.settings.can_keep_history();
     let scopes = bucket.manifest.scopes.iter().map(|scope| {
         let collections = scope.collections.iter().map(|collection| {
             let mut fields =
                 json!({"name": collection.name, "uid": format!("{:x}", collection.id)});
             if collection.max_ttl != 0 {
                 fields["maxTTL"] = json!(collection.max_ttl);
+            }
+            if can_keep_history {
+                fields["history"] = json!(collection.history);
             }
             fields
         });

@@ -40,6 +40,7 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
         purged_rev: vbucket.purged_rev(),
         max_cas: vbucket.max_cas(),
         document_count: 0,
+        history_start: vbucket.history_start(),
     }
 }
 
@@ -76,19 +77,31 @@ impl Flusher {
             }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { continue };
             let mut position = vbucket.persisted();
-            while (position < vbucket.high_seqno() || vbucket.has_graves())
-                && bytes < GROUP_BYTES_MAX
-            {
-                let drained = vbucket.checkpoint().read(position, COMMIT_DOCUMENTS_MAX);
+            let is_due = |vbucket: &Vbucket, position| {
+                position < vbucket.high_seqno()
+                    || vbucket.has_graves()
+                    || vbucket.has_history_news()
+            };
+            while is_due(&vbucket, position) && bytes < GROUP_BYTES_MAX {
+                let history = Arc::clone(vbucket.history_collections());
+                let drained =
+                    vbucket.checkpoint().read_keeping(position, COMMIT_DOCUMENTS_MAX, &history);
                 let drained = drained.expect("what is not persisted stays in memory");
                 position = drained.snapshot_end;
                 documents += drained.documents.len();
                 bytes +=
                     drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
                 let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
+                vbucket.take_history_news();
                 let erased = vbucket.take_graves(position);
                 bytes += erased.len() * size_of::<Commit>();
-                commits.push(Commit { vbid, record, documents: drained.documents, erased });
+                commits.push(Commit {
+                    vbid,
+                    record,
+                    documents: drained.documents,
+                    erased,
+                    history,
+                });
             }
             if position < vbucket.high_seqno() {
                 self.news.note(vbid);
@@ -104,6 +117,7 @@ impl Flusher {
             let high_seqno = self.bucket.vbucket(vbid).map(|mut vbucket| {
                 let high_seqno = vbucket.high_seqno();
                 vbucket.take_graves(high_seqno);
+                vbucket.take_history_news();
                 high_seqno
             });
             if let Some(high_seqno) = high_seqno {

@@ -27,6 +27,7 @@ pub mod plugins;
 pub mod query;
 mod range_scan;
 mod reader;
+mod retention;
 mod tap;
 mod ticket;
 mod waits;

@@ -214,8 +214,8 @@ impl Feed {
                 Read::CaughtUp => return Ok(None),
                 Read::Behind(after) => {
                     drop(vbucket);
-                    let scan = self.bucket.scan(vbid, after)?;
-                    stream.begin_backfill(scan.documents, scan.end);
+                    let past = self.bucket.scan(vbid, after, false)?;
+                    stream.begin_backfill(past);
                 }
             }
         }

@@ -193,7 +193,10 @@ fn change(node: &Arc<Node>, change: &Change) {
 
 fn create_collection(node: &Arc<Node>, scope: &str, collection: &str) {
     let (bucket, scope, collection) = ("b".into(), scope.into(), collection.into());
-    change(node, &Change::CreateCollection { bucket, scope, collection, max_ttl: 0 });
+    change(
+        node,
+        &Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None },
+    );
 }
 
 fn delete(connection: &mut Connection, key: &str) {
