@@ -42,13 +42,12 @@ impl Stored {
         }
         let document_count = self.by_key.len() as u64;
         let record = VbRecord { document_count, ..commit.record.clone() };
-        self.history = match record.history_start {
-            Some(start) => {
-                let (_, at, after) = self.history.split_lookup(&start.0);
-                at.map_or(after.clone(), |at| after.update(start.0, at))
-            }
-            None => OrdMap::new(),
-        };
+        let start = record.history_start.unwrap_or(Seqno(u64::MAX));
+        while let Some(oldest) = self.history.get_min().map(|(seqno, _)| *seqno)
+            && oldest < start.0
+        {
+            self.history.remove(&oldest);
+        }
         self.record = Some(record);
     }
 

@@ -1,9 +1,11 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
 mod changes;
+mod consumer;
 mod dcp;
 mod durability;
 mod flusher;
+mod history;
 mod memory;
 mod rights;
 mod session;
