@@ -31,7 +31,7 @@ mod rollback;
 mod stream;
 mod window;
 
-pub use batch::{Batch, ResumePoint};
+pub use batch::{Batch, Previous, ResumePoint};
 pub use event::SystemEvent;
 pub use heartbeat::{Beat, Heartbeat};
 pub use interest::Interest;

@@ -689,6 +689,11 @@ impl Bucket {
         Ok(Past { documents, end, history_start: None })
     }
 
+    /// The version that a stored one took the place of, if it is kept.
+    pub(crate) fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
+    }
+
     /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
     pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
         let news = Arc::new(News::new(self.vbuckets.len(), waiter));

@@ -106,6 +106,7 @@ fn buffers(documents: &[(String, String)]) -> Vec<Vec<u8>> {
                 key: key.as_bytes(),
                 xattrs: b"",
                 body: body.as_bytes(),
+                previous: None,
             })
             .collect();
         pack(&events, 0)

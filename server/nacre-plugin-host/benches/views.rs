@@ -92,6 +92,7 @@ fn native(documents: &[(String, String)]) -> Duration {
                 key: key.as_bytes(),
                 xattrs: b"",
                 body: body.as_bytes(),
+                previous: None,
             })
             .collect();
         let buffer = pack(&events, 0);

@@ -73,6 +73,10 @@ impl<S: Store> Store for FaultStore<S> {
         self.inner.compact(fragmentation_percent)
     }
 
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.inner.previous(vbid, seqno)
+    }
+
     fn keeps_history(&self) -> bool {
         self.inner.keeps_history()
     }

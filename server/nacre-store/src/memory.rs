@@ -112,6 +112,16 @@ impl Store for MemoryStore {
         Ok(0)
     }
 
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        let vbuckets = self.0.lock();
+        let Some(stored) = vbuckets.get(&vbid) else { return Ok(None) };
+        let found = stored.by_seqno.get(&seqno.0).or_else(|| stored.history.get(&seqno.0));
+        let Some(found) = found else { return Ok(None) };
+        let mut before = stored.history.range(..seqno.0).rev();
+        let previous = before.find(|(_, document)| document.key() == found.key());
+        Ok(previous.map(|(_, document)| Document::clone(document)))
+    }
+
     fn keeps_history(&self) -> bool {
         true
     }

@@ -147,6 +147,14 @@ pub trait Store: Send + Sync {
     /// When the disk refuses or something cannot be read; the step has changed nothing then.
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error>;
 
+    /// The version that the version `seqno` took the place of, if both are there.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    fn previous(&self, _vbid: Vbid, _seqno: Seqno) -> Result<Option<Document>, Error> {
+        Ok(None)
+    }
+
     /// Whether it can keep superseded versions.
     fn keeps_history(&self) -> bool {
         false

@@ -225,6 +225,9 @@ fn collections_choose_whether_they_keep_history() {
     })
     .unwrap();
     assert_eq!(collections(), [true, true, true]);
+    let told = all(&world, &node);
+    let events = told.iter().filter(|line| line.contains(" plain "));
+    assert_eq!(events.count(), 2, "it was made, and changed: {told:?}");
     assert_eq!(versions_of("plain"), 3, "of the two versions before, one was kept as history");
 }
 

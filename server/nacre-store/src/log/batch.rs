@@ -68,6 +68,15 @@ pub(super) fn decode_document(bytes: &[u8], vbid: Vbid, seqno: Seqno) -> Option<
         .then(|| Document::new(meta, &bytes[DOCUMENT_HEADER_BYTES..value], &bytes[value..]))
 }
 
+/// How many bytes of a document [`replaced_by`] wants to see.
+pub(super) const FRONT_BYTES: usize = DOCUMENT_HEADER_BYTES;
+
+/// The version that a document replaced, if its front says that it is that version. No checksum is looked at.
+pub(super) fn replaced_by(front: &[u8], vbid: Vbid, seqno: Seqno) -> Option<Seqno> {
+    let is_it = u16_at(front, 8) == Some(vbid.0) && u64_at(front, 20) == Some(seqno.0);
+    is_it.then(|| u64_at(front, 12).map(|number| Old::decode(number).seqno))?
+}
+
 /// How many bytes of a document [`has_key`] wants to see.
 pub(super) fn key_end(key: &[u8]) -> usize {
     DOCUMENT_HEADER_BYTES + key.len()

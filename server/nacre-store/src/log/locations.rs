@@ -146,6 +146,11 @@ impl Versions {
             .filter(move |version| version.hash == hash)
     }
 
+    /// The version at a seqno, current or history.
+    pub fn at(&self, seqno: Seqno) -> Option<Version> {
+        self.position(seqno).map(|position| self.ordered[position].version())
+    }
+
     /// The greatest seqno that was ever pushed and not packed away.
     pub fn last_seqno(&self) -> Seqno {
         self.ordered.last().map_or(Seqno::ZERO, |slot| slot.0.seqno)

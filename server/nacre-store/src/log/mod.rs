@@ -177,6 +177,10 @@ impl Store for LogStore {
         self.compact_step(fragmentation_percent)
     }
 
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.read_previous(vbid, seqno)
+    }
+
     fn keeps_history(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
 //! Reading documents: by key, by seqno, and all.
 
 use super::LogStore;
-use super::batch::{decode_document, has_key, key_end, key_hash};
+use super::batch::{FRONT_BYTES, decode_document, has_key, key_end, key_hash, replaced_by};
 use super::locations::{Location, Segments, Version};
 use super::segment::Segment;
 use crate::disk::read_exact;
@@ -50,6 +50,30 @@ impl LogStore {
             self.read_version(&segment, vbid, version)?;
         }
         Ok(Seqno::ZERO)
+    }
+
+    /// A stored document names the version that it replaced, so one is found by the other.
+    pub(super) fn read_previous(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+    ) -> Result<Option<Document>, Error> {
+        let Some((version, segment)) = self.at(vbid, seqno)? else { return Ok(None) };
+        let mut front = [0; FRONT_BYTES];
+        read_exact(&*segment.file, &mut front, version.location.offset.into())
+            .map_err(|error| self.failed("read", error))?;
+        let replaced = replaced_by(&front, vbid, seqno).ok_or_else(|| damaged(vbid, version))?;
+        let Some((version, segment)) = self.at(vbid, replaced)? else { return Ok(None) };
+        self.read_version(&segment, vbid, version).map(Some)
+    }
+
+    fn at(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<(Version, Arc<Segment>)>, Error> {
+        let locations = self.locations.read();
+        let found = locations.versions(vbid)?.at(seqno);
+        let with_segment = |version: Version| {
+            Some((version, Arc::clone(locations.segment(version.location.segment)?)))
+        };
+        Ok(found.and_then(with_segment))
     }
 
     pub(super) fn read_version(

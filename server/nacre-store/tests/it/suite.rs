@@ -299,6 +299,26 @@ fn an_erased_version_stays_in_history() {
 }
 
 #[test]
+fn a_version_leads_to_the_one_it_took_the_place_of() {
+    each_with_history(|store| {
+        let first = vec![version(1, "a", "1"), version(2, "b", "1"), version(3, "a", "2")];
+        store.commit(&[kept(1, commit(0, first))]).unwrap();
+        let before = |seqno| {
+            let found = store.previous(Vbid(0), Seqno(seqno)).unwrap();
+            found.map(|found| (found.meta.seqno.0, found.value().to_vec()))
+        };
+        store.commit(&[kept(1, commit(0, vec![tombstone(4, "a"), version(5, "a", "3")]))]).unwrap();
+        assert_eq!(before(3), Some((1, b"1".to_vec())));
+        assert_eq!(before(4), Some((3, b"2".to_vec())));
+        assert_eq!(before(5), Some((4, Vec::new())), "a tombstone is a version, too");
+        assert_eq!([before(1), before(2), before(9)], [None, None, None]);
+        store.commit(&[kept(4, commit(0, vec![version(6, "b", "2")]))]).unwrap();
+        assert_eq!([before(4), before(6)], [None, None], "what is not kept is not found");
+        assert!(before(5).is_some());
+    });
+}
+
+#[test]
 fn history_is_measured_and_fitted_by_its_old_end() {
     each_with_history(|store| {
         let versions = (1..=9).map(|seqno| version(seqno, "a", "1")).collect();
