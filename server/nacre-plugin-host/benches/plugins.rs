@@ -79,6 +79,7 @@ fn batches(documents: &[(String, String)], size: usize) -> Vec<Batch> {
         (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
     };
     let batch = |chunk: &[(String, String)]| Batch {
+        previous: nacre_dcp::Previous::new(),
         documents: chunk.iter().map(document).collect(),
         progress: vec![(Vbid(0), ResumePoint::default())],
     };
