@@ -24,4 +24,4 @@ mod users;
 pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
 pub use policy::PasswordPolicy;
 pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
-pub use users::{Group, User, Users};
+pub use users::{Group, INTERNAL, User, Users};

@@ -111,10 +111,15 @@ pub struct Group {
     pub ldap_group: Option<String>,
 }
 
+/// The name under which the nodes of a cluster log in to each other. Names of people never begin with `@`.
+pub const INTERNAL: &str = "@nacre";
+
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
     secret: [u8; 32],
+    /// Who the other nodes are: may do everything, is in no list.
+    internal: Option<User>,
     users: BTreeMap<String, User>,
     groups: BTreeMap<String, Group>,
 }
@@ -129,7 +134,13 @@ impl Users {
     /// No users. `secret` is random, one for each process: it keys what is remembered of passwords, and hides which
     /// names exist.
     pub fn new(secret: [u8; 32]) -> Users {
-        Users { secret, users: BTreeMap::new(), groups: BTreeMap::new() }
+        Users { secret, internal: None, users: BTreeMap::new(), groups: BTreeMap::new() }
+    }
+
+    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `password`; with an empty one nobody does.
+    pub fn set_internal(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
+        let user = || User::new(INTERNAL, password, vec![Role::admin()], salt);
+        self.internal = (!password.is_empty()).then(user);
     }
 
     /// Adds or replaces a user; gives the one that was there.
@@ -143,8 +154,13 @@ impl Users {
         self.users.remove(name)
     }
 
-    /// The user of that name.
+    /// Who that is: a user, or [`INTERNAL`].
     pub fn get(&self, name: &str) -> Option<&User> {
+        if name == INTERNAL { self.internal.as_ref() } else { self.users.get(name) }
+    }
+
+    /// The user of that name, as people may see, change and name them.
+    pub fn person(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
 
@@ -189,7 +205,7 @@ impl Users {
     /// each request: a hash of it, keyed by the process secret, is remembered. Wrong answers always take
     /// milliseconds, and those for a name that does not exist take as long.
     pub fn verify(&self, name: &str, password: &str) -> Option<&User> {
-        let Some(user) = self.users.get(name) else {
+        let Some(user) = self.get(name) else {
             self.credentials(name).verify(password);
             return None;
         };
@@ -207,7 +223,7 @@ impl Users {
 
     /// What is kept of the user's password, or something that looks like it.
     pub(crate) fn credentials(&self, name: &str) -> Credentials {
-        match self.users.get(name) {
+        match self.get(name) {
             Some(user) => user.credentials.clone(),
             None => Credentials::made_up(&self.secret, name),
         }
@@ -278,6 +294,19 @@ mod tests {
         users.remove_group("readers");
         assert!(!may(&users, "b"));
         assert_eq!(users.get("bob").unwrap().groups, ["others"]);
+    }
+
+    #[test]
+    fn the_other_nodes_may_do_everything_and_are_in_no_list() {
+        let mut users = users();
+        assert!(users.verify(INTERNAL, "").is_none());
+        users.set_internal("", [3; SALT_BYTES]);
+        assert!(users.verify(INTERNAL, "").is_none(), "a cluster without a secret lets no node in");
+        users.set_internal("0123", [3; SALT_BYTES]);
+        assert!(users.verify(INTERNAL, "0124").is_none());
+        let node = users.verify(INTERNAL, "0123").unwrap();
+        assert!(node.may(Privilege::AdministerUsers, Keyspace::default()));
+        assert!(users.iter().all(|user| user.name != INTERNAL) && users.person(INTERNAL).is_none());
     }
 
     /// The persisted form of the first release; must stay readable.

@@ -1,6 +1,6 @@
 //! One bucket as the cluster knows it.
 
-use crate::{BucketSettings, Index, Manifest, Refusal};
+use crate::{BucketSettings, Chain, Index, Manifest, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -22,6 +22,9 @@ pub struct Bucket {
     pub indexes: Vec<Index>,
     /// How often the bucket was flushed: its documents live under this generation.
     pub flushes: u64,
+    /// Where the copies of its vBuckets are, by number of the vBucket; empty until there is a node to hold them.
+    #[serde(default)]
+    pub chains: Vec<Chain>,
 }
 
 impl Bucket {

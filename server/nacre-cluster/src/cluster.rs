@@ -1,12 +1,13 @@
 //! The state machine that all nodes share.
 
 use crate::{
-    Bucket, BucketSettings, Deployment, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Functions, Index, Manifest, Package, Plugins, QueryFunctions, Source,
+    AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
+    FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership,
+    Package, Plugins, QueryFunctions, Rebalance, Secret, Source, place,
 };
-use nacre_types::CollectionId;
+use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a cluster: it goes into every cluster map.
 const NAME_BYTES_MAX: usize = 256;
@@ -21,6 +22,24 @@ pub struct Cluster {
     pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
+    /// What nodes log in to each other with.
+    #[serde(default)]
+    pub secret: Secret,
+    /// The nodes, by number.
+    #[serde(default)]
+    pub nodes: BTreeMap<NodeId, Member>,
+    /// The highest number of a node that has left: none is used twice.
+    #[serde(default)]
+    pub last_gone: NodeId,
+    /// Nodes that are to be replaced, whatever is heard of them.
+    #[serde(default)]
+    pub failing_over: Vec<NodeId>,
+    /// Whether nodes that fall silent are replaced.
+    #[serde(default)]
+    pub auto_failover: AutoFailover,
+    /// The rebalance that is under way.
+    #[serde(default)]
+    pub rebalance: Option<Rebalance>,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
     /// Packages of plugins, and what is deployed of them.
@@ -41,6 +60,61 @@ pub enum Change {
     NameCluster {
         /// Its name.
         name: String,
+    },
+    /// A node is added, or is reached elsewhere, or has another part.
+    PutNode {
+        /// Its number.
+        id: NodeId,
+        /// What it is.
+        member: Member,
+    },
+    /// A node is reached elsewhere.
+    MoveNode {
+        /// Its number.
+        id: NodeId,
+        /// Where.
+        endpoints: Endpoints,
+    },
+    /// A node has left.
+    DropNode {
+        /// Its number.
+        id: NodeId,
+    },
+    /// Nodes are to be replaced, whatever is heard of them.
+    FailOver {
+        /// Their numbers.
+        nodes: Vec<NodeId>,
+    },
+    /// A node that was replaced is to get its share again, with the next rebalance.
+    Recover {
+        /// Its number.
+        id: NodeId,
+    },
+    /// What happens to nodes that fall silent.
+    SetAutoFailover {
+        /// The settings; the count of those that were replaced stays.
+        settings: AutoFailover,
+    },
+    /// The copies are to be spread evenly over these nodes, and all others are to leave.
+    StartRebalance {
+        /// 32 hexadecimal digits.
+        id: String,
+        /// Who has a share afterwards.
+        keep: BTreeSet<NodeId>,
+    },
+    /// The rebalance that is under way goes no further.
+    StopRebalance,
+    /// The rebalance that is under way has come to its end.
+    EndRebalance {
+        /// The parts of those who were kept; all others leave.
+        memberships: BTreeMap<NodeId, Membership>,
+    },
+    /// Copies of vBuckets are elsewhere, and nodes have another part, at once.
+    MoveCopies {
+        /// The parts of nodes.
+        memberships: BTreeMap<NodeId, Membership>,
+        /// By bucket and number of the vBucket: where its copies are.
+        chains: BTreeMap<String, BTreeMap<u16, Chain>>,
     },
     /// A new bucket with a fresh UUID.
     CreateBucket {
@@ -247,6 +321,30 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// No such node.
+    #[error("there is no {id} in the cluster")]
+    NodeNotFound {
+        /// Its number.
+        id: NodeId,
+    },
+    /// Somebody else has moved the copies meanwhile: look again.
+    #[error("the copies of {bucket} have been moved meanwhile")]
+    CopiesMoved {
+        /// The bucket.
+        bucket: String,
+    },
+    /// Copies are being moved.
+    #[error("Rebalance running.")]
+    RebalanceRuns,
+    /// No copies are being moved.
+    #[error("There is no rebalance running.")]
+    NoRebalance,
+    /// The number belongs, or belonged, to another node.
+    #[error("{id} is, or was, another node")]
+    NodeNumberTaken {
+        /// The number.
+        id: NodeId,
+    },
     /// No such bucket.
     #[error("Requested resource not found.")]
     BucketNotFound {
@@ -396,6 +494,12 @@ impl Cluster {
             uuid,
             name: String::new(),
             rev: 1,
+            secret: Secret::default(),
+            nodes: BTreeMap::new(),
+            last_gone: NodeId(0),
+            failing_over: Vec::new(),
+            auto_failover: AutoFailover::default(),
+            rebalance: None,
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
@@ -430,6 +534,46 @@ impl Cluster {
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
             Change::NameCluster { name } => self.rename(name)?,
+            Change::PutNode { id, member } => self.put_node(*id, member)?,
+            Change::MoveNode { id, endpoints } => {
+                let node = self.nodes.get_mut(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+                node.endpoints = endpoints.clone();
+            }
+            Change::DropNode { id } => {
+                self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+                self.last_gone = self.last_gone.max(*id);
+            }
+            Change::FailOver { nodes } => {
+                nodes.iter().try_for_each(|id| self.check_node(*id))?;
+                self.failing_over.extend(nodes);
+            }
+            Change::Recover { id } => {
+                self.check_node(*id)?;
+                self.set_memberships(&BTreeMap::from([(*id, Membership::Added)]));
+            }
+            Change::SetAutoFailover { settings } => {
+                self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
+            }
+            Change::StartRebalance { id, keep } => {
+                keep.iter().try_for_each(|id| self.check_node(*id))?;
+                if self.rebalance.is_some() {
+                    return Err(Refusal::RebalanceRuns);
+                }
+                self.rebalance = Some(Rebalance { id: id.clone(), keep: keep.clone() });
+            }
+            Change::StopRebalance => {
+                self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.settle_chains();
+            }
+            Change::EndRebalance { memberships } => {
+                let rebalance = self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.set_memberships(memberships);
+                let gone = self.nodes.extract_if(.., |id, _| !rebalance.keep.contains(id));
+                self.last_gone = gone.map(|(id, _)| id).fold(self.last_gone, NodeId::max);
+                self.auto_failover.count = 0;
+                self.place_buckets();
+            }
+            Change::MoveCopies { memberships, chains } => self.move_copies(memberships, chains)?,
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?
             }
@@ -523,6 +667,26 @@ impl Cluster {
         Ok(Vec::new())
     }
 
+    /// A number belongs to the node that had it first, also when that has left.
+    fn put_node(&mut self, id: NodeId, member: &Member) -> Result<(), Refusal> {
+        let fits = match self.nodes.get(&id) {
+            Some(known) => known.uuid == member.uuid,
+            None => id > self.last_gone,
+        };
+        if !fits {
+            return Err(Refusal::NodeNumberTaken { id });
+        }
+        self.nodes.insert(id, member.clone());
+        self.place_buckets();
+        Ok(())
+    }
+
+    /// A number for another node.
+    pub fn next_node(&self) -> NodeId {
+        let last = self.nodes.keys().next_back().copied().unwrap_or_default();
+        NodeId(last.max(self.last_gone).0 + 1)
+    }
+
     fn rename(&mut self, name: &str) -> Result<(), Refusal> {
         if name.len() > NAME_BYTES_MAX {
             let reason = format!("The name cannot exceed {NAME_BYTES_MAX} bytes");
@@ -567,8 +731,10 @@ impl Cluster {
             design_documents: BTreeMap::new(),
             indexes: Vec::new(),
             flushes: 0,
+            chains: Vec::new(),
         };
         self.buckets.insert(name.to_owned(), bucket);
+        self.place_buckets();
         Ok(())
     }
 
@@ -577,13 +743,94 @@ impl Cluster {
         let bucket = self.bucket_mut(name)?;
         bucket.settings.check_change(settings)?;
         bucket.settings = settings.clone();
+        // Replicas that are missing come with the next rebalance.
+        for chain in &mut bucket.chains {
+            chain.copies.resize(1 + usize::from(settings.replicas), None);
+        }
         Ok(())
+    }
+
+    /// The nodes that have a share of the vBuckets, each with its group.
+    pub fn serving_nodes(&self) -> BTreeMap<NodeId, &str> {
+        let serving = self.nodes.iter().filter(|(_, node)| node.membership == Membership::Active);
+        serving.map(|(id, node)| (*id, node.group.as_str())).collect()
+    }
+
+    /// Gives new buckets their place, as soon as there are nodes.
+    fn place_buckets(&mut self) {
+        let nodes: BTreeMap<NodeId, String> =
+            self.serving_nodes().into_iter().map(|(id, group)| (id, group.to_owned())).collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let nodes = nodes.iter().map(|(id, group)| (*id, group.as_str())).collect();
+        for bucket in self.buckets.values_mut().filter(|bucket| bucket.chains.is_empty()) {
+            let BucketSettings { vbucket_count, replicas, .. } = bucket.settings;
+            let unplaced = vec![Vec::new(); usize::from(vbucket_count)];
+            let placed = place(&unplaced, &nodes, usize::from(replicas));
+            bucket.chains = placed.into_iter().map(Chain::new).collect();
+        }
+    }
+
+    fn move_copies(
+        &mut self,
+        memberships: &BTreeMap<NodeId, Membership>,
+        chains: &BTreeMap<String, BTreeMap<u16, Chain>>,
+    ) -> Result<(), Refusal> {
+        memberships.keys().try_for_each(|id| self.check_node(*id))?;
+        for (bucket, moved) in chains {
+            let known = &self.bucket(bucket)?.chains;
+            let follows = |(vbid, chain): (&u16, &Chain)| {
+                known.get(usize::from(*vbid)).is_some_and(|known| chain.follows(known))
+            };
+            if !moved.iter().all(follows) {
+                return Err(Refusal::CopiesMoved { bucket: bucket.clone() });
+            }
+        }
+        for (bucket, moved) in chains {
+            let known = &mut self.bucket_mut(bucket)?.chains;
+            for (vbid, chain) in moved {
+                known[usize::from(*vbid)] = chain.clone();
+            }
+        }
+        self.set_memberships(memberships);
+        Ok(())
+    }
+
+    fn check_node(&self, id: NodeId) -> Result<(), Refusal> {
+        self.nodes.get(&id).map(drop).ok_or(Refusal::NodeNotFound { id })
+    }
+
+    fn set_memberships(&mut self, memberships: &BTreeMap<NodeId, Membership>) {
+        for (id, membership) in memberships {
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            node.membership = *membership;
+            let asked_for = self.failing_over.iter().position(|known| known == id);
+            match (asked_for, *membership) {
+                (Some(index), _) => drop(self.failing_over.remove(index)),
+                (None, Membership::FailedOver) => self.auto_failover.count += 1,
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Leaves copies where they are: moves that have not come to their end are forgotten.
+    fn settle_chains(&mut self) {
+        for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
+            if chain.held {
+                // What was written on another node would not be known here: this is another branch of history.
+                chain.term += 1;
+            }
+            chain.held = false;
+            chain.next.clear();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ports;
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -619,6 +866,24 @@ mod tests {
             assert!(cluster.apply(&change).is_err(), "{change:?}");
             assert_eq!(cluster, before, "{change:?}");
         }
+    }
+
+    #[test]
+    fn a_number_of_a_node_is_never_used_for_another() {
+        let put = |id: u64, uuid: &str, host: &str| {
+            let mut member = Member { uuid: uuid.into(), ..member(Membership::Added) };
+            member.endpoints.host = Some(host.into());
+            Change::PutNode { id: NodeId(id), member }
+        };
+        let mut cluster = cluster();
+        cluster.apply(&put(1, "u", "a")).unwrap();
+        cluster.apply(&put(1, "u", "b")).unwrap();
+        assert!(cluster.apply(&put(1, "v", "a")).is_err(), "another node has the number");
+        cluster.apply(&put(2, "v", "c")).unwrap();
+        cluster.apply(&Change::DropNode { id: NodeId(2) }).unwrap();
+        assert!(cluster.apply(&put(2, "v", "c")).is_err(), "one that was removed stays so");
+        cluster.apply(&put(3, "w", "c")).unwrap();
+        assert_eq!((cluster.next_node(), cluster.nodes.len()), (NodeId(4), 2));
     }
 
     #[test]
@@ -680,6 +945,48 @@ mod tests {
             Change::DropCollection { bucket: bucket(), scope: scope(), collection: collection() };
         cluster.apply(&end).unwrap();
         assert!(cluster.buckets["a"].indexes.is_empty());
+    }
+
+    fn member(membership: Membership) -> Member {
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let endpoints = Endpoints { host: None, plain, tls: None };
+        Member { uuid: "u".into(), endpoints, group: "g".into(), membership }
+    }
+
+    #[test]
+    fn a_bucket_is_placed_on_the_nodes_that_serve() {
+        let mut cluster = cluster();
+        assert!(cluster.buckets["a"].chains.is_empty(), "there is no node yet");
+        for (id, membership) in [(2, Membership::Added), (1, Membership::Active)] {
+            let (id, member) = (NodeId(id), member(membership));
+            cluster.apply(&Change::PutNode { id, member }).unwrap();
+        }
+        let chains = &cluster.buckets["a"].chains;
+        assert_eq!(chains.len(), 1024);
+        assert!(chains.iter().all(|chain| *chain == Chain::new(vec![Some(NodeId(1))])));
+        let settings = BucketSettings { replicas: 1, ..BucketSettings::default() };
+        cluster.apply(&Change::UpdateBucket { name: "a".into(), settings }).unwrap();
+        assert_eq!(cluster.buckets["a"].chains[7].copies, [Some(NodeId(1)), None]);
+    }
+
+    #[test]
+    fn copies_move_only_from_where_they_are() {
+        let mut cluster = cluster();
+        let member = member(Membership::Active);
+        cluster.apply(&Change::PutNode { id: NodeId(1), member }).unwrap();
+        let change = |term: u64, active: u64| {
+            let chain = Chain { term, ..Chain::new(vec![Some(NodeId(active))]) };
+            let chains = BTreeMap::from([("a".to_owned(), BTreeMap::from([(7, chain)]))]);
+            Change::MoveCopies { memberships: BTreeMap::new(), chains }
+        };
+        let before = cluster.clone();
+        for stale in [change(1, 2), change(3, 2), change(3, 1)] {
+            let refused = cluster.apply(&stale).unwrap_err();
+            assert_eq!(refused, Refusal::CopiesMoved { bucket: "a".into() });
+            assert_eq!(cluster, before);
+        }
+        cluster.apply(&change(2, 2)).unwrap();
+        assert_eq!(cluster.buckets["a"].chains[7].active(), Some(NodeId(2)));
     }
 
     #[test]

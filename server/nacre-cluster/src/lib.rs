@@ -1,4 +1,4 @@
-//! The cluster map and everything the nodes agree on: buckets, scopes, collections, design documents, plugins, functions.
+//! The cluster map and everything the nodes agree on: nodes, buckets, scopes, collections, design documents, plugins, functions.
 //!
 //! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
 //! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
@@ -8,15 +8,21 @@
 //! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
 
 mod bucket;
+mod chain;
 mod cluster;
 mod function;
 mod index;
 mod manifest;
+mod member;
+pub mod orchestrator;
+mod placement;
 mod plugin;
 mod query_function;
+mod secret;
 mod settings;
 
 pub use bucket::Bucket;
+pub use chain::Chain;
 pub use cluster::{Change, Cluster, Refusal};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
@@ -24,8 +30,11 @@ pub use function::{
 };
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
+pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance};
+pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
+pub use secret::Secret;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, StorageBackend,

@@ -66,6 +66,13 @@ impl Manifest {
         self.scopes.iter().find(|scope| scope.name == name)
     }
 
+    /// Whether there was such a collection and is no more. One that is not there yet is not lost: documents may arrive
+    /// before the news of their collection.
+    pub fn has_lost(&self, collection: CollectionId) -> bool {
+        let was_there = collection.0 < ID_MIN || collection.0 < self.next_collection;
+        was_there && self.collection_by_id(collection).is_none()
+    }
+
     /// The collection at `scope` and `name`.
     pub fn collection(&self, scope: &str, name: &str) -> Option<&Collection> {
         self.scope(scope)?.collections.iter().find(|collection| collection.name == name)

@@ -4,9 +4,11 @@ use crate::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 use std::collections::BTreeSet;
 
-/// The documents and events that a consumer is shown. Prepared writes are shown to nobody: they do not count yet.
+/// The documents and events that a consumer is shown. Prepared writes are shown to copies only: they do not count yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
+    /// All that is in history, for another copy of the vBucket.
+    History,
     /// All collections, and what happens to them.
     Everything,
     /// The default collection and no events, for those who know no collections.
@@ -24,12 +26,13 @@ impl Interest {
     /// what is of interest.
     pub fn admits(&mut self, document: &Document) -> bool {
         match document.collection() {
+            _ if *self == Interest::History => true,
             CollectionId::PREPARED => false,
             CollectionId::SYSTEM => {
                 SystemEvent::read(document).is_some_and(|event| self.admits_event(&event))
             }
             collection => match self {
-                Interest::Everything => true,
+                Interest::History | Interest::Everything => true,
                 Interest::DefaultCollection => collection == CollectionId::DEFAULT,
                 Interest::Scope(_, wanted) | Interest::Collections(wanted) => {
                     wanted.contains(&collection)
@@ -41,7 +44,7 @@ impl Interest {
 
     fn admits_event(&mut self, event: &SystemEvent) -> bool {
         match (&mut *self, event.collection) {
-            (Interest::Everything, _) => true,
+            (Interest::History | Interest::Everything, _) => true,
             (Interest::Scope(scope, wanted), collection) => {
                 let concerned = *scope == event.scope;
                 match collection {

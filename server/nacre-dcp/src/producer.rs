@@ -292,9 +292,10 @@ impl<E> Producer<E> {
                 let left = found.outlet.end().0.saturating_sub(found.stream.position().0);
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(PORTION.count);
                 let limit = Limit { count, ..PORTION };
-                let read =
-                    vbuckets.with(found.address.vbid, |vbucket| found.stream.read(vbucket, limit));
-                match read {
+                let read = vbuckets.with(found.address.vbid, |vbucket| {
+                    vbucket.makes_history().then(|| found.stream.read(vbucket, limit))
+                });
+                match read.flatten() {
                     Some(Read::Portion(portion)) => (portion, Origin::Memory),
                     Some(Read::CaughtUp) => return,
                     Some(Read::Behind(_)) => {

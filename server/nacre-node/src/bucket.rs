@@ -1,9 +1,11 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
 use crate::compactor::Compactor;
+use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::line::Lines;
+use crate::orchestration::Lease;
 use crate::range_scan::Scans;
 use crate::reader::News;
 use crate::ticket::{Ticket, Waiter};
@@ -16,7 +18,7 @@ use nacre_cluster::{
 };
 use nacre_dcp::Past;
 use nacre_store::{Commit, Error, Scan, Store, Which};
-use nacre_types::{CollectionId, Document, Now, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
     Vbucket,
@@ -42,18 +44,21 @@ pub struct Bucket {
     /// Its identity.
     pub uuid: String,
     vbuckets: Box<[Mutex<Vbucket>]>,
+    /// Whether this node may serve at all.
+    lease: Arc<Lease>,
     /// None for a bucket that lives in memory only.
     pub(crate) store: Option<Arc<dyn Store>>,
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
     readers: RwLock<Vec<Arc<News>>>,
+    /// Those who tell other nodes how far the copies here have come.
+    followers: RwLock<Vec<Arc<News>>>,
     manifest: RwLock<Arc<Manifest>>,
     /// Read on every write, so kept beside the settings they come from.
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
     durability_min_level: AtomicU8,
-    replicas: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
     /// Whether the bucket can keep superseded versions, and for how long it does, if it does.
@@ -91,6 +96,7 @@ impl Bucket {
         platform: &Arc<dyn Platform>,
         store: Option<Arc<dyn Store>>,
         clean: bool,
+        home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let count = usize::from(config.settings.vbucket_count);
         let random_uuid = || VbUuid(platform.random() >> 16 | 1);
@@ -137,9 +143,16 @@ impl Bucket {
         let now = platform.now();
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
+            if let Some(chain) = config.chains.get(vbucket.id().index()) {
+                let others = chain.followers().next().is_some();
+                if !clean && others && vbucket.state() == VbState::Active && vbucket.term() > 0 {
+                    vbucket.doubt();
+                }
+                copies::arrange(vbucket, chain, home.node, random_uuid());
+            }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
-                if config.manifest.collection_by_id(collection).is_none() {
+                if config.manifest.has_lost(collection) {
                     vbucket.erase_collection(collection);
                     dropped.push(collection);
                 }
@@ -155,16 +168,17 @@ impl Bucket {
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),
+            lease: home.lease,
             vbuckets: vbuckets.into_iter().map(Mutex::new).collect(),
             store,
             persisted,
             readers: RwLock::default(),
+            followers: RwLock::default(),
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
             expiry_pager_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
-            replicas: AtomicU8::new(0),
             compresses: AtomicBool::new(false),
             resolution: match config.settings.conflict_resolution {
                 ConflictResolution::LastWriteWins => Resolution::LastWriteWins,
@@ -204,7 +218,6 @@ impl Bucket {
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
         self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
-        self.replicas.store(settings.replicas, Ordering::Relaxed);
         let compresses = settings.compression_mode == CompressionMode::Active;
         self.compresses.store(compresses, Ordering::Relaxed);
         for vbucket in &self.vbuckets {
@@ -226,10 +239,7 @@ impl Bucket {
         *self.history_limits.lock() = keeps.then_some(settings.history);
         let collections = keeps.then(|| history_collections(manifest));
         for vbid in (0..self.vbucket_count()).map(Vbid) {
-            let tell = |vbucket: &mut Vbucket| {
-                vbucket.keep_history(collections.clone());
-                vbucket.has_history_news()
-            };
+            let tell = |vbucket: &mut Vbucket| vbucket.keep_history(collections.clone());
             if self.vbucket(vbid).is_some_and(|mut vbucket| tell(&mut vbucket)) {
                 self.note(vbid);
             }
@@ -249,11 +259,7 @@ impl Bucket {
 
     /// Has the history of `vbid` begin at `start`, if it began before.
     pub(crate) fn forget_history(&self, vbid: Vbid, start: Seqno) {
-        let forget = |vbucket: &mut Vbucket| {
-            vbucket.forget_history(start);
-            vbucket.has_history_news()
-        };
-        if self.vbucket(vbid).is_some_and(|mut vbucket| forget(&mut vbucket)) {
+        if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
             self.note(vbid);
         }
     }
@@ -278,10 +284,30 @@ impl Bucket {
         self.vbuckets.iter().map(|vbucket| vbucket.lock().high_seqno()).collect()
     }
 
-    /// Documents that exist, and bytes of memory in use.
+    /// The last seqno of each vBucket that is served here; zero of all others.
+    pub fn served_seqnos(&self) -> Vec<Seqno> {
+        let seqno = |vbucket: &Mutex<Vbucket>| {
+            let vbucket = vbucket.lock();
+            if vbucket.makes_history() { vbucket.high_seqno() } else { Seqno::ZERO }
+        };
+        self.vbuckets.iter().map(seqno).collect()
+    }
+
+    /// Locks one vBucket, if it is served here.
+    pub(crate) fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+        self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
+    }
+
+    /// Locks one vBucket, if a copy of it is here.
+    pub(crate) fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+        self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
+    }
+
+    /// Documents that exist in the vBuckets that are served here, and bytes of memory in use.
     pub fn usage(&self) -> (u64, u64) {
-        let documents = self.vbuckets.iter().map(|vbucket| vbucket.lock().alive_count()).sum();
-        (documents, self.memory_bytes())
+        let vbids = (0..self.vbucket_count()).map(Vbid);
+        let served = vbids.filter_map(|vbid| Some(self.served(vbid)?.alive_count()));
+        (served.sum(), self.memory_bytes())
     }
 
     /// Bytes of memory in use.
@@ -289,11 +315,12 @@ impl Bucket {
         self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// What a collection has in all vBuckets. Its seqno means nothing here and is zero.
+    /// What a collection has in the vBuckets that are served here. Its seqno means nothing here and is zero.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
-        for vbucket in &self.vbuckets {
-            let counts = vbucket.lock().counts_of(collection);
+        for vbid in (0..self.vbucket_count()).map(Vbid) {
+            let Some(vbucket) = self.served(vbid) else { continue };
+            let counts = vbucket.counts_of(collection);
             sum.documents += counts.documents;
             sum.memory_bytes += counts.memory_bytes;
         }
@@ -361,12 +388,16 @@ impl Bucket {
         }
     }
 
-    /// The level that a durable write needs: what it asks for, but not less than the bucket's minimum. `None` for a write
+    /// The level that a durable write to `vbid` needs: what it asks for, but not less than the bucket's minimum. `None` for a write
     /// that counts as soon as it is in memory.
     ///
     /// # Errors
     /// Why the level cannot be had.
-    pub fn durability(&self, asked: Option<Level>) -> Result<Option<Level>, Unattainable> {
+    pub fn durability(
+        &self,
+        asked: Option<Level>,
+        vbid: Vbid,
+    ) -> Result<Option<Level>, Unattainable> {
         let minimum = match self.durability_min_level.load(Ordering::Relaxed) {
             0 => None,
             1 => Some(Level::Majority),
@@ -377,14 +408,13 @@ impl Bucket {
         if self.store.is_none() && level > Level::Majority {
             return Err(Unattainable::NeedsStore);
         }
-        // The copies are the active one and the replicas that the bucket is to have, whether a node for them exists or
-        // not. This node holds one of them.
-        let copies = 1 + self.replicas.load(Ordering::Relaxed);
-        if copies / 2 + 1 > 1 {
+        let Some(vbucket) = self.vbucket(vbid) else { return Ok(Some(level)) };
+        if !vbucket.can_be_durable() {
             return Err(Unattainable::TooFewCopies);
         }
-        // One copy is the majority: what is in memory here is in memory on the majority.
-        Ok(Some(level).filter(|level| *level > Level::Majority))
+        // Where one copy is the majority, what is in memory here is in memory on the majority.
+        let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
+        Ok(Some(level).filter(|_| !is_plain))
     }
 
     /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such
@@ -414,7 +444,13 @@ impl Bucket {
         command: &Command<'_>,
         now: Now,
     ) -> Option<(Result<Reply, Refusal>, bool)> {
-        let (reply, mutation) = self.change(vbid, |vbucket| vbucket.apply(key, command, now))?;
+        let has_lease = self.lease.holds(now.monotonic_ns);
+        let (reply, mutation) = self.change(vbid, |vbucket| {
+            if !has_lease && vbucket.state() == VbState::Active {
+                return (Err(Refusal::NoLease), None);
+            }
+            vbucket.apply(key, command, now)
+        })?;
         if mutation.is_some() {
             self.note(vbid);
         }
@@ -432,6 +468,9 @@ impl Bucket {
         now: Now,
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
+        if !self.lease.holds(now.monotonic_ns) {
+            return Some((Err(Refusal::NoLease), None, false));
+        }
         let prepared = self.change(vbid, |vbucket| {
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
             // Entered under the lock: nobody can complete it before.
@@ -472,7 +511,7 @@ impl Bucket {
         self.wake_readers();
     }
 
-    fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
+    pub(crate) fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
         let completions = self.change(vbid, work).unwrap_or_default();
         if !completions.is_empty() {
             self.note(vbid);
@@ -622,6 +661,10 @@ impl Bucket {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
+                if vbucket.state() != VbState::Active {
+                    // It learns of them with the history that it follows.
+                    return completions;
+                }
                 for event in events {
                     vbucket.record_event(&event.name, event.ended, &event.value, now);
                     if let Some(collection) = event.dropped {
@@ -632,9 +675,16 @@ impl Bucket {
             });
             self.note(vbid);
         }
-        self.dropped.lock().extend(events.iter().filter_map(|event| event.dropped));
-        self.keeper.wake();
+        self.forget_stored(&events.iter().filter_map(|event| event.dropped).collect::<Vec<_>>());
         self.wake_readers();
+    }
+
+    /// Has the documents of dropped collections erased that only the store has.
+    pub(crate) fn forget_stored(&self, dropped: &[CollectionId]) {
+        if !dropped.is_empty() {
+            self.dropped.lock().extend(dropped);
+            self.keeper.wake();
+        }
     }
 
     /// The dropped collections whose stored documents are to be erased.
@@ -643,12 +693,27 @@ impl Bucket {
     }
 
     /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
-    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, now: Now) {
+    ///
+    /// It is ignored when the history that `seqno` is of has been thrown away since: it had another `generation`.
+    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
         let checkpoint_bytes_max = self.quota_bytes() as usize / 5 / self.vbuckets.len();
+        let mut is_current = false;
+        let mut follows = false;
         self.complete(vbid, |vbucket| {
+            is_current = vbucket.generation() == generation;
+            if !is_current {
+                return Vec::new();
+            }
+            follows = vbucket.state() == VbState::Replica;
             vbucket.set_persisted(seqno, checkpoint_bytes_max);
             vbucket.complete(now)
         });
+        if !is_current {
+            return;
+        }
+        if follows {
+            self.note_followers(vbid);
+        }
         self.persisted.raise(vbid, seqno);
         self.waits.persisted(vbid, seqno);
     }
@@ -705,6 +770,26 @@ impl Bucket {
         news
     }
 
+    /// Registers one who follows another node; it has news where a copy has come further.
+    pub(crate) fn add_follower(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
+        self.followers.write().push(Arc::clone(&news));
+        news
+    }
+
+    /// Forgets a follower.
+    pub(crate) fn remove_follower(&self, news: &Arc<News>) {
+        self.followers.write().retain(|known| !Arc::ptr_eq(known, news));
+    }
+
+    /// Tells those who follow other nodes that a copy here has come further.
+    fn note_followers(&self, vbid: Vbid) {
+        for follower in self.followers.read().iter() {
+            follower.note(vbid);
+            follower.wake();
+        }
+    }
+
     /// Forgets a reader.
     pub(crate) fn remove_reader(&self, news: &Arc<News>) {
         self.readers.write().retain(|known| !Arc::ptr_eq(known, news));
@@ -744,6 +829,21 @@ impl Bucket {
 impl nacre_dcp::Vbuckets for Bucket {
     fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
         self.vbucket(vbid).map(|mut vbucket| work(&mut vbucket))
+    }
+}
+
+/// The node that a bucket is on, for the bucket.
+pub struct Home {
+    /// Its number.
+    pub node: NodeId,
+    /// Whether it may serve.
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl Home {
+    /// A node that needs nobody's leave.
+    pub fn alone(node: NodeId) -> Home {
+        Home { node, lease: Arc::default() }
     }
 }
 

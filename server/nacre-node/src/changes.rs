@@ -190,7 +190,7 @@ impl Changes {
         let mut points = BTreeMap::new();
         let Tap { bucket, producer, .. } = &mut tap;
         for vbid in (0..bucket.vbucket_count()).map(Vbid) {
-            let Some(mut vbucket) = bucket.vbucket(vbid) else { continue };
+            let Some(mut vbucket) = bucket.served(vbid) else { continue };
             let (high, current) = (vbucket.high_seqno(), vbucket.failover_log().current());
             let at = |seqno| ResumePoint {
                 vb_uuid: current,

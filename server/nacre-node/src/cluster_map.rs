@@ -3,41 +3,10 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Cluster, StorageBackend};
+use nacre_cluster::{Bucket, BucketKind, Cluster, Endpoints, Ports, StorageBackend};
+use nacre_types::NodeId;
 use serde_json::{Value, json};
-
-/// A port for each service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// Cluster management over HTTP.
-    pub mgmt: u16,
-    /// Views over HTTP.
-    pub views: u16,
-    /// Queries over HTTP.
-    pub query: u16,
-    /// Functions over HTTP.
-    pub eventing: u16,
-    /// Key-value over the binary protocol.
-    pub kv: u16,
-}
-
-/// The ports of this node, and the name that clients reach it by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Host name; `None` lets clients use the one they connected to.
-    pub host: Option<String>,
-    /// Ports without encryption.
-    pub plain: Ports,
-    /// Ports with TLS, if there are any.
-    pub tls: Option<Ports>,
-}
-
-impl Endpoints {
-    /// Where cluster management is, as `host:port`: what names the node.
-    pub fn management(&self) -> String {
-        format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
-    }
-}
+use std::collections::BTreeMap;
 
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
@@ -63,38 +32,51 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-impl Endpoints {
-    fn services(&self) -> Value {
-        let Ports { mgmt, views, query, eventing, kv } = self.plain;
-        let mut services = json!({
-            "mgmt": mgmt,
-            "capi": views,
-            "n1ql": query,
-            "eventingAdminPort": eventing,
-            "kv": kv,
-        });
-        if let Some(Ports { mgmt, views, query, eventing, kv }) = self.tls {
-            services["n1qlSSL"] = json!(query);
-            services["eventingSSL"] = json!(eventing);
-            services["mgmtSSL"] = json!(mgmt);
-            services["capiSSL"] = json!(views);
-            services["kvSSL"] = json!(kv);
-        }
-        services
+fn services(endpoints: &Endpoints) -> Value {
+    let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
+    let mut services = json!({
+        "mgmt": mgmt,
+        "capi": views,
+        "n1ql": query,
+        "eventingAdminPort": eventing,
+        "kv": kv,
+    });
+    if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
+        services["n1qlSSL"] = json!(query);
+        services["eventingSSL"] = json!(eventing);
+        services["mgmtSSL"] = json!(mgmt);
+        services["capiSSL"] = json!(views);
+        services["kvSSL"] = json!(kv);
     }
+    services
+}
 
-    fn node_ext(&self) -> Value {
-        let mut node = json!({"thisNode": true, "services": self.services()});
-        if let Some(host) = &self.host {
-            node["hostname"] = json!(host);
-        }
-        node
-    }
+/// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
+#[derive(Clone, Debug)]
+pub struct Here {
+    /// The node.
+    pub id: NodeId,
+    /// Where it is reached.
+    pub endpoints: Endpoints,
+}
 
-    /// Host and port as maps write them.
-    pub fn authority(&self, port: u16) -> String {
-        format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
+impl Here {
+    /// All nodes by number, this one as it knows itself.
+    pub fn nodes(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
+        let others = cluster.nodes.iter().map(|(id, node)| (*id, node.endpoints.clone()));
+        others.chain([(self.id, self.endpoints.clone())]).collect()
     }
+}
+
+fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
+    let mut node = json!({"services": services(endpoints)});
+    if here {
+        node["thisNode"] = json!(true);
+    }
+    if let Some(host) = &endpoints.host {
+        node["hostname"] = json!(host);
+    }
+    node
 }
 
 /// Epoch and revision of the map, as clients compare them.
@@ -103,11 +85,13 @@ pub fn version(cluster: &Cluster) -> (i64, i64) {
 }
 
 /// The map of the cluster, for connections without a bucket.
-pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
+pub fn global(cluster: &Cluster, here: &Here) -> Value {
+    let nodes = here.nodes(cluster);
+    let nodes = nodes.iter().map(|(id, endpoints)| node_ext(endpoints, *id == here.id));
     json!({
         "rev": cluster.rev,
         "revEpoch": REV_EPOCH,
-        "nodesExt": [endpoints.node_ext()],
+        "nodesExt": nodes.collect::<Vec<_>>(),
         "clusterCapabilitiesVer": [1, 0],
         "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},
         "clusterUUID": cluster.uuid,
@@ -118,9 +102,20 @@ pub fn global(cluster: &Cluster, endpoints: &Endpoints) -> Value {
 }
 
 /// The map of a bucket.
-pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> Value {
-    let mut map = global(cluster, endpoints);
-    let (name, uuid, plain) = (&bucket.name, &bucket.uuid, endpoints.plain);
+pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
+    let mut map = global(cluster, here);
+    let (name, uuid) = (&bucket.name, &bucket.uuid);
+    let nodes = here.nodes(cluster);
+    let servers = nodes.values().map(|endpoints| endpoints.authority(endpoints.plain.kv));
+    let servers: Vec<String> = servers.collect();
+    let nodes = nodes.values().map(|endpoints| {
+        json!({
+            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.plain.views)),
+            "hostname": endpoints.authority(endpoints.plain.mgmt),
+            "ports": {"direct": endpoints.plain.kv},
+        })
+    });
+    let nodes: Vec<Value> = nodes.collect();
     let chain: Vec<i64> = std::iter::once(0)
         .chain(std::iter::repeat_n(-1, usize::from(bucket.settings.replicas)))
         .collect();
@@ -147,14 +142,10 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, endpoints: &Endpoints) -> V
         "vBucketServerMap": {
             "hashAlgorithm": "CRC",
             "numReplicas": bucket.settings.replicas,
-            "serverList": [endpoints.authority(plain.kv)],
+            "serverList": servers,
             "vBucketMap": rows,
         },
-        "nodes": [{
-            "couchApiBase": format!("http://{}/{name}", endpoints.authority(plain.views)),
-            "hostname": endpoints.authority(plain.mgmt),
-            "ports": {"direct": plain.kv},
-        }],
+        "nodes": nodes,
     });
     if let (Value::Object(map), Value::Object(fields)) = (&mut map, fields) {
         map.extend(fields);

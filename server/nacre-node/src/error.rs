@@ -7,6 +7,18 @@ pub enum Error {
     /// The request contradicts the agreed state: the requester changes it.
     #[error(transparent)]
     Refused(nacre_cluster::Refusal),
+    /// There is no such user: the requester looks at the name.
+    #[error("there is no user {0}")]
+    UserNotFound(String),
+    /// There is no such group: the requester looks at the name.
+    #[error("there is no group {0}")]
+    GroupNotFound(String),
+    /// The nodes cannot agree now: the requester tries again, the operator looks after the nodes.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A change was decided and stored, but this node could not do what it means: the operator looks at the disk.
+    #[error("{0}")]
+    Effect(Box<Error>),
     /// The store failed: the operator looks at the disk.
     #[error(transparent)]
     Store(#[from] nacre_store::Error),
@@ -22,4 +34,11 @@ pub enum Error {
         /// The bucket.
         bucket: String,
     },
+}
+
+impl Error {
+    /// Whether the same request is refused on each node, with nothing changed.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Error::Refused(_) | Error::UserNotFound(_) | Error::GroupNotFound(_))
+    }
 }

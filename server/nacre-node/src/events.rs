@@ -3,7 +3,7 @@
 use crate::bucket::Event;
 use nacre_cluster::{Collection, Manifest, Scope};
 use nacre_dcp::SystemEvent;
-use nacre_types::{CollectionId, ScopeId};
+use nacre_types::{CollectionId, Document, ScopeId};
 
 /// The events that lead from one manifest to a later one: what ended first, then what began or changed.
 pub(crate) fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
@@ -30,6 +30,12 @@ pub(crate) fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
         }
     }
     events
+}
+
+/// The collection that ended with an event of history, if it is such an event.
+pub(crate) fn dropped_by(document: &Document) -> Option<CollectionId> {
+    let event = SystemEvent::read(document).filter(|event| event.ended)?;
+    event.collection.map(|(id, _)| id)
 }
 
 fn collections(manifest: &Manifest) -> impl Iterator<Item = (&Scope, &Collection)> {

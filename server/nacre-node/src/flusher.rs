@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error};
+use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store, Which};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::BTreeSet;
@@ -26,6 +26,10 @@ pub(crate) struct Flusher {
     held: Vec<Commit>,
     /// vBuckets whose commit failed: what the store holds of them is unknown.
     failed: BTreeSet<Vbid>,
+    /// The generation of each vBucket that the store has.
+    generations: Vec<u32>,
+    /// vBuckets whose history began anew: what the store has of them is to go first.
+    begun_anew: BTreeSet<Vbid>,
     /// The vBucket to look at next, so that busy ones do not keep others waiting.
     turn: usize,
 }
@@ -34,6 +38,8 @@ pub(crate) struct Flusher {
 pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
     VbRecord {
         state: vbucket.state(),
+        term: vbucket.term(),
+        snapshot: vbucket.snapshot_at(vbucket.high_seqno()),
         failover_log: vbucket.failover_log().clone(),
         high_seqno: vbucket.high_seqno(),
         purge_seqno: vbucket.purge_seqno(),
@@ -48,6 +54,7 @@ impl Flusher {
     pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Flusher {
         let signal = Signal::default();
         let news = bucket.add_reader(Arc::new(signal.clone()));
+        let generations = vec![0; usize::from(bucket.vbucket_count())];
         Flusher {
             bucket,
             platform,
@@ -55,6 +62,8 @@ impl Flusher {
             signal,
             held: Vec::new(),
             failed: BTreeSet::new(),
+            generations,
+            begun_anew: BTreeSet::new(),
             turn: 0,
         }
     }
@@ -76,13 +85,17 @@ impl Flusher {
                 continue;
             }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { continue };
+            if vbucket.generation() != self.generations[vbid.index()] {
+                self.begun_anew.insert(vbid);
+                continue;
+            }
             let mut position = vbucket.persisted();
-            let is_due = |vbucket: &Vbucket, position| {
+            let is_due = |vbucket: &mut Vbucket, position| {
                 position < vbucket.high_seqno()
                     || vbucket.has_graves()
-                    || vbucket.has_history_news()
+                    || vbucket.take_record_changed()
             };
-            while is_due(&vbucket, position) && bytes < GROUP_BYTES_MAX {
+            while is_due(&mut vbucket, position) && bytes < GROUP_BYTES_MAX {
                 let history = Arc::clone(vbucket.history_collections());
                 let drained =
                     vbucket.checkpoint().read_keeping(position, COMMIT_DOCUMENTS_MAX, &history);
@@ -91,8 +104,8 @@ impl Flusher {
                 documents += drained.documents.len();
                 bytes +=
                     drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
-                let record = VbRecord { high_seqno: position, ..record_of(&vbucket) };
-                vbucket.take_history_news();
+                let snapshot = vbucket.snapshot_at(position);
+                let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
                 let erased = vbucket.take_graves(position);
                 bytes += erased.len() * size_of::<Commit>();
                 commits.push(Commit {
@@ -110,18 +123,44 @@ impl Flusher {
         commits
     }
 
+    /// What erases the histories that were thrown away. They are stored before anything of the new ones is read.
+    fn erasures(&mut self, store: &dyn Store) -> Result<Vec<Commit>, Error> {
+        let mut commits = Vec::new();
+        for vbid in std::mem::take(&mut self.begun_anew) {
+            let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
+            for document in store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
+                let document = document?;
+                erased.push((document.key().into(), document.meta.seqno));
+            }
+            let Some(vbucket) = self.bucket.vbucket(vbid) else { continue };
+            self.generations[vbid.index()] = vbucket.generation();
+            let nothing = (Seqno::ZERO, Seqno::ZERO);
+            let record = VbRecord {
+                high_seqno: Seqno::ZERO,
+                snapshot: nothing,
+                term: 0,
+                purge_seqno: Seqno::ZERO,
+                history_start: None,
+                ..record_of(&vbucket)
+            };
+            let (documents, history) = (Vec::new(), Arc::default());
+            commits.push(Commit { vbid, record, documents, erased, history });
+            self.news.note(vbid);
+        }
+        Ok(commits)
+    }
+
     /// Without a store, memory is all there is: history goes as soon as every other reader has it.
     fn let_go(&mut self) -> Next {
         while let Some(vbid) = self.news.take(self.turn) {
             self.turn = vbid.index() + 1;
-            let high_seqno = self.bucket.vbucket(vbid).map(|mut vbucket| {
+            let reached = self.bucket.vbucket(vbid).map(|mut vbucket| {
                 let high_seqno = vbucket.high_seqno();
                 vbucket.take_graves(high_seqno);
-                vbucket.take_history_news();
-                high_seqno
+                (high_seqno, vbucket.generation())
             });
-            if let Some(high_seqno) = high_seqno {
-                self.bucket.set_persisted(vbid, high_seqno, self.platform.now());
+            if let Some((high_seqno, generation)) = reached {
+                self.bucket.set_persisted(vbid, high_seqno, generation, self.platform.now());
             }
         }
         self.bucket.persisted.publish();
@@ -134,7 +173,8 @@ impl Flusher {
         for (index, commit) in commits.iter().enumerate() {
             let furthest = commits.get(index + 1).is_none_or(|next| next.vbid != commit.vbid);
             if furthest {
-                self.bucket.set_persisted(commit.vbid, commit.record.high_seqno, now);
+                let generation = self.generations[commit.vbid.index()];
+                self.bucket.set_persisted(commit.vbid, commit.record.high_seqno, generation, now);
             }
         }
         // Durable writes may have been committed.
@@ -181,7 +221,20 @@ impl Task for Flusher {
         let Some(store) = self.bucket.store.clone() else { return self.let_go() };
         let held = std::mem::take(&mut self.held);
         let waited = !held.is_empty();
-        let commits = if waited { held } else { self.collect() };
+        let commits = match (waited, self.begun_anew.is_empty()) {
+            (true, _) => held,
+            (false, true) => self.collect(),
+            (false, false) => match self.erasures(&*store) {
+                Ok(erasures) => erasures,
+                Err(error) => {
+                    tracing::error!("bucket {}: cannot begin anew: {error}", self.bucket.name);
+                    return Next::After(FULL_DISK_INTERVAL);
+                }
+            },
+        };
+        if commits.is_empty() && !self.begun_anew.is_empty() {
+            return Next::Again;
+        }
         if commits.is_empty() {
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }

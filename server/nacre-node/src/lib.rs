@@ -5,16 +5,19 @@
 //!                                │ note, wake
 //!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
 //!                                └──► plugins::Feed   ──► plugin partition raises `Deployment::processed`
-//! REST  ──► Node::change ──► Cluster (stored) ──► takes effect: buckets, collections, deployments
+//! REST  ──► Node::change ──► Agreement ──► Node::apply (stored) ──► takes effect: buckets, collections, deployments
 //! ```
 //!
 //! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`Task`]s.
 //! `nacre-server` is one embedder, a simulator another.
 
+pub mod agreement;
 mod bucket;
 pub mod changes;
 pub mod cluster_map;
 mod compactor;
+mod copies;
+mod effects;
 mod error;
 mod events;
 mod flusher;
@@ -22,11 +25,13 @@ mod keeper;
 pub mod kv;
 mod line;
 mod node;
+mod orchestration;
 mod platform;
 pub mod plugins;
 pub mod query;
 mod range_scan;
 mod reader;
+mod replication;
 mod retention;
 mod tap;
 mod ticket;
@@ -34,9 +39,9 @@ mod waits;
 mod watermark;
 mod worker;
 
-pub use bucket::Bucket;
+pub use bucket::{Bucket, Home};
 pub use error::Error;
-pub use node::Node;
-pub use platform::{Next, Platform, Signal, Task};
+pub use node::{GROUP_DEFAULT, Node};
+pub use platform::{Hear, Link, Next, Platform, Signal, Task};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

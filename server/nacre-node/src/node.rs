@@ -1,23 +1,29 @@
-//! The node: the agreed state, the users, the buckets that serve, and how a change of the first reaches the others.
+//! The node: who it is, the agreed state, and the buckets that serve.
 
+use crate::agreement::{self, Agreement, Alone};
 use crate::bucket::Bucket;
-use crate::cluster_map::Endpoints;
-use crate::plugins::{Loader, Plugins, packages};
+use crate::cluster_map::Here;
+use crate::orchestration::{Lease, Orchestration, Watchman};
+use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::ticket::Waiter;
-use crate::{Error, Platform, events};
+use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_cluster::{BucketKind, Change, Cluster};
+use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Secret};
 use nacre_store::Space;
+use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Notify;
 
 /// Rows of the space that keeps what the node knows.
-mod row {
+pub(crate) mod row {
+    pub const IDENTITY: &[u8] = b"identity";
+    pub const POSITION: &[u8] = b"position";
     pub const CLUSTER: &[u8] = b"cluster";
     pub const USERS: &[u8] = b"users";
     pub const GROUPS: &[u8] = b"groups";
@@ -27,26 +33,54 @@ mod row {
     pub const CREATED: &[u8] = b"created/";
 }
 
+/// The group of nodes that were not given another.
+pub const GROUP_DEFAULT: &str = "Group 1";
+
+/// Which node of its cluster a node is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub id: NodeId,
+    /// 32 hexadecimal digits, others each time the node joins a cluster.
+    pub uuid: String,
+}
+
+/// Rows to be stored, or removed.
+type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 /// One node.
 pub struct Node {
     pub(crate) platform: Arc<dyn Platform>,
-    endpoints: Endpoints,
-    settings: Arc<dyn Space>,
-    cluster: RwLock<Arc<Cluster>>,
+    pub(crate) identity: RwLock<Identity>,
+    /// Where this process is reached; the host is what the nodes agree on.
+    own: Endpoints,
+    pub(crate) agreement: RwLock<Arc<dyn Agreement>>,
+    pub(crate) leadership_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
+    ear: RwLock<Option<Arc<dyn Hear>>>,
+    /// The nodes that are followed, by UUID of the bucket.
+    pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
+    /// The nodes that are about to be replaced: they are not followed.
+    pub(crate) fenced: RwLock<BTreeSet<NodeId>>,
+    pub(crate) lease: Arc<Lease>,
+    orchestration: OnceLock<Arc<Orchestration>>,
+    stopping: AtomicBool,
+    /// When each node was heard last, in monotonic nanoseconds.
+    heard: Mutex<BTreeMap<NodeId, u64>>,
+    pub(crate) settings: Arc<dyn Space>,
+    pub(crate) cluster: RwLock<Arc<Cluster>>,
     /// Held through a change, so that changes and their effects happen one after another.
-    changing: Mutex<()>,
-    users: RwLock<Users>,
-    password_policy: RwLock<PasswordPolicy>,
+    pub(crate) changing: Mutex<()>,
+    pub(crate) users: RwLock<Users>,
+    pub(crate) password_policy: RwLock<PasswordPolicy>,
     /// Grows with every change of a user.
-    users_version: AtomicU64,
-    buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
-    plugins: Plugins,
+    pub(crate) users_version: AtomicU64,
+    pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    pub(crate) plugins: Plugins,
     queries: Queries,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
-    map_rev: AtomicU64,
-    map_changed: Notify,
+    pub(crate) map_rev: AtomicU64,
+    pub(crate) map_changed: Notify,
     /// The connections that are told of a new map, as long as they live.
-    map_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
+    pub(crate) map_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
 }
 
 impl Node {
@@ -57,13 +91,9 @@ impl Node {
     pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
         let settings = platform.spaces().open("node")?;
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
-        let cluster = match rows.get(row::CLUSTER) {
-            Some(stored) => {
-                serde_json::from_slice(stored).map_err(|_| Error::Settings("cluster"))?
-            }
-            None => Cluster::new(random_hex(&*platform)),
-        };
+        let (identity, cluster, mut writes) = begin(&*platform, &rows, &endpoints)?;
         let mut users = Users::new(random_bytes(&*platform));
+        users.set_internal(cluster.secret.reveal(), random_bytes(&*platform));
         let groups: Vec<Group> = stored(&rows, row::GROUPS, "groups")?;
         groups.into_iter().for_each(|group| users.insert_group(group));
         let known: Vec<User> = stored(&rows, row::USERS, "users")?;
@@ -72,12 +102,23 @@ impl Node {
         });
         let password_policy = stored(&rows, row::PASSWORD_POLICY, "password-policy")?;
         let clean = rows.contains_key(row::CLEAN);
-        settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
+        writes.push((row::CLEAN.to_vec(), None));
+        settings.apply(&writes, true)?;
 
         let map_rev = AtomicU64::new(cluster.rev);
         let node = Arc::new(Node {
             platform,
-            endpoints,
+            identity: RwLock::new(identity),
+            own: endpoints,
+            agreement: RwLock::new(Arc::new(Alone)),
+            leadership_watchers: Mutex::default(),
+            ear: RwLock::default(),
+            followed: Mutex::default(),
+            fenced: RwLock::default(),
+            lease: Arc::default(),
+            orchestration: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            heard: Mutex::default(),
             settings,
             cluster: RwLock::new(Arc::new(cluster)),
             changing: Mutex::new(()),
@@ -95,6 +136,7 @@ impl Node {
             let created = rows.contains_key(&created_row(config));
             node.open_bucket(config, created, clean)?;
         }
+        node.follow();
         Ok(node)
     }
 
@@ -103,9 +145,53 @@ impl Node {
         Arc::clone(&self.cluster.read())
     }
 
+    /// Which node of the cluster this is.
+    pub fn id(&self) -> NodeId {
+        self.identity.read().id
+    }
+
+    /// What tells this node from one that had its number before: 32 hexadecimal digits.
+    pub fn uuid(&self) -> String {
+        self.identity.read().uuid.clone()
+    }
+
     /// Where clients reach this node.
-    pub fn endpoints(&self) -> &Endpoints {
-        &self.endpoints
+    pub fn endpoints(&self) -> Endpoints {
+        let agreed =
+            self.cluster().nodes.get(&self.id()).and_then(|node| node.endpoints.host.clone());
+        Endpoints { host: agreed.or_else(|| self.own.host.clone()), ..self.own.clone() }
+    }
+
+    /// Whose cluster map it is that clients of this node get.
+    pub fn here(&self) -> Here {
+        Here { id: self.id(), endpoints: self.endpoints() }
+    }
+
+    /// The change that tells the others where this node is reached, if they know another place.
+    pub fn moved(&self) -> Option<Change> {
+        let (id, endpoints) = (self.id(), self.endpoints());
+        let known = self.cluster().nodes.get(&id).map(|node| node.endpoints.clone());
+        known.filter(|known| *known != endpoints).map(|_| Change::MoveNode { id, endpoints })
+    }
+
+    /// Has `ear` take the messages of other nodes from now on.
+    pub fn listen(&self, ear: Arc<dyn Hear>) {
+        *self.ear.write() = Some(ear);
+    }
+
+    /// Takes a message of another node. An empty one only says that the node is there.
+    pub fn hear(&self, from: NodeId, message: &[u8]) {
+        self.heard.lock().insert(from, self.now().monotonic_ns);
+        let ear = if message.is_empty() { None } else { self.ear.read().clone() };
+        if let Some(ear) = ear {
+            ear.hear(from, message);
+        }
+    }
+
+    /// How long ago another node was heard last, in nanoseconds; `None` when it never was.
+    pub fn silence_ns(&self, of: NodeId) -> Option<u64> {
+        let heard = self.heard.lock().get(&of).copied();
+        heard.map(|heard| self.now().monotonic_ns.saturating_sub(heard))
     }
 
     /// The users.
@@ -116,18 +202,6 @@ impl Node {
     /// What new passwords have to be like.
     pub fn password_policy(&self) -> PasswordPolicy {
         self.password_policy.read().clone()
-    }
-
-    /// Asks something else of new passwords; those that are in use stay.
-    ///
-    /// # Errors
-    /// What the disk reports; the policy is as it was then.
-    pub fn set_password_policy(&self, policy: PasswordPolicy) -> Result<(), Error> {
-        let _changing = self.changing.lock();
-        let stored = serde_json::to_vec(&policy).expect("a policy is plain data");
-        self.settings.apply(&[(row::PASSWORD_POLICY.to_vec(), Some(stored))], true)?;
-        *self.password_policy.write() = policy;
-        Ok(())
     }
 
     /// Grows with every change of a user, from 1 on: rights that were looked up at another version may no longer hold.
@@ -148,6 +222,18 @@ impl Node {
     /// Loads plugins from now on, beside everything else: compiling them takes seconds.
     pub fn load_plugins(self: &Arc<Node>) {
         self.platform.run(Box::new(Loader::new(self)));
+    }
+
+    /// Begins to look after the copies of vBuckets together with the other nodes.
+    pub fn orchestrate(self: &Arc<Node>) {
+        let orchestration = self.orchestration.get_or_init(|| Orchestration::new(self));
+        self.listen(Arc::clone(orchestration) as _);
+        self.platform.run(Box::new(Watchman::new(Arc::clone(orchestration))));
+    }
+
+    /// Whether the node is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// The bucket `name`, if it serves here.
@@ -172,6 +258,11 @@ impl Node {
         watchers.push(Arc::downgrade(watcher));
     }
 
+    pub(crate) fn wake_map_watchers(&self) {
+        let mut watchers = self.map_watchers.lock();
+        watchers.retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
+    }
+
     /// Both clocks.
     pub fn now(&self) -> nacre_types::Now {
         self.platform.now()
@@ -187,194 +278,11 @@ impl Node {
         random_hex(&*self.platform)
     }
 
-    /// Changes the agreed state and lets the change take effect. Gives the state after it.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] with nothing changed; or what the disk reports.
-    pub fn change(self: &Arc<Node>, change: &Change) -> Result<Arc<Cluster>, Error> {
-        let _changing = self.changing.lock();
-        let before = self.cluster();
-        let mut after = (*before).clone();
-        after.apply(change).map_err(Error::Refused)?;
-        let after = Arc::new(after);
-        let stored = serde_json::to_vec(&*after).expect("the agreed state has text keys only");
-        self.settings.apply(&[(row::CLUSTER.to_vec(), Some(stored))], true)?;
-        *self.cluster.write() = Arc::clone(&after);
-        self.take_effect(change, &before, &after)?;
-        self.map_rev.store(after.rev, Ordering::Release);
-        self.map_changed.notify_waiters();
-        self.map_watchers
-            .lock()
-            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
-        Ok(after)
-    }
-
-    fn take_effect(
-        self: &Arc<Node>,
-        change: &Change,
-        before: &Cluster,
-        after: &Cluster,
-    ) -> Result<(), Error> {
-        match change {
-            // Only the map shows the name.
-            Change::NameCluster { .. } => {}
-            Change::CreateBucket { name, .. } => {
-                self.open_bucket(&after.buckets[name], false, true)?
-            }
-            Change::DropBucket { name } => self.remove_bucket(&before.buckets[name])?,
-            Change::FlushBucket { name } => {
-                self.remove_bucket(&before.buckets[name])?;
-                self.open_bucket(&after.buckets[name], false, true)?;
-            }
-            Change::UpdateBucket { name: bucket, .. }
-            | Change::CreateScope { bucket, .. }
-            | Change::DropScope { bucket, .. }
-            | Change::CreateCollection { bucket, .. }
-            | Change::UpdateCollection { bucket, .. }
-            | Change::DropCollection { bucket, .. } => {
-                let config = &after.buckets[bucket];
-                if let Some(serving) = self.bucket(bucket) {
-                    serving.configure(&config.settings, &config.manifest);
-                    let events =
-                        events::between(&before.buckets[bucket].manifest, &config.manifest);
-                    if !events.is_empty() {
-                        serving.record_events(&events, self.platform.now());
-                    }
-                    self.plugins.redeploy(self, &serving);
-                }
-            }
-            Change::PutDesignDocument { bucket, .. }
-            | Change::DropDesignDocument { bucket, .. }
-            | Change::CreateIndex { bucket, .. }
-            | Change::DropIndex { bucket, .. }
-            | Change::BuildIndexes { bucket, .. } => {
-                self.redeploy(bucket);
-            }
-            // What is deployed of it comes later, or has gone before.
-            Change::PutPackage { .. } => {}
-            Change::DropPackage { name, version } => {
-                self.forget_package(&before.plugins.packages[name][version].digest, after)?;
-            }
-            Change::Deploy { name, .. }
-            | Change::PauseDeployment { name, .. }
-            | Change::ReplayDeployment { name } => {
-                self.redeploy(&after.plugins.deployments[name].source.bucket);
-            }
-            Change::Undeploy { name } => {
-                self.redeploy(&before.plugins.deployments[name].source.bucket);
-            }
-            // Each query reads them.
-            Change::PutQueryFunction { .. } | Change::DropQueryFunction { .. } => {}
-            // One that runs cannot be changed.
-            Change::PutFunction { .. } | Change::DropFunction { .. } => {}
-            Change::SetFunctionState { id, .. } => {
-                self.redeploy(&after.functions.0[id].definition.source.bucket);
-            }
-        }
-        Ok(())
-    }
-
-    fn redeploy(self: &Arc<Node>, bucket: &str) {
-        if let Some(serving) = self.bucket(bucket) {
-            self.plugins.redeploy(self, &serving);
-        }
-    }
-
-    /// Two packages may have the same bytes under different names.
-    fn forget_package(&self, digest: &str, cluster: &Cluster) -> Result<(), Error> {
-        let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
-        if packages.all(|package| package.digest != digest) {
-            self.plugins.forget(digest);
-            packages::forget(&*self.platform, digest)?;
-        }
-        Ok(())
-    }
-
-    fn open_bucket(
-        self: &Arc<Node>,
-        config: &nacre_cluster::Bucket,
-        created: bool,
-        clean: bool,
-    ) -> Result<(), Error> {
-        let store = match config.settings.kind {
-            BucketKind::Persistent => Some(self.platform.open_store(config, !created)?),
-            BucketKind::Ephemeral => None,
-        };
-        if !created && config.settings.kind == BucketKind::Persistent {
-            self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
-        }
-        let bucket = Bucket::open(config, &self.platform, store, clean)?;
-        let (documents, _) = bucket.usage();
-        tracing::info!("bucket {}: serving {documents} documents", bucket.name);
-        self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
-        self.plugins.redeploy(self, &bucket);
-        Ok(())
-    }
-
-    fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
-        if let Some(bucket) = self.buckets.write().remove(&config.name) {
-            bucket.discard();
-            self.plugins.undeploy_bucket(&bucket);
-        }
-        if config.settings.kind == BucketKind::Persistent {
-            self.platform.remove_store(config)?;
-            self.settings.apply(&[(created_row(config), None)], true)?;
-        }
-        Ok(())
-    }
-
-    /// Adds or replaces a user.
-    ///
-    /// # Errors
-    /// What the disk reports; the users are as they were then.
-    pub fn put_user(&self, user: User) -> Result<(), Error> {
-        self.change_users(|users| {
-            users.insert(user);
-        })
-    }
-
-    /// Removes a user; says whether there was one.
-    ///
-    /// # Errors
-    /// What the disk reports; the users are as they were then.
-    pub fn remove_user(&self, name: &str) -> Result<bool, Error> {
-        let mut existed = false;
-        self.change_users(|users| existed = users.remove(name).is_some())?;
-        Ok(existed)
-    }
-
-    /// Adds or replaces a group.
-    ///
-    /// # Errors
-    /// What the disk reports; the groups are as they were then.
-    pub fn put_group(&self, group: Group) -> Result<(), Error> {
-        self.change_users(|users| users.insert_group(group))
-    }
-
-    /// Removes a group, also from its users; says whether there was one.
-    ///
-    /// # Errors
-    /// What the disk reports; the groups are as they were then.
-    pub fn remove_group(&self, name: &str) -> Result<bool, Error> {
-        let mut existed = false;
-        self.change_users(|users| existed = users.remove_group(name).is_some())?;
-        Ok(existed)
-    }
-
-    /// Stores the users as `change` makes them, and then lets them count. Logins go on while the disk is waited for.
-    fn change_users(&self, change: impl FnOnce(&mut Users)) -> Result<(), Error> {
-        let _changing = self.changing.lock();
-        let mut users = self.users.read().clone();
-        change(&mut users);
-        let all: Vec<&User> = users.iter().collect();
-        let groups: Vec<&Group> = users.groups().collect();
-        let all = serde_json::to_vec(&all).expect("users are plain data");
-        let groups = serde_json::to_vec(&groups).expect("groups are plain data");
-        let rows = [(row::USERS.to_vec(), Some(all)), (row::GROUPS.to_vec(), Some(groups))];
-        self.settings.apply(&rows, true)?;
-        *self.users.write() = users;
-        self.users_version.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+    /// A cluster of which this node is the only one, without buckets and users.
+    pub fn new_cluster(&self) -> (NodeId, String, Cluster) {
+        let identity = Identity { id: NodeId(1), uuid: self.new_uuid() };
+        let cluster = found(&*self.platform, None, &identity, &self.own);
+        (identity.id, identity.uuid, cluster)
     }
 
     /// A salt for a new password.
@@ -385,6 +293,8 @@ impl Node {
     /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake_map_watchers();
         self.plugins.stop();
         for bucket in self.buckets.read().values() {
             bucket.close();
@@ -409,6 +319,59 @@ impl Node {
     }
 }
 
+/// Who the node is and what it last agreed to, with what must be stored of it: a node that is new begins a cluster of
+/// its own.
+fn begin(
+    platform: &dyn Platform,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    endpoints: &Endpoints,
+) -> Result<(Identity, Cluster, Writes), Error> {
+    let mut writes = Vec::new();
+    let identity = match rows.get(row::IDENTITY) {
+        Some(stored) => serde_json::from_slice(stored).map_err(|_| Error::Settings("identity"))?,
+        None => {
+            let identity = Identity { id: NodeId(1), uuid: random_hex(platform) };
+            writes.push(agreement::write(row::IDENTITY, &identity));
+            identity
+        }
+    };
+    let known: Option<Cluster> = match rows.get(row::CLUSTER) {
+        Some(stored) => {
+            Some(serde_json::from_slice(stored).map_err(|_| Error::Settings("cluster"))?)
+        }
+        None => None,
+    };
+    let cluster = match known {
+        Some(cluster) if !cluster.secret.is_empty() => cluster,
+        known => {
+            let cluster = found(platform, known, &identity, endpoints);
+            writes.push(agreement::write(row::CLUSTER, &cluster));
+            cluster
+        }
+    };
+    Ok((identity, cluster, writes))
+}
+
+/// A cluster of one node; `known` was stored before clusters knew their nodes.
+fn found(
+    platform: &dyn Platform,
+    known: Option<Cluster>,
+    identity: &Identity,
+    endpoints: &Endpoints,
+) -> Cluster {
+    let mut cluster = known.unwrap_or_else(|| Cluster::new(random_hex(platform)));
+    cluster.secret = Secret::new(random_bytes(platform));
+    let member = Member {
+        uuid: identity.uuid.clone(),
+        endpoints: endpoints.clone(),
+        group: GROUP_DEFAULT.to_owned(),
+        membership: Membership::Active,
+    };
+    let first = Change::PutNode { id: identity.id, member };
+    cluster.apply(&first).expect("a cluster without nodes takes any");
+    cluster
+}
+
 /// What a row holds; what a node has before it stores any when there is no such row.
 fn stored<T: DeserializeOwned + Default>(
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -419,7 +382,7 @@ fn stored<T: DeserializeOwned + Default>(
     serde_json::from_slice(stored).map_err(|_| Error::Settings(name))
 }
 
-fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
+pub(crate) fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
     let identity = format!("{}-{}", config.uuid, config.flushes);
     [row::CREATED, identity.as_bytes()].concat()
 }

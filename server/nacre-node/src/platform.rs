@@ -2,10 +2,10 @@
 
 use crate::ticket::Waiter;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use nacre_cluster::Bucket;
+use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +53,51 @@ pub trait Platform: Send + Sync {
     /// When the disk refuses.
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
+    /// The bytes of an uploaded package, from a node that has them. Blocks.
+    ///
+    /// # Errors
+    /// Why none gives them.
+    fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String>;
+
     /// Runs `task` until it is done, beside the others.
     fn run(&self, task: Box<dyn Task>);
+
+    /// Sends a message to another node, one way. Never blocks: what there is no room for is lost, as is what is under
+    /// way when a connection breaks. What arrives does so in order, at [`Node::hear`](crate::Node::hear).
+    fn send(&self, to: NodeId, message: Vec<u8>);
+
+    /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
+}
+
+/// One end of a connection to another node, without the connection: bytes in, bytes out.
+pub trait Link: Send {
+    /// Says who wakes it up: whoever has something for the link calls this waiter, and then [`Link::look`] is called.
+    fn attach(&mut self, waiter: Arc<dyn Waiter>);
+
+    /// There is a connection; what it has to say first is appended to `out`.
+    fn connected(&mut self, out: &mut Vec<u8>);
+
+    /// The connection is gone. There may be another one later.
+    fn lost(&mut self);
+
+    /// Takes in the whole frames at the start of `input`; gives the bytes that were consumed.
+    ///
+    /// # Errors
+    /// Why the connection is to be given up.
+    fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String>;
+
+    /// Looks whether there is something to say; gives when to look again if nobody calls before.
+    fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
+
+    /// Whether it is not needed any more.
+    fn is_over(&self) -> bool;
+}
+
+/// Takes the messages of other nodes.
+pub trait Hear: Send + Sync {
+    /// A message, on a thread that the messages of all nodes share.
+    fn hear(&self, from: NodeId, message: &[u8]);
 }
 
 /// A loop of the node, in steps that never block for long.

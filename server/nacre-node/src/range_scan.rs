@@ -152,7 +152,7 @@ impl Bucket {
                 && contains(&options.range, document.key())
         };
         let mut found: BTreeMap<Box<[u8]>, Arc<Document>> = BTreeMap::new();
-        let vbucket = self.vbucket(vbid).ok_or(Refused::NoVbucket)?;
+        let vbucket = self.served(vbid).ok_or(Refused::NoVbucket)?;
         if let Some((vb_uuid, seqno)) = options.at_least {
             if vbucket.failover_log().current() != vb_uuid {
                 return Err(Refused::OtherHistory);

@@ -125,6 +125,10 @@ impl Payload<'_> {
     pub const EXPIRATION: u8 = 0x59;
     /// The client must answer.
     pub const NOOP: u8 = 0x5c;
+    /// A durable write was prepared. Only copies are told.
+    pub const PREPARE: u8 = 0x60;
+    /// A durable write was given up. Only copies are told.
+    pub const ABORT: u8 = 0x63;
     /// Something happened to a scope or a collection.
     pub const SYSTEM_EVENT: u8 = 0x5f;
     /// History went on with what the client does not see.

@@ -27,6 +27,7 @@ mod feature;
 mod frame;
 mod framing;
 mod opcode;
+pub mod replication;
 mod reply;
 mod request;
 mod status;

@@ -103,6 +103,8 @@ opcodes! {
     DcpNoop = 0x5c,
     /// DCP: bytes that the client has taken in.
     DcpBufferAck = 0x5d,
+    /// Say how far a copy has come.
+    DcpSeqnoAcknowledged = 0x61,
     /// DCP: a setting of the connection.
     DcpControl = 0x5e,
     /// Read from a replica.

@@ -251,6 +251,11 @@ pub enum Request<'a> {
         /// Bytes of messages, headers included.
         bytes: u32,
     },
+    /// The client's copy of a vBucket has everything up to here.
+    DcpSeqnoAcknowledged {
+        /// As its prepares demand.
+        seqno: u64,
+    },
     /// A setting of a DCP connection.
     DcpControl {
         /// What is set.
@@ -539,6 +544,7 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
             }
         }
         Opcode::DcpBufferAck => Request::DcpBufferAck { bytes: extras.u32()? },
+        Opcode::DcpSeqnoAcknowledged => Request::DcpSeqnoAcknowledged { seqno: extras.u64()? },
         Opcode::DcpControl => Request::DcpControl { key: frame.key, value: frame.value },
         Opcode::DcpNoop => (bare && frame.key.is_empty()).then_some(Request::Noop)?,
         Opcode::Hello => {
@@ -575,8 +581,9 @@ fn path_of<'a>(frame: &Frame<'a>) -> &'a [u8] {
 
 /// Requests on documents and streams refuse extras they do not expect, so that no part of a request is silently ignored.
 fn extras_consumed(frame: &Frame<'_>, rest: &Fields<'_>, opcode: Opcode) -> bool {
-    use Opcode::{DcpBufferAck, DcpControl, DcpOpen, DcpStreamRequest};
+    use Opcode::{DcpBufferAck, DcpControl, DcpOpen, DcpSeqnoAcknowledged, DcpStreamRequest};
     let strict = opcode.addresses_document()
-        || matches!(opcode, DcpOpen | DcpStreamRequest | DcpBufferAck | DcpControl);
+        || matches!(opcode, DcpOpen | DcpStreamRequest | DcpBufferAck | DcpControl)
+        || matches!(opcode, DcpSeqnoAcknowledged);
     !strict || rest.0.is_empty() || frame.extras.is_empty()
 }

@@ -84,6 +84,8 @@ statuses! {
     SyncWriteInProgress = 0xa2, "SYNC_WRITE_IN_PROGRESS", "A durable write to the document is under way", ["item-only", "retry-later"];
     /// The durable write was given up, and may have happened.
     SyncWriteAmbiguous = 0xa3, "SYNC_WRITE_AMBIGUOUS", "The durable write was given up and may have happened", ["item-only"];
+    /// A durable write of before the vBucket was served here is being committed again.
+    SyncWriteReCommitInProgress = 0xa4, "SYNC_WRITE_RE_COMMIT_IN_PROGRESS", "A durable write to the document is being committed again", ["item-only", "retry-later"];
     /// The scan was ended by another request.
     RangeScanCancelled = 0xa5, "RANGE_SCAN_CANCELLED", "The scan was cancelled", ["item-only"];
     /// The scan has more.

@@ -9,6 +9,8 @@
 mod bench;
 mod capsules;
 mod client;
+mod cluster;
+mod cluster_command;
 mod engine;
 mod http_out;
 mod huge_pages;
@@ -49,6 +51,8 @@ enum Command {
     Import(import::Import),
     /// Ask a node in SQL++.
     Sh(sh::Shell),
+    /// Make nodes one cluster, and look at them.
+    Cluster(cluster_command::Options),
     /// Work on plugins.
     Plugin(plugin::Options),
     /// Measure a server with a load like an application's.
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Command::Dev(options) => serve::dev(&options),
         Command::Import(options) => import::import(&options),
         Command::Sh(options) => sh::sh(&options),
+        Command::Cluster(options) => cluster_command::run(&options),
         Command::Plugin(options) => plugin::run(&options),
         Command::Bench(options) => bench::bench(&options),
     };

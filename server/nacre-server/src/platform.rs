@@ -1,16 +1,18 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
 use crate::capsules;
+use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
-use nacre_cluster::{Bucket, StorageBackend};
-use nacre_node::{Next, Platform, Task};
+use crate::kv::links::Links;
+use nacre_cluster::{Bucket, Endpoints, StorageBackend};
+use nacre_node::{Link, Next, Platform, Task};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
-use nacre_types::Now;
+use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +33,18 @@ pub struct SystemPlatform {
     engine: Engine,
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    peers: OnceLock<Arc<Peers>>,
+    /// There once another node is followed.
+    links: OnceLock<Links>,
+}
+
+/// Both clocks, the monotonic one counted from `started`.
+fn now_since(started: Instant) -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now {
+        unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
+        monotonic_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    }
 }
 
 impl SystemPlatform {
@@ -47,7 +61,15 @@ impl SystemPlatform {
             engine: Engine::new(plugin_cache),
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
+            peers: OnceLock::new(),
+            links: OnceLock::new(),
         })
+    }
+
+    /// Lets messages go out from now on.
+    pub fn connect(&self, peers: &Arc<Peers>) {
+        // There is one node in a process.
+        let _ = self.peers.set(Arc::clone(peers));
     }
 
     /// Waits for every task to end.
@@ -70,11 +92,7 @@ impl SystemPlatform {
 
 impl Platform for SystemPlatform {
     fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
-            monotonic_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        }
+        now_since(self.started)
     }
 
     fn random(&self) -> u64 {
@@ -83,6 +101,11 @@ impl Platform for SystemPlatform {
 
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
+        if create {
+            // Nothing of a bucket that is new counts. Tasks of a node that has left a cluster and joins it again may have
+            // written once more after the removal.
+            self.remove_store(bucket)?;
+        }
         // A bucket that exists keeps the store it was created with.
         let sled = match create {
             true => bucket.settings.storage_backend == StorageBackend::Sled,
@@ -147,5 +170,21 @@ impl Platform for SystemPlatform {
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread.expect("the machine has room for another thread"));
+    }
+
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
+        let started = self.started;
+        self.links.get_or_init(Links::start).run(peer, link, move || now_since(started));
+    }
+
+    fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
+        let peers = self.peers.get().ok_or("this node has no others to ask")?;
+        membership::fetch_package(peers.directory(), digest)
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        if let Some(peers) = self.peers.get() {
+            peers.send(to, message);
+        }
     }
 }

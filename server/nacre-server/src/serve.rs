@@ -1,5 +1,6 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
+use crate::cluster::Consensus;
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Service};
 use crate::tls::{Files, Tls};
@@ -7,11 +8,12 @@ use crate::{huge_pages, kv};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
+use nacre_cluster::{Endpoints, Ports};
 use nacre_node::Node;
-use nacre_node::cluster_map::{Endpoints, Ports};
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ports that Couchbase's clients try first.
 const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };
@@ -151,9 +153,16 @@ impl Serve {
     }
 }
 
+/// What is logged when `NACRE_LOG` says nothing else.
+const LOG_DEFAULT: &str = "info";
+
 fn log_to_stderr() {
+    let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
+    // What Raft says of nodes that are gone, many times a second, the links say once.
+    let wanted =
+        if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
     let filter =
-        tracing_subscriber::EnvFilter::try_from_env("NACRE_LOG").unwrap_or_else(|_| "info".into());
+        tracing_subscriber::EnvFilter::try_new(wanted).unwrap_or_else(|_| LOG_DEFAULT.into());
     // The log is for people: no module names, and colours only on a terminal.
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log =
@@ -225,7 +234,15 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let platform = Arc::new(platform.map_err(|error| error.to_string())?);
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
-    initialise(&node, options)?;
+    let agreeing = agreement_threads()?;
+    let wanted = options.clone();
+    let consensus = Consensus::start(
+        &node,
+        Arc::clone(&platform) as Arc<_>,
+        agreeing.handle().clone(),
+        move |node| initialise(node, &wanted),
+    )?;
+    platform.connect(consensus.peers());
     let tls = Arc::new(options.tls(&node)?);
     node.load_plugins();
 
@@ -261,9 +278,12 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.spawn(huge_pages::allow_when_large());
     runtime.block_on(async {
+        // Before anybody can see that the node serves: who does may stop it.
+        let stop = StopSignals::catch()
+            .map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
-            rest::serve(&node, &tls, port)
+            rest::serve(&consensus, &tls, port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
@@ -277,8 +297,10 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
                 "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
             );
         }
+        consensus.tell_where();
         ready(&endpoints);
-        stop_signal().await.map_err(|error| format!("cannot wait for signals: {error}"))
+        stop.wait().await;
+        Ok::<(), String>(())
     })?;
 
     tracing::info!("stopping: writing what is in memory");
@@ -290,7 +312,18 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     // Connections may still hold the node; the process ends with them.
     runtime.shutdown_background();
+    agreeing.shutdown_background();
     Ok(())
+}
+
+/// Where nodes agree: apart from requests, which may keep their own threads busy.
+fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("agreement")
+        .enable_all()
+        .build();
+    runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))
 }
 
 /// Creates the administrator and the buckets that were asked for, where they do not exist yet.
@@ -319,13 +352,25 @@ fn initialise(node: &Arc<Node>, options: &Serve) -> Result<(), String> {
     Ok(())
 }
 
-async fn stop_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The signals that end a node.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Catches them from now on.
+    fn catch() -> std::io::Result<StopSignals> {
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    Ok(())
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }

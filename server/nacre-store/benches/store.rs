@@ -90,6 +90,8 @@ impl Source {
                 state: VbState::Active,
                 failover_log: FailoverLog::new(VbUuid(7)),
                 high_seqno: Seqno(*high),
+                term: 3,
+                snapshot: (Seqno(*high), Seqno(*high)),
                 purge_seqno: Seqno::ZERO,
                 purged_rev: 0,
                 max_cas: Cas(*high << 16),

@@ -3,7 +3,8 @@
 //! ```text
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
 //! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
-//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)* | history start u64?
+//!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
+//!                    | term u64 | snapshot start u64 | snapshot end u64 | history start u64?
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -112,7 +113,10 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
         bytes.extend(vb_uuid.0.to_be_bytes());
         bytes.extend(seqno.0.to_be_bytes());
     }
-    // Left out where there is none: a record of a vBucket without history is what it was before there was any.
+    bytes.extend(record.term.to_be_bytes());
+    bytes.extend(record.snapshot.0.0.to_be_bytes());
+    bytes.extend(record.snapshot.1.0.to_be_bytes());
+    // Left out where there is none, which leaves other records as they were.
     if let Some(start) = record.history_start {
         bytes.extend(start.0.to_be_bytes());
     }
@@ -128,23 +132,31 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         4 => VbState::Dead,
         _ => return None,
     };
-    let count = usize::from(*body.get(41)?);
-    let entries = (0..count)
+    let entries = (0..usize::from(*body.get(41)?))
         .map(|index| {
             Some((VbUuid(u64_at(body, 42 + 16 * index)?), Seqno(u64_at(body, 50 + 16 * index)?)))
         })
         .collect::<Option<Vec<_>>>()?;
+    let high_seqno = Seqno(u64_at(body, 1)?);
+    // Records of before there were terms end here.
+    let rest = body.get(42 + 16 * entries.len()..)?;
+    let (term, snapshot) = match rest {
+        [] => (0, (high_seqno, high_seqno)),
+        rest => (u64_at(rest, 0)?, (Seqno(u64_at(rest, 8)?), Seqno(u64_at(rest, 16)?))),
+    };
     Some(VbRecord {
         state,
-        high_seqno: Seqno(u64_at(body, 1)?),
+        term,
+        high_seqno,
+        snapshot,
         purge_seqno: Seqno(u64_at(body, 9)?),
         purged_rev: u64_at(body, 17)?,
         max_cas: Cas(u64_at(body, 25)?),
         document_count: u64_at(body, 33)?,
         failover_log: FailoverLog::from_entries(entries)?,
-        history_start: match body.len() - (42 + 16 * count) {
-            0 => None,
-            _ => Some(Seqno(u64_at(body, 42 + 16 * count)?)),
+        history_start: match rest.len() {
+            0 | 24 => None,
+            _ => Some(Seqno(u64_at(rest, 24)?)),
         },
     })
 }
@@ -177,6 +189,8 @@ mod tests {
             state: VbState::Active,
             failover_log,
             high_seqno: Seqno(9),
+            term: 3,
+            snapshot: (Seqno(9), Seqno(9)),
             purge_seqno: Seqno(3),
             purged_rev: 5,
             max_cas: Cas(10),

@@ -22,7 +22,8 @@ pub struct Commit {
     /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
     /// a dropped collection. A key whose stored version is another one stays.
     ///
-    /// Never names the version at the vBucket's high seqno: recovery compares the two.
+    /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins anew
+    /// erases all that there is, with a record of an empty vBucket and in a call of its own; its seqnos may be lower then.
     pub erased: Vec<(Box<[u8]>, Seqno)>,
     /// The collections that keep history, ascending: a version in them that is replaced or erased stays readable, unless
     /// it is below [`VbRecord::history_start`]. A commit that raises that forgets what is below, and one without it all.

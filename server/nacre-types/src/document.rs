@@ -11,6 +11,10 @@ pub const DATATYPE_SNAPPY: u8 = 0x02;
 /// Datatype bit: the value starts with a section of extended attributes.
 pub const DATATYPE_XATTR: u8 = 0x04;
 
+/// Where the datatype of a prepared write, which no client sees, keeps its durability level: above the bits that clients
+/// know.
+pub const DATATYPE_LEVEL_SHIFT: u8 = 4;
+
 /// Whether a document is alive, and if not, how it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {

@@ -57,6 +57,11 @@ impl FailoverLog {
         &self.entries
     }
 
+    /// The seqno at which the current branch began.
+    pub fn began(&self) -> Seqno {
+        self.entries[0].1
+    }
+
     /// The branch that new seqnos are assigned under.
     pub fn current(&self) -> VbUuid {
         self.entries[0].0
@@ -76,8 +81,13 @@ pub struct VbRecord {
     pub state: VbState,
     /// The branches of its history.
     pub failover_log: FailoverLog,
+    /// The term of the chain whose history this copy has wholly: all of what there was when that term began.
+    pub term: u64,
     /// The last seqno that is stored.
     pub high_seqno: Seqno,
+    /// The snapshot in which that seqno lies: a replica is consistent only at its end. Both are the high seqno where no
+    /// snapshot is cut.
+    pub snapshot: (Seqno, Seqno),
     /// The greatest seqno of a tombstone that was purged; [`Seqno::ZERO`] when none was. A consumer that stands below it
     /// may have missed a deletion.
     pub purge_seqno: Seqno,

@@ -1,6 +1,7 @@
 //! Identifiers and counters, each its own type so that they cannot be mixed up.
 
 use crate::leb128_decode;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The number of a vBucket within its bucket, 0..=1023.
@@ -25,6 +26,19 @@ impl Vbid {
 impl fmt::Display for Vbid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "vb:{}", self.0)
+    }
+}
+
+/// A node of the cluster, numbered from 1 in the order of joining; no number is used twice.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
     }
 }
 

@@ -10,9 +10,11 @@ mod id;
 mod key;
 mod time;
 
-pub use document::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta};
+pub use document::{
+    DATATYPE_JSON, DATATYPE_LEVEL_SHIFT, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta,
+};
 pub use history::{FailoverLog, VbRecord, VbState};
-pub use id::{Cas, CollectionId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
+pub use id::{Cas, CollectionId, NodeId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
 pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode};
 pub use time::{Expiry, Now};
 

@@ -1,6 +1,7 @@
 //! The part of a vBucket's history that is in memory: ordered, read by cursors, deduplicated as it is read.
 //!
-//! Entries are contiguous in seqno, so that a cursor is a number and finding its place is a subtraction. A key that
+//! A cursor is a seqno, and finding its place a search. An active copy has an entry for each seqno; a replica lacks those
+//! that it was not sent, and may know of seqnos beyond its last entry. A key that
 //! was overwritten leaves its older version in place; [`Checkpoint::read`] gives only the newest version within
 //! the range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
 //!
@@ -31,9 +32,10 @@ pub struct Drained {
 /// Ordered history in memory.
 #[derive(Debug, Default)]
 pub struct Checkpoint {
-    /// Versions with seqnos `trimmed_to + 1 ..`, without a gap.
+    /// Versions with seqnos above `trimmed_to`, ascending.
     entries: VecDeque<Arc<Document>>,
     trimmed_to: Seqno,
+    high_seqno: Seqno,
     bytes: usize,
     cursors: Vec<(CursorId, Seqno)>,
     cursors_made: u64,
@@ -42,19 +44,36 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// An empty checkpoint of a history that ends at `high_seqno`.
     pub fn starting_at(high_seqno: Seqno) -> Checkpoint {
-        Checkpoint { trimmed_to: high_seqno, ..Checkpoint::default() }
+        Checkpoint { trimmed_to: high_seqno, high_seqno, ..Checkpoint::default() }
     }
 
     /// Adds the next version.
     pub(crate) fn push(&mut self, document: Arc<Document>) {
-        debug_assert_eq!(document.meta.seqno, self.high_seqno().next());
+        debug_assert!(document.meta.seqno > self.high_seqno);
+        self.high_seqno = document.meta.seqno;
         self.bytes += document.memory_bytes();
         self.entries.push_back(document);
     }
 
+    /// Notes that history has come to `seqno`, though nothing is shown of it.
+    pub(crate) fn advance_to(&mut self, seqno: Seqno) {
+        self.high_seqno = self.high_seqno.max(seqno);
+    }
+
+    /// Forgets all history: it begins anew with seqno 1. Cursors stand at its beginning.
+    pub(crate) fn clear(&mut self) {
+        let cursors = self.cursors.iter().map(|(id, _)| (*id, Seqno::ZERO)).collect();
+        *self = Checkpoint { cursors, cursors_made: self.cursors_made, ..Checkpoint::default() };
+    }
+
     /// The last seqno of the history.
     pub fn high_seqno(&self) -> Seqno {
-        Seqno(self.trimmed_to.0 + self.entries.len() as u64)
+        self.high_seqno
+    }
+
+    /// How many entries have seqnos up to `after`: where a reader that stands there goes on.
+    fn place(&self, after: Seqno) -> usize {
+        self.entries.partition_point(|entry| entry.meta.seqno <= after)
     }
 
     /// Bytes held.
@@ -62,7 +81,7 @@ impl Checkpoint {
         self.bytes
     }
 
-    /// The versions after `after`, at most `limit` seqnos; `None` when that part is no longer in memory.
+    /// The versions after `after`, at most `limit` entries; `None` when that part is no longer in memory.
     ///
     /// With nothing to read, the snapshot is empty and ends at `after`.
     pub fn read(&self, after: Seqno, limit: usize) -> Option<Drained> {
@@ -76,10 +95,10 @@ impl Checkpoint {
         limit: usize,
         collections: &[CollectionId],
     ) -> Option<Drained> {
-        let start = usize::try_from(after.0.checked_sub(self.trimmed_to.0)?).ok()?;
-        if start > self.entries.len() {
+        if after < self.trimmed_to || after > self.high_seqno {
             return None;
         }
+        let start = self.place(after);
         let end = self.entries.len().min(start.saturating_add(limit));
         let mut seen =
             HashSet::with_capacity_and_hasher(end - start, foldhash::fast::FixedState::default());
@@ -97,15 +116,19 @@ impl Checkpoint {
         Some(Drained {
             documents,
             snapshot_start: after.next(),
-            snapshot_end: Seqno(self.trimmed_to.0 + end as u64),
+            snapshot_end: match self.entries.get(end) {
+                // There is more: history has come as far as the last entry that is handed out.
+                Some(_) if end == start => after,
+                Some(_) => self.entries[end - 1].meta.seqno,
+                None => self.high_seqno,
+            },
         })
     }
 
-    /// How many of the `count` seqnos after `after` make up about `bytes`; at least 1.
+    /// How many of the `count` entries after `after` make up about `bytes`; at least 1.
     pub fn count_within(&self, after: Seqno, count: usize, bytes: usize) -> usize {
-        let start = after.0.saturating_sub(self.trimmed_to.0) as usize;
         let mut taken = 0;
-        let entries = self.entries.range(start.min(self.entries.len())..);
+        let entries = self.entries.range(self.place(after)..);
         let within = entries.take(count).take_while(|entry| {
             let fits = taken < bytes;
             taken += entry.memory_bytes();
@@ -149,9 +172,13 @@ impl Checkpoint {
     fn drop_to(&mut self, seqno: Seqno, bytes: usize) {
         let mut freed = 0;
         while freed < bytes && self.trimmed_to < seqno {
-            let Some(entry) = self.entries.pop_front() else { break };
-            freed += entry.memory_bytes();
-            self.trimmed_to = self.trimmed_to.next();
+            match self.entries.pop_front_if(|entry| entry.meta.seqno <= seqno) {
+                Some(entry) => {
+                    freed += entry.memory_bytes();
+                    self.trimmed_to = entry.meta.seqno;
+                }
+                None => self.trimmed_to = seqno,
+            }
         }
         self.bytes -= freed;
     }

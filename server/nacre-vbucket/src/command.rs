@@ -274,10 +274,14 @@ pub enum Refusal {
     NotDeleted,
     /// The vBucket is not active here.
     NotActive,
+    /// The node does not know whether it may serve. Said by whoever owns the vBucket.
+    NoLease,
     /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
     NotResident,
     /// A durable write to the same document is under way.
     SyncWriteInProgress,
+    /// A durable write of an earlier term may have been seen by others already, and is not committed yet in this one.
+    SyncWriteReCommitInProgress,
     /// The vBucket no longer takes writes: its store failed, or its bucket ends.
     ReadOnly,
     /// A sub-document request made no sense, or one of its writes failed.

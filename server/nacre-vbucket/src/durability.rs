@@ -3,13 +3,22 @@
 //! A prepare is a version in a namespace of its own ([`CollectionId::PREPARED`]), so that it can be stored and streamed
 //! beside the committed version of the same key. Its commit is an ordinary version with a seqno of its own and the
 //! prepare's CAS; the stored prepare is erased in the same batch. A prepare that a start finds in the store was
-//! therefore never committed, and is committed then.
+//! therefore never seen committed here, and is committed then.
 //!
-//! The chain of copies is this one alone: it is the majority as soon as the level's conditions hold here.
+//! A write counts once a majority of the [`Copies`] has it as its level demands, the active one among them. A copy that is
+//! alone is its own majority. Replicas say how far they have come ([`Vbucket::acknowledge`]); which prepares hold them up
+//! is in `replica`.
+//!
+//! A prepare that was there before this copy became the active one may have been committed, and seen, elsewhere. It is
+//! never given up, and its key is hidden until it is committed here too.
+//!
+//! Source: the durability rules of Couchbase's synchronous replication.
 
 use crate::command::{Command, Completion, Level, Refusal, Reply};
 use crate::vbucket::Vbucket;
-use nacre_types::{CollectionId, DocKey, Document, Kind, Meta, Now, Seqno};
+use nacre_types::{
+    CollectionId, DATATYPE_LEVEL_SHIFT, DocKey, Document, Kind, Meta, NodeId, Now, Seqno, VbState,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,8 +26,66 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staging {
     level: Level,
-    /// Monotonic nanoseconds.
+    /// Monotonic nanoseconds; the greatest number for one of an earlier term.
     deadline_ns: u64,
+}
+
+impl Staging {
+    /// Of a prepare that was not made in this term.
+    pub fn inherited(level: Level) -> Staging {
+        Staging { level, deadline_ns: u64::MAX }
+    }
+}
+
+impl Level {
+    /// The level that a prepare in history asks for.
+    pub fn of_prepare(document: &Document) -> Level {
+        match document.meta.datatype >> DATATYPE_LEVEL_SHIFT {
+            1 => Level::Majority,
+            2 => Level::MajorityAndPersistToActive,
+            // The strictest, for prepares of before levels were kept.
+            _ => Level::PersistToMajority,
+        }
+    }
+
+    /// As the datatype of a prepare has it, beside what clients see of `datatype`.
+    pub fn mark(self, datatype: u8) -> u8 {
+        datatype | (self as u8) << DATATYPE_LEVEL_SHIFT
+    }
+
+    /// The datatype without a level.
+    pub fn unmark(datatype: u8) -> u8 {
+        datatype & ((1 << DATATYPE_LEVEL_SHIFT) - 1)
+    }
+}
+
+/// The copies of a vBucket, and how far each has come.
+#[derive(Clone, Debug, Default)]
+pub struct Copies {
+    /// Where copies are, holes included: one list, or two while the vBucket moves. No list: this copy is alone.
+    chains: Vec<Vec<Option<NodeId>>>,
+    /// The node of this copy.
+    me: NodeId,
+    /// What replicas have said, those outside the chains included: a chain that names them may be on its way.
+    acknowledged: BTreeMap<NodeId, Seqno>,
+}
+
+impl Copies {
+    /// Whether a majority of each list has `seqno`, given that this copy has it.
+    fn have(&self, seqno: Seqno) -> bool {
+        let has = |node: &NodeId| {
+            *node == self.me || self.acknowledged.get(node).is_some_and(|known| *known >= seqno)
+        };
+        let is_majority = |chain: &Vec<Option<NodeId>>| {
+            chain.iter().flatten().filter(|node| has(node)).count() > chain.len() / 2
+        };
+        self.chains.iter().all(is_majority)
+    }
+
+    /// Whether there are enough of them for a durable write.
+    fn are_enough(&self) -> bool {
+        self.chains.iter().all(|chain| chain.iter().flatten().count() > chain.len() / 2)
+    }
 }
 
 #[derive(Debug)]
@@ -41,6 +108,33 @@ impl Prepares {
         !self.by_key.is_empty() && self.by_key.contains_key(key)
     }
 
+    /// Whether `key` may have a newer value than the one that is committed here.
+    pub fn hides(&self, key: &[u8]) -> bool {
+        if self.by_key.is_empty() {
+            return false;
+        }
+        let prepare = self.by_key.get(key).and_then(|seqno| self.by_seqno.get(seqno));
+        prepare.is_some_and(|prepare| prepare.staging.deadline_ns == u64::MAX)
+    }
+
+    /// The seqno of the prepare of `key`.
+    pub fn seqno_of(&self, key: &[u8]) -> Option<Seqno> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The first prepare after `after` that wants a majority to have stored it.
+    pub fn first_fence(&self, after: Seqno) -> Option<Seqno> {
+        let later = self.by_seqno.range(after.next()..);
+        let mut fences =
+            later.filter(|(_, prepare)| prepare.staging.level == Level::PersistToMajority);
+        fences.next().map(|(seqno, _)| *seqno)
+    }
+
+    /// From now on, nobody here knows who made them.
+    pub fn inherit(&mut self) {
+        self.by_seqno.values_mut().for_each(|prepare| prepare.staging.deadline_ns = u64::MAX);
+    }
+
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -51,7 +145,7 @@ impl Prepares {
         ids.map(|(id, _)| CollectionId(id))
     }
 
-    fn insert(&mut self, document: Arc<Document>, staging: Staging) {
+    pub fn insert(&mut self, document: Arc<Document>, staging: Staging) {
         self.memory_bytes += document.memory_bytes();
         self.by_key.insert(document.name().into(), document.meta.seqno);
         self.by_seqno.insert(document.meta.seqno, Prepare { document, staging });
@@ -62,6 +156,12 @@ impl Prepares {
         self.memory_bytes -= prepare.document.memory_bytes();
         self.by_key.remove(prepare.document.name());
         Some(prepare)
+    }
+
+    /// Removes the prepare of `key`; gives its seqno.
+    pub fn remove_key(&mut self, key: &[u8]) -> Option<Seqno> {
+        let seqno = self.seqno_of(key)?;
+        self.remove(seqno).map(|_| seqno)
     }
 }
 
@@ -98,6 +198,7 @@ impl Vbucket {
         staging: Staging,
     ) -> Arc<Document> {
         document.meta.rev = self.table.find(key).map_or(document.meta.rev, |old| old.meta.rev + 1);
+        document.meta.datatype = staging.level.mark(document.meta.datatype);
         let document = Arc::new(document);
         self.checkpoint.push(Arc::clone(&document));
         self.prepares.insert(Arc::clone(&document), staging);
@@ -110,8 +211,8 @@ impl Vbucket {
             let seqno = document.meta.seqno;
             self.graveyard.erase_later(document.key(), seqno, seqno.next());
         } else {
-            let staging = Staging { level: Level::PersistToMajority, deadline_ns: u64::MAX };
-            self.prepares.insert(document, staging);
+            let level = Level::of_prepare(&document);
+            self.prepares.insert(document, Staging::inherited(level));
         }
     }
 
@@ -133,12 +234,12 @@ impl Vbucket {
     /// is a mutation.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
-        if self.read_only {
+        if self.read_only || self.state != VbState::Active {
             return completions;
         }
         while let Some((&seqno, prepare)) = self.prepares.by_seqno.first_key_value() {
-            let satisfied = prepare.staging.level == Level::Majority || self.persisted >= seqno;
-            if !satisfied {
+            let here = prepare.staging.level == Level::Majority || self.persisted >= seqno;
+            if !here || !self.copies.have(seqno) {
                 break;
             }
             completions.extend(self.commit_prepare(seqno));
@@ -155,9 +256,38 @@ impl Vbucket {
         completions
     }
 
+    /// Says where the copies are, this one on node `me`: `chains` has one list, or two while the vBucket moves.
+    pub fn set_copies(&mut self, chains: Vec<Vec<Option<NodeId>>>, me: NodeId) {
+        self.copies.chains = chains;
+        self.copies.me = me;
+    }
+
+    /// Whether there are enough copies for a durable write.
+    pub fn can_be_durable(&self) -> bool {
+        self.copies.are_enough()
+    }
+
+    /// Whether this copy is all the majority there is.
+    pub fn is_its_own_majority(&self) -> bool {
+        self.copies.have(Seqno(u64::MAX))
+    }
+
+    /// The copy on `node` has everything up to `seqno`, as the prepares in it demand. [`Vbucket::complete`] makes use of
+    /// that.
+    pub fn acknowledge(&mut self, node: NodeId, seqno: Seqno) {
+        let known = self.copies.acknowledged.entry(node).or_default();
+        *known = seqno.min(self.checkpoint.high_seqno()).max(*known);
+    }
+
+    /// The copy on `node` begins anew: what it has said no longer holds.
+    pub fn forget_acknowledged(&mut self, node: NodeId) {
+        self.copies.acknowledged.remove(&node);
+    }
+
     fn commit_prepare(&mut self, seqno: Seqno) -> Option<Completion> {
         let Prepare { document, .. } = self.prepares.remove(seqno)?;
-        let meta = Meta { seqno: self.high_seqno().next(), ..document.meta };
+        let datatype = Level::unmark(document.meta.datatype);
+        let meta = Meta { seqno: self.high_seqno().next(), datatype, ..document.meta };
         let committed = self.publish(Document::new(meta, document.name(), document.value()), true);
         self.graveyard.erase_later(document.key(), seqno, committed.meta.seqno);
         Some(Completion { prepare: seqno, commit: Some(self.token(&committed)) })

@@ -2,7 +2,7 @@
 
 use crate::command::Completion;
 use crate::vbucket::Vbucket;
-use nacre_types::{CollectionId, Document, Kind, Now, Seqno};
+use nacre_types::{CollectionId, Document, Kind, Now, Seqno, VbState};
 use std::collections::BTreeMap;
 
 /// A stored version to forget, once history has come to a seqno.
@@ -42,7 +42,7 @@ impl Vbucket {
     /// Gives how many, and the keys of those whose attributes must be [restored](Vbucket::restore) first.
     pub fn expire(&mut self, now: Now) -> (usize, Vec<Box<[u8]>>) {
         let mut incomplete = Vec::new();
-        if self.read_only {
+        if self.read_only || self.state != VbState::Active {
             return (0, incomplete);
         }
         let mut buried = 0;
@@ -104,7 +104,10 @@ impl Vbucket {
         if self.read_only {
             return Vec::new();
         }
-        let completions = self.abort_prepares_of(collection);
+        let completions = match self.state {
+            VbState::Active => self.abort_prepares_of(collection),
+            _ => Vec::new(),
+        };
         let of_it: Vec<_> =
             self.documents().filter(|item| item.collection() == collection).cloned().collect();
         for document in of_it {

@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::vbucket::Vbucket;
-use nacre_types::{Document, Now};
+use nacre_types::{Document, Now, VbState};
 
 impl Vbucket {
     /// Whether `command` on `key` needs something that only the store has.
@@ -48,7 +48,7 @@ impl Vbucket {
     /// Deletes about `percent` of the documents, the least read first: how a bucket without a store makes room. Gives
     /// how many.
     pub fn discard(&mut self, percent: u8, now: Now) -> usize {
-        if self.read_only {
+        if self.read_only || self.state != VbState::Active {
             return 0;
         }
         let mut documents: Vec<_> = self

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
-use crate::durability::{Prepares, Staging, prepared_key};
+use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
 use crate::history::Retention;
 use crate::lock::Locks;
@@ -13,21 +13,34 @@ use nacre_types::{
 };
 use nacre_value::json;
 use nacre_value::xattr::Xattrs;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// One vBucket of one bucket on this node.
 #[derive(Debug)]
 pub struct Vbucket {
-    id: Vbid,
-    state: VbState,
+    pub(crate) id: Vbid,
+    pub(crate) state: VbState,
+    /// See [`VbRecord::term`].
+    pub(crate) term: u64,
+    pub(crate) copies: Copies,
+    /// See [`Vbucket::doubt`].
+    pub(crate) doubted: bool,
+    /// The snapshots that were received and are not all stored, oldest first.
+    pub(crate) received: VecDeque<(Seqno, Seqno)>,
+    /// Grows whenever the history is thrown away to begin anew.
+    pub(crate) generation: u32,
+    pub(crate) seed: u64,
+    /// The record says something that is not stored yet, whether or not history has grown.
+    pub(crate) record_changed: bool,
     pub(crate) table: Table,
     pub(crate) locks: Locks,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) prepares: Prepares,
     pub(crate) graveyard: Graveyard,
     pub(crate) retention: Retention,
-    failover_log: FailoverLog,
-    max_cas: Cas,
+    pub(crate) failover_log: FailoverLog,
+    pub(crate) max_cas: Cas,
     pub(crate) persisted: Seqno,
     pub(crate) read_only: bool,
     /// Set while a durable write is carried out: what it commits is prepared instead.
@@ -50,9 +63,18 @@ impl Vbucket {
     ///
     /// `seed` makes the hash table's order unpredictable to clients; any number will do.
     pub fn new(id: Vbid, record: VbRecord, seed: u64) -> Vbucket {
+        let (_, snapshot_end) = record.snapshot;
+        let cut = (record.high_seqno < snapshot_end).then_some(record.snapshot);
         Vbucket {
             id,
             state: record.state,
+            term: record.term,
+            copies: Copies::default(),
+            doubted: false,
+            received: cut.into_iter().collect(),
+            generation: 0,
+            seed,
+            record_changed: false,
             table: Table::new(seed),
             locks: Locks::default(),
             prepares: Prepares::default(),
@@ -72,7 +94,9 @@ impl Vbucket {
         let record = VbRecord {
             state: VbState::Active,
             failover_log: FailoverLog::new(vb_uuid),
+            term: 1,
             high_seqno: Seqno::ZERO,
+            snapshot: (Seqno::ZERO, Seqno::ZERO),
             purge_seqno: Seqno::ZERO,
             purged_rev: 0,
             max_cas: Cas::ANY,
@@ -104,6 +128,7 @@ impl Vbucket {
     /// Begins a new branch of history here, as after an unclean stop.
     pub fn begin_branch(&mut self, vb_uuid: VbUuid) {
         self.failover_log.begin(vb_uuid, self.high_seqno());
+        self.record_changed = true;
     }
 
     /// Number of the vBucket.
@@ -198,6 +223,9 @@ impl Vbucket {
     pub fn set_persisted(&mut self, seqno: Seqno, checkpoint_bytes_max: usize) {
         debug_assert!(seqno <= self.high_seqno());
         self.persisted = self.persisted.max(seqno);
+        while self.received.front().is_some_and(|(_, end)| *end <= self.persisted) {
+            self.received.pop_front();
+        }
         self.checkpoint.trim(self.persisted, checkpoint_bytes_max);
     }
 
@@ -245,6 +273,29 @@ impl Vbucket {
                 return Err(Refusal::SyncWriteInProgress);
             }
         }
+        if self.prepares.hides(key) {
+            return Err(Refusal::SyncWriteReCommitInProgress);
+        }
+        self.carry_out(key, command, now)
+    }
+
+    /// Answers a command that only reads from a replica, as far as it has come.
+    ///
+    /// # Errors
+    /// [`Refusal::NotActive`] when this is no replica, or the command does more; else as from [`Vbucket::apply`].
+    pub fn read_replica(
+        &mut self,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        match self.state == VbState::Replica && command.only_reads() {
+            true => self.carry_out(key, command, now),
+            false => Err(Refusal::NotActive),
+        }
+    }
+
+    fn carry_out(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
         if self.is_out_of_memory_for(key, command) {
             return Err(Refusal::NotResident);
         }
@@ -437,7 +488,8 @@ impl Vbucket {
     pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
         if document.is_expired(now.unix_s()) {
-            if !self.read_only && !self.prepares.contains(key) {
+            let buries = !self.read_only && self.state == VbState::Active;
+            if buries && !self.prepares.contains(key) {
                 let staging = self.staging.take();
                 self.bury(&document, Kind::Expired, now);
                 self.staging = staging;
@@ -559,9 +611,9 @@ impl Vbucket {
 
     /// Notes what happened to a scope or a collection as a version of the key `name` that no client can name.
     ///
-    /// Does nothing when the vBucket takes no writes any more.
+    /// Does nothing when the vBucket takes no writes any more, or follows one that does.
     pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
-        if !self.read_only {
+        if !self.read_only && self.state == VbState::Active {
             let key = DocKey::new(CollectionId::SYSTEM, name);
             let kind = if ended { Kind::Deleted } else { Kind::Alive };
             let write =

@@ -60,6 +60,7 @@ pub(super) fn run(
         | Request::DcpCloseStream
         | Request::DcpStreamRequest { .. }
         | Request::DcpBufferAck { .. }
+        | Request::DcpSeqnoAcknowledged { .. }
         | Request::DcpControl { .. } => dcp::run(session, frame, request, answer, now),
         Request::Hello { features } => hello(session, features, answer),
         Request::SaslListMechs => {
@@ -186,13 +187,13 @@ fn cluster_config(
 
 /// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
 pub(super) fn map(session: &Session) -> Result<String, Status> {
-    let (cluster, endpoints) = (session.node.cluster(), session.node.endpoints());
+    let (cluster, here) = (session.node.cluster(), session.node.here());
     let map = match &session.selected {
         Some(selected) => {
             let bucket = cluster.bucket(&selected.bucket.name).map_err(|_| Status::KeyNotFound)?;
-            cluster_map::of_bucket(&cluster, bucket, endpoints)
+            cluster_map::of_bucket(&cluster, bucket, &here)
         }
-        None => cluster_map::global(&cluster, endpoints),
+        None => cluster_map::global(&cluster, &here),
     };
     Ok(map.to_string())
 }
@@ -243,7 +244,7 @@ fn observe_seqno(
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
     let vbid = Vbid(frame.vbid);
-    let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+    let vbucket = bucket.copy(vbid).ok_or(Status::NotMyVbucket)?;
     let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
     let end = log.branch_end(vb_uuid, high).ok_or(Status::KeyNotFound)?;
     let changed = log.current() != vb_uuid;
@@ -280,7 +281,7 @@ fn observe(
         if !session.may(selected, CollectionId(collection), &[Privilege::ReadData]) {
             return Err(Status::AccessDenied);
         }
-        let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+        let vbucket = bucket.served(vbid).ok_or(Status::NotMyVbucket)?;
         let (state, cas) = match vbucket.find(&prefixed) {
             None => (0x80, 0),
             Some(document) => {
@@ -310,7 +311,7 @@ fn seqno_persistence(
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
     let vbid = Vbid(frame.vbid);
-    let high = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?.high_seqno();
+    let high = bucket.copy(vbid).ok_or(Status::NotMyVbucket)?.high_seqno();
     if seqno > high {
         return Err(Status::Range);
     }
@@ -340,7 +341,7 @@ fn all_seqnos(
     };
     let mut value = Vec::new();
     for index in 0..bucket.vbucket_count() {
-        let Some(vbucket) = bucket.vbucket(Vbid(index)) else { continue };
+        let Some(vbucket) = bucket.copy(Vbid(index)) else { continue };
         if wanted.is_none_or(|wanted| wanted == vbucket.state()) {
             let seqno = match collection {
                 Some(collection) => vbucket.counts_of(collection).high_seqno,
@@ -374,7 +375,7 @@ fn random_key(
     let (count, chance) = (bucket.vbucket_count(), session.node.random());
     let begin = (chance % u64::from(count)) as u16;
     for vbid in (begin..count).chain(0..begin) {
-        let Some(vbucket) = bucket.vbucket(Vbid(vbid)) else { continue };
+        let Some(vbucket) = bucket.served(Vbid(vbid)) else { continue };
         let readable = || {
             vbucket.documents().filter(|document| {
                 document.collection() == collection
@@ -416,7 +417,7 @@ fn keys(
         return Err(Status::AccessDenied);
     }
     let now = session.node.now().unix_s();
-    let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
+    let vbucket = bucket.served(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
     let mut found: Vec<_> = vbucket
         .documents()
         .filter(|document| document.collection() == collection && document.key() >= &from[..])
@@ -444,7 +445,7 @@ fn failover_log(
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let vbucket = bucket.vbucket(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
+    let vbucket = bucket.copy(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
     let value = dcp::branches(vbucket.failover_log());
     drop(vbucket);
     answer.value(0, &value);

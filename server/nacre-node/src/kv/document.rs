@@ -19,7 +19,9 @@ use nacre_value::json;
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_value::xattr::{self, Xattrs};
-use nacre_vbucket::{self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token};
+use nacre_vbucket::{
+    self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token, Vbucket,
+};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -132,7 +134,8 @@ impl<'a> Call<'a> {
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
         let durability =
-            durability::of_request(infos.durability, request, bucket).map_err(Refused::Status)?;
+            durability::of_request(infos.durability, request, bucket, Vbid(frame.vbid))
+                .map_err(Refused::Status)?;
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)
@@ -167,7 +170,7 @@ impl<'a> Call<'a> {
         let cas = Cas(self.frame.cas);
         match *self.request {
             Request::Get => self.get(answer, now),
-            Request::GetReplica => Outcome::Status(Status::NotMyVbucket),
+            Request::GetReplica => self.get(answer, now),
             Request::GetMeta { version } => self.get_meta(version, answer, now),
             Request::Store { opcode, flags, expiry, value } => {
                 let condition = match opcode {
@@ -218,12 +221,26 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether the client asks the copy that a replica has.
+    fn reads_replica(&self) -> bool {
+        match self.request {
+            Request::GetReplica => true,
+            Request::Lookup { doc_flags, .. } => doc_flags & doc_flag::REPLICA_READ != 0,
+            _ => false,
+        }
+    }
+
     /// Has the vBucket carry out `command`, unless it was carried out before.
     fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Stop> {
         if let Some(reply) = self.settled.take() {
             return Ok(reply);
         }
         let (reply, ticket, wrote) = match self.durability {
+            None if self.reads_replica() => {
+                let read = |vbucket: &mut Vbucket| vbucket.read_replica(self.key, command, now);
+                let reply = self.bucket.change(self.vbid, read);
+                (reply.ok_or(Stop::Status(Status::NotMyVbucket))?, None, false)
+            }
             None => {
                 let applied = self.bucket.apply(self.vbid, self.key, command, now);
                 let (reply, wrote) = applied.ok_or(Stop::Status(Status::NotMyVbucket))?;
@@ -404,9 +421,6 @@ impl<'a> Call<'a> {
     ) -> Outcome {
         if doc_flags & !(doc_flag::ACCESS_DELETED | doc_flag::REPLICA_READ) != 0 {
             return Outcome::Status(Status::InvalidArguments);
-        }
-        if doc_flags & doc_flag::REPLICA_READ != 0 {
-            return Outcome::Status(Status::NotMyVbucket);
         }
         let specs: Result<Vec<LookupSpec<'_>>, Status> = specs.iter().map(lookup_spec).collect();
         let specs = match specs {

@@ -2,6 +2,7 @@
 
 use crate::bucket::{Bucket, Unattainable};
 use nacre_protocol::{Request, Status};
+use nacre_types::Vbid;
 use nacre_vbucket::Level;
 
 /// How long a durable write may take when the client does not say, in milliseconds.
@@ -21,6 +22,7 @@ pub(super) fn of_request(
     asked: Option<(u8, Option<u16>)>,
     request: &Request<'_>,
     bucket: &Bucket,
+    vbid: Vbid,
 ) -> Result<Option<Durability>, Status> {
     let level = match asked {
         None => None,
@@ -38,7 +40,7 @@ pub(super) fn of_request(
         Some(0 | u16::MAX) => return Err(Status::InvalidArguments),
         Some(timeout) => timeout,
     };
-    let level = bucket.durability(level).map_err(|reason| match reason {
+    let level = bucket.durability(level, vbid).map_err(|reason| match reason {
         Unattainable::NeedsStore => Status::DurabilityInvalidLevel,
         Unattainable::TooFewCopies => Status::DurabilityImpossible,
     })?;

@@ -43,7 +43,7 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
-        | DcpNoop | DcpBufferAck | DcpControl => Need::WithinBucket(Privilege::StreamData),
+        | DcpNoop | DcpBufferAck | DcpSeqnoAcknowledged | DcpControl => Need::WithinBucket(Privilege::StreamData),
         Stat => Need::OnBucket(Privilege::ReadStats),
         Get | GetQ | GetK | GetKQ | GetReplica | GetMeta | GetMetaQ | GetRandomKey | GetKeys
         | RangeScanCreate | Observe | SubdocGet | SubdocExists | SubdocGetCount

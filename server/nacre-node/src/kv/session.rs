@@ -149,7 +149,7 @@ impl Answer<'_> {
 impl Session {
     /// A connection that has not logged in, unless the peer's certificate names a user.
     pub fn new(node: Arc<Node>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
-        let user = peer.user.filter(|name| node.users().get(name).is_some());
+        let user = peer.user.filter(|name| node.users().person(name).is_some());
         Session {
             node,
             confidential: peer.confidential,

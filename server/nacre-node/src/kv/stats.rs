@@ -3,7 +3,7 @@
 use super::session::{Answer, Outcome, Session};
 use crate::bucket::Bucket;
 use nacre_protocol::{Reply, Status};
-use nacre_types::{CollectionId, Vbid};
+use nacre_types::{CollectionId, VbState, Vbid};
 use nacre_vbucket::Vbucket;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -55,12 +55,17 @@ pub(super) fn answer(
 fn general(session: &Session, bucket: &Bucket) -> Stats {
     let (documents, memory_bytes) = bucket.usage();
     let now = session.node.now();
-    let pairs: [(&str, &dyn Display); 8] = [
+    let vbuckets = |state: VbState| {
+        let vbids = (0..bucket.vbucket_count()).map(Vbid);
+        vbids.filter(|vbid| bucket.vbucket(*vbid).is_some_and(|v| v.state() == state)).count()
+    };
+    let pairs: [(&str, &dyn Display); 9] = [
         ("version", &env!("CARGO_PKG_VERSION")),
         ("uptime", &(now.monotonic_ns / 1_000_000_000)),
         ("time", &now.unix_s()),
         ("curr_items", &documents),
-        ("vb_active_num", &bucket.vbucket_count()),
+        ("vb_active_num", &vbuckets(VbState::Active)),
+        ("vb_replica_num", &vbuckets(VbState::Replica)),
         ("mem_used", &memory_bytes),
         ("ep_max_size", &bucket.quota_bytes()),
         ("ep_version", &env!("CARGO_PKG_VERSION")),

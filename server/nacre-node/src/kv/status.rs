@@ -19,7 +19,8 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
         Refusal::NotDeleted => Status::CanOnlyReviveDeleted,
         Refusal::NotActive => Status::NotMyVbucket,
         Refusal::SyncWriteInProgress => Status::SyncWriteInProgress,
-        Refusal::NotResident | Refusal::ReadOnly => Status::TemporaryFailure,
+        Refusal::SyncWriteReCommitInProgress => Status::SyncWriteReCommitInProgress,
+        Refusal::NotResident | Refusal::NoLease | Refusal::ReadOnly => Status::TemporaryFailure,
         Refusal::Subdoc { .. } => {
             refusal.subdoc_error().map_or(Status::Internal, |(_, error)| of_value_error(error))
         }

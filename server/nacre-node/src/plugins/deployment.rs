@@ -112,7 +112,7 @@ impl Deployment {
 
     /// The same for each vBucket that has documents.
     pub fn lags(&self) -> impl Iterator<Item = (Vbid, u64)> {
-        self.bucket.high_seqnos().into_iter().enumerate().filter_map(|(index, high)| {
+        self.bucket.served_seqnos().into_iter().enumerate().filter_map(|(index, high)| {
             let vbid = Vbid(index as u16);
             let processed = self.processed.get(vbid);
             (high > Seqno::ZERO).then(|| (vbid, high.0.saturating_sub(processed.0)))
@@ -204,7 +204,7 @@ impl Deployment {
     /// The reason, when the deployment ends before.
     pub async fn catch_up_in(&self, vbids: Option<&[Vbid]>) -> Result<(), String> {
         self.ask_for_update();
-        for (index, high_seqno) in self.bucket.high_seqnos().into_iter().enumerate() {
+        for (index, high_seqno) in self.bucket.served_seqnos().into_iter().enumerate() {
             let vbid = Vbid(index as u16);
             if high_seqno > Seqno::ZERO
                 && vbids.is_none_or(|vbids| vbids.contains(&vbid))

@@ -173,7 +173,7 @@ impl Call<'_> {
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
             return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
         }
-        let level = bucket.durability(None).map_err(|_| {
+        let level = bucket.durability(None, self.vbid).map_err(|_| {
             KvError::Denied("the bucket has too few copies to be written to".into())
         })?;
         let reply = self.carry_out(command, level);

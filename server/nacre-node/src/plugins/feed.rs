@@ -74,7 +74,7 @@ impl Feed {
         let signal = Signal::default();
         let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
-        let beginning = Some(bucket.high_seqnos());
+        let beginning = Some(bucket.served_seqnos());
         Feed {
             platform,
             bucket,
@@ -140,6 +140,10 @@ impl Feed {
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
             let Some(vbid) = self.next_vbucket() else { break };
             self.turn = vbid.index() + 1;
+            if self.bucket.served(vbid).is_none() {
+                self.release(vbid).map_err(Failure::Plugin)?;
+                continue;
+            }
             if self.streams[vbid.index()].is_none()
                 && let Err(error) = self.open(vbid)
             {
@@ -197,6 +201,20 @@ impl Feed {
 
     fn is_ours(&self, document: &Document) -> bool {
         self.selection.holds(document.collection())
+    }
+
+    /// Forgets a vBucket that another node serves: what it shows is shown there.
+    fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
+        if let (Some(stream), Some(mut vbucket)) =
+            (self.streams[vbid.index()].take(), self.bucket.vbucket(vbid))
+        {
+            stream.close(&mut vbucket);
+        }
+        self.deployment.processed.reset(vbid, Seqno::ZERO);
+        if self.partition.progress(vbid).seqno > Seqno::ZERO {
+            self.partition.rollback(vbid, ResumePoint::default())?;
+        }
+        Ok(())
     }
 
     /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
@@ -338,7 +356,7 @@ impl Feed {
             return;
         }
         let now = self.platform.now().monotonic_ns;
-        let (set_at, goal) = self.goal.take().unwrap_or_else(|| (now, self.bucket.high_seqnos()));
+        let (set_at, goal) = self.goal.take().unwrap_or_else(|| (now, self.bucket.served_seqnos()));
         if !self.has_reached(&goal) {
             self.goal = Some((set_at, goal));
         } else {

@@ -30,15 +30,34 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> 
     let change = Change::PutPackage { name, version, package: known };
     // Bytes of a package that would be refused are not kept.
     (*node.cluster()).clone().apply(&change).map_err(Error::Refused)?;
+    keep(node, &digest, archive)?;
+    node.change(&change)?;
+    Ok(identity)
+}
+
+/// Keeps the bytes of a package.
+fn keep(node: &Node, digest: &str, archive: &[u8]) -> Result<(), nacre_store::Error> {
     let space = node.platform.spaces().open(&format!("{SPACE}{digest}"))?;
     let rows: Vec<_> = archive
         .chunks(ROW_BYTES)
         .enumerate()
         .map(|(index, chunk)| ((index as u32).to_be_bytes().to_vec(), Some(chunk.to_vec())))
         .collect();
-    space.apply(&rows, true)?;
-    node.change(&change)?;
-    Ok(identity)
+    space.apply(&rows, true)
+}
+
+/// The bytes of a package that the cluster has; `None` when this node has not been given them.
+///
+/// # Errors
+/// What the disk reports.
+pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
+    let cluster = node.cluster();
+    let mut known = cluster.plugins.packages.values().flat_map(|versions| versions.values());
+    if known.all(|package| package.digest != digest) {
+        return Ok(None);
+    }
+    let rows = node.platform.spaces().open(&format!("{SPACE}{digest}"))?.load()?;
+    Ok((!rows.is_empty()).then(|| rows.into_iter().flat_map(|(_, chunk)| chunk).collect()))
 }
 
 /// Loads a package that does what it says, and can do with `config`; errors are for its author.
@@ -91,19 +110,19 @@ pub fn config(package: &Package, config: &str) -> Result<String, String> {
     Ok(serde_json::json!({"file": file, "source": source, "config": config}).to_string())
 }
 
-/// The package with that digest.
+/// The package with that digest: from this node, or from another that has it.
 pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
-    let rows = node
-        .platform
-        .spaces()
-        .open(&format!("{SPACE}{digest}"))
-        .and_then(|space| space.load())
-        .map_err(|error| error.to_string())?;
-    let archive: Vec<u8> = rows.into_iter().flat_map(|(_, chunk)| chunk).collect();
-    if spec::digest(&archive) != digest {
-        return Err(format!("the package {digest} is damaged: upload it again"));
+    let whole = |archive: &[u8]| match spec::digest(archive) == digest {
+        true => Package::read(archive),
+        false => Err(format!("the package {digest} is damaged: upload it again")),
+    };
+    if let Some(archive) = archive(node, digest).map_err(|error| error.to_string())? {
+        return whole(&archive);
     }
-    Package::read(&archive)
+    let archive = node.platform.fetch_package(digest)?;
+    let package = whole(&archive)?;
+    keep(node, digest, &archive).map_err(|error| error.to_string())?;
+    Ok(package)
 }
 
 /// Forgets the bytes of a package that is gone.

@@ -1,24 +1,11 @@
 //! Durable writes as a connection sees them.
 
-use crate::world::{Connection, World, request};
+use crate::world::{Connection, World, durable, request};
 use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
 use nacre_node::kv::Next;
 use nacre_store::Fault;
 
 const AMBIGUOUS: u16 = 0xa3;
-
-/// A request with framing: durability level and timeout in milliseconds.
-fn durable(level: u8, timeout_ms: u16, plain: &[u8]) -> Vec<u8> {
-    let mut framing = vec![0x13, level];
-    framing.extend(timeout_ms.to_be_bytes());
-    let mut bytes = plain.to_vec();
-    bytes[0] = 0x08;
-    bytes[2] = framing.len() as u8;
-    let body = u32::from_be_bytes(plain[8..12].try_into().unwrap()) + framing.len() as u32;
-    bytes[8..12].copy_from_slice(&body.to_be_bytes());
-    bytes.splice(24..24, framing);
-    bytes
-}
 
 fn set(value: &str) -> Vec<u8> {
     request(0x01, &[0; 8], b"k", value.as_bytes())

@@ -2,7 +2,7 @@
 
 use crate::world::{Connection, World};
 use nacre_cluster::{BucketSettings, Change};
-use nacre_node::{Bucket, Platform};
+use nacre_node::{Bucket, Home, Platform};
 use nacre_store::{Fault, Store};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -154,6 +154,7 @@ fn a_store_with_more_vbuckets_than_its_bucket_is_refused() {
     let mut config = node.cluster().bucket("b").unwrap().clone();
     config.settings.vbucket_count = 2;
     let platform: Arc<dyn Platform> = Arc::clone(&world) as _;
-    let refused = Bucket::open(&config, &platform, Some(world.store()), true);
+    let refused =
+        Bucket::open(&config, &platform, Some(world.store()), true, Home::alone(node.id()));
     assert!(refused.err().unwrap().to_string().contains("the bucket has 2 vBuckets"));
 }

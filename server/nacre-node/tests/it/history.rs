@@ -281,8 +281,7 @@ fn a_bucket_that_cannot_keep_history_says_so() {
     let reason = "History can only be used with Magma";
     let expected = Refusal::Invalid { field: "history", reason: reason.into() };
     assert!(matches!(refused, nacre_node::Error::Refused(found) if found == expected));
-    let map =
-        cluster_map::of_bucket(&node.cluster(), &node.cluster().buckets["b"], node.endpoints());
+    let map = cluster_map::of_bucket(&node.cluster(), &node.cluster().buckets["b"], &node.here());
     let capabilities = map["bucketCapabilities"].as_array().unwrap();
     assert!(!capabilities.contains(&"nonDedupedHistory".into()));
 }

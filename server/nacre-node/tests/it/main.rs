@@ -1,5 +1,6 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
+mod agreement;
 mod changes;
 mod consumer;
 mod dcp;
@@ -7,6 +8,9 @@ mod durability;
 mod flusher;
 mod history;
 mod memory;
+mod nodes;
+mod orchestration;
+mod replication;
 mod rights;
 mod session;
 mod versions;

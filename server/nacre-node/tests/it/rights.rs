@@ -47,7 +47,7 @@ fn does(opcode: Opcode) -> Does {
         Increment | IncrementQ | Decrement | DecrementQ | SubdocCounter => Does::Exchange,
         GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
-        | DcpNoop | DcpBufferAck | DcpControl => Does::Stream,
+        | DcpNoop | DcpBufferAck | DcpSeqnoAcknowledged | DcpControl => Does::Stream,
         _ => Does::Write,
     }
 }
@@ -97,6 +97,7 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
         DcpOpen => (&[0, 0, 0, 0, 0, 0, 0, 1], b"consumer", b""),
         DcpStreamRequest => (&[0; 48], b"", b""),
         DcpBufferAck => (&[0; 4], b"", b""),
+        DcpSeqnoAcknowledged => (&[0; 8], b"", b""),
         opcode if opcode.addresses_document() => (b"", &key, b""),
         _ => (b"", b"", b""),
     };
@@ -104,7 +105,7 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
 }
 
 /// Makes `someone` a user with this role.
-fn appoint(node: &Node, role: &str) {
+fn appoint(node: &Arc<Node>, role: &str) {
     // Deriving what is kept of a password takes milliseconds, and the table has many roles.
     static TEMPLATE: LazyLock<User> =
         LazyLock::new(|| User::new("someone", "password", Vec::new(), [0; 32]));

@@ -2,12 +2,12 @@
 
 use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
-use nacre_node::cluster_map::{Endpoints, Ports};
+use nacre_cluster::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
-use nacre_node::{Next, Node, Platform, Task, Waiter};
+use nacre_node::{Link, Next, Node, Platform, Task, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
-use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
-use nacre_types::Now;
+use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
+use nacre_types::{NodeId, Now};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,16 +19,30 @@ pub struct World {
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
     /// Each with whether it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
+    /// Connections to other nodes that are wanted, each with the port of the node.
+    pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
+    /// Messages to other nodes.
+    pub sent: Mutex<Vec<(NodeId, Vec<u8>)>>,
+    /// The port for keys of the node in this world.
+    port: u16,
 }
 
 impl World {
     pub fn new() -> Arc<World> {
+        World::at(3)
+    }
+
+    /// A world whose node has that port for keys.
+    pub fn at(port: u16) -> Arc<World> {
         Arc::new(World {
             now: Mutex::new(Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 1 }),
-            chance: AtomicU64::new(1),
+            chance: AtomicU64::new(1 + (u64::from(port) << 20)),
             spaces: MemorySpaces::default(),
             stores: Mutex::default(),
             tasks: Mutex::default(),
+            links: Mutex::default(),
+            sent: Mutex::default(),
+            port,
         })
     }
 
@@ -39,12 +53,7 @@ impl World {
 
     /// The same, where `b` has been chosen to be otherwise.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
-        let endpoints = Endpoints {
-            host: None,
-            plain: Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 },
-            tls: None,
-        };
-        let node = Node::open(Arc::clone(self) as Arc<_>, endpoints).unwrap();
+        let node = self.bare_node();
         if node.bucket("b").is_none() {
             node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))
                 .unwrap();
@@ -53,6 +62,22 @@ impl World {
             node.change(&change).unwrap();
         }
         node
+    }
+
+    /// A node as it is when nothing was done with it.
+    pub fn bare_node(self: &Arc<World>) -> Arc<Node> {
+        Node::open(Arc::clone(self) as Arc<_>, self.endpoints()).unwrap()
+    }
+
+    /// Where the node of this world would be reached.
+    pub fn endpoints(&self) -> Endpoints {
+        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: self.port };
+        Endpoints { host: None, plain, tls: None }
+    }
+
+    /// What a node keeps for itself, to be written before it is opened.
+    pub fn settings(&self) -> Arc<dyn Space> {
+        self.spaces.open("node").unwrap()
     }
 
     /// Steps the tasks that are new or were woken, until all wait.
@@ -86,9 +111,13 @@ impl World {
     }
 
     pub fn wait(&self, seconds: u64) {
+        self.pass(seconds * 1000);
+    }
+
+    pub fn pass(&self, milliseconds: u64) {
         let mut now = self.now.lock().unwrap();
-        now.unix_ns += seconds * 1_000_000_000;
-        now.monotonic_ns += seconds * 1_000_000_000;
+        now.unix_ns += milliseconds * 1_000_000;
+        now.monotonic_ns += milliseconds * 1_000_000;
         // Tasks that asked for a step after some time take it; a step too many does no harm.
         for (_, ready) in self.tasks.lock().unwrap().iter_mut() {
             *ready = true;
@@ -147,6 +176,18 @@ impl Platform for World {
     fn run(&self, task: Box<dyn Task>) {
         self.tasks.lock().unwrap().push((task, true));
     }
+
+    fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
+        Err("there is one node in this world".into())
+    }
+
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
+        self.links.lock().unwrap().push((peer.plain.kv, link));
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        self.sent.lock().unwrap().push((to, message));
+    }
 }
 
 /// A connection, logged in, with the bucket `b` selected.
@@ -171,6 +212,19 @@ pub fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     bytes.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
     bytes.extend([0; 12]);
     [&bytes, extras, key, value].concat()
+}
+
+/// A request with framing: durability level and timeout in milliseconds.
+pub fn durable(level: u8, timeout_ms: u16, plain: &[u8]) -> Vec<u8> {
+    let mut framing = vec![0x13, level];
+    framing.extend(timeout_ms.to_be_bytes());
+    let mut bytes = plain.to_vec();
+    bytes[0] = 0x08;
+    bytes[2] = framing.len() as u8;
+    let body = u32::from_be_bytes(plain[8..12].try_into().unwrap()) + framing.len() as u32;
+    bytes[8..12].copy_from_slice(&body.to_be_bytes());
+    bytes.splice(24..24, framing);
+    bytes
 }
 
 fn answers(mut out: &[u8]) -> Vec<Answer> {

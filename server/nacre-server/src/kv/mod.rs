@@ -7,6 +7,7 @@
 //! part of a frame whose end has not come, or what its client does not take.
 
 mod buffers;
+pub mod links;
 mod ring;
 mod stream;
 

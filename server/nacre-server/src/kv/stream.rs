@@ -238,8 +238,8 @@ fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> N
 mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
+    use nacre_cluster::{Endpoints, Ports};
     use nacre_node::Node;
-    use nacre_node::cluster_map::{Endpoints, Ports};
     use nacre_node::kv::Peer;
     use tokio::io::AsyncReadExt;
 

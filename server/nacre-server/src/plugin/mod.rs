@@ -8,6 +8,8 @@ mod project;
 mod remote;
 mod test;
 
+pub use remote::Server;
+
 use crate::engine::{self, Engine};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

@@ -88,7 +88,16 @@ impl Deploy {
 }
 
 impl Server {
-    fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
+    /// User and password.
+    pub fn login(&self) -> (&str, &str) {
+        (&self.user, &self.password)
+    }
+
+    /// Sends a request; gives what is answered, as JSON where it is.
+    ///
+    /// # Errors
+    /// Why there is no answer, or what the node says against it, in a sentence.
+    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
@@ -114,9 +123,13 @@ impl Server {
 
 /// Why a request was refused, as the node words it.
 fn reason(value: &Value) -> Option<String> {
-    let errors = value["errors"].as_object()?;
-    let texts = errors.values().filter_map(Value::as_str);
-    Some(texts.collect::<Vec<_>>().join("; "))
+    let texts: Vec<&str> = match (&value["errors"], value) {
+        (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),
+        (_, Value::Array(errors)) => errors.iter().filter_map(Value::as_str).collect(),
+        (_, Value::String(error)) => vec![error.trim()],
+        _ => return None,
+    };
+    (!texts.concat().is_empty()).then(|| texts.join("; "))
 }
 
 /// What is granted, from `kv:read=a.b` and the like.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use nacre_cluster::Refusal;
 use nacre_node::Error;
@@ -61,6 +61,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
+/// What everybody is told who has not logged in.
+pub(crate) fn unauthorized() -> Reply {
+    let mut reply =
+        error_reply(StatusCode::UNAUTHORIZED, "unauthorized", "log in with a user and a password");
+    let challenge = HeaderValue::from_static("Basic realm=\"nacre\"");
+    reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    reply
+}
+
 /// What the management port says about paths it does not know.
 pub(crate) fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))
@@ -70,6 +79,9 @@ pub(crate) fn not_found() -> Reply {
 pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Package(reason) = error {
         return json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}));
+    }
+    if let Error::Unavailable(reason) = error {
+        return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": reason}}));
     }
     let Error::Refused(refusal) = error else {
         return json_reply(

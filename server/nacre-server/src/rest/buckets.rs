@@ -3,7 +3,7 @@
 use super::Call;
 use super::body::{Reply, json_reply, not_found, ok, refused, reply};
 use super::bucket_form;
-use super::cluster::describe_node;
+use super::nodes;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{Bucket, Change, Cluster, Refusal};
@@ -69,7 +69,7 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
     let (documents, memory_bytes) = serving.as_ref().map_or((0, 0), |serving| serving.usage());
     let disk = serving.as_ref().map(|serving| serving.disk_usage()).unwrap_or_default();
     let quota_bytes = settings.ram_quota_mb << 20;
-    let mut value = cluster_map::of_bucket(cluster, bucket, node.endpoints());
+    let mut value = cluster_map::of_bucket(cluster, bucket, &node.here());
     let usage = json!({
         "authType": "sasl",
         "autoCompactionSettings": false,
@@ -83,7 +83,7 @@ fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
             "diskUsed": disk.disk_bytes,
             "dataUsed": disk.live_bytes,
         },
-        "nodes": [describe_node(node)],
+        "nodes": nodes::describe_all(node),
     });
     for fields in [usage, bucket_form::describe(settings)] {
         if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {

@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{Reply, not_found, ok, reply};
 use super::buckets::change;
+use super::nodes::{self, COMPATIBLE_VERSION};
 use super::users;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -14,13 +15,6 @@ use nacre_node::{Node, cluster_map};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
-///
-/// 7.6.4 is the first whose maps name the cluster and carry its UUID, as the ones here do.
-const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
-/// The same as the number in which nodes state it: major * 65536 + minor.
-const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
-
 pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     match path {
         [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
@@ -30,8 +24,9 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&pool(&call.node)))
         }
         ["pools", "default", "nodeServices"] => {
-            Ok(ok(&cluster_map::global(&call.node.cluster(), call.node.endpoints())))
+            Ok(ok(&cluster_map::global(&call.node.cluster(), &call.node.here())))
         }
+        ["nodes", "self"] => nodes::own(call),
         ["whoami"] => {
             let known = call.node.users();
             Ok(ok(&users::describe(known.get(&call.user).ok_or_else(not_found)?)))
@@ -52,29 +47,6 @@ fn pools(call: &Call) -> Value {
     })
 }
 
-/// This node, as lists of nodes describe it. The C++ core ends the process when a node in a bucket has no services.
-pub(super) fn describe_node(node: &Node) -> Value {
-    let endpoints = node.endpoints();
-    let mut ports = json!({"direct": endpoints.plain.kv});
-    if let Some(tls) = endpoints.tls {
-        ports["httpsMgmt"] = json!(tls.mgmt);
-        ports["httpsCAPI"] = json!(tls.views);
-    }
-    json!({
-        "hostname": endpoints.authority(endpoints.plain.mgmt),
-        "status": "healthy",
-        "clusterMembership": "active",
-        "clusterCompatibility": COMPATIBILITY,
-        "version": COMPATIBLE_VERSION,
-        "os": std::env::consts::OS,
-        "cpuCount": std::thread::available_parallelism().map_or(1, usize::from),
-        "ports": ports,
-        "services": ["kv", "eventing"],
-        "thisNode": true,
-        "uptime": (node.now().monotonic_ns / 1_000_000_000).to_string(),
-    })
-}
-
 /// Changes settings of the cluster: its name is the only one.
 pub(super) async fn update(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
@@ -91,7 +63,7 @@ fn pool(node: &Node) -> Value {
     json!({
         "name": "default",
         "clusterName": cluster.name,
-        "nodes": [describe_node(node)],
+        "nodes": nodes::describe_all(node),
         "buckets": {"uri": "/pools/default/buckets"},
         "rebalanceStatus": "none",
         "balanced": true,
@@ -102,7 +74,7 @@ fn pool(node: &Node) -> Value {
 fn map_of(node: &Node, name: &str) -> Result<Value, Reply> {
     let cluster = node.cluster();
     let bucket = cluster.bucket(name).map_err(|_| not_found())?;
-    Ok(cluster_map::of_bucket(&cluster, bucket, node.endpoints()))
+    Ok(cluster_map::of_bucket(&cluster, bucket, &node.here()))
 }
 
 /// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.

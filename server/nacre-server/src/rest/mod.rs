@@ -11,18 +11,19 @@ mod cluster;
 mod collections;
 mod eventing;
 mod metrics;
+mod nodes;
 mod plugins;
 mod query;
 mod users;
 mod views;
 
+use crate::cluster::{Consensus, link};
 use crate::tls::Tls;
-use body::{Reply, error_reply, json_reply};
+use body::json_reply;
+pub(crate) use body::{Reply, basic, error_reply, reply, unauthorized};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{
-    AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER, WWW_AUTHENTICATE,
-};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -73,8 +74,11 @@ pub struct Port {
 /// A request, read and taken apart, of a user who has logged in.
 pub(crate) struct Call {
     pub node: Arc<Node>,
+    pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
     pub user: String,
+    /// Name and password, if the user logged in with these.
+    pub login: Option<(String, String)>,
     pub method: Method,
     /// Path segments, percent-decoded.
     pub path: Vec<String>,
@@ -110,6 +114,7 @@ impl Call {
 /// What the connections of a port share.
 struct Door {
     node: Arc<Node>,
+    consensus: Arc<Consensus>,
     tls: Arc<Tls>,
     service: Service,
     encrypted: bool,
@@ -119,11 +124,17 @@ struct Door {
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub fn serve(node: &Arc<Node>, tls: &Arc<Tls>, port: Port) -> std::io::Result<()> {
+pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let door = Arc::new(Door { node: Arc::clone(node), tls: Arc::clone(tls), service, encrypted });
+    let door = Arc::new(Door {
+        node: Arc::clone(consensus.node()),
+        consensus: Arc::clone(consensus),
+        tls: Arc::clone(tls),
+        service,
+        encrypted,
+    });
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -151,7 +162,7 @@ pub fn serve(node: &Arc<Node>, tls: &Arc<Tls>, port: Port) -> std::io::Result<()
 /// Answers the requests of a connection. `user` is who the client's certificate names.
 async fn converse(
     door: Arc<Door>,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     user: Option<String>,
 ) {
     let handler = service_fn(|request| answer(Arc::clone(&door), user.clone(), request));
@@ -161,6 +172,7 @@ async fn converse(
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), handler)
+        .with_upgrades()
         .await;
 }
 
@@ -169,6 +181,9 @@ async fn answer(
     user: Option<String>,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
+    if door.service == Service::Management && request.uri().path() == link::PATH {
+        return Ok(link::accept(&door.consensus, request).await);
+    }
     let mut reply = match certificates::public(&door.tls, door.service, &request) {
         Some(reply) => reply,
         None => match admit(&door, user, request).await {
@@ -189,7 +204,7 @@ async fn admit(
     let (head, incoming) = request.into_parts();
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
-    let user = match credentials {
+    let user = match credentials.clone() {
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
             let node = Arc::clone(&door.node);
@@ -197,18 +212,9 @@ async fn admit(
                 move || node.users().verify(&name, &password).map(|user| user.name.clone());
             tokio::task::spawn_blocking(verify).await.unwrap_or_default()
         }
-        None => certified.filter(|name| door.node.users().get(name).is_some()),
+        None => certified.filter(|name| door.node.users().person(name).is_some()),
     };
-    let Some(user) = user else {
-        let mut reply = error_reply(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            "log in with a user and a password",
-        );
-        let challenge = HeaderValue::from_static("Basic realm=\"nacre\"");
-        reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-        return Err(reply);
-    };
+    let user = user.ok_or_else(unauthorized)?;
     let body = read_body(incoming).await?;
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
@@ -220,8 +226,10 @@ async fn admit(
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"request_plus"));
     Ok(Call {
         node: Arc::clone(&door.node),
+        consensus: Arc::clone(&door.consensus),
         tls: Arc::clone(&door.tls),
         user,
+        login: credentials,
         method: head.method,
         path,
         query,
@@ -280,6 +288,12 @@ async fn management(call: Call) -> Reply {
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
         ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
+        ("POST", ["controller", "addNode"]) => nodes::add(call).await,
+        ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
+        ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
+        ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
+        ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
+        ("GET" | "POST", ["controller", "engage" | "leave"]) => nodes::internal(call).await,
         ("POST", ["pools", "default"]) => cluster::update(call).await,
         (
             _,

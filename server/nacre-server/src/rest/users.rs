@@ -1,7 +1,7 @@
 //! Users, groups, roles and passwords.
 
 use super::Call;
-use super::body::{Reply, json_reply, not_found, ok, reply};
+use super::body::{Reply, json_reply, not_found, ok, refused, reply};
 use hyper::StatusCode;
 use nacre_auth::{Group, Privilege, Role, RoleKind, User};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("GET", ["users", "external"]) => Ok(ok(&json!([]))),
         ("GET", ["users", "local", name]) => {
             let users = call.node.users();
-            let user = users.get(name).ok_or_else(unknown_user)?;
+            let user = users.person(name).ok_or_else(unknown_user)?;
             Ok(ok(&describe(user)))
         }
         ("PUT", ["users", "local", name]) => put(&call, name).await,
@@ -61,7 +61,7 @@ async fn in_background<T: Send + 'static>(
     };
     let outcome =
         tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
-    outcome.map_err(|error| failed(error.to_string()))
+    outcome.map_err(|error| refused(&error))
 }
 
 fn done() -> Reply {
@@ -154,6 +154,8 @@ fn check_password(call: &Call, password: &str) -> Result<(), Reply> {
 fn check_name(name: &str) -> Result<(), Reply> {
     let reason = if name.is_empty() || name.len() > 128 {
         "The username must not be empty and must not exceed 128 characters."
+    } else if name.starts_with('@') {
+        "The username must not begin with @: such names belong to the server."
     } else if name.contains(|character: char| {
         character.is_control() || "()<>,;:\\\"/[]?={}".contains(character)
     }) {
@@ -203,7 +205,7 @@ async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
     if let Some(password) = &password {
         check_password(call, password)?;
     }
-    let known = call.node.users().get(name).cloned();
+    let known = call.node.users().person(name).cloned();
     if known.is_none() && password.is_none() {
         return Err(invalid("password", "Password is required for new user.".into()));
     }
@@ -262,7 +264,7 @@ pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
     check_password(&call, &password)?;
     in_background(move || {
         // Who was removed since the request was admitted stays removed.
-        let Some(mut user) = call.node.users().get(&call.user).cloned() else { return Ok(()) };
+        let Some(mut user) = call.node.users().person(&call.user).cloned() else { return Ok(()) };
         user.set_password(&password, call.node.new_salt());
         call.node.put_user(user)
     })

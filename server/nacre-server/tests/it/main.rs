@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod changes;
+mod cluster;
 mod crash;
 mod dcp;
 mod eventing;

@@ -29,9 +29,9 @@ pub fn port_base() -> u16 {
     base + NEXT_PORT_OFFSET.fetch_add(20, Ordering::Relaxed)
 }
 
-fn command(data_dir: &Path, port_base: u16) -> Command {
+fn command(data_dir: &Path, port_base: u16, buckets: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.args(["serve", "--user", USER, "--password", PASSWORD, "--buckets", BUCKET]);
+    command.args(["serve", "--user", USER, "--password", PASSWORD, "--buckets", buckets]);
     command.args(["--port-base", &port_base.to_string()]).arg("--data-dir").arg(data_dir);
     let shared_cache = std::env::temp_dir().join("nacre-test-plugins");
     command.env(
@@ -44,7 +44,7 @@ fn command(data_dir: &Path, port_base: u16) -> Command {
 
 /// Runs a node that is expected not to start.
 pub fn failed_start(data_dir: &Path) -> Output {
-    command(data_dir, port_base()).output().unwrap()
+    command(data_dir, port_base(), BUCKET).output().unwrap()
 }
 
 impl Server {
@@ -58,7 +58,15 @@ impl Server {
 
     /// Starts it with further arguments.
     pub fn start_with(data_dir: &Path, port_base: u16, arguments: &[&str]) -> Server {
-        let mut command = command(data_dir, port_base);
+        Server::spawn(command(data_dir, port_base, BUCKET), port_base, arguments)
+    }
+
+    /// Starts one without buckets, as it may join a cluster.
+    pub fn start_empty(data_dir: &Path, port_base: u16) -> Server {
+        Server::spawn(command(data_dir, port_base, ""), port_base, &[])
+    }
+
+    fn spawn(mut command: Command, port_base: u16, arguments: &[&str]) -> Server {
         let process = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
         let mut server = Server { process, port_base };
         server.wait_for("the node", |server| {

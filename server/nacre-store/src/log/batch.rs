@@ -288,6 +288,8 @@ mod tests {
             state: VbState::Active,
             failover_log: FailoverLog::new(VbUuid(1)),
             high_seqno: Seqno(9),
+            term: 3,
+            snapshot: (Seqno(9), Seqno(9)),
             purge_seqno: Seqno::ZERO,
             purged_rev: 0,
             max_cas: Cas(10),

@@ -353,6 +353,16 @@ impl Locations {
         for old in erased {
             supersede(versions, old, "erases")?;
         }
+        if versions.history.versions > 0 {
+            let before = versions.record.as_ref().and_then(|record| record.history_start);
+            let (start, end) = (before.unwrap_or_default(), record.history_start);
+            let end = end.unwrap_or(Seqno(u64::MAX));
+            versions.forget_history(start, end, |version| take_live(segments, version.location));
+        }
+        if versions.holes == versions.ordered.len() {
+            // A history that begins anew may count from the beginning.
+            versions.pack();
+        }
         for (version, replaced) in new {
             if replaced != Old::NONE {
                 supersede(versions, replaced, "replaces")?;
@@ -362,12 +372,6 @@ impl Locations {
             }
             add_live(segments, version.location)?;
             versions.push(Slot(version));
-        }
-        if versions.history.versions > 0 {
-            let before = versions.record.as_ref().and_then(|record| record.history_start);
-            let (start, end) = (before.unwrap_or_default(), record.history_start);
-            let end = end.unwrap_or(Seqno(u64::MAX));
-            versions.forget_history(start, end, |version| take_live(segments, version.location));
         }
         versions.record = Some(record);
         Ok(())

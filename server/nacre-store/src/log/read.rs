@@ -220,6 +220,8 @@ mod tests {
             state: VbState::Active,
             failover_log: FailoverLog::new(VbUuid(7)),
             high_seqno: Seqno(seqno),
+            term: 3,
+            snapshot: (Seqno(seqno), Seqno(seqno)),
             purge_seqno: Seqno::ZERO,
             purged_rev: 0,
             max_cas: Cas(1),

@@ -36,7 +36,12 @@ fn a_directory_that_was_emptied_or_lost_files_is_not_taken_for_an_empty_bucket()
     assert!(message.contains("locations"), "{message}");
     let message = LogStore::open(directory.path(), true, OPTIONS).err().unwrap().to_string();
     assert!(message.contains("locations is missing"), "not even when it may be created: {message}");
-    std::fs::remove_file(directory.path().join("00000001.log")).unwrap();
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
     let message = LogStore::open(directory.path(), true, OPTIONS).err().unwrap().to_string();
     assert!(message.contains("20 batches were acknowledged, none is there"), "{message}");
     std::fs::remove_file(directory.path().join("acknowledged")).unwrap();

@@ -39,6 +39,8 @@ pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
         state: VbState::Active,
         failover_log: FailoverLog::new(VbUuid(7)),
         high_seqno,
+        term: 3,
+        snapshot: (high_seqno, high_seqno),
         purge_seqno: Seqno::ZERO,
         purged_rev: 0,
         max_cas: Cas(high_seqno.0 << 16),

@@ -7,6 +7,7 @@ use nacre_store::{
 };
 use nacre_types::{CollectionId, DocKey, Document, Seqno, Vbid};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs `law` against each back end.
@@ -120,6 +121,50 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
         store.commit(&[commit(3, vec![version(6, "a", "3")])]).unwrap();
         assert_eq!(shown(store, 3, 0), "c@5=2 a@6=3 | to 6");
         assert_eq!(store.records().unwrap()[0].1.document_count, 2);
+    });
+}
+
+/// What a vBucket's history that is thrown away leaves behind.
+fn begun_anew(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
+    let mut empty = commit(3, vec![version(0, "a", "")]);
+    empty.documents.clear();
+    Commit { erased, ..empty }
+}
+
+#[test]
+fn a_history_that_begins_anew_may_have_lower_seqnos() {
+    let law = |store: &dyn Store| {
+        let first = vec![version(1, "a", "1"), version(7, "b", "1"), version(8, "c", "1")];
+        store.commit(&[commit(3, first), commit(4, vec![version(9, "a", "1")])]).unwrap();
+        let all = vec![erased("a", 1), erased("b", 7), erased("c", 8)];
+        store.commit(&[begun_anew(all)]).unwrap();
+        assert_eq!(shown(store, 3, 0), " | to 0");
+        load_all(store, &mut |_, _| {}).unwrap();
+        store.commit(&[commit(3, vec![version(2, "b", "2"), version(8, "a", "2")])]).unwrap();
+        assert_eq!(shown(store, 3, 0), "b@2=2 a@8=2 | to 8");
+        assert_eq!(shown(store, 4, 0), "a@9=1 | to 9");
+        load_all(store, &mut |_, _| {}).unwrap();
+    };
+    each(law);
+    let (disk, options) = (SimDisk::new(), LogOptions { segment_bytes: 32 << 10, seed: 1 });
+    law(&LogStore::open_on(Arc::clone(&disk) as Arc<_>, true, options).unwrap());
+    let again = LogStore::open_on(disk, false, options).unwrap();
+    assert_eq!(shown(&again, 3, 0), "b@2=2 a@8=2 | to 8");
+    load_all(&again, &mut |_, _| {}).unwrap();
+}
+
+#[test]
+fn a_history_that_begins_anew_leaves_no_version_behind() {
+    each_with_history(|store| {
+        let first = vec![version(5, "a", "1"), version(7, "a", "2"), version(8, "b", "1")];
+        store.commit(&[kept(1, commit(3, first))]).unwrap();
+        store.commit(&[begun_anew(vec![erased("a", 7), erased("b", 8)])]).unwrap();
+        assert_eq!(shown_all(store, 3, 0), " | to 0, history from nowhere");
+        assert_eq!(store.history(), []);
+        let next = vec![version(1, "a", "3"), version(2, "a", "4")];
+        store.commit(&[kept(1, commit(3, next))]).unwrap();
+        assert_eq!(shown_all(store, 3, 0), "a@1=3 a@2=4 | to 2, history from 1");
+        load_all(store, &mut |_, _| {}).unwrap();
     });
 }
 

@@ -80,6 +80,8 @@ impl World {
                 state: VbState::Active,
                 failover_log: FailoverLog::new(VbUuid(1)),
                 high_seqno: Seqno::ZERO,
+                term: 3,
+                snapshot: (Seqno::ZERO, Seqno::ZERO),
                 purge_seqno: Seqno::ZERO,
                 purged_rev: 0,
                 max_cas: Cas::ANY,
@@ -163,6 +165,8 @@ impl World {
         self.record = VbRecord {
             failover_log: self.vbucket.failover_log().clone(),
             high_seqno: drained.snapshot_end,
+            term: 3,
+            snapshot: (drained.snapshot_end, drained.snapshot_end),
             max_cas: self.vbucket.max_cas(),
             purge_seqno: self.vbucket.purge_seqno(),
             purged_rev: self.vbucket.purged_rev(),

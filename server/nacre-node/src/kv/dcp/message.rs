@@ -3,11 +3,11 @@
 use super::settings::Settings;
 use crate::kv::snappy;
 use nacre_dcp::{Address, End, Message, Origin, SystemEvent};
-use nacre_protocol::Feature;
 use nacre_protocol::dcp::{
     self, Payload, StreamEnd, deletion_extras, event_code, event_extras, expiration_extras,
     mutation_extras, open_flag, snapshot_extras, snapshot_type, timed_deletion_extras,
 };
+use nacre_protocol::{Feature, replication};
 use nacre_types::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind};
 use nacre_value::xattr::Xattrs;
 use std::borrow::Cow;
@@ -21,6 +21,9 @@ pub(super) fn encode(
     compresses: bool,
     out: &mut Vec<u8>,
 ) -> usize {
+    if let (Message::Document(document), true) = (message, settings.replicates) {
+        return replication::encode_version(address.vbid.0, address.opaque, document, out);
+    }
     let mut send = |payload: Payload<'_>| {
         let Address { vbid, stream_id, opaque } = address;
         dcp::Message { vbid: vbid.0, opaque, stream_id, payload }.encode(out)

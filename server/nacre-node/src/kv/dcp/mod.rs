@@ -21,10 +21,13 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_dcp::{Address, End, Interest, Resume, ResumePoint, STREAMS_MAX, Wanted, Window, resume};
 use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
 use nacre_protocol::{Feature, Frame, Reply, Request, Status};
-use nacre_types::{CollectionId, FailoverLog, Now, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, FailoverLog, NodeId, Now, Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use settings::{Effect, Settings};
 use std::sync::Arc;
+
+/// The setting by which another node says that it wants copies.
+const REPLICATION: &[u8] = b"enable_sync_writes";
 
 /// Bytes that may wait for the socket before streams are read on.
 const SENT_AT_ONCE: usize = 256 << 10;
@@ -35,6 +38,8 @@ pub(super) struct Dcp {
     line: Arc<Line>,
     settings: Settings,
     window: Window,
+    /// The node that the client holds copies for, if it does.
+    copy_on: Option<NodeId>,
     /// At which state of the users it was last seen that the streams are permitted.
     users_version: u64,
 }
@@ -139,7 +144,9 @@ pub(super) fn run(
     }
     let mut dcp = session.dcp.take().ok_or(Status::InvalidArguments)?;
     let outcome = match *request {
+        Request::DcpControl { key: REPLICATION, value } => replicate(session, &mut dcp, value),
         Request::DcpControl { key, value } => control(&mut dcp, key, value),
+        Request::DcpSeqnoAcknowledged { seqno } => acknowledge(&dcp, frame, Seqno(seqno), now),
         Request::DcpBufferAck { bytes } => match dcp.window.acknowledge(u64::from(bytes)) {
             true => Ok(Outcome::Answered),
             false => Err(Status::InvalidArguments),
@@ -165,9 +172,32 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
         line,
         settings,
         window: Window::default(),
+        copy_on: None,
         users_version: session.node.users_version(),
     }));
     Ok(Outcome::Status(Status::Success))
+}
+
+/// Another node wants copies: `value` is its number.
+fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, Status> {
+    if session.user.as_deref() != Some(nacre_auth::INTERNAL) {
+        return Err(Status::AccessDenied);
+    }
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    dcp.copy_on = Some(NodeId(number.ok_or(Status::InvalidArguments)?));
+    dcp.settings.replicates = true;
+    Ok(Outcome::Status(Status::Success))
+}
+
+/// A copy elsewhere has come as far as `seqno`.
+fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<Outcome, Status> {
+    let node = dcp.copy_on.ok_or(Status::InvalidArguments)?;
+    let vbid = Vbid(frame.vbid);
+    // What it says of a stream that has ended may be of another history.
+    if dcp.tap.producer.has(vbid, None) {
+        dcp.tap.bucket.acknowledge(vbid, node, seqno, now);
+    }
+    Ok(Outcome::Answered)
 }
 
 fn control(dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
@@ -206,8 +236,14 @@ fn begin(
     let collections = settings.speaks(Feature::Collections);
     let vbid = Vbid(frame.vbid);
     let mut vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
-    let Filter { interest, stream_id, purge_seqno } =
+    if !vbucket.makes_history() {
+        return Err(Status::NotMyVbucket);
+    }
+    let Filter { mut interest, stream_id, purge_seqno } =
         filter::read(filter, collections, &bucket.manifest())?;
+    if settings.replicates {
+        interest = Interest::History;
+    }
     if stream_id.is_some() != settings.stream_ids {
         return Err(Status::DcpStreamIdInvalid);
     }
@@ -228,6 +264,10 @@ fn begin(
             return Ok(Outcome::Answered);
         }
     };
+    if let Some(node) = dcp.copy_on {
+        // What it said before was about another stream, and perhaps about another history.
+        vbucket.forget_acknowledged(node);
+    }
     let address = Address { vbid, stream_id, opaque: frame.opaque };
     let skips_deletes =
         settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
@@ -321,7 +361,7 @@ fn may_stream(session: &Session, bucket: &Bucket, interest: &Interest) -> bool {
         })
     };
     match interest {
-        Interest::Everything => may(None, None),
+        Interest::History | Interest::Everything => may(None, None),
         Interest::DefaultCollection => in_collection(&CollectionId::DEFAULT),
         Interest::Scope(id, _) => {
             let scope = manifest.scopes.iter().find(|scope| scope.id == id.0);

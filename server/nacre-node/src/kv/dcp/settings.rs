@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub history: bool,
     /// Values are compressed whatever the bucket says.
     pub forces_compression: bool,
+    /// The client is another copy: it is told everything, and says how far it has come.
+    pub replicates: bool,
 }
 
 /// What follows from a setting beyond the settings themselves.
@@ -74,6 +76,7 @@ impl Settings {
             stream_ids: false,
             history: false,
             forces_compression: false,
+            replicates: false,
         })
     }
 

@@ -1,0 +1,98 @@
+//! Where the copies of a vBucket are.
+
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// The copies of one vBucket: which node serves it, and which follow.
+///
+/// Invariants: no node stands twice in `copies` or `next`; holes are at the end; the term grows by one with each change of
+/// the active copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Counts the nodes that were the active one: it orders the branches of history, as UUIDs do not.
+    pub term: u64,
+    /// The active copy, then its replicas; as long as the bucket has copies, with holes where a node is missing.
+    pub copies: Vec<Option<NodeId>>,
+    /// While the vBucket moves: what `copies` is to become. Durable writes need a majority of both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<Option<NodeId>>,
+    /// Set for the moment in which the active copy is handed over: nobody serves the vBucket, and the active one lets the
+    /// first of `next` catch up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+}
+
+impl Chain {
+    /// The first copies of a vBucket.
+    pub fn new(copies: Vec<Option<NodeId>>) -> Chain {
+        Chain { term: 1, copies, ..Chain::default() }
+    }
+
+    /// The node that serves the vBucket, if one does.
+    pub fn active(&self) -> Option<NodeId> {
+        self.copies.first().copied().flatten()
+    }
+
+    /// The nodes that follow the active one: replicas, and those that are to be.
+    pub fn followers(&self) -> impl Iterator<Item = NodeId> {
+        let active = self.active();
+        let all = self.copies.iter().chain(&self.next).flatten().copied();
+        let mut seen = Vec::new();
+        all.filter(move |node| {
+            let new = Some(*node) != active && !seen.contains(node);
+            seen.push(*node);
+            new
+        })
+    }
+
+    /// Whether `node` holds a copy, or is to.
+    pub fn involves(&self, node: NodeId) -> bool {
+        self.copies.contains(&Some(node)) || self.next.contains(&Some(node))
+    }
+
+    /// Whether this may come right after `before`: another active copy is another term, and the same may begin one.
+    pub fn follows(&self, before: &Chain) -> bool {
+        let stays = self.term == before.term && self.active() == before.active();
+        stays || self.term == before.term + 1
+    }
+
+    /// What is left without `lost` when `active` serves: a new term if that is another node than before.
+    #[must_use]
+    pub fn without(&self, lost: &[NodeId], active: Option<NodeId>) -> Chain {
+        let stays = |node: &NodeId| !lost.contains(node) && Some(*node) != active;
+        let rest = self.copies.iter().flatten().copied().filter(stays);
+        let mut copies: Vec<Option<NodeId>> =
+            std::iter::once(active).chain(rest.map(Some)).collect();
+        copies.resize(self.copies.len(), None);
+        let term = self.term + u64::from(active != self.active());
+        Chain { term, copies, ..Chain::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(copies: &[u64], next: &[u64]) -> Chain {
+        let nodes = |ids: &[u64]| ids.iter().map(|id| (*id > 0).then_some(NodeId(*id))).collect();
+        Chain { term: 1, copies: nodes(copies), next: nodes(next), held: false }
+    }
+
+    #[test]
+    fn followers_are_all_but_the_active_one_each_once() {
+        let followers = |chain: Chain| chain.followers().map(|node| node.0).collect::<Vec<_>>();
+        assert_eq!(followers(chain(&[1, 2, 0], &[])), [2]);
+        assert_eq!(followers(chain(&[1, 2, 3], &[2, 4, 1])), [2, 3, 4]);
+        assert_eq!(followers(chain(&[0, 0], &[])), [0; 0]);
+    }
+
+    #[test]
+    fn a_chain_closes_up_where_a_node_is_lost() {
+        let lost = chain(&[1, 2, 3], &[]).without(&[NodeId(1)], Some(NodeId(3)));
+        assert_eq!(lost, Chain { term: 2, ..chain(&[3, 2, 0], &[]) });
+        let replica = chain(&[1, 2, 3], &[1, 4, 2]).without(&[NodeId(2)], Some(NodeId(1)));
+        assert_eq!(replica, Chain { term: 1, ..chain(&[1, 3, 0], &[]) });
+        let all = chain(&[1, 0], &[]).without(&[NodeId(1)], None);
+        assert_eq!(all, Chain { term: 2, ..chain(&[0, 0], &[]) });
+    }
+}

@@ -1,0 +1,95 @@
+//! The nodes of a cluster.
+
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A port for each service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Cluster management over HTTP.
+    pub mgmt: u16,
+    /// Views over HTTP.
+    pub views: u16,
+    /// Queries over HTTP.
+    pub query: u16,
+    /// Functions over HTTP.
+    pub eventing: u16,
+    /// Key-value over the binary protocol.
+    pub kv: u16,
+}
+
+/// Where a node is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoints {
+    /// Host name; `None` lets clients use the one they connected to, as only a node that is alone can.
+    pub host: Option<String>,
+    /// Ports without encryption.
+    pub plain: Ports,
+    /// Ports with TLS, if there are any.
+    pub tls: Option<Ports>,
+}
+
+impl Endpoints {
+    /// Where cluster management is, as `host:port`: what names the node.
+    pub fn management(&self) -> String {
+        format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
+    }
+
+    /// Host and port as maps write them.
+    pub fn authority(&self, port: u16) -> String {
+        format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
+    }
+}
+
+/// A node as all nodes know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// 32 hexadecimal digits; a node that left and joins again has another.
+    pub uuid: String,
+    /// Where it is reached.
+    pub endpoints: Endpoints,
+    /// Nodes of one group are expected to fail together; copies of a vBucket are kept apart.
+    pub group: String,
+    /// What part it has in the cluster.
+    pub membership: Membership,
+}
+
+/// What part a node has in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Membership {
+    /// It has joined, and the next rebalance gives it vBuckets.
+    Added,
+    /// It has its share of the vBuckets.
+    Active,
+    /// Its vBuckets were given to others; the next rebalance removes it, unless it is recovered before.
+    FailedOver,
+}
+
+/// What happens to nodes that fall silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoFailover {
+    /// Whether they are replaced.
+    pub enabled: bool,
+    /// After how many milliseconds; at least 1000.
+    pub timeout_ms: u64,
+    /// How many may be replaced before somebody rebalances, or resets the count.
+    pub count_max: usize,
+    /// How many were.
+    pub count: usize,
+}
+
+impl Default for AutoFailover {
+    fn default() -> AutoFailover {
+        AutoFailover { enabled: true, timeout_ms: 5000, count_max: 1, count: 0 }
+    }
+}
+
+/// A rebalance: the copies are moved until they are spread evenly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// The nodes that have a share afterwards.
+    pub keep: BTreeSet<NodeId>,
+}

@@ -1,0 +1,682 @@
+//! Who looks after the copies: notices nodes that are gone, has others take their place, and moves copies in a rebalance.
+//!
+//! Every node runs an [`Orchestrator`]; only that of the leader decides. It is level-triggered: each [tick] compares the
+//! agreed state with what the nodes report, and proposes the next change. It keeps nothing that its successor would miss.
+//!
+//! ```text
+//!  every node ── Ask { at } ──► the leader            "I am here", a few times a second
+//!             ◄── Grant { at } ──                     "serve until at + LEASE" by the asker's own clock
+//!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; who is polled about lost nodes follows them no more
+//!             ── Change::MoveCopies ──► all            who serves from now on
+//! ```
+//!
+//! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the last
+//! lease that it granted has ended, and a new leader only after any lease of its predecessor has; so two nodes never
+//! serve a vBucket at once. Where fewer than three nodes vote, no quorum can be without a node, and none needs a lease.
+//!
+//! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
+//! length of its history. One answer missing, and nothing is decided. Source: vertical replication with an external
+//! chooser, as in the rules of failover for durable writes.
+//!
+//! [tick]: Orchestrator::tick
+
+use crate::{Chain, Change, Cluster, Copies, Membership, place};
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+const MS: u64 = 1_000_000;
+/// How long a node may serve after it asked, by its own clock.
+pub const LEASE_NS: u64 = 1000 * MS;
+/// How long the leader takes a lease to last: clocks may differ in speed.
+const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
+/// How often a node asks, and how often a decision is due.
+pub const TICK_NS: u64 = 100 * MS;
+/// When a poll that is not answered is sent again.
+const POLL_AGAIN_NS: u64 = 300 * MS;
+/// vBuckets of a bucket that change their active copy at once in a rebalance.
+const HAND_OVERS_MAX: usize = 64;
+/// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
+const LAG_MAX: u64 = 256;
+/// vBuckets of a bucket that get new copies at once in a rebalance.
+const MOVES_MAX: usize = 256;
+
+/// What nodes tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// I am here.
+    Ask {
+        /// When this was sent, by the sender's monotonic clock.
+        at: u64,
+        /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
+        doubted: BTreeMap<String, Vec<u16>>,
+    },
+    /// You may serve for [`LEASE_NS`] from `at` on, once you know the agreed state up to `rev`.
+    Grant {
+        /// As the question had it.
+        at: u64,
+        /// The revision of the agreed state.
+        rev: u64,
+        /// Nodes that are about to be replaced, and not to be followed.
+        lost: Vec<NodeId>,
+    },
+    /// How far are your copies? Do not follow `lost` any more.
+    Poll {
+        /// Comes back with the report.
+        number: u64,
+        /// Nodes that are about to be replaced.
+        lost: Vec<NodeId>,
+        /// vBuckets, by bucket.
+        wanted: BTreeMap<String, Vec<u16>>,
+    },
+    /// So far.
+    Report {
+        /// Of the poll.
+        number: u64,
+        /// By bucket, then by vBucket.
+        standings: BTreeMap<String, BTreeMap<u16, Standing>>,
+    },
+}
+
+/// How good a copy is: greater is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Standing {
+    /// The last term that it has all of.
+    pub term: u64,
+    /// What it has acknowledged, or would.
+    pub prepared: u64,
+    /// The end of its history.
+    pub high_seqno: u64,
+    /// Whether it makes history no more, though it is the active copy: it is held, or not sure of itself.
+    pub rests: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send a message; perhaps to this very node.
+    Send(NodeId, Message),
+    /// Propose a change. It may be refused, when somebody else was faster.
+    Propose(Change),
+}
+
+/// A question to several nodes, and their answers.
+#[derive(Debug, Default)]
+struct Poll {
+    number: u64,
+    sent_at: u64,
+    lost: BTreeSet<NodeId>,
+    wanted: BTreeMap<String, BTreeSet<u16>>,
+    asked: BTreeSet<NodeId>,
+    answers: BTreeMap<NodeId, BTreeMap<String, BTreeMap<u16, Standing>>>,
+}
+
+impl Poll {
+    fn is_answered(&self) -> bool {
+        self.asked.iter().all(|node| self.answers.contains_key(node))
+    }
+
+    fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<Standing> {
+        self.answers.get(&node)?.get(bucket)?.get(&vbid).copied()
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Orchestrator {
+    me: NodeId,
+    heard: BTreeMap<NodeId, u64>,
+    granted: BTreeMap<NodeId, u64>,
+    doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
+    /// Since when this node leads.
+    leads_since: Option<u64>,
+    polls: u64,
+    failover: Option<Poll>,
+    moving: Option<Poll>,
+}
+
+impl Orchestrator {
+    /// Of node `me`, which has heard of nobody yet.
+    pub fn new(me: NodeId) -> Orchestrator {
+        Orchestrator {
+            me,
+            heard: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            doubted: BTreeMap::new(),
+            leads_since: None,
+            polls: 0,
+            failover: None,
+            moving: None,
+        }
+    }
+
+    /// The node that it is of.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// When `node` was heard last, in monotonic nanoseconds.
+    pub fn heard(&self, node: NodeId) -> Option<u64> {
+        self.heard.get(&node).copied()
+    }
+
+    /// Takes in a message that is for the leader; gives the answer, if there is one.
+    pub fn hear(
+        &mut self,
+        from: NodeId,
+        message: Message,
+        cluster: &Cluster,
+        now: u64,
+    ) -> Option<Message> {
+        match message {
+            Message::Ask { at, doubted } => {
+                self.heard.insert(from, now);
+                self.doubted.insert(from, doubted);
+                let is_lost = self.failover.as_ref().is_some_and(|poll| poll.lost.contains(&from));
+                let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
+                if self.leads_since.is_none() || is_lost || !serves {
+                    return None;
+                }
+                self.granted.insert(from, now);
+                let lost = self.failover.iter().flat_map(|poll| &poll.lost).copied().collect();
+                Some(Message::Grant { at, rev: cluster.rev, lost })
+            }
+            Message::Report { number, standings } => {
+                let polls = [&mut self.failover, &mut self.moving];
+                let poll = polls.into_iter().flatten().find(|poll| poll.number == number)?;
+                poll.answers.insert(from, standings);
+                None
+            }
+            Message::Grant { .. } | Message::Poll { .. } => None,
+        }
+    }
+
+    /// Decides what is to be done now. `leads`: this node leads the others, and has heard from a quorum of them lately.
+    pub fn tick(&mut self, cluster: &Cluster, leads: bool, now: u64) -> Vec<Effect> {
+        if !leads {
+            self.leads_since = None;
+            (self.failover, self.moving) = (None, None);
+            return Vec::new();
+        }
+        let since = *self.leads_since.get_or_insert_with(|| {
+            // What was heard before may be of long ago.
+            self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
+            now
+        });
+        self.heard.insert(self.me, now);
+        let mut effects = Vec::new();
+        self.replace_lost(cluster, since, now, &mut effects);
+        if self.failover.is_none() {
+            self.rebalance(cluster, now, &mut effects);
+        }
+        effects
+    }
+
+    /// Nodes that have a share of the vBuckets and were not heard for too long, as far as they may be replaced.
+    fn lost(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
+        let mut lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
+        let settings = &cluster.auto_failover;
+        if !settings.enabled {
+            return lost;
+        }
+        let timeout = settings.timeout_ms * MS;
+        let silent = |node: &NodeId| {
+            self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
+        };
+        let active = cluster.serving_nodes();
+        let silent: BTreeSet<NodeId> = active.keys().copied().filter(silent).collect();
+        let room = settings.count_max.saturating_sub(settings.count);
+        if silent.len() <= room && silent.len() * 2 < cluster.nodes.len() {
+            let keeps_copies =
+                cluster.buckets.values().flat_map(|bucket| &bucket.chains).all(|chain| {
+                    chain.active().is_none_or(|active| !silent.contains(&active))
+                        || chain.copies.iter().flatten().any(|node| !silent.contains(node))
+                });
+            if keeps_copies {
+                lost.extend(silent);
+            }
+        }
+        lost
+    }
+
+    /// Has others serve what lost nodes served, and what nodes that are not sure of themselves should.
+    fn replace_lost(&mut self, cluster: &Cluster, since: u64, now: u64, effects: &mut Vec<Effect>) {
+        let lost = self.lost(cluster, now);
+        let mut wanted: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
+        for (name, bucket) in &cluster.buckets {
+            let concerned = (0_u16..).zip(&bucket.chains).filter(|(vbid, chain)| {
+                let is_doubted = |active: NodeId| {
+                    let doubted = self.doubted.get(&active).and_then(|doubted| doubted.get(name));
+                    doubted.is_some_and(|doubted| doubted.contains(vbid))
+                };
+                chain.copies.iter().flatten().any(|node| lost.contains(node))
+                    || chain.active().is_some_and(is_doubted)
+            });
+            let concerned: BTreeSet<u16> = concerned.map(|(vbid, _)| vbid).collect();
+            if !concerned.is_empty() {
+                wanted.insert(name.clone(), concerned);
+            }
+        }
+        if wanted.is_empty() && lost.is_empty() {
+            self.failover = None;
+            return;
+        }
+        let up: BTreeSet<NodeId> =
+            cluster.nodes.keys().copied().filter(|node| !lost.contains(node)).collect();
+        let is_same = |poll: &Poll| poll.lost == lost && poll.wanted == wanted;
+        if !self.failover.as_ref().is_some_and(is_same) {
+            self.failover = Some(self.poll(lost.clone(), wanted.clone(), up));
+        }
+        let Some(poll) = &mut self.failover else { return };
+        send(poll, now, effects);
+        let lease_ends = |node: &NodeId| {
+            let granted = self.granted.get(node).copied().unwrap_or(0).max(since);
+            granted + LEASE_KEPT_NS
+        };
+        let leased = needs_leases(cluster) && lost.iter().any(|node| lease_ends(node) > now);
+        if !poll.is_answered() || leased {
+            return;
+        }
+        let mut chains = BTreeMap::new();
+        for (name, vbids) in &poll.wanted {
+            let Some(bucket) = cluster.buckets.get(name) else { continue };
+            let moved = vbids.iter().filter_map(|vbid| {
+                let chain = bucket.chains.get(usize::from(*vbid))?;
+                Some((*vbid, replaced(chain, &lost, poll, name, *vbid)))
+            });
+            chains.insert(name.clone(), moved.collect());
+        }
+        let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
+        effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+        self.failover = None;
+        for vbids in self.doubted.values_mut() {
+            vbids.clear();
+        }
+    }
+
+    fn poll(
+        &mut self,
+        lost: BTreeSet<NodeId>,
+        wanted: BTreeMap<String, BTreeSet<u16>>,
+        asked: BTreeSet<NodeId>,
+    ) -> Poll {
+        self.polls += 1;
+        // Not to be mistaken for one of a leader before.
+        let number = self.me.0 << 48 | self.polls;
+        Poll { number, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
+    }
+
+    /// Takes the next step of a rebalance, where one is wanted.
+    fn rebalance(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
+        let Some(wanted) = &cluster.rebalance else {
+            self.moving = None;
+            return;
+        };
+        let nodes: BTreeMap<NodeId, &str> = cluster
+            .nodes
+            .iter()
+            .filter(|(id, _)| wanted.keep.contains(id))
+            .map(|(id, node)| (*id, node.group.as_str()))
+            .collect();
+        let target = |name: &str| -> Vec<Copies> {
+            let bucket = &cluster.buckets[name];
+            let current: Vec<Copies> =
+                bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
+            place(&current, &nodes, usize::from(bucket.settings.replicas))
+        };
+        // One bucket after another.
+        let unfinished = cluster.buckets.iter().find_map(|(name, bucket)| {
+            let target = target(name);
+            let differs = bucket.chains.iter().zip(&target).any(|(chain, target)| {
+                chain.copies != *target || !chain.next.is_empty() || chain.held
+            });
+            differs.then_some((name, bucket, target))
+        });
+        let Some((name, bucket, target)) = unfinished else {
+            self.moving = None;
+            let memberships = wanted.keep.iter().map(|node| (*node, Membership::Active)).collect();
+            effects.push(Effect::Propose(Change::EndRebalance { memberships }));
+            return;
+        };
+        let moving: BTreeSet<u16> = (0_u16..)
+            .zip(&bucket.chains)
+            .filter(|(_, chain)| !chain.next.is_empty())
+            .map(|(vbid, _)| vbid)
+            .collect();
+        let mut chains = BTreeMap::new();
+        if moving.len() < MOVES_MAX {
+            let waiting = (0_u16..).zip(bucket.chains.iter().zip(&target));
+            let waiting = waiting
+                .filter(|(_, (chain, target))| chain.next.is_empty() && chain.copies != **target);
+            for (vbid, (chain, target)) in waiting.take(MOVES_MAX - moving.len()) {
+                chains.insert(vbid, Chain { next: target.clone(), ..chain.clone() });
+            }
+        }
+        self.advance(cluster, name, &moving, now, &mut chains, effects);
+        if !chains.is_empty() {
+            let chains = BTreeMap::from([(name.clone(), chains)]);
+            let memberships = BTreeMap::new();
+            effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+        }
+    }
+
+    /// Moves those on whose next copies have all there is.
+    fn advance(
+        &mut self,
+        cluster: &Cluster,
+        name: &str,
+        moving: &BTreeSet<u16>,
+        now: u64,
+        chains: &mut BTreeMap<u16, Chain>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let bucket = &cluster.buckets[name];
+        if moving.is_empty() {
+            self.moving = None;
+            return;
+        }
+        let wanted = BTreeMap::from([(name.to_owned(), moving.clone())]);
+        if self.moving.as_ref().is_none_or(|poll| poll.wanted != wanted) {
+            let asked = cluster.nodes.keys().copied().collect();
+            self.moving = Some(self.poll(BTreeSet::new(), wanted, asked));
+        }
+        let Some(poll) = &mut self.moving else { return };
+        send(poll, now, effects);
+        let mut hand_overs = HAND_OVERS_MAX;
+        for vbid in moving {
+            let chain = &bucket.chains[usize::from(*vbid)];
+            let stays = chain.next.first() == chain.copies.first();
+            let has_all = is_caught_up(chain, poll, name, *vbid);
+            let moved = Chain { copies: chain.next.clone(), ..Chain::default() };
+            match (has_all, stays, chain.held) {
+                (true, true, _) => {
+                    chains.insert(*vbid, Chain { term: chain.term, ..moved });
+                }
+                // Nothing is written any more, and the next has it all.
+                (true, false, true) => {
+                    chains.insert(*vbid, Chain { term: chain.term + 1, ..moved });
+                }
+                (true, false, false) if hand_overs > 0 => {
+                    hand_overs -= 1;
+                    chains.insert(*vbid, Chain { held: true, ..chain.clone() });
+                }
+                _ => {}
+            }
+        }
+        if poll.is_answered() {
+            // What was reported is old by the next tick.
+            self.moving = None;
+        }
+    }
+}
+
+/// Sends a poll to those who have not answered, when that is due.
+fn send(poll: &mut Poll, now: u64, effects: &mut Vec<Effect>) {
+    if poll.sent_at != 0 && now < poll.sent_at + POLL_AGAIN_NS {
+        return;
+    }
+    poll.sent_at = now.max(1);
+    let wanted = poll.wanted.iter().map(|(name, vbids)| (name.clone(), vbids.iter().copied()));
+    let message = Message::Poll {
+        number: poll.number,
+        lost: poll.lost.iter().copied().collect(),
+        wanted: wanted.map(|(name, vbids)| (name, vbids.collect())).collect(),
+    };
+    let missing = poll.asked.iter().filter(|node| !poll.answers.contains_key(node));
+    effects.extend(missing.map(|node| Effect::Send(*node, message.clone())));
+}
+
+/// Whether nodes need a lease to serve: a quorum can be without one of them.
+pub fn needs_leases(cluster: &Cluster) -> bool {
+    cluster.nodes.len() > 2
+}
+
+/// The chain without lost nodes: the best of the copies that are left serves, under a new term.
+fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbid: u16) -> Chain {
+    let all: Vec<NodeId> = lost.iter().copied().collect();
+    let serves = |node: &NodeId| {
+        let standing = poll.standing(*node, name, vbid);
+        !lost.contains(node) && standing.is_some_and(|standing| !standing.rests)
+    };
+    let active = chain.active().filter(serves);
+    let best = active.or_else(|| {
+        let left = chain.copies.iter().flatten().copied().filter(|node| !lost.contains(node));
+        let standing = |node: &NodeId| {
+            poll.standing(*node, name, vbid).map(|s| (s.term, s.prepared, s.high_seqno))
+        };
+        left.rev().max_by_key(standing)
+    });
+    let mut replaced = chain.without(&all, best);
+    if active.is_none() && best == chain.active() {
+        // The same node, and another branch of history.
+        replaced.term = chain.term + 1;
+    }
+    replaced
+}
+
+/// Whether all copies that are to be have what the active one has.
+fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
+    let Some(active) = chain.active() else { return true };
+    let Some(source) = poll.standing(active, name, vbid) else { return false };
+    if chain.held && !source.rests {
+        return false;
+    }
+    // Writers go on until the vBucket is held: only then it is known where they end.
+    let lag = if chain.held { 0 } else { LAG_MAX };
+    chain.next.iter().flatten().filter(|node| **node != active).all(|node| {
+        poll.standing(*node, name, vbid).is_some_and(|copy| {
+            copy.term >= chain.term && copy.high_seqno + lag >= source.high_seqno
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AutoFailover, BucketSettings, Endpoints, Member, Ports};
+
+    const SECOND: u64 = 1000 * MS;
+
+    fn cluster(nodes: u64, replicas: u8) -> Cluster {
+        let mut cluster = Cluster::new("c".into());
+        for id in 1..=nodes {
+            let member = member(Membership::Active);
+            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        let settings = BucketSettings { vbucket_count: 12, replicas, ..BucketSettings::default() };
+        let (name, uuid) = ("b".to_owned(), "u".to_owned());
+        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        cluster
+    }
+
+    fn member(membership: Membership) -> Member {
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let endpoints = Endpoints { host: None, plain, tls: None };
+        Member { uuid: "u".into(), endpoints, group: "g".into(), membership }
+    }
+
+    /// The nodes as a leader sees them, node 1, until it proposes something.
+    struct World {
+        cluster: Cluster,
+        leader: Orchestrator,
+        now: u64,
+        down: Vec<NodeId>,
+        /// What copies say of themselves: by node.
+        standings: BTreeMap<NodeId, Standing>,
+    }
+
+    impl World {
+        fn new(cluster: Cluster) -> World {
+            let leader = Orchestrator::new(NodeId(1));
+            World { cluster, leader, now: SECOND, down: Vec::new(), standings: BTreeMap::new() }
+        }
+
+        fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
+            let good = Standing { term: chain.term, prepared: 9, high_seqno: 9, rests: chain.held };
+            let rests = chain.held && chain.active() == Some(node);
+            self.standings.get(&node).copied().unwrap_or(Standing { rests, ..good })
+        }
+
+        /// One tick, with the answers to what it asks. Gives what it proposes.
+        fn tick(&mut self) -> Vec<Change> {
+            self.now += TICK_NS;
+            let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
+            for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
+                let ask = Message::Ask { at: self.now, doubted: BTreeMap::new() };
+                self.leader.hear(node, ask, &self.cluster, self.now);
+            }
+            let mut proposed = Vec::new();
+            for effect in self.leader.tick(&self.cluster, true, self.now) {
+                match effect {
+                    Effect::Propose(change) => proposed.push(change),
+                    Effect::Send(node, Message::Poll { number, wanted, .. })
+                        if !self.down.contains(&node) =>
+                    {
+                        let report = self.report(node, number, wanted);
+                        self.leader.hear(node, report, &self.cluster, self.now);
+                    }
+                    Effect::Send(..) => {}
+                }
+            }
+            proposed
+        }
+
+        fn report(&self, node: NodeId, number: u64, wanted: BTreeMap<String, Vec<u16>>) -> Message {
+            let chains = &self.cluster.buckets["b"].chains;
+            let standings = wanted.into_iter().map(|(name, vbids)| {
+                let of = |vbid: u16| (vbid, self.standing(node, &chains[usize::from(vbid)]));
+                (name, vbids.into_iter().map(of).collect())
+            });
+            Message::Report { number, standings: standings.collect() }
+        }
+
+        /// Ticks until something is proposed, for so long at most.
+        fn until_proposed(&mut self, seconds: u64) -> Option<Change> {
+            let end = self.now + seconds * SECOND;
+            while self.now < end {
+                if let Some(change) = self.tick().into_iter().next() {
+                    return Some(change);
+                }
+            }
+            None
+        }
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
+        let mut world = World::new(cluster(3, 2));
+        assert_eq!(world.until_proposed(10), None, "all are well");
+        world.down = vec![NodeId(3)];
+        let better = Standing { term: 1, prepared: 12, high_seqno: 12, rests: false };
+        world.standings.insert(NodeId(2), better);
+        let silent_since = world.now;
+        let change = world.until_proposed(20).unwrap();
+        assert!(world.now - silent_since > 5 * SECOND, "not before its time is over");
+        assert!(world.now - silent_since < 6 * SECOND);
+        world.cluster.apply(&change).unwrap();
+        for chain in &world.cluster.buckets["b"].chains {
+            assert!(!chain.involves(NodeId(3)));
+            assert_eq!(chain.copies.iter().flatten().count(), 2);
+        }
+        let of_3 = cluster(3, 2).buckets["b"].chains.clone();
+        for (before, after) in of_3.iter().zip(&world.cluster.buckets["b"].chains) {
+            if before.active() == Some(NodeId(3)) {
+                assert_eq!((after.active(), after.term), (Some(NodeId(2)), 2));
+            } else {
+                assert_eq!((after.active(), after.term), (before.active(), 1));
+            }
+        }
+        assert_eq!(world.cluster.nodes[&NodeId(3)].membership, Membership::FailedOver);
+        assert_eq!(world.until_proposed(20), None, "once");
+        assert_eq!(world.cluster.auto_failover.count, 1);
+    }
+
+    #[test]
+    fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
+        let mut world = World::new(cluster(4, 1));
+        world.cluster.auto_failover.timeout_ms = 100;
+        world.tick();
+        world.down = vec![NodeId(4)];
+        let silent_since = world.now;
+        world.until_proposed(20).unwrap();
+        assert!(world.now - silent_since > LEASE_NS, "its lease");
+        let mut world = World::new(cluster(4, 1));
+        world.cluster.auto_failover = AutoFailover { count_max: 1, ..Default::default() };
+        world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(4)] }).unwrap();
+        world.down = vec![NodeId(3), NodeId(4)];
+        assert_eq!(world.until_proposed(4), None, "one answer is missing");
+        world.down = vec![NodeId(4)];
+        assert!(world.until_proposed(4).is_some());
+    }
+
+    #[test]
+    fn too_many_nodes_or_the_last_copy_are_not_replaced_by_themselves() {
+        let silent = |cluster: Cluster, down: &[u64]| {
+            let mut world = World::new(cluster);
+            world.tick();
+            world.down = down.iter().map(|id| NodeId(*id)).collect();
+            world.until_proposed(20)
+        };
+        assert_eq!(silent(cluster(5, 2), &[4, 5]), None, "one at a time");
+        assert_eq!(silent(cluster(2, 1), &[2]), None, "no majority is left");
+        assert_eq!(silent(cluster(3, 0), &[3]), None, "there is no other copy");
+        let mut off = cluster(3, 1);
+        off.auto_failover.enabled = false;
+        assert_eq!(silent(off, &[3]), None);
+        assert!(silent(cluster(3, 1), &[3]).is_some());
+    }
+
+    #[test]
+    fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
+        let mut world = World::new(cluster(2, 1));
+        for id in [3, 4] {
+            let member = member(Membership::Added);
+            world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        let keep = [1, 3, 4].map(NodeId).into();
+        world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep }).unwrap();
+        let mut held = 0;
+        for _ in 0..200 {
+            for change in world.tick() {
+                let before = world.cluster.buckets["b"].chains.clone();
+                world.cluster.apply(&change).unwrap();
+                for (before, after) in before.iter().zip(&world.cluster.buckets["b"].chains) {
+                    held += usize::from(after.held && !before.held);
+                    if before.active() != after.active() {
+                        assert!(before.held, "nobody may write while the active copy changes");
+                        assert_eq!(after.term, before.term + 1);
+                    }
+                }
+            }
+        }
+        assert!(held > 0);
+        assert_eq!(world.cluster.rebalance, None, "it has come to its end");
+        assert_eq!(world.cluster.nodes.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(world.cluster.serving_nodes().len(), 3);
+        for chain in &world.cluster.buckets["b"].chains {
+            assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(2)));
+            assert_eq!(chain.copies.iter().flatten().count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_copy_that_lags_behind_takes_nothing_over() {
+        let mut world = World::new(cluster(1, 0));
+        let member = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
+        let keep = [NodeId(2)].into();
+        world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep }).unwrap();
+        let behind = Standing { term: 1, prepared: 8, high_seqno: 8, rests: false };
+        world.standings.insert(NodeId(2), behind);
+        for _ in 0..100 {
+            for change in world.tick() {
+                world.cluster.apply(&change).unwrap();
+            }
+        }
+        let chains = &world.cluster.buckets["b"].chains;
+        assert!(chains.iter().all(|chain| chain.held && chain.active() == Some(NodeId(1))));
+        world.cluster.apply(&Change::StopRebalance).unwrap();
+        let chains = &world.cluster.buckets["b"].chains;
+        assert!(chains.iter().all(|chain| !chain.held && chain.term == 2));
+    }
+}

@@ -1,0 +1,47 @@
+//! What the nodes of a cluster know each other by.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The password with which nodes log in to each other: 64 hexadecimal digits, chosen when the cluster began.
+///
+/// Empty in a state that was stored before clusters had one; no password is empty, so that nobody logs in with it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret of 32 bytes that nobody can foresee.
+    pub fn new(bytes: [u8; 32]) -> Secret {
+        Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The digits, for a login.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Shows nothing, so that no log does.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printing_shows_no_secret() {
+        let secret = Secret::new([0xab; 32]);
+        assert_eq!(secret.reveal(), "ab".repeat(32));
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}

@@ -1,0 +1,370 @@
+//! How the nodes agree: what may be proposed, who decides about it, and how a decision is applied here.
+//!
+//! ```text
+//! Node::change, put_user, … ─► Agreement::propose ─► (the other nodes) ─► Node::apply, on each node, in one order
+//! ```
+//!
+//! [`Node::apply`] is the one place where the agreed state changes: the state is stored together with the position of
+//! the decision, so that what is decided takes effect once, whenever the node stops. A node that was away for too
+//! long is given the whole state instead ([`Node::install`]).
+
+use crate::node::{Identity, Node, row};
+use crate::{Error, Waiter};
+use nacre_auth::{Group, PasswordPolicy, User, Users};
+use nacre_cluster::{Change, Cluster, Refusal};
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a node may propose to the others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Proposal {
+    /// A change of the cluster.
+    Change(Change),
+    /// A user, new or changed.
+    PutUser(User),
+    /// The end of a user.
+    RemoveUser(String),
+    /// A group, new or changed.
+    PutGroup(Group),
+    /// The end of a group.
+    RemoveGroup(String),
+    /// What new passwords have to be like.
+    SetPasswordPolicy(PasswordPolicy),
+}
+
+/// Decides about proposals.
+pub trait Agreement: Send + Sync {
+    /// Waits until `proposal` is decided and applied at `node`. Gives the state after it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no decision was reached in time: the proposal may still be decided later. Otherwise
+    /// what [`Node::apply`] says.
+    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error>;
+
+    /// Whether this node leads the others now, and has heard from a quorum of them within the last second.
+    fn leads(&self) -> bool;
+}
+
+/// The agreement of a node that has no others: it decides at once.
+pub struct Alone;
+
+impl Agreement for Alone {
+    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        node.apply(proposal, None)
+    }
+
+    fn leads(&self) -> bool {
+        true
+    }
+}
+
+/// Everything the nodes agree on, as it is stored and as a node gives it to another.
+#[derive(Serialize, Deserialize)]
+struct Agreed {
+    cluster: Cluster,
+    users: Vec<User>,
+    groups: Vec<Group>,
+    password_policy: PasswordPolicy,
+}
+
+/// A row to be stored, or to be removed.
+type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// A row with `value` as JSON.
+pub(crate) fn write(row: &[u8], value: &impl Serialize) -> Write {
+    let stored = serde_json::to_vec(value).expect("the agreed state is plain data with text keys");
+    (row.to_vec(), Some(stored))
+}
+
+impl Node {
+    /// Lets `agreement` decide from now on.
+    pub fn agree_by(&self, agreement: Arc<dyn Agreement>) {
+        *self.agreement.write() = agreement;
+        self.leadership_changed();
+    }
+
+    fn propose(self: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        let agreement = Arc::clone(&self.agreement.read());
+        agreement.propose(self, proposal)
+    }
+
+    /// Whether this node leads the others now, and has heard from a quorum of them within the last second.
+    pub fn leads(&self) -> bool {
+        let agreement = Arc::clone(&self.agreement.read());
+        agreement.leads()
+    }
+
+    /// Wakes `watcher` whenever another node may have begun to lead, until it is dropped.
+    pub fn watch_leadership(&self, watcher: &Arc<dyn Waiter>) {
+        let mut watchers = self.leadership_watchers.lock();
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(Arc::downgrade(watcher));
+    }
+
+    /// Says that another node may have begun to lead.
+    pub fn leadership_changed(&self) {
+        self.leadership_watchers
+            .lock()
+            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
+    }
+
+    /// Changes the cluster and lets the change take effect. Gives the state after it. Blocks: not for a thread that
+    /// others wait for.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with nothing changed, [`Error::Unavailable`] when the nodes cannot agree; or what the disk
+    /// reports.
+    pub fn change(self: &Arc<Node>, change: &Change) -> Result<Arc<Cluster>, Error> {
+        self.propose(&Proposal::Change(change.clone()))
+    }
+
+    /// Adds or replaces a user.
+    ///
+    /// # Errors
+    /// As for [`Node::change`].
+    pub fn put_user(self: &Arc<Node>, user: User) -> Result<(), Error> {
+        self.propose(&Proposal::PutUser(user)).map(drop)
+    }
+
+    /// Removes a user; says whether there was one.
+    ///
+    /// # Errors
+    /// As for [`Node::change`].
+    pub fn remove_user(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
+        match self.propose(&Proposal::RemoveUser(name.to_owned())) {
+            Err(Error::UserNotFound(_)) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    /// Adds or replaces a group.
+    ///
+    /// # Errors
+    /// As for [`Node::change`].
+    pub fn put_group(self: &Arc<Node>, group: Group) -> Result<(), Error> {
+        self.propose(&Proposal::PutGroup(group)).map(drop)
+    }
+
+    /// Removes a group, also from its users; says whether there was one.
+    ///
+    /// # Errors
+    /// As for [`Node::change`].
+    pub fn remove_group(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
+        match self.propose(&Proposal::RemoveGroup(name.to_owned())) {
+            Err(Error::GroupNotFound(_)) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    /// Asks something else of new passwords; those that are in use stay.
+    ///
+    /// # Errors
+    /// As for [`Node::change`].
+    pub fn set_password_policy(self: &Arc<Node>, policy: PasswordPolicy) -> Result<(), Error> {
+        self.propose(&Proposal::SetPasswordPolicy(policy)).map(drop)
+    }
+
+    /// Applies what was decided: stores the state after it with `position`, shows it, and lets it take effect. Gives the
+    /// state after it. For an [`Agreement`] only, which calls it in the same order on each node.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::UserNotFound`] or [`Error::GroupNotFound`] with nothing changed, the same on each
+    /// node; [`Error::Effect`] when the state has changed, and this node does not do what it means; or what the disk
+    /// reports, with nothing changed.
+    pub fn apply(
+        self: &Arc<Node>,
+        proposal: &Proposal,
+        position: Option<&[u8]>,
+    ) -> Result<Arc<Cluster>, Error> {
+        let _changing = self.changing.lock();
+        let applied = match proposal {
+            Proposal::Change(change) => self.apply_change(change, position),
+            Proposal::SetPasswordPolicy(policy) => self.apply_policy(policy, position),
+            _ => self.apply_to_users(proposal, position),
+        };
+        if let (Err(error), Some(_)) = (&applied, position)
+            && error.is_refusal()
+        {
+            self.store(Vec::new(), position, false)?;
+        }
+        applied
+    }
+
+    fn apply_change(
+        self: &Arc<Node>,
+        change: &Change,
+        position: Option<&[u8]>,
+    ) -> Result<Arc<Cluster>, Error> {
+        let before = self.cluster();
+        let mut after = (*before).clone();
+        after.apply(change).map_err(Error::Refused)?;
+        let after = Arc::new(after);
+        self.store(vec![write(row::CLUSTER, &*after)], position, true)?;
+        self.show(&after, || self.take_effect(change, &before, &after))?;
+        Ok(after)
+    }
+
+    fn apply_policy(
+        &self,
+        policy: &PasswordPolicy,
+        position: Option<&[u8]>,
+    ) -> Result<Arc<Cluster>, Error> {
+        self.store(vec![write(row::PASSWORD_POLICY, policy)], position, true)?;
+        *self.password_policy.write() = policy.clone();
+        Ok(self.cluster())
+    }
+
+    /// Stores the users as they are to be, and then lets them count. Logins go on while the disk is waited for.
+    fn apply_to_users(
+        &self,
+        proposal: &Proposal,
+        position: Option<&[u8]>,
+    ) -> Result<Arc<Cluster>, Error> {
+        let mut users = self.users().clone();
+        match proposal {
+            Proposal::PutUser(user) => {
+                check_name(&user.name)?;
+                users.insert(user.clone());
+            }
+            Proposal::RemoveUser(name) => {
+                users.remove(name).ok_or_else(|| Error::UserNotFound(name.clone()))?;
+            }
+            Proposal::PutGroup(group) => users.insert_group(group.clone()),
+            Proposal::RemoveGroup(name) => {
+                users.remove_group(name).ok_or_else(|| Error::GroupNotFound(name.clone()))?;
+            }
+            Proposal::Change(_) | Proposal::SetPasswordPolicy(_) => {}
+        }
+        let (all, groups): (Vec<&User>, Vec<&Group>) =
+            (users.iter().collect(), users.groups().collect());
+        self.store(vec![write(row::USERS, &all), write(row::GROUPS, &groups)], position, true)?;
+        self.set_users(users);
+        Ok(self.cluster())
+    }
+
+    fn set_users(&self, users: Users) {
+        *self.users.write() = users;
+        self.users_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Stores `writes` and the position of the last decision, all or none.
+    fn store(
+        &self,
+        mut writes: Vec<Write>,
+        position: Option<&[u8]>,
+        durable: bool,
+    ) -> Result<(), Error> {
+        if let Some(position) = position {
+            writes.push((row::POSITION.to_vec(), Some(position.to_vec())));
+        }
+        Ok(self.settings.apply(&writes, durable)?)
+    }
+
+    /// Shows another state of the cluster, lets it take effect, and tells those who watch the map.
+    fn show(
+        self: &Arc<Node>,
+        after: &Arc<Cluster>,
+        take_effect: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        *self.cluster.write() = Arc::clone(after);
+        let effect = take_effect();
+        self.map_rev.store(after.rev, Ordering::Release);
+        self.follow();
+        self.map_changed.notify_waiters();
+        self.wake_map_watchers();
+        effect.map_err(|error| Error::Effect(Box::new(error)))
+    }
+
+    /// Where in the order of decisions the stored state is; `None` before the first.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn position(&self) -> Result<Option<Vec<u8>>, Error> {
+        let rows = self.settings.load()?;
+        Ok(rows.into_iter().find(|(key, _)| key == row::POSITION).map(|(_, value)| value))
+    }
+
+    /// Notes the position of a decision that changes nothing here.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn skip_to(&self, position: &[u8]) -> Result<(), Error> {
+        self.store(Vec::new(), Some(position), true)
+    }
+
+    /// The agreed state, for a node that lacks it.
+    pub fn agreed(&self) -> Vec<u8> {
+        let _changing = self.changing.lock();
+        let users = self.users();
+        let agreed = Agreed {
+            cluster: (*self.cluster()).clone(),
+            users: users.iter().cloned().collect(),
+            groups: users.groups().cloned().collect(),
+            password_policy: self.password_policy(),
+        };
+        serde_json::to_vec(&agreed).expect("the agreed state is plain data with text keys")
+    }
+
+    /// Takes over a state that [`Node::agreed`] gave on another node.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] when it cannot be read, with nothing changed; or what the disk reports.
+    pub fn install(self: &Arc<Node>, agreed: &[u8], position: &[u8]) -> Result<(), Error> {
+        let agreed: Agreed =
+            serde_json::from_slice(agreed).map_err(|_| Error::Settings("cluster"))?;
+        let position = (row::POSITION.to_vec(), Some(position.to_vec()));
+        self.replace(agreed, vec![position])
+    }
+
+    /// Gives up the state of this node for `cluster`, of which it becomes the node `id`. Users, groups and everything
+    /// that was decided before are forgotten.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn begin_anew(
+        self: &Arc<Node>,
+        id: NodeId,
+        uuid: String,
+        cluster: Cluster,
+    ) -> Result<(), Error> {
+        let identity = Identity { id, uuid };
+        let writes = vec![write(row::IDENTITY, &identity), (row::POSITION.to_vec(), None)];
+        let (users, groups) = (Vec::new(), Vec::new());
+        let agreed = Agreed { cluster, users, groups, password_policy: PasswordPolicy::default() };
+        *self.identity.write() = identity;
+        self.replace(agreed, writes)
+    }
+
+    fn replace(self: &Arc<Node>, agreed: Agreed, mut writes: Vec<Write>) -> Result<(), Error> {
+        let _changing = self.changing.lock();
+        let Agreed { cluster, users, groups, password_policy } = agreed;
+        writes.extend([
+            write(row::CLUSTER, &cluster),
+            write(row::USERS, &users),
+            write(row::GROUPS, &groups),
+            write(row::PASSWORD_POLICY, &password_policy),
+        ]);
+        self.settings.apply(&writes, true)?;
+        let mut known = Users::new(self.new_salt());
+        known.set_internal(cluster.secret.reveal(), self.new_salt());
+        groups.into_iter().for_each(|group| known.insert_group(group));
+        users.into_iter().for_each(|user| {
+            known.insert(user);
+        });
+        self.set_users(known);
+        *self.password_policy.write() = password_policy;
+        let (before, after) = (self.cluster(), Arc::new(cluster));
+        self.show(&after, || self.bring_in_line(&before, &after))
+    }
+}
+
+/// Names that begin with `@` belong to the server.
+fn check_name(name: &str) -> Result<(), Error> {
+    if !name.starts_with('@') {
+        return Ok(());
+    }
+    let reason = "The username must not begin with @: such names belong to the server.".to_owned();
+    Err(Error::Refused(Refusal::Invalid { field: "_", reason }))
+}

@@ -1,0 +1,195 @@
+//! The copies of a bucket's vBuckets on this node: which part each has, and how history comes to those that follow.
+
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::replication::Follower;
+use nacre_cluster::Chain;
+use nacre_store::Error;
+use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_vbucket::{OutOfOrder, Vbucket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
+/// branch of history that begins if it becomes the active copy, or begins anew.
+pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid: VbUuid) -> bool {
+    let part = part_of(chain, me);
+    let chains = [&chain.copies, &chain.next];
+    let chains = chains.into_iter().filter(|copies| !copies.is_empty()).cloned().collect();
+    vbucket.set_copies(chains, me);
+    let before = (vbucket.state(), vbucket.term());
+    match part {
+        VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
+        // It is for others to say whether this copy is good enough.
+        VbState::Active if vbucket.is_doubted() && vbucket.term() >= chain.term => {}
+        VbState::Active => vbucket.activate(chain.term, vb_uuid),
+        VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
+        part => vbucket.deactivate(part),
+    }
+    before != (vbucket.state(), vbucket.term())
+}
+
+fn part_of(chain: &Chain, me: NodeId) -> VbState {
+    match chain.active() {
+        Some(active) if active == me && chain.held => VbState::Pending,
+        Some(active) if active == me => VbState::Active,
+        _ if chain.involves(me) => VbState::Replica,
+        _ => VbState::Dead,
+    }
+}
+
+impl Node {
+    /// Gives the vBuckets of a bucket the parts that their chains have for this node.
+    pub(crate) fn arrange(&self, config: &nacre_cluster::Bucket) {
+        if let Some(bucket) = self.bucket(&config.name) {
+            let vb_uuid = || VbUuid(self.random() >> 16 | 1);
+            bucket.arrange(&config.chains, self.id(), vb_uuid, self.now());
+        }
+    }
+
+    /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.
+    pub(crate) fn follow(self: &Arc<Node>) {
+        let (cluster, me) = (self.cluster(), self.id());
+        for config in cluster.buckets.values() {
+            let Some(bucket) = self.bucket(&config.name) else { continue };
+            let mine = config.chains.iter().filter(|chain| {
+                chain.active().is_some() && chain.followers().any(|node| node == me)
+            });
+            let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
+            for peer in peers.difference(&self.fenced.read()) {
+                let Some(member) = cluster.nodes.get(peer) else { continue };
+                if self.followed.lock().insert((bucket.uuid.clone(), *peer)) {
+                    let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), *peer);
+                    self.platform.link(&member.endpoints, Box::new(follower));
+                }
+            }
+        }
+    }
+
+    /// A follower is no more.
+    pub(crate) fn follower_ended(&self, bucket: &Bucket, peer: NodeId) {
+        self.followed.lock().remove(&(bucket.uuid.clone(), peer));
+    }
+
+    /// Follows these nodes no more, which are about to be replaced, and others again.
+    pub(crate) fn fence(self: &Arc<Node>, lost: &[NodeId]) {
+        let lost: BTreeSet<NodeId> = lost.iter().copied().collect();
+        let is_news = *self.fenced.read() != lost;
+        if is_news {
+            *self.fenced.write() = lost;
+            self.follow();
+            self.wake_map_watchers();
+        }
+    }
+
+    /// The vBuckets that this node is to serve and does not: it may have lost the end of their history.
+    pub(crate) fn doubted(&self) -> BTreeMap<String, Vec<u16>> {
+        let cluster = self.cluster();
+        let of_bucket = |name: &String| {
+            let bucket = self.bucket(name)?;
+            let doubted: Vec<u16> = (0..bucket.vbucket_count())
+                .filter(|vbid| bucket.vbucket(Vbid(*vbid)).is_some_and(|v| v.is_doubted()))
+                .collect();
+            (!doubted.is_empty()).then(|| (name.clone(), doubted))
+        };
+        cluster.buckets.keys().filter_map(of_bucket).collect()
+    }
+}
+
+impl Bucket {
+    /// Gives each vBucket the part that its chain has for node `me`.
+    pub(crate) fn arrange(
+        &self,
+        chains: &[Chain],
+        me: NodeId,
+        mut vb_uuid: impl FnMut() -> VbUuid,
+        now: Now,
+    ) {
+        for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
+            let mut is_new = false;
+            let mut serves = false;
+            self.complete(vbid, |vbucket| {
+                is_new = arrange(vbucket, chain, me, vb_uuid());
+                serves = vbucket.state() == VbState::Active;
+                // Another chain may be satisfied with what the copies have.
+                vbucket.complete(now)
+            });
+            if is_new {
+                if !serves {
+                    self.give_up_waiting(&[vbid]);
+                }
+                self.note(vbid);
+            }
+        }
+        self.wake_readers();
+    }
+
+    /// Throws away the history of a copy, to take over another.
+    pub(crate) fn begin_anew(&self, vbid: Vbid, vb_uuid: VbUuid) {
+        self.change(vbid, |vbucket| {
+            if vbucket.state() == VbState::Replica {
+                vbucket.clear(VbState::Replica, vb_uuid);
+            }
+        });
+        self.persisted.reset(vbid, Seqno::ZERO);
+        self.note(vbid);
+        self.wake_readers();
+    }
+
+    /// The copy of `vbid` on `node` has everything up to `seqno`.
+    pub(crate) fn acknowledge(&self, vbid: Vbid, node: NodeId, seqno: Seqno, now: Now) {
+        self.complete(vbid, |vbucket| {
+            vbucket.acknowledge(node, seqno);
+            vbucket.complete(now)
+        });
+        self.wake_readers();
+    }
+
+    /// Takes in what the active copy of `vbid` has told; see [`Vbucket::receive`].
+    ///
+    /// # Errors
+    /// When it does not continue what is here.
+    pub(crate) fn receive(
+        &self,
+        vbid: Vbid,
+        documents: Vec<Document>,
+        seqno: Seqno,
+        snapshot: (Seqno, Seqno),
+    ) -> Result<(), Trouble> {
+        self.fetch_evicted(vbid, &documents)?;
+        let dropped = documents.iter().filter_map(crate::events::dropped_by).collect::<Vec<_>>();
+        let received = self.change(vbid, |vbucket| {
+            vbucket.receive(documents, seqno, snapshot)?;
+            for collection in &dropped {
+                vbucket.erase_collection(*collection);
+            }
+            Ok(())
+        });
+        received.unwrap_or(Err(OutOfOrder)).map_err(|OutOfOrder| Trouble::OutOfOrder)?;
+        self.forget_stored(&dropped);
+        self.note(vbid);
+        Ok(())
+    }
+
+    /// Reads back what is about to be replaced, where keys may be in the store only: it is counted.
+    fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), Trouble> {
+        if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
+            return Ok(());
+        }
+        for document in documents {
+            if self.vbucket(vbid).is_some_and(|vbucket| vbucket.find(document.key()).is_none()) {
+                self.fetch(vbid, document.key()).map_err(Trouble::Store)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why history from elsewhere was not taken in.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It does not continue what is here.
+    OutOfOrder,
+    /// What is here cannot be read.
+    Store(Error),
+}

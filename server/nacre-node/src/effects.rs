@@ -1,0 +1,173 @@
+//! What a change of the agreed state does to this node: buckets, collections and deployments are brought in line.
+
+use crate::bucket::{Bucket, Home};
+use crate::node::{Node, created_row};
+use crate::plugins::packages;
+use crate::{Error, events};
+use nacre_cluster::{BucketKind, Change, Cluster};
+use std::sync::Arc;
+
+impl Node {
+    /// What `change` means, which led from `before` to `after`.
+    pub(crate) fn take_effect(
+        self: &Arc<Node>,
+        change: &Change,
+        before: &Cluster,
+        after: &Cluster,
+    ) -> Result<(), Error> {
+        match change {
+            // Only the map shows them.
+            Change::NameCluster { .. }
+            | Change::PutNode { .. }
+            | Change::MoveNode { .. }
+            | Change::DropNode { .. } => {}
+            // The orchestrator sees to what follows from them.
+            Change::FailOver { .. }
+            | Change::Recover { .. }
+            | Change::SetAutoFailover { .. }
+            | Change::StartRebalance { .. } => {}
+            Change::StopRebalance | Change::EndRebalance { .. } => {
+                after.buckets.values().for_each(|bucket| self.arrange(bucket));
+            }
+            Change::MoveCopies { chains, .. } => {
+                chains.keys().for_each(|bucket| self.arrange(&after.buckets[bucket]));
+            }
+            Change::CreateBucket { name, .. } => {
+                self.open_bucket(&after.buckets[name], false, true)?
+            }
+            Change::DropBucket { name } => self.remove_bucket(&before.buckets[name])?,
+            Change::FlushBucket { name } => {
+                self.remove_bucket(&before.buckets[name])?;
+                self.open_bucket(&after.buckets[name], false, true)?;
+            }
+            Change::UpdateBucket { name: bucket, .. }
+            | Change::CreateScope { bucket, .. }
+            | Change::DropScope { bucket, .. }
+            | Change::CreateCollection { bucket, .. }
+            | Change::UpdateCollection { bucket, .. }
+            | Change::DropCollection { bucket, .. } => {
+                self.reconfigure(&before.buckets[bucket], &after.buckets[bucket]);
+            }
+            Change::PutDesignDocument { bucket, .. }
+            | Change::DropDesignDocument { bucket, .. }
+            | Change::CreateIndex { bucket, .. }
+            | Change::DropIndex { bucket, .. }
+            | Change::BuildIndexes { bucket, .. } => {
+                self.redeploy(bucket);
+            }
+            // What is deployed of it comes later, or has gone before.
+            Change::PutPackage { .. } => {}
+            Change::DropPackage { name, version } => {
+                self.forget_package(&before.plugins.packages[name][version].digest, after)?;
+            }
+            Change::Deploy { name, .. }
+            | Change::PauseDeployment { name, .. }
+            | Change::ReplayDeployment { name } => {
+                self.redeploy(&after.plugins.deployments[name].source.bucket);
+            }
+            Change::Undeploy { name } => {
+                self.redeploy(&before.plugins.deployments[name].source.bucket);
+            }
+            // Each query reads them.
+            Change::PutQueryFunction { .. } | Change::DropQueryFunction { .. } => {}
+            // One that runs cannot be changed.
+            Change::PutFunction { .. } | Change::DropFunction { .. } => {}
+            Change::SetFunctionState { id, .. } => {
+                self.redeploy(&after.functions.0[id].definition.source.bucket);
+            }
+        }
+        Ok(())
+    }
+
+    fn reconfigure(
+        self: &Arc<Node>,
+        before: &nacre_cluster::Bucket,
+        after: &nacre_cluster::Bucket,
+    ) {
+        let Some(serving) = self.bucket(&after.name) else { return };
+        serving.configure(&after.settings, &after.manifest);
+        self.arrange(after);
+        let events = events::between(&before.manifest, &after.manifest);
+        if !events.is_empty() {
+            serving.record_events(&events, self.platform.now());
+        }
+        self.plugins.redeploy(self, &serving);
+    }
+
+    /// What any number of changes mean, which led from `before` to `after`.
+    pub(crate) fn bring_in_line(
+        self: &Arc<Node>,
+        before: &Cluster,
+        after: &Cluster,
+    ) -> Result<(), Error> {
+        // One that was dropped and made again, or flushed, is another one.
+        let same = |a: &nacre_cluster::Bucket, b: &nacre_cluster::Bucket| {
+            (&a.uuid, a.flushes) == (&b.uuid, b.flushes)
+        };
+        for (name, bucket) in &before.buckets {
+            if !after.buckets.get(name).is_some_and(|kept| same(kept, bucket)) {
+                self.remove_bucket(bucket)?;
+            }
+        }
+        for (name, bucket) in &after.buckets {
+            match before.buckets.get(name).filter(|known| same(known, bucket)) {
+                Some(known) => self.reconfigure(known, bucket),
+                None => self.open_bucket(bucket, false, true)?,
+            }
+        }
+        for package in before.plugins.packages.values().flat_map(|versions| versions.values()) {
+            self.forget_package(&package.digest, after)?;
+        }
+        Ok(())
+    }
+
+    fn redeploy(self: &Arc<Node>, bucket: &str) {
+        if let Some(serving) = self.bucket(bucket) {
+            self.plugins.redeploy(self, &serving);
+        }
+    }
+
+    /// Two packages may have the same bytes under different names.
+    fn forget_package(&self, digest: &str, cluster: &Cluster) -> Result<(), Error> {
+        let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
+        if packages.all(|package| package.digest != digest) {
+            self.plugins.forget(digest);
+            packages::forget(&*self.platform, digest)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_bucket(
+        self: &Arc<Node>,
+        config: &nacre_cluster::Bucket,
+        created: bool,
+        clean: bool,
+    ) -> Result<(), Error> {
+        let store = match config.settings.kind {
+            BucketKind::Persistent => Some(self.platform.open_store(config, !created)?),
+            BucketKind::Ephemeral => None,
+        };
+        if !created && config.settings.kind == BucketKind::Persistent {
+            self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
+        }
+        let home = Home { node: self.id(), lease: Arc::clone(&self.lease) };
+        let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
+        let (documents, _) = bucket.usage();
+        tracing::info!("bucket {}: serving {documents} documents", bucket.name);
+        self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
+        self.plugins.redeploy(self, &bucket);
+        Ok(())
+    }
+
+    fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
+        if let Some(bucket) = self.buckets.write().remove(&config.name) {
+            bucket.discard();
+            self.plugins.undeploy_bucket(&bucket);
+        }
+        if config.settings.kind == BucketKind::Persistent {
+            self.platform.remove_store(config)?;
+            self.settings.apply(&[(created_row(config), None)], true)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! This node's part in looking after the copies: it says that it is here, answers what the leader asks, and decides when it
+//! is the leader itself. The decisions are [`nacre_cluster::orchestrator`]'s.
+
+use crate::node::Node;
+use crate::platform::{Hear, Next, Signal, Task};
+use nacre_cluster::orchestrator::{
+    Effect, LEASE_NS, Message, Orchestrator, Standing, TICK_NS, needs_leases,
+};
+use nacre_types::{NodeId, VbState, Vbid};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Until when this node may serve, by its monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Lease(AtomicU64);
+
+impl Default for Lease {
+    /// For ever: a node without others needs none.
+    fn default() -> Lease {
+        Lease(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Lease {
+    /// Whether it has not ended.
+    pub fn holds(&self, now_ns: u64) -> bool {
+        now_ns < self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, until_ns: u64) {
+        self.0.store(until_ns, Ordering::Release);
+    }
+}
+
+/// What the node's task and the messages of others share.
+pub(crate) struct Orchestration {
+    node: Weak<Node>,
+    state: Mutex<State>,
+    signal: Signal,
+}
+
+struct State {
+    orchestrator: Orchestrator,
+    /// Leases that the leader has granted and this node does not know enough for yet: until when, and up to which
+    /// revision of the agreed state.
+    granted: Option<(u64, u64)>,
+}
+
+impl Orchestration {
+    pub fn new(node: &Arc<Node>) -> Arc<Orchestration> {
+        let orchestrator = Orchestrator::new(node.id());
+        let state = Mutex::new(State { orchestrator, granted: None });
+        Arc::new(Orchestration { node: Arc::downgrade(node), state, signal: Signal::default() })
+    }
+
+    fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
+        let now = node.now().monotonic_ns;
+        let answer = match message {
+            Message::Grant { at, rev, lost } => {
+                node.fence(&lost);
+                self.state.lock().granted = Some((at.saturating_add(LEASE_NS), rev));
+                self.renew(node);
+                None
+            }
+            Message::Poll { number, lost, wanted } => {
+                node.fence(&lost);
+                Some(Message::Report { number, standings: standings(node, &wanted) })
+            }
+            message => {
+                let is_report = matches!(message, Message::Report { .. });
+                let cluster = node.cluster();
+                let answer = self.state.lock().orchestrator.hear(from, message, &cluster, now);
+                if is_report {
+                    self.signal.wake();
+                }
+                answer
+            }
+        };
+        if let Some(answer) = answer {
+            self.send(node, from, answer);
+        }
+    }
+
+    /// What was known is of another cluster when the node has another number.
+    fn begin_anew(&self, me: NodeId) {
+        let mut state = self.state.lock();
+        if state.orchestrator.me() != me {
+            *state = State { orchestrator: Orchestrator::new(me), granted: None };
+        }
+    }
+
+    fn send(&self, node: &Arc<Node>, to: NodeId, message: Message) {
+        if to == node.id() {
+            return self.receive(node, to, message);
+        }
+        let message = serde_json::to_vec(&message).expect("messages are plain data");
+        node.platform.send(to, message);
+    }
+
+    /// Makes use of a granted lease, once the node knows as much as the leader did.
+    fn renew(&self, node: &Node) {
+        let cluster = node.cluster();
+        if !needs_leases(&cluster) {
+            return node.lease.set(u64::MAX);
+        }
+        let mut state = self.state.lock();
+        match state.granted {
+            Some((until, rev)) if cluster.rev >= rev => {
+                state.granted = None;
+                node.lease.set(until);
+            }
+            // Until the leader answers for the first time, the node does not know what it may serve.
+            _ if node.lease.0.load(Ordering::Acquire) == u64::MAX => node.lease.set(0),
+            _ => {}
+        }
+    }
+}
+
+impl Hear for Orchestration {
+    fn hear(&self, from: NodeId, message: &[u8]) {
+        let Some(node) = self.node.upgrade() else { return };
+        match serde_json::from_slice(message) {
+            Ok(message) => self.receive(&node, from, message),
+            Err(error) => tracing::warn!("a message of {from} cannot be read: {error}"),
+        }
+    }
+}
+
+fn standings(
+    node: &Node,
+    wanted: &BTreeMap<String, Vec<u16>>,
+) -> BTreeMap<String, BTreeMap<u16, Standing>> {
+    let of_bucket = |(name, vbids): (&String, &Vec<u16>)| {
+        let bucket = node.bucket(name)?;
+        let standing = |vbid: &u16| {
+            let vbucket = bucket.vbucket(Vbid(*vbid))?;
+            let copy = vbucket.standing();
+            let standing = Standing {
+                term: copy.term,
+                prepared: copy.prepared.0,
+                high_seqno: copy.high_seqno.0,
+                rests: vbucket.state() != VbState::Active,
+            };
+            Some((*vbid, standing))
+        };
+        Some((name.clone(), vbids.iter().filter_map(standing).collect()))
+    };
+    wanted.iter().filter_map(of_bucket).collect()
+}
+
+/// The task that speaks and decides.
+pub(crate) struct Watchman {
+    shared: Arc<Orchestration>,
+    /// When to speak next, in monotonic nanoseconds.
+    speak_at: u64,
+}
+
+impl Watchman {
+    pub fn new(shared: Arc<Orchestration>) -> Watchman {
+        Watchman { shared, speak_at: 0 }
+    }
+
+    fn speak(&mut self, node: &Arc<Node>, now: u64) {
+        if now < self.speak_at {
+            return;
+        }
+        self.speak_at = now + TICK_NS;
+        let doubted = node.doubted();
+        let others: BTreeSet<NodeId> = node.cluster().nodes.keys().copied().collect();
+        for to in others {
+            let message = Message::Ask { at: now, doubted: doubted.clone() };
+            self.shared.send(node, to, message);
+        }
+    }
+
+    fn decide(&self, node: &Arc<Node>, now: u64) {
+        let (cluster, leads) = (node.cluster(), node.leads());
+        let effects = self.shared.state.lock().orchestrator.tick(&cluster, leads, now);
+        for effect in effects {
+            match effect {
+                Effect::Send(to, message) => self.shared.send(node, to, message),
+                Effect::Propose(change) => {
+                    if let Err(error) = node.change(&change) {
+                        tracing::info!("the copies stay where they are for now: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Task for Watchman {
+    fn name(&self) -> &'static str {
+        "watchman"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        let Some(node) = self.shared.node.upgrade() else { return Next::Done };
+        if node.is_stopping() {
+            return Next::Done;
+        }
+        let now = node.now().monotonic_ns;
+        self.shared.begin_anew(node.id());
+        self.shared.renew(&node);
+        self.speak(&node, now);
+        self.decide(&node, now);
+        Next::After(Duration::from_nanos(TICK_NS))
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.shared.signal
+    }
+}

@@ -1,0 +1,385 @@
+//! Following another node: its active vBuckets, as far as this node is to have copies of them.
+//!
+//! A [`Follower`] is the client's end of a DCP connection to one node for one bucket. It compares the agreed state with the
+//! streams that it has, asks for those that are missing, and closes those that are no longer wanted; so it does not
+//! matter what it missed. What arrives goes into the vBuckets of this node, and how far they have come goes back.
+//!
+//! ```text
+//!   peer's kv::dcp ──► markers, versions ──► Follower ──► Bucket::receive ──► Vbucket, Flusher
+//!         ▲                                     │                                  │ stored
+//!         └──────── SEQNO_ACKNOWLEDGED ◄────────┴──────────────────────────────────┘
+//! ```
+//!
+//! A snapshot from memory is small, and taken in whole. One from a disk is taken in in pieces; until its end the copy says
+//! that it is not consistent. When the peer wants a rollback, the copy begins anew: what a copy had before a version
+//! replaced it is not kept.
+
+use crate::bucket::Bucket;
+use crate::copies::Trouble;
+use crate::node::Node;
+use crate::platform::Link;
+use crate::reader::News;
+use crate::ticket::Waiter;
+use nacre_protocol::dcp::{Message, Payload, open_flag};
+use nacre_protocol::replication::{self, Told};
+use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
+use nacre_types::{Document, FailoverLog, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that the peer may send before they are taken in.
+const WINDOW_BYTES: u32 = 16 << 20;
+/// How many bytes are taken in before that is said.
+const WINDOW_NEWS_BYTES: u32 = WINDOW_BYTES / 4;
+/// Versions of a snapshot from a disk that are taken in at a time.
+const PIECE_DOCUMENTS: usize = 256;
+/// When a stream that was refused is asked for again: the peer may not know yet that it is the active one.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Requests before the first stream, each of which is answered.
+const GREETINGS: usize = 8;
+
+/// Where an incoming stream is.
+enum Stage {
+    /// Asked for.
+    Asked,
+    /// Versions arrive.
+    Open,
+    /// To be asked for again after that monotonic time.
+    Refused(u64),
+}
+
+/// One vBucket that is followed.
+struct Incoming {
+    /// The term in which the peer is the active one.
+    term: u64,
+    /// What its messages carry.
+    opaque: u32,
+    stage: Stage,
+    /// The snapshot that versions arrive of, and whether it may be large.
+    snapshot: (Seqno, Seqno),
+    from_disk: bool,
+    pending: Vec<Document>,
+    acknowledged: Seqno,
+}
+
+/// See the [module](self).
+pub(crate) struct Follower {
+    node: Arc<Node>,
+    bucket: Arc<Bucket>,
+    peer: NodeId,
+    /// Has the vBuckets of which more was stored; there once the link is attached.
+    news: Option<Arc<News>>,
+    streams: BTreeMap<Vbid, Incoming>,
+    opaque: u32,
+    /// Greetings that are not answered yet; `None` without a connection.
+    greetings: Option<usize>,
+    /// The revision of the agreed state that the streams were compared with.
+    compared: Option<i64>,
+    /// Bytes taken in of which the peer was not told.
+    taken: u32,
+}
+
+impl Follower {
+    pub fn new(node: Arc<Node>, bucket: Arc<Bucket>, peer: NodeId) -> Follower {
+        Follower {
+            node,
+            bucket,
+            peer,
+            news: None,
+            streams: BTreeMap::new(),
+            opaque: 0,
+            greetings: None,
+            compared: None,
+            taken: 0,
+        }
+    }
+
+    /// The vBuckets to follow, each with the term.
+    fn wanted(&self) -> BTreeMap<Vbid, u64> {
+        let cluster = self.node.cluster();
+        let bucket = cluster.buckets.get(&self.bucket.name);
+        let bucket = bucket.filter(|bucket| bucket.uuid == self.bucket.uuid);
+        let chains = bucket.into_iter().flat_map(|bucket| (0..).map(Vbid).zip(&bucket.chains));
+        if self.node.fenced.read().contains(&self.peer) {
+            return BTreeMap::new();
+        }
+        chains
+            .filter(|(_, chain)| chain.active() == Some(self.peer))
+            .filter(|(_, chain)| chain.followers().any(|node| node == self.node.id()))
+            .map(|(vbid, chain)| (vbid, chain.term))
+            .collect()
+    }
+
+    fn greet(&mut self, out: &mut Vec<u8>) {
+        let features: Vec<u8> = [Feature::Collections, Feature::Xattr, Feature::Json]
+            .into_iter()
+            .flat_map(|feature| (feature as u16).to_be_bytes())
+            .collect();
+        let cluster = self.node.cluster();
+        let me = self.node.id().0;
+        let login = ["\0", nacre_auth::INTERNAL, "\0", cluster.secret.reveal()].concat();
+        let name = format!("replication:{me}:{}:{}", self.peer.0, self.bucket.name);
+        let flags = open_flag::PRODUCER | open_flag::INCLUDE_XATTRS;
+        let open = [[0; 4], flags.to_be_bytes()].concat();
+        let (control, number, window) =
+            (Opcode::DcpControl, me.to_string(), WINDOW_BYTES.to_string());
+        let greetings: [(Opcode, &[u8], &[u8], &[u8]); GREETINGS] = [
+            (Opcode::Hello, b"", b"nacre", &features),
+            (Opcode::SaslAuth, b"", b"PLAIN", login.as_bytes()),
+            (Opcode::SelectBucket, b"", self.bucket.name.as_bytes(), b""),
+            (Opcode::DcpOpen, &open, name.as_bytes(), b""),
+            (control, b"", b"enable_sync_writes", number.as_bytes()),
+            (control, b"", b"connection_buffer_size", window.as_bytes()),
+            (control, b"", b"enable_noop", b"true"),
+            (control, b"", b"set_noop_interval", b"1"),
+        ];
+        for (opcode, extras, key, value) in greetings {
+            request(opcode, Vbid(0), 0, extras, key, value, out);
+        }
+        self.greetings = Some(GREETINGS);
+    }
+
+    /// Brings the streams in line with the agreed state.
+    fn compare(&mut self, out: &mut Vec<u8>, now: Now) {
+        let wanted = self.wanted();
+        let unwanted = |vbid: &Vbid, known: &mut Incoming| wanted.get(vbid) != Some(&known.term);
+        for (vbid, incoming) in self.streams.extract_if(.., unwanted) {
+            if matches!(incoming.stage, Stage::Open | Stage::Asked) {
+                request(Opcode::DcpCloseStream, vbid, incoming.opaque, b"", b"", b"", out);
+            }
+        }
+        for (vbid, term) in wanted {
+            self.streams.entry(vbid).or_insert_with(|| Incoming {
+                term,
+                opaque: 0,
+                stage: Stage::Refused(now.monotonic_ns),
+                snapshot: Default::default(),
+                from_disk: false,
+                pending: Vec::new(),
+                acknowledged: Seqno::ZERO,
+            });
+        }
+    }
+
+    /// Asks for a stream from where the copy stands.
+    fn ask(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
+        let Some(incoming) = self.streams.get_mut(&vbid) else { return };
+        let Some(vbucket) = self.bucket.vbucket(vbid) else { return };
+        let start = vbucket.high_seqno();
+        let (snapshot_start, snapshot_end) = vbucket.snapshot_at(start);
+        let vb_uuid = match start {
+            Seqno::ZERO => VbUuid(0),
+            _ => vbucket.failover_log().current(),
+        };
+        drop(vbucket);
+        self.opaque = self.opaque % (u32::MAX - 1) + 1;
+        incoming.opaque = self.opaque;
+        incoming.stage = Stage::Asked;
+        incoming.pending.clear();
+        // Who stands at the end of a snapshot stands in none; a snapshot of a stream begins at or before its start.
+        let snapshot_start = snapshot_start.min(start);
+        let numbers =
+            [start.0, u64::MAX, vb_uuid.0, snapshot_start.0, snapshot_end.0].map(u64::to_be_bytes);
+        let extras = [&[0; 8], numbers.as_flattened()].concat();
+        request(Opcode::DcpStreamRequest, vbid, incoming.opaque, &extras, b"", b"", out);
+    }
+
+    fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
+        if let Some(left @ 1..) = self.greetings {
+            if frame.vbid != Status::Success as u16 {
+                let opcode = frame.opcode_byte;
+                return Err(format!("request {opcode:#x} was refused with {:#x}", frame.vbid));
+            }
+            self.greetings = Some(left - 1);
+            return Ok(());
+        }
+        if frame.opcode() != Some(Opcode::DcpStreamRequest) {
+            return Ok(());
+        }
+        let asked = self.streams.iter_mut().find(|(_, known)| known.opaque == frame.opaque);
+        let Some((vbid, incoming)) = asked else { return Ok(()) };
+        let retry_at = now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64;
+        incoming.stage = Stage::Refused(retry_at);
+        if frame.vbid == Status::Success as u16 {
+            let log = failover_log(frame.value).ok_or("a failover log that is none")?;
+            if self.bucket.change(*vbid, |vbucket| vbucket.adopt(log)).is_some() {
+                incoming.stage = Stage::Open;
+                incoming.acknowledged = Seqno::ZERO;
+                let vbid = *vbid;
+                // It may have all there is already.
+                self.acknowledge(vbid, out);
+            }
+        } else if frame.vbid == Status::Rollback as u16 {
+            tracing::info!(
+                "bucket {}: the copy of {vbid} begins anew, its history is not that of {}",
+                self.bucket.name,
+                self.peer
+            );
+            let vb_uuid = VbUuid(self.node.random() >> 16 | 1);
+            self.bucket.begin_anew(*vbid, vb_uuid);
+            incoming.stage = Stage::Refused(0);
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
+        let told = replication::read(frame).ok_or("a message that is none")?;
+        if told == Told::Noop {
+            let mut answer = [0; nacre_protocol::HEADER_BYTES];
+            answer[0] = Magic::Response as u8;
+            answer[1] = frame.opcode_byte;
+            answer[12..16].copy_from_slice(&frame.opaque.to_be_bytes());
+            out.extend(answer);
+            return Ok(());
+        }
+        let vbid = Vbid(frame.vbid);
+        let incoming = self.streams.get_mut(&vbid).filter(|known| known.opaque == frame.opaque);
+        // What was on its way when a stream was closed.
+        let Some(incoming) = incoming else { return Ok(()) };
+        let reached = match told {
+            Told::Snapshot { start, end, from_disk } => {
+                incoming.snapshot = (start, end);
+                incoming.from_disk = from_disk;
+                return Ok(());
+            }
+            Told::Version(document) => {
+                let seqno = document.meta.seqno;
+                incoming.pending.push(document);
+                let is_piece = incoming.from_disk && incoming.pending.len() >= PIECE_DOCUMENTS;
+                (is_piece || seqno == incoming.snapshot.1).then_some(seqno)
+            }
+            Told::Advanced(seqno) => Some(seqno),
+            Told::Ended | Told::Noop => {
+                incoming.stage = Stage::Refused(now.monotonic_ns);
+                None
+            }
+        };
+        let Some(seqno) = reached else { return Ok(()) };
+        let documents = std::mem::take(&mut incoming.pending);
+        let (start, end) = incoming.snapshot;
+        match self.bucket.receive(vbid, documents, seqno, (start, end.max(seqno))) {
+            Ok(()) => {
+                self.acknowledge(vbid, out);
+                Ok(())
+            }
+            Err(Trouble::OutOfOrder) => Err(format!("{vbid} does not go on at seqno {seqno}")),
+            Err(Trouble::Store(error)) => Err(error.to_string()),
+        }
+    }
+
+    /// Says how far a copy has come, if that is news.
+    fn acknowledge(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
+        let Some(incoming) = self.streams.get_mut(&vbid) else { return };
+        if !matches!(incoming.stage, Stage::Open) {
+            return;
+        }
+        let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return };
+        if vbucket.state() != VbState::Replica {
+            return;
+        }
+        vbucket.reach_term(incoming.term);
+        let prepared = vbucket.prepared();
+        if vbucket.term() == incoming.term && prepared > incoming.acknowledged {
+            incoming.acknowledged = prepared;
+            let extras = prepared.0.to_be_bytes();
+            let opcode = Opcode::DcpSeqnoAcknowledged;
+            request(opcode, vbid, incoming.opaque, &extras, b"", b"", out);
+        }
+    }
+}
+
+impl Link for Follower {
+    fn attach(&mut self, waiter: Arc<dyn Waiter>) {
+        self.node.watch_map(&waiter);
+        self.news = Some(self.bucket.add_follower(waiter));
+    }
+
+    fn connected(&mut self, out: &mut Vec<u8>) {
+        self.streams.clear();
+        self.compared = None;
+        self.taken = 0;
+        self.greet(out);
+    }
+
+    fn lost(&mut self) {
+        self.greetings = None;
+    }
+
+    fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String> {
+        let mut consumed = 0;
+        while let Some((frame, length)) =
+            decode(&input[consumed..]).map_err(|error| error.to_string())?
+        {
+            consumed += length;
+            match frame.magic {
+                Magic::Response | Magic::FlexResponse => self.answered(&frame, out, now)?,
+                _ => {
+                    self.told(&frame, out, now)?;
+                    self.taken += length as u32;
+                }
+            }
+        }
+        if self.taken >= WINDOW_NEWS_BYTES {
+            let extras = std::mem::take(&mut self.taken).to_be_bytes();
+            request(Opcode::DcpBufferAck, Vbid(0), 0, &extras, b"", b"", out);
+        }
+        self.bucket.wake_readers();
+        self.look(out, now);
+        Ok(consumed)
+    }
+
+    fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration> {
+        if self.greetings != Some(0) {
+            return None;
+        }
+        let rev = self.node.map_rev();
+        if self.compared != Some(rev) {
+            self.compared = Some(rev);
+            self.compare(out, now);
+        }
+        while let Some(vbid) = self.news.as_ref().and_then(|news| news.take(0)) {
+            self.acknowledge(vbid, out);
+        }
+        let is_due =
+            |known: &Incoming| matches!(known.stage, Stage::Refused(at) if at <= now.monotonic_ns);
+        let due: Vec<Vbid> =
+            self.streams.iter().filter(|(_, known)| is_due(known)).map(|(vbid, _)| *vbid).collect();
+        due.into_iter().for_each(|vbid| self.ask(vbid, out));
+        let waits = self.streams.values().any(|known| matches!(known.stage, Stage::Refused(_)));
+        waits.then_some(RETRY_INTERVAL)
+    }
+
+    fn is_over(&self) -> bool {
+        self.bucket.is_closed() || self.node.is_stopping() || self.wanted().is_empty()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.news.iter().for_each(|news| self.bucket.remove_follower(news));
+        self.node.follower_ended(&self.bucket, self.peer);
+    }
+}
+
+fn request(
+    opcode: Opcode,
+    vbid: Vbid,
+    opaque: u32,
+    extras: &[u8],
+    key: &[u8],
+    value: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let payload = Payload { opcode: opcode as u8, extras, key, value, ..Payload::default() };
+    Message { vbid: vbid.0, opaque, stream_id: None, payload }.encode(out);
+}
+
+/// A failover log as answers have it.
+fn failover_log(value: &[u8]) -> Option<FailoverLog> {
+    let (entries, []) = value.as_chunks::<16>() else { return None };
+    let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
+    let entry =
+        |entry: &[u8; 16]| Some((VbUuid(number(&entry[..8])?), Seqno(number(&entry[8..])?)));
+    FailoverLog::from_entries(entries.iter().map(entry).collect::<Option<_>>()?)
+}

@@ -1,0 +1,147 @@
+//! How the agreed state of a node changes, is stored, and is taken over from another node.
+
+use crate::world::{World, local, nobody, request};
+use nacre_auth::{Role, User};
+use nacre_cluster::{BucketSettings, Change, Membership};
+use nacre_node::agreement::Proposal;
+use nacre_node::kv::Session;
+use nacre_node::{Error, Hear, Node, Platform};
+use nacre_types::NodeId;
+use std::sync::{Arc, Mutex};
+
+fn create(node: &Node, name: &str) -> Change {
+    let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
+    Change::CreateBucket { name: name.into(), uuid: node.new_uuid(), settings }
+}
+
+fn reopen(world: &Arc<World>, node: &Node) -> Arc<Node> {
+    world.crash();
+    Node::open(Arc::clone(world) as Arc<_>, node.endpoints()).unwrap()
+}
+
+#[test]
+fn a_state_that_was_stored_before_nodes_knew_each_other_is_that_of_the_first_node() {
+    let world = World::new();
+    let stored = br#"{"uuid":"c","rev":7,"buckets":{}}"#.to_vec();
+    let rows = [(b"cluster".to_vec(), Some(stored))];
+    world.spaces().open("node").unwrap().apply(&rows, true).unwrap();
+    let node = world.node();
+    let cluster = node.cluster();
+    assert_eq!((cluster.uuid.as_str(), node.id()), ("c", NodeId(1)));
+    let member = &cluster.nodes[&NodeId(1)];
+    assert_eq!((member.uuid.as_str(), member.membership), (&*node.uuid(), Membership::Active));
+    assert!(!cluster.secret.is_empty());
+    let again = reopen(&world, &node);
+    assert_eq!((again.cluster(), again.uuid()), (cluster, node.uuid()), "it stays what it is");
+}
+
+#[test]
+fn the_state_and_its_position_are_stored_together_also_when_nothing_changed() {
+    let world = World::new();
+    let node = world.node();
+    assert_eq!(node.position().unwrap(), None);
+    let change = Proposal::Change(create(&node, "c"));
+    node.apply(&change, Some(b"1")).unwrap();
+    let refused = node.apply(&change, Some(b"2")).unwrap_err();
+    assert!(matches!(refused, Error::Refused(_)), "{refused}");
+    let unknown = Proposal::RemoveUser("nobody".into());
+    assert!(matches!(node.apply(&unknown, Some(b"3")), Err(Error::UserNotFound(_))));
+    let node = reopen(&world, &node);
+    assert_eq!(node.position().unwrap().as_deref(), Some(&b"3"[..]));
+    assert!(node.bucket("c").is_some());
+}
+
+#[test]
+fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
+    let (world, other_world) = (World::new(), World::new());
+    let (node, other) = (world.node(), other_world.node());
+    for name in ["c", "d"] {
+        other.change(&create(&other, name)).unwrap();
+    }
+    other.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    let ann = User::new("ann", "secret", vec![Role::admin()], other.new_salt());
+    other.put_user(ann).unwrap();
+    let before = node.users_version();
+    node.install(&other.agreed(), b"9").unwrap();
+    assert_eq!(node.cluster(), other.cluster());
+    assert!(node.bucket("b").is_none() && node.bucket("c").is_some() && node.bucket("d").is_some());
+    assert!(node.users().verify("ann", "secret").is_some());
+    let secret = other.cluster().secret.reveal().to_owned();
+    assert!(node.users().verify("@nacre", &secret).is_some(), "nodes log in by the new secret");
+    assert!(node.users_version() > before, "connections look again who their users are");
+    // Buckets that both have stay as they are.
+    let kept = node.bucket("c").unwrap();
+    other.change(&Change::DropBucket { name: "d".into() }).unwrap();
+    node.install(&other.agreed(), b"10").unwrap();
+    assert!(Arc::ptr_eq(&kept, &node.bucket("c").unwrap()) && node.bucket("d").is_none());
+    assert!(matches!(node.install(b"{}", b"11"), Err(Error::Settings(_))));
+    assert_eq!(node.position().unwrap().as_deref(), Some(&b"10"[..]));
+}
+
+#[test]
+fn a_node_that_begins_anew_has_nothing_of_what_it_was() {
+    let world = World::new();
+    let node = world.node();
+    node.apply(&Proposal::Change(create(&node, "c")), Some(b"1")).unwrap();
+    let (before, (id, uuid, cluster)) = (node.uuid(), node.new_cluster());
+    node.begin_anew(id, uuid, cluster).unwrap();
+    let node = reopen(&world, &node);
+    assert!(node.uuid() != before && node.position().unwrap().is_none());
+    assert!(node.bucket("b").is_none() && node.bucket("c").is_none());
+    assert!(node.users().iter().next().is_none());
+}
+
+#[test]
+fn names_that_belong_to_the_server_are_nobodys() {
+    let node = World::new().node();
+    let user = User::new("@nacre", "secret", vec![Role::admin()], node.new_salt());
+    assert!(matches!(node.put_user(user), Err(Error::Refused(_))));
+    assert!(node.users().verify("@nacre", "secret").is_none());
+    assert!(!format!("{:?}", node.cluster()).contains(node.cluster().secret.reveal()));
+}
+
+#[test]
+fn another_node_logs_in_to_the_key_value_port_by_the_secret_of_the_cluster() {
+    let node = World::new().node();
+    let login = |password: &str| {
+        let mut session = Session::new(Arc::clone(&node), local(), nobody());
+        let message = format!("\0@nacre\0{password}");
+        let (mut answers, mut bytes) =
+            (Vec::new(), request(0x21, b"", b"PLAIN", message.as_bytes()));
+        bytes.extend(request(0x89, b"", b"b", b""));
+        session.receive(&bytes, &mut answers, node.now());
+        // The status of the login, and that of opening a bucket behind it.
+        let status = |at: usize| u16::from_be_bytes([answers[at + 6], answers[at + 7]]);
+        let second = answers.len() - 24;
+        (status(0), answers[second..].len() == 24 && status(second) == 0)
+    };
+    assert_eq!(login(node.cluster().secret.reveal()), (0, true));
+    for wrong in ["", "x", &node.cluster().uuid] {
+        assert_eq!(login(wrong).0, 0x20, "{wrong:?}");
+    }
+}
+
+#[derive(Default)]
+struct Ear(Mutex<Vec<(NodeId, Vec<u8>)>>);
+
+impl Hear for Ear {
+    fn hear(&self, from: NodeId, message: &[u8]) {
+        self.0.lock().unwrap().push((from, message.to_vec()));
+    }
+}
+
+#[test]
+fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
+    let world = World::new();
+    let node = world.node();
+    assert_eq!(node.silence_ns(NodeId(2)), None);
+    node.hear(NodeId(2), b"lost");
+    let ear = Arc::new(Ear::default());
+    node.listen(Arc::clone(&ear) as Arc<_>);
+    node.hear(NodeId(2), b"a");
+    world.wait(3);
+    node.hear(NodeId(3), b"");
+    assert_eq!(*ear.0.lock().unwrap(), [(NodeId(2), b"a".to_vec())]);
+    assert_eq!(node.silence_ns(NodeId(2)), Some(3_000_000_000));
+    assert_eq!(node.silence_ns(NodeId(3)), Some(0));
+}

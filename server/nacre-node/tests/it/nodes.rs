@@ -1,0 +1,285 @@
+//! Several nodes in one thread: each in a world of its own, the agreed state handed to all of them by the test, and the
+//! connections between them moved by hand.
+
+use crate::world::{Connection, World, local, nobody};
+use nacre_auth::{Role, User};
+use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret};
+use nacre_node::agreement::{Agreement, Proposal};
+use nacre_node::kv::Session;
+use nacre_node::{Error, Link, Node};
+use nacre_types::NodeId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What the nodes have agreed on, in order, and who leads them.
+#[derive(Default)]
+struct Council {
+    log: Mutex<Vec<Proposal>>,
+    leader: Mutex<Option<usize>>,
+}
+
+impl Council {
+    /// Has a node apply what it has not applied yet; gives what came of the last.
+    fn catch_up(&self, node: &Arc<Node>) -> Result<Arc<Cluster>, Error> {
+        let log = self.log.lock().unwrap().clone();
+        let position = node.position()?.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+        let mut outcome = Ok(node.cluster());
+        for index in position.unwrap_or(0) as usize..log.len() {
+            let position = (index as u64 + 1).to_be_bytes();
+            outcome = node.apply(&log[index], Some(&position));
+            if outcome.is_err() {
+                node.skip_to(&position)?;
+            }
+        }
+        outcome
+    }
+}
+
+/// One node's part in it.
+struct Seat {
+    council: Arc<Council>,
+    index: usize,
+}
+
+impl Agreement for Seat {
+    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        // Nothing may come between this proposal and what came of it.
+        self.council.catch_up(node).ok();
+        self.council.log.lock().unwrap().push(proposal.clone());
+        self.council.catch_up(node)
+    }
+
+    fn leads(&self) -> bool {
+        *self.council.leader.lock().unwrap() == Some(self.index)
+    }
+}
+
+/// A connection from one node to another.
+struct Wire {
+    from: usize,
+    to: usize,
+    link: Box<dyn Link>,
+    session: Session,
+    /// What the session has not consumed, and what the link has not.
+    towards: Vec<u8>,
+    back: Vec<u8>,
+}
+
+pub struct Nodes {
+    pub worlds: Vec<Arc<World>>,
+    /// None while a node is down.
+    pub nodes: Vec<Option<Arc<Node>>>,
+    wires: Vec<Wire>,
+    /// The links that wait for their peer to come back.
+    waiting: Vec<(usize, usize, Box<dyn Link>)>,
+    /// Pairs between which nothing arrives.
+    pub cut: Vec<(usize, usize)>,
+    council: Arc<Council>,
+    orchestrated: bool,
+}
+
+impl Nodes {
+    /// `count` nodes with the bucket `b` of four vBuckets and `replicas`, all with their part of it.
+    pub fn new(count: usize, replicas: u8) -> Nodes {
+        let worlds: Vec<Arc<World>> = (0..count).map(|index| World::at(index as u16)).collect();
+        let mut cluster = Cluster::new("c".repeat(32));
+        cluster.secret = Secret::new([7; 32]);
+        for (index, world) in worlds.iter().enumerate() {
+            let member = Member {
+                uuid: format!("{index:032}"),
+                endpoints: world.endpoints(),
+                group: "g".into(),
+                membership: Membership::Active,
+            };
+            let id = NodeId(index as u64 + 1);
+            cluster.apply(&Change::PutNode { id, member }).unwrap();
+        }
+        for (index, world) in worlds.iter().enumerate() {
+            let identity = serde_json::json!({"id": index + 1, "uuid": format!("{index:032}")});
+            let identity = serde_json::to_vec(&identity).unwrap();
+            let cluster = serde_json::to_vec(&cluster).unwrap();
+            let rows =
+                [(b"identity".to_vec(), Some(identity)), (b"cluster".to_vec(), Some(cluster))];
+            world.settings().apply(&rows, true).unwrap();
+        }
+        let mut nodes = Nodes {
+            nodes: worlds.iter().map(|_| None).collect(),
+            worlds,
+            wires: Vec::new(),
+            waiting: Vec::new(),
+            cut: Vec::new(),
+            council: Arc::default(),
+            orchestrated: false,
+        };
+        *nodes.council.leader.lock().unwrap() = Some(0);
+        (0..count).for_each(|index| nodes.start(index));
+        let node = nodes.nodes[0].as_ref().unwrap();
+        let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
+        node.put_user(admin).unwrap();
+        let settings = BucketSettings { vbucket_count: 4, replicas, ..BucketSettings::default() };
+        nodes.change(&Change::CreateBucket { name: "b".into(), uuid: "b".repeat(32), settings });
+        nodes.run();
+        nodes
+    }
+
+    /// Starts a node with what it has stored.
+    pub fn start(&mut self, index: usize) {
+        let node = self.worlds[index].bare_node();
+        let council = Arc::clone(&self.council);
+        node.agree_by(Arc::new(Seat { council, index }));
+        self.council.catch_up(&node).unwrap();
+        if self.orchestrated {
+            node.orchestrate();
+        }
+        self.nodes[index] = Some(node);
+    }
+
+    /// The process of a node is gone.
+    pub fn kill(&mut self, index: usize) {
+        self.worlds[index].crash();
+        self.worlds[index].links.lock().unwrap().clear();
+        self.worlds[index].sent.lock().unwrap().clear();
+        let mut leader = self.council.leader.lock().unwrap();
+        if *leader == Some(index) {
+            *leader = None;
+        }
+        drop(leader);
+        self.nodes[index] = None;
+        self.waiting.retain(|(from, ..)| *from != index);
+        for mut wire in self.wires.extract_if(.., |wire| wire.from == index || wire.to == index) {
+            if wire.to == index {
+                wire.link.lost();
+                self.waiting.push((wire.from, index, wire.link));
+            }
+        }
+    }
+
+    /// The nodes agree on a change, and all that are up know it.
+    pub fn change(&self, change: &Change) {
+        self.nodes.iter().flatten().next().unwrap().change(change).unwrap();
+        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+    }
+
+    /// From now on the nodes look after their copies themselves.
+    pub fn orchestrate(&mut self) {
+        self.orchestrated = true;
+        self.nodes.iter().flatten().for_each(|node| node.orchestrate());
+    }
+
+    /// Another node leads.
+    pub fn elect(&self, index: usize) {
+        *self.council.leader.lock().unwrap() = Some(index);
+    }
+
+    /// Lets time pass while the nodes work.
+    pub fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds.div_ceil(50) {
+            self.worlds.iter().for_each(|world| world.pass(50));
+            self.run();
+        }
+    }
+
+    /// Has the copies of all vBuckets where `copies` says, numbers of nodes from 1.
+    pub fn place(&self, copies: &[u64]) {
+        let copies: Vec<_> =
+            copies.iter().map(|node| (*node > 0).then_some(NodeId(*node))).collect();
+        let node = self.nodes.iter().flatten().next().unwrap();
+        let known = node.cluster().buckets["b"].chains.clone();
+        let moved = (0..).zip(&known).map(|(vbid, before)| {
+            let term = before.term + u64::from(before.active() != copies[0]);
+            (vbid, Chain { term, ..Chain::new(copies.clone()) })
+        });
+        let chains = BTreeMap::from([("b".to_owned(), moved.collect())]);
+        self.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+    }
+
+    /// A client of one node.
+    pub fn connect(&self, index: usize) -> Connection {
+        Connection::open(self.nodes[index].as_ref().unwrap())
+    }
+
+    /// Lets all nodes work until nothing is left to do.
+    pub fn run(&mut self) {
+        loop {
+            self.connect_links();
+            for (world, node) in self.worlds.iter().zip(&self.nodes) {
+                if node.is_some() {
+                    world.run_tasks();
+                }
+            }
+            let mut moved = self.deliver();
+            let cut = &self.cut;
+            for wire in &mut self.wires {
+                if !cut.contains(&(wire.from, wire.to)) && !cut.contains(&(wire.to, wire.from)) {
+                    let from = self.nodes[wire.from].as_ref().unwrap();
+                    moved |= wire.pump(from);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
+    }
+
+    /// Brings messages to those who are up and not cut off; says whether there were any.
+    fn deliver(&self) -> bool {
+        let mut delivered = false;
+        for (from, world) in self.worlds.iter().enumerate() {
+            let sent = std::mem::take(&mut *world.sent.lock().unwrap());
+            for (to, message) in sent {
+                let to = to.0 as usize - 1;
+                if let (Some(node), false) = (&self.nodes[to], self.is_cut(from, to)) {
+                    delivered = true;
+                    node.hear(NodeId(from as u64 + 1), &message);
+                }
+            }
+        }
+        // What was decided is known to all, sooner or later.
+        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+        delivered
+    }
+
+    fn connect_links(&mut self) {
+        for (from, world) in self.worlds.iter().enumerate() {
+            for (port, mut link) in world.links.lock().unwrap().drain(..) {
+                link.attach(nobody());
+                self.waiting.push((from, usize::from(port), link));
+            }
+        }
+        for (from, to, mut link) in std::mem::take(&mut self.waiting) {
+            if link.is_over() {
+                continue;
+            }
+            let Some(peer) = &self.nodes[to] else {
+                self.waiting.push((from, to, link));
+                continue;
+            };
+            let session = Session::new(Arc::clone(peer), local(), nobody());
+            let mut towards = Vec::new();
+            link.connected(&mut towards);
+            self.wires.push(Wire { from, to, link, session, towards, back: Vec::new() });
+        }
+    }
+}
+
+impl Wire {
+    /// Moves bytes in both directions; says whether there were any.
+    fn pump(&mut self, from: &Arc<Node>) -> bool {
+        let now = from.now();
+        self.link.look(&mut self.towards, now);
+        let before = (self.towards.len(), self.back.len());
+        let (consumed, _) = self.session.receive(&self.towards, &mut self.back, now);
+        self.towards.drain(..consumed);
+        if self.session.is_ready() {
+            self.session.resume(&mut self.back, now);
+        }
+        let moved = consumed > 0 || self.back.len() > before.1;
+        let taken = self.link.receive(&self.back, &mut self.towards, now).unwrap();
+        self.back.drain(..taken);
+        moved || taken > 0
+    }
+}

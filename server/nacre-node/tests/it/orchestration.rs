@@ -1,0 +1,150 @@
+//! Nodes that look after their copies themselves: failover, leases, rebalance.
+
+use crate::nodes::Nodes;
+use crate::world::{Connection, durable, request};
+use nacre_cluster::{Change, Cluster, Membership};
+use nacre_types::{NodeId, Vbid};
+use std::sync::Arc;
+
+const TEMPORARY_FAILURE: u16 = 0x86;
+const NOT_MY_VBUCKET: u16 = 0x07;
+
+fn set(value: &str) -> Vec<u8> {
+    request(0x01, &[0; 8], b"k", value.as_bytes())
+}
+
+fn cluster(nodes: &Nodes) -> Arc<Cluster> {
+    nodes.nodes.iter().flatten().next().unwrap().cluster()
+}
+
+/// The index of the node that serves vBucket 0.
+fn active(nodes: &Nodes) -> usize {
+    cluster(nodes).buckets["b"].chains[0].active().unwrap().0 as usize - 1
+}
+
+/// A client of the node that serves vBucket 0.
+fn client(nodes: &Nodes) -> Connection {
+    nodes.connect(active(nodes))
+}
+
+/// A durable write to vBucket 0; true when it was acknowledged.
+fn write_durably(nodes: &mut Nodes, level: u8, value: &str) -> bool {
+    let mut client = client(nodes);
+    let (refused, ..) = client.give(&durable(level, 10_000, &set(value)));
+    if !refused.is_empty() {
+        return false;
+    }
+    nodes.run();
+    client.resume().first().is_some_and(|answer| answer.status == 0)
+}
+
+fn three() -> Nodes {
+    let mut nodes = Nodes::new(3, 2);
+    nodes.place(&[2, 1, 3]);
+    nodes.orchestrate();
+    nodes.pass(1000);
+    nodes
+}
+
+#[test]
+fn a_node_that_is_gone_is_replaced_and_nothing_durable_is_lost() {
+    let mut nodes = three();
+    assert!(write_durably(&mut nodes, 1, "1"));
+    nodes.kill(1);
+    nodes.pass(4000);
+    assert_eq!(active(&nodes), 1, "its time is not over yet");
+    nodes.pass(3000);
+    assert_ne!(active(&nodes), 1);
+    assert_eq!(client(&nodes).get("k").value, b"1");
+    assert!(write_durably(&mut nodes, 3, "2"), "two of three copies are left");
+    assert_eq!(cluster(&nodes).nodes[&NodeId(2)].membership, Membership::FailedOver);
+}
+
+#[test]
+fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
+    let mut nodes = three();
+    client(&nodes).set("k", "1");
+    nodes.run();
+    nodes.cut = vec![(1, 0), (1, 2)];
+    nodes.pass(1500);
+    assert_eq!(active(&nodes), 1);
+    assert_eq!(client(&nodes).get("k").status, TEMPORARY_FAILURE, "its lease has ended");
+    assert_eq!(client(&nodes).set("k", "lost").status, TEMPORARY_FAILURE);
+    nodes.pass(6000);
+    let new = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].chains[0].active();
+    assert_ne!(new, Some(NodeId(2)));
+    let mut client = nodes.connect(new.unwrap().0 as usize - 1);
+    assert_eq!(client.get("k").value, b"1");
+    nodes.cut.clear();
+    nodes.pass(1000);
+    assert_eq!(nodes.connect(1).get("k").status, NOT_MY_VBUCKET);
+}
+
+#[test]
+fn a_node_that_ended_by_surprise_asks_before_it_serves_again() {
+    let mut nodes = three();
+    // The last write is in memory only, on the active copy and the replicas.
+    assert!(write_durably(&mut nodes, 1, "0"));
+    nodes.worlds[1].store().inject(Some(nacre_store::Fault::Full));
+    assert!(write_durably(&mut nodes, 1, "1"));
+    nodes.worlds[1].store().inject(None);
+    nodes.kill(1);
+    nodes.start(1);
+    nodes.pass(1000);
+    assert_ne!(active(&nodes), 1, "others have what it lost");
+    assert_eq!(client(&nodes).get("k").value, b"1");
+    nodes.pass(2000);
+    let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
+    let document = bucket.vbucket(Vbid(0)).unwrap().find(b"\0k").cloned().unwrap();
+    assert_eq!(document.value(), b"1", "it follows them");
+}
+
+#[test]
+fn another_leader_goes_on_where_the_first_was() {
+    let mut nodes = three();
+    assert!(write_durably(&mut nodes, 1, "1"));
+    nodes.kill(0);
+    nodes.elect(2);
+    nodes.pass(8000);
+    assert_eq!(cluster(&nodes).nodes[&NodeId(1)].membership, Membership::FailedOver);
+    assert!(write_durably(&mut nodes, 1, "2"));
+    assert_eq!(client(&nodes).get("k").value, b"2");
+}
+
+#[test]
+fn a_rebalance_moves_everything_while_clients_write() {
+    let mut nodes = Nodes::new(3, 1);
+    nodes.place(&[1, 2]);
+    nodes.orchestrate();
+    nodes.pass(1000);
+    for round in 0..600 {
+        assert_eq!(client(&nodes).set(&format!("k{}", round % 100), "0").status, 0);
+    }
+    let keep = [2, 3].map(NodeId).into();
+    nodes.change(&Change::StartRebalance { id: "r".into(), keep });
+    let mut written = [0; 100];
+    for round in 1..2000_usize {
+        let key = format!("k{}", round % 100);
+        let answer = client(&nodes).set(&key, &round.to_string());
+        match answer.status {
+            0 => written[round % 100] = round,
+            status => assert_eq!(status, NOT_MY_VBUCKET, "while it is handed over"),
+        }
+        nodes.pass(10);
+        if cluster(&nodes).rebalance.is_none() {
+            break;
+        }
+    }
+    assert_eq!(cluster(&nodes).rebalance, None, "it has come to its end");
+    assert!(!cluster(&nodes).nodes.contains_key(&NodeId(1)));
+    for chain in &cluster(&nodes).buckets["b"].chains {
+        assert!(!chain.involves(NodeId(1)));
+        assert_eq!(chain.copies.iter().flatten().count(), 2);
+    }
+    nodes.pass(1000);
+    for (key, value) in written.iter().enumerate() {
+        let value = value.to_string();
+        assert_eq!(client(&nodes).get(&format!("k{key}")).value, value.as_bytes(), "k{key}");
+    }
+    assert!(write_durably(&mut nodes, 3, "end"));
+}

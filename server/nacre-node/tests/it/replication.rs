@@ -1,0 +1,258 @@
+//! Copies of vBuckets on several nodes.
+
+use crate::nodes::Nodes;
+use crate::world::{durable, request};
+use nacre_cluster::Change;
+use nacre_types::{Seqno, VbState, Vbid};
+
+/// What a node has of the key `k` and its vBucket.
+fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
+    let bucket = nodes.nodes[index].as_ref()?.bucket("b")?;
+    let vbucket = bucket.vbucket(Vbid(0))?;
+    let document = vbucket.find(format!("\0{key}").as_bytes())?;
+    Some(match document.is_alive() {
+        true => String::from_utf8_lossy(document.value()).into_owned(),
+        false => "gone".into(),
+    })
+}
+
+fn high_seqno(nodes: &Nodes, index: usize) -> Seqno {
+    nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap().high_seqnos()[0]
+}
+
+fn set(value: &str) -> Vec<u8> {
+    request(0x01, &[0; 8], b"k", value.as_bytes())
+}
+
+#[test]
+fn replicas_have_what_the_active_copy_has() {
+    let mut nodes = Nodes::new(3, 2);
+    nodes.place(&[1, 2, 3]);
+    let mut client = nodes.connect(0);
+    for round in 0..300 {
+        client.set(&format!("k{}", round % 50), &round.to_string());
+    }
+    assert_eq!(client.ask(&request(0x04, b"", b"k7", b"")).status, 0);
+    nodes.run();
+    for index in 0..3 {
+        assert_eq!(copy(&nodes, index, "k49").as_deref(), Some("299"), "node {index}");
+        assert_eq!(copy(&nodes, index, "k7").as_deref(), Some("gone"), "node {index}");
+        assert_eq!(high_seqno(&nodes, index), Seqno(301));
+    }
+    assert_eq!(nodes.connect(1).get("k49").status, 0x07, "a replica serves nobody");
+}
+
+#[test]
+fn a_durable_write_counts_once_a_majority_has_it() {
+    for level in 1..=3 {
+        let mut nodes = Nodes::new(2, 1);
+        nodes.place(&[1, 2]);
+        nodes.run();
+        nodes.cut.push((0, 1));
+        let mut client = nodes.connect(0);
+        client.set("k", "1");
+        assert_eq!(client.give(&durable(level, 10_000, &set("2"))).0, []);
+        nodes.run();
+        assert_eq!(client.resume(), [], "the other copy does not have it");
+        assert_eq!(nodes.connect(0).get("k").value, b"1");
+        nodes.cut.clear();
+        nodes.run();
+        assert_eq!(client.resume()[0].status, 0, "level {level}");
+        assert_eq!(nodes.connect(0).get("k").value, b"2");
+        nodes.run();
+        assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("2"));
+    }
+}
+
+#[test]
+fn a_write_without_enough_copies_is_refused() {
+    let mut nodes = Nodes::new(2, 2);
+    nodes.place(&[1, 0, 0]);
+    nodes.run();
+    let mut client = nodes.connect(0);
+    assert_eq!(client.ask(&durable(1, 1000, &set("1"))).status, 0xa1);
+    nodes.place(&[1, 2, 0]);
+    nodes.run();
+    client.give(&durable(1, 1000, &set("1")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0, "two of three");
+}
+
+#[test]
+fn a_replica_that_is_promoted_serves_what_it_has() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut client = nodes.connect(0);
+    client.set("k", "1");
+    client.give(&durable(1, 10_000, &set("2")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.run();
+    nodes.kill(0);
+    nodes.place(&[2, 0]);
+    nodes.run();
+    let mut client = nodes.connect(1);
+    assert_eq!(client.get("k").value, b"2");
+    assert_eq!(client.set("k", "3").status, 0);
+}
+
+#[test]
+fn a_prepare_that_is_inherited_hides_its_key_until_it_is_committed() {
+    let mut nodes = Nodes::new(3, 2);
+    nodes.place(&[1, 2, 3]);
+    let mut client = nodes.connect(0);
+    client.set("k", "1");
+    nodes.run();
+    nodes.cut = vec![(0, 2)];
+    client.give(&durable(3, 10_000, &set("2")));
+    // The second node gets the prepare, and its acknowledgement is lost with the first node.
+    nodes.worlds[1].store().inject(Some(nacre_store::Fault::Full));
+    nodes.run();
+    assert_eq!(client.resume(), []);
+    nodes.kill(0);
+    nodes.cut = vec![(1, 2)];
+    nodes.worlds[1].store().inject(None);
+    nodes.place(&[2, 3, 0]);
+    nodes.worlds[1].wait(1);
+    nodes.run();
+    let mut client = nodes.connect(1);
+    assert_eq!(client.get("k").status, 0xa4, "it may have been seen");
+    nodes.cut.clear();
+    nodes.run();
+    assert_eq!(client.get("k").value, b"2");
+}
+
+#[test]
+fn a_copy_with_another_history_begins_anew() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut client = nodes.connect(0);
+    client.set("k", "1");
+    nodes.run();
+    nodes.cut.push((0, 1));
+    client.set("k", "lost");
+    client.set("other", "lost");
+    nodes.run();
+    nodes.place(&[2, 1]);
+    nodes.connect(1).set("k", "2");
+    nodes.cut.clear();
+    nodes.run();
+    nodes.worlds[0].wait(1);
+    nodes.run();
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
+    assert_eq!(copy(&nodes, 0, "other"), None);
+    assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
+    // It is on its disk as well.
+    nodes.kill(0);
+    nodes.start(0);
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
+    assert_eq!(copy(&nodes, 0, "other"), None);
+    nodes.run();
+    nodes.connect(1).set("k", "3");
+    nodes.run();
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("3"), "it follows on");
+}
+
+#[test]
+fn a_copy_that_comes_back_goes_on_where_it_was() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut client = nodes.connect(0);
+    (0..40).for_each(|round| assert_eq!(client.set(&format!("k{round}"), "1").status, 0));
+    nodes.run();
+    nodes.kill(1);
+    (0..40).for_each(|round| assert_eq!(client.set(&format!("k{round}"), "2").status, 0));
+    nodes.run();
+    nodes.start(1);
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k39").as_deref(), Some("2"));
+    assert_eq!(high_seqno(&nodes, 1), Seqno(80));
+}
+
+#[test]
+fn a_copy_that_is_no_longer_wanted_is_gone() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
+    nodes.place(&[1, 0]);
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k"), None);
+    let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
+    assert_eq!(bucket.vbucket(Vbid(0)).unwrap().state(), VbState::Dead);
+    nodes.kill(1);
+    nodes.start(1);
+    assert_eq!(copy(&nodes, 1, "k"), None);
+}
+
+#[test]
+fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let get_replica = request(0x83, b"", b"k", b"");
+    assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1");
+    assert_eq!(nodes.connect(1).get("k").status, 0x07);
+    assert_eq!(nodes.connect(0).ask(&get_replica).status, 0x07, "this is the active copy");
+    nodes.cut.push((0, 1));
+    nodes.connect(0).set("k", "2");
+    nodes.run();
+    assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1", "as far as it has come");
+}
+
+#[test]
+fn a_client_counts_what_a_node_serves() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let documents = |nodes: &Nodes, index: usize| {
+        nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap().usage().0
+    };
+    assert_eq!((documents(&nodes, 0), documents(&nodes, 1)), (1, 0));
+    nodes.place(&[2, 1]);
+    nodes.run();
+    assert_eq!((documents(&nodes, 0), documents(&nodes, 1)), (0, 1));
+}
+
+#[test]
+fn collections_that_are_dropped_are_gone_from_replicas_too() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
+    nodes.change(&Change::CreateCollection {
+        bucket: bucket.clone(),
+        scope: scope.clone(),
+        collection: collection.clone(),
+        max_ttl: 0,
+        history: None,
+    });
+    let bucket_of = |nodes: &Nodes, index: usize| nodes.nodes[index].as_ref().unwrap().bucket("b");
+    let write = |nodes: &Nodes| {
+        let command = nacre_vbucket::Command::Store {
+            condition: nacre_vbucket::Condition::Always,
+            cas: nacre_types::Cas::ANY,
+            flags: 0,
+            expiry: 0,
+            keep_expiry: false,
+            body: b"1",
+        };
+        let node = bucket_of(nodes, 0).unwrap();
+        node.apply(Vbid(0), b"\x08k", &command, Default::default()).unwrap().0.unwrap();
+        node.wake_readers();
+    };
+    write(&nodes);
+    nodes.run();
+    let count = |nodes: &Nodes, index: usize| {
+        let bucket = bucket_of(nodes, index).unwrap();
+        let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+        vbucket.documents().filter(|document| document.name() == b"k").count()
+    };
+    assert_eq!((count(&nodes, 0), count(&nodes, 1)), (1, 1));
+    nodes.change(&Change::DropCollection { bucket, scope, collection });
+    nodes.run();
+    assert_eq!((count(&nodes, 0), count(&nodes, 1)), (0, 0));
+    assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
+}

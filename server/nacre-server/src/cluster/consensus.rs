@@ -1,0 +1,513 @@
+//! The agreement of the nodes, by Raft.
+
+use super::directory::Directory;
+use super::frame::Kind;
+use super::log::Log;
+use super::machine::{Machine, Waiting};
+use super::network::{Network, decode_piece};
+use super::peers::{CallError, Peers};
+use super::types::{Place, Position, Raft, Ticketed, Types};
+use crossbeam_channel::{Sender, bounded};
+use nacre_cluster::Cluster;
+use nacre_node::agreement::{Agreement, Proposal};
+use nacre_node::{Error, Node, Platform};
+use nacre_types::NodeId;
+use openraft::error::{ClientWriteError, Fatal, RaftError};
+use openraft::{
+    ChangeMembers, CommittedLeaderId, Config, LogId, Membership, ServerState, SnapshotPolicy,
+    StoredMembership, Vote,
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// How often a leader says that it leads; also how long another node may take over entries.
+const HEARTBEAT_MS: u64 = 200;
+/// How long the others wait for a leader, at least and at most. A machine whose processors and disks are busy delays
+/// heartbeats by hundreds of milliseconds, and a change of leaders delays everybody.
+const ELECTION_MS: (u64, u64) = (800, 1600);
+/// How long a piece of a snapshot may take; with the last one buckets are opened.
+const SNAPSHOT_PIECE_MS: u64 = 30_000;
+/// The size of a piece: others on the same connection wait for no more.
+const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
+/// A snapshot is taken after so many entries.
+const ENTRIES_A_SNAPSHOT: u64 = 256;
+/// Entries that are kept although a snapshot holds them, for nodes that are a little behind.
+const ENTRIES_KEPT: u64 = 64;
+/// Entries that are sent at once.
+const ENTRIES_A_REQUEST: u64 = 64;
+/// How long a leader may have heard of no quorum and still lead.
+const QUORUM_SILENCE_MS_MAX: u64 = 1000;
+/// How long a proposal may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to look for a leader.
+const LEADER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a leader works on what it is asked.
+const LEAD_PATIENCE: Duration = Duration::from_secs(45);
+/// How long to wait before telling again where this node is.
+const TELL_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait before looking for a leader again.
+const LEADER_PAUSE: Duration = Duration::from_millis(50);
+/// How long a change of the voters may take: a newcomer is given the state first.
+const VOTERS_PATIENCE: Duration = Duration::from_secs(60);
+/// Messages that wait to be heard; more are dropped.
+const HEARD_MAX: usize = 4096;
+/// What the names of the spaces of logs begin with; the node's UUID follows.
+const SPACE: &str = "agreement/";
+
+/// What is asked of the leader.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// A decision.
+    Propose(Box<Ticketed>),
+    /// Other voters.
+    Change(Voters),
+}
+
+/// What the node says that was asked to lead.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// It was decided: the index of its entry, and why it was refused, if it was.
+    Decided(u64, Option<String>),
+    /// It cannot be.
+    Failed(String),
+    /// Another node leads, perhaps this one.
+    NotLeader(Option<u64>),
+}
+
+/// Another set of voters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Voters {
+    /// A node learns, and then votes.
+    Add(NodeId, Place),
+    /// A node votes no more.
+    Remove(NodeId),
+}
+
+/// Gives a new cluster what it needs.
+type Initialise = dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync;
+
+/// The agreement of this node with the others.
+pub struct Consensus {
+    this: Weak<Consensus>,
+    node: Arc<Node>,
+    platform: Arc<dyn Platform>,
+    runtime: Handle,
+    peers: Arc<Peers>,
+    waiting: Waiting,
+    directory: Arc<Directory>,
+    heard: Sender<(NodeId, Vec<u8>)>,
+    /// Held by who joins, leaves, or lets another join.
+    pub(super) entering: Mutex<()>,
+    /// What a new cluster needs before anybody can log in.
+    initialise: Box<Initialise>,
+}
+
+impl Consensus {
+    /// Has `node` agree with others from now on, on the threads of `runtime`. A node that is alone can change its state
+    /// when this returns, and has been given what `initialise` gives a new cluster.
+    ///
+    /// # Errors
+    /// What is wrong with the stored log, or why there cannot be another thread.
+    pub fn start(
+        node: &Arc<Node>,
+        platform: Arc<dyn Platform>,
+        runtime: Handle,
+        initialise: impl Fn(&Arc<Node>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<Arc<Consensus>, String> {
+        let (heard, hearing) = bounded::<(NodeId, Vec<u8>)>(HEARD_MAX);
+        let ear = Arc::clone(node);
+        let listen = move || hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
+        std::thread::Builder::new()
+            .name("messages".into())
+            .spawn(listen)
+            .map_err(|error| format!("nodes cannot talk without a thread: {error}"))?;
+        let directory = Directory::new(node);
+        let consensus = Arc::new_cyclic(|this| Consensus {
+            this: Weak::clone(this),
+            node: Arc::clone(node),
+            platform,
+            peers: Peers::new(&directory, runtime.clone()),
+            directory,
+            runtime,
+            waiting: Waiting::default(),
+            heard,
+            entering: Mutex::default(),
+            initialise: Box::new(initialise),
+        });
+        consensus.begin()?;
+        node.agree_by(Arc::clone(&consensus) as Arc<_>);
+        consensus.settle()?;
+        Ok(consensus)
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Where connections of other nodes are served.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Who the other nodes are.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The links to other nodes.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Runs `work` on the agreement's threads and waits for it. Not for these threads themselves.
+    fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (done, waited) = bounded(1);
+        self.runtime.spawn(async move {
+            let _ = done.send(work.await);
+        });
+        waited.recv().ok()
+    }
+
+    /// Starts Raft with what is stored.
+    fn begin(self: &Arc<Self>) -> Result<(), String> {
+        let name = format!("{SPACE}{}", self.node.uuid());
+        let spaces = self.platform.spaces();
+        let failed = |error: nacre_store::Error| error.to_string();
+        for other in spaces.names().map_err(failed)? {
+            if other.starts_with(SPACE) && other != name {
+                spaces.remove(&other).map_err(failed)?;
+            }
+        }
+        let log = Log::open(spaces.open(&name).map_err(failed)?)?;
+        self.found(&log)?;
+        let machine = Machine::open(&self.node, self.waiting.clone())?;
+        let (id, peers) = (self.node.id().0, Arc::clone(&self.peers));
+        let raft = self.wait(async move {
+            openraft::Raft::new(id, Arc::new(config()), Network(peers), log, machine).await
+        });
+        let raft = raft.ok_or("the agreement's threads have ended")?;
+        let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
+        self.runtime.spawn(tell_of_leaders(Arc::clone(&self.node), raft.clone()));
+        self.directory.replace(Some(raft));
+        Ok(())
+    }
+
+    /// Makes a node that is alone and has never agreed with anybody the leader of itself. Its state becomes the first
+    /// snapshot: there is no log that leads to it, and whoever joins is given the snapshot.
+    fn found(&self, log: &Log) -> Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| error.to_string();
+        let cluster = self.node.cluster();
+        let alone = cluster.nodes.keys().eq([&self.node.id()]);
+        if !alone || self.node.position().map_err(|error| failed(&error))?.is_some() {
+            return Ok(());
+        }
+        let id = self.node.id().0;
+        let log_id = LogId::new(CommittedLeaderId::new(1, id), 1);
+        let places = cluster.nodes.iter().map(|(id, member)| (id.0, Place::of(member)));
+        let places: BTreeMap<u64, Place> = places.collect();
+        let voters = Membership::new(vec![BTreeSet::from([id])], places);
+        let membership = StoredMembership::new(Some(log_id), voters);
+        let position = Position { log_id: Some(log_id), membership, ..Position::default() };
+        log.begin(Vote::new_committed(1, id)).map_err(|error| failed(&error))?;
+        self.node.skip_to(&position.to_bytes()).map_err(|error| failed(&error))
+    }
+
+    /// Ends Raft and all links.
+    fn end(&self) {
+        if let Some(raft) = self.directory.replace(None) {
+            let _ = self.wait(async move { raft.shutdown().await });
+        }
+        self.peers.reset();
+    }
+
+    /// Gives up everything for another cluster, of which this node becomes `id`. One with other nodes takes it in as soon
+    /// as their leader lets it learn.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn enter(
+        self: &Arc<Self>,
+        id: NodeId,
+        uuid: String,
+        cluster: Cluster,
+    ) -> Result<(), String> {
+        self.end();
+        let entered = self.node.begin_anew(id, uuid, cluster).map_err(|error| error.to_string());
+        self.begin()?;
+        self.node.leadership_changed();
+        self.settle()?;
+        entered
+    }
+
+    /// Others who are there have what a new cluster needs.
+    fn settle(&self) -> Result<(), String> {
+        if self.directory.others().is_empty() { (self.initialise)(&self.node) } else { Ok(()) }
+    }
+
+    fn raft(&self) -> Result<Raft, Error> {
+        self.directory.raft().ok_or_else(|| {
+            Error::Unavailable("the node changes from one cluster to another".into())
+        })
+    }
+
+    /// Takes a message of another node.
+    pub fn heard(&self, from: NodeId, message: Vec<u8>) {
+        if message.is_empty() {
+            return self.node.hear(from, &message);
+        }
+        // Nobody waits for it: what does not fit is lost, as what is lost on the way.
+        let _ = self.heard.try_send((from, message));
+    }
+
+    /// Answers a request of another node.
+    ///
+    /// # Errors
+    /// Why there is no answer, for people.
+    pub async fn answer(self: &Arc<Self>, kind: Kind, payload: &[u8]) -> Result<Vec<u8>, String> {
+        let raft = self.raft().map_err(|error| error.to_string())?;
+        match kind {
+            Kind::Append => Ok(json(&raft.append_entries(parse(payload)?).await)),
+            Kind::Vote => Ok(json(&raft.vote(parse(payload)?).await)),
+            Kind::Snapshot => {
+                let piece = decode_piece(payload).ok_or("the piece of a snapshot is none")?;
+                Ok(json(&raft.install_snapshot(piece).await))
+            }
+            Kind::Lead => Ok(json(&lead(&raft, parse(payload)?).await)),
+            Kind::Message | Kind::Answer | Kind::Failure => Err("that is no request".into()),
+        }
+    }
+
+    /// Finds the leader and has it do what is asked, here or over a link. Gives the index of the last entry it made,
+    /// and why it refused, if it did.
+    async fn ask_leader(
+        &self,
+        request: Request,
+        patience: Duration,
+    ) -> Result<(u64, Option<String>), String> {
+        let (begun, own, bytes) = (Instant::now(), self.node.id(), json(&request));
+        let mut hint = None;
+        let mut others = BTreeSet::new();
+        let mut problem =
+            "there is no leader: most nodes are gone, or do not reach each other".to_owned();
+        while begun.elapsed() < LEADER_PATIENCE {
+            let raft = self.raft().map_err(|error| error.to_string())?;
+            let known = raft.metrics().borrow().current_leader;
+            if others.is_empty() {
+                others = self.directory.others();
+            }
+            // One that knows no leader asks the others in turn: it may be that only this node does not hear of it.
+            let answer = match hint.take().or(known.map(NodeId)).or_else(|| others.pop_first()) {
+                Some(id) if id == own => Ok(lead(&raft, parse(&bytes)?).await),
+                Some(id) => {
+                    let asked = self.peers.call(id, Kind::Lead, bytes.clone(), patience).await;
+                    asked.and_then(|bytes| parse(&bytes).map_err(CallError::Lost))
+                }
+                None => Err(CallError::NotSent(problem.clone())),
+            };
+            match answer {
+                Ok(Answer::Decided(index, refused)) => return Ok((index, refused)),
+                Ok(Answer::NotLeader(other)) => hint = other.map(NodeId),
+                Ok(Answer::Failed(reason)) => return Ok((0, Some(reason))),
+                // What is asked twice counts once, also when nobody knows whether it has arrived.
+                Err(error) => problem = error.to_string(),
+            }
+            tokio::time::sleep(LEADER_PAUSE).await;
+        }
+        Err(problem)
+    }
+
+    /// Has the leader decide about a proposal, and tells who waits for it what cannot be known here otherwise.
+    async fn submit(self: Arc<Self>, ticketed: Ticketed) {
+        let ticket = ticketed.ticket;
+        match self.ask_leader(Request::Propose(Box::new(ticketed)), PATIENCE).await {
+            // Entries tell themselves when they are applied, but for those that come with a snapshot.
+            Ok((index, refused)) => {
+                if self.applied(index).await {
+                    let refusal = refused.map(|reason| Err(Error::Unavailable(reason)));
+                    self.waiting.tell(ticket, refusal.unwrap_or_else(|| Ok(self.node.cluster())));
+                }
+            }
+            Err(reason) => self.waiting.tell(ticket, Err(Error::Unavailable(reason))),
+        }
+    }
+
+    /// Waits until the entry at `index` is applied here.
+    async fn applied(&self, index: u64) -> bool {
+        let Ok(raft) = self.raft() else { return false };
+        let waiting = raft.wait(Some(PATIENCE));
+        waiting.applied_index_at_least(Some(index), "applied").await.is_ok()
+    }
+
+    /// Has the leader change the voters. Waits until most nodes have agreed; gives the index of the entry.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn change_voters(self: &Arc<Self>, change: Voters) -> Result<u64, String> {
+        let consensus = Arc::clone(self);
+        let changed = self.wait(async move {
+            consensus.ask_leader(Request::Change(change), VOTERS_PATIENCE).await
+        });
+        let changed = changed.ok_or("the agreement's threads have ended")?;
+        match changed? {
+            (index, None) => Ok(index),
+            (_, Some(reason)) => Err(reason),
+        }
+    }
+
+    /// The index of the last entry that was applied here.
+    pub fn applied_index(&self) -> u64 {
+        let metrics = self.directory.raft().map(|raft| raft.metrics());
+        let applied = metrics.and_then(|metrics| metrics.borrow().last_applied);
+        applied.map_or(0, |applied| applied.index)
+    }
+
+    /// Tells the others that this node is reached elsewhere than they know, until they know. It does not want to lead
+    /// before: nobody could reach it.
+    pub fn tell_where(self: &Arc<Self>) {
+        if self.node.moved().is_none() {
+            return;
+        }
+        let alone = self.directory.others().is_empty();
+        if let (false, Ok(raft)) = (alone, self.raft()) {
+            raft.runtime_config().elect(false);
+        }
+        let consensus = Arc::clone(self);
+        let tell = move || {
+            while let Some(change) = consensus.node.moved() {
+                if let Err(error) = consensus.node.change(&change) {
+                    tracing::warn!("the other nodes do not know yet where this one is: {error}");
+                    std::thread::sleep(TELL_PAUSE);
+                }
+                if let Ok(raft) = consensus.raft() {
+                    raft.runtime_config().elect(true);
+                }
+            }
+            if let Ok(raft) = consensus.raft() {
+                raft.runtime_config().elect(true);
+            }
+        };
+        if alone {
+            return tell();
+        }
+        let _ = std::thread::Builder::new().name("moving".into()).spawn(tell);
+    }
+}
+
+impl Agreement for Consensus {
+    fn propose(&self, _: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone() };
+        let ticket = ticketed.ticket;
+        let (told, outcome) = bounded(1);
+        self.waiting.insert(ticket, told);
+        if let Some(consensus) = self.this.upgrade() {
+            self.runtime.spawn(consensus.submit(ticketed));
+        }
+        let outcome = outcome.recv_timeout(PATIENCE);
+        self.waiting.forget(ticket);
+        outcome.unwrap_or_else(|_| {
+            Err(Error::Unavailable(
+                "the nodes did not decide in time; the change may still be made".into(),
+            ))
+        })
+    }
+
+    fn leads(&self) -> bool {
+        let Ok(raft) = self.raft() else { return false };
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow();
+        let alone = metrics.membership_config.membership().voter_ids().eq([metrics.id]);
+        let heard = metrics.millis_since_quorum_ack.is_some_and(|ms| ms <= QUORUM_SILENCE_MS_MAX);
+        metrics.state == ServerState::Leader && (alone || heard)
+    }
+}
+
+/// Does as the leader what is asked.
+async fn lead(raft: &Raft, request: Request) -> Answer {
+    let writing = async {
+        match request {
+            Request::Propose(ticketed) => raft.client_write(*ticketed).await,
+            Request::Change(Voters::Add(id, place)) => add_voter(raft, id.0, place).await,
+            Request::Change(Voters::Remove(id)) => remove_voter(raft, id.0).await,
+        }
+    };
+    let Ok(written) = tokio::time::timeout(LEAD_PATIENCE, writing).await else {
+        return Answer::Failed("too few nodes have answered in time".into());
+    };
+    match written {
+        Ok(written) => Answer::Decided(written.log_id.index, written.data.refused),
+        Err(RaftError::APIError(ClientWriteError::ForwardToLeader(other))) => {
+            Answer::NotLeader(other.leader_id)
+        }
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+/// What becomes of an entry.
+type Written = Result<
+    openraft::raft::ClientWriteResponse<Types>,
+    RaftError<u64, ClientWriteError<u64, Place>>,
+>;
+
+/// Lets a node learn until it knows nearly everything, and then vote.
+async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
+    raft.add_learner(id, place, true).await?;
+    raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), false).await
+}
+
+/// Lets a node neither vote nor learn.
+async fn remove_voter(raft: &Raft, id: u64) -> Written {
+    let nodes = BTreeSet::from([id]);
+    raft.change_membership(ChangeMembers::RemoveVoters(nodes.clone()), false).await?;
+    raft.change_membership(ChangeMembers::RemoveNodes(nodes), false).await
+}
+
+/// Says on the node when another one leads.
+async fn tell_of_leaders(node: Arc<Node>, raft: Raft) {
+    let mut metrics = raft.metrics();
+    let mut known = None;
+    while metrics.changed().await.is_ok() {
+        let leader = {
+            let metrics = metrics.borrow_and_update();
+            if let Err(error) = &metrics.running_state
+                && *error != Fatal::Stopped
+            {
+                tracing::error!("this node agrees with nobody any more: {error}");
+            }
+            (metrics.current_leader, metrics.state)
+        };
+        if known != Some(leader) {
+            known = Some(leader);
+            node.leadership_changed();
+        }
+    }
+}
+
+fn config() -> Config {
+    Config {
+        cluster_name: "nacre".into(),
+        heartbeat_interval: HEARTBEAT_MS,
+        election_timeout_min: ELECTION_MS.0,
+        election_timeout_max: ELECTION_MS.1,
+        install_snapshot_timeout: SNAPSHOT_PIECE_MS,
+        snapshot_max_chunk_size: SNAPSHOT_PIECE_BYTES,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(ENTRIES_A_SNAPSHOT),
+        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        replication_lag_threshold: ENTRIES_A_SNAPSHOT,
+        max_payload_entries: ENTRIES_A_REQUEST,
+        ..Config::default()
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("it is plain data with text keys")
+}
+
+fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(payload).map_err(|error| format!("the request cannot be read: {error}"))
+}

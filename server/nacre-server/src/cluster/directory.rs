@@ -1,0 +1,82 @@
+//! Who the nodes of the cluster are, and where.
+//!
+//! The agreed state knows them once a change is decided. Raft must reach them before: a node that has just been given
+//! an older state hears of its new leader only by what is in the log. So the log's list of voters carries their places.
+
+use super::types::{Place, Raft};
+use nacre_node::Node;
+use nacre_types::NodeId;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The nodes, by what was agreed and by what Raft's log says.
+pub struct Directory {
+    node: Arc<Node>,
+    /// None while the node changes from one cluster to another.
+    raft: RwLock<Option<Raft>>,
+    /// Where nodes say they are that have connected: those that have moved cannot tell all before they are reached.
+    told: Mutex<BTreeMap<NodeId, String>>,
+}
+
+impl Directory {
+    /// What `node` knows; Raft comes later.
+    pub fn new(node: &Arc<Node>) -> Arc<Directory> {
+        Arc::new(Directory {
+            node: Arc::clone(node),
+            raft: RwLock::default(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// This node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The Raft that runs, if any.
+    pub fn raft(&self) -> Option<Raft> {
+        self.raft.read().clone()
+    }
+
+    /// Puts another Raft in the place of the one there was, which it gives.
+    pub fn replace(&self, raft: Option<Raft>) -> Option<Raft> {
+        self.told.lock().clear();
+        std::mem::replace(&mut *self.raft.write(), raft)
+    }
+
+    /// Notes where a node says it is.
+    pub fn tell(&self, id: NodeId, management: &str) {
+        self.told.lock().insert(id, management.to_owned());
+    }
+
+    /// Where a node is, and which; `None` for one that is not in the cluster.
+    pub fn place(&self, id: NodeId) -> Option<Place> {
+        let place = self.known(id)?;
+        let told = self.told.lock().get(&id).cloned();
+        Some(Place { management: told.unwrap_or(place.management), ..place })
+    }
+
+    fn known(&self, id: NodeId) -> Option<Place> {
+        match self.node.cluster().nodes.get(&id) {
+            Some(member) => Some(Place::of(member)),
+            None => {
+                let metrics = self.raft.read().as_ref()?.metrics();
+                let membership = Arc::clone(&metrics.borrow().membership_config);
+                membership.membership().get_node(&id.0).cloned()
+            }
+        }
+    }
+
+    /// All nodes but this one.
+    pub fn others(&self) -> BTreeSet<NodeId> {
+        let mut known: BTreeSet<NodeId> = self.node.cluster().nodes.keys().copied().collect();
+        if let Some(raft) = &*self.raft.read() {
+            let metrics = raft.metrics();
+            let membership = Arc::clone(&metrics.borrow().membership_config);
+            known.extend(membership.membership().nodes().map(|(id, _)| NodeId(*id)));
+        }
+        known.remove(&self.node.id());
+        known
+    }
+}

@@ -1,0 +1,212 @@
+//! How a connection between nodes comes about: an HTTP request to the management port that becomes a stream of frames.
+//!
+//! ```text
+//! GET /_nacre/link            ──►  401 without the cluster's secret
+//! Upgrade: nacre/1                 403 from another cluster, or from a node that was removed
+//! Nacre-Cluster: <uuid>            421 when another node is meant
+//! Nacre-From: <id> <uuid>
+//! Nacre-To: <id>                   426 in another language
+//! Nacre-At: <host:port>       ◄──  101, and then frames
+//! ```
+
+use super::consensus::Consensus;
+use super::directory::Directory;
+use super::frame::{self, Frame, Kind};
+use super::membership;
+use crate::rest::{Reply, basic, error_reply, reply, unauthorized};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, UPGRADE};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use nacre_auth::INTERNAL;
+use nacre_types::NodeId;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// Where nodes connect to each other.
+pub const PATH: &str = "/_nacre/link";
+/// What the connection becomes. Nodes that speak another version do not understand each other.
+const PROTOCOL: &str = "nacre/1";
+const CLUSTER: &str = "nacre-cluster";
+const FROM: &str = "nacre-from";
+const TO: &str = "nacre-to";
+const AT: &str = "nacre-at";
+/// A connection that is silent for so long is dead: its node says each second that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// How long the system tries to get bytes through to a machine that is gone.
+const UNSENT_MAX: Duration = Duration::from_secs(5);
+/// Requests of one connection that are worked on at the same time.
+const REQUESTS_MAX: usize = 64;
+
+/// Connects to another node of the cluster, as that is known now.
+///
+/// # Errors
+/// Why not, for people.
+pub async fn connect(directory: &Directory, to: NodeId) -> Result<TokioIo<Upgraded>, String> {
+    let node = directory.node();
+    let cluster = node.cluster();
+    let address = directory.place(to).ok_or("it is not in the cluster")?.management;
+    let stream = TcpStream::connect(&address).await;
+    let stream = stream.map_err(|error| format!("{address}: {error}"))?;
+    prepare(&stream).map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| format!("{address}: {error}"))?;
+    tokio::spawn(connection.with_upgrades());
+    let login = STANDARD.encode(format!("{INTERNAL}:{}", cluster.secret.reveal()));
+    let request = Request::get(PATH)
+        .header(HOST, &address)
+        .header(CONNECTION, "upgrade")
+        .header(UPGRADE, PROTOCOL)
+        .header(AUTHORIZATION, format!("Basic {login}"))
+        .header(CLUSTER, &cluster.uuid)
+        .header(FROM, format!("{} {}", node.id().0, node.uuid()))
+        .header(TO, to.0.to_string())
+        .header(AT, node.endpoints().management())
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let answer =
+        sender.send_request(request).await.map_err(|error| format!("{address}: {error}"))?;
+    match answer.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {}
+        StatusCode::UNAUTHORIZED => {
+            return Err(format!("{address} does not know the cluster's secret"));
+        }
+        StatusCode::FORBIDDEN => {
+            return Err(format!(
+                "{address} belongs to another cluster, or this node was removed from it"
+            ));
+        }
+        StatusCode::MISDIRECTED_REQUEST => return Err(format!("{address} is another node")),
+        other => return Err(format!("{address} answers {other}")),
+    }
+    let upgraded = hyper::upgrade::on(answer).await;
+    upgraded.map(TokioIo::new).map_err(|error| format!("{address}: {error}"))
+}
+
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNSENT_MAX))
+}
+
+/// Takes a connection of another node: the answer to its request, after which frames are served.
+pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> Reply {
+    let from = match check(consensus, &request).await {
+        Ok(from) => from,
+        Err(refusal) => return refusal,
+    };
+    let consensus = Arc::clone(consensus);
+    let runtime = consensus.runtime().clone();
+    runtime.spawn(async move {
+        let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
+        // Only the management port without TLS is asked.
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
+        // The socket moves to this runtime: what others ask of the one it came from does not delay it.
+        let moved = parts.io.into_inner().into_std().and_then(TcpStream::from_std);
+        let Ok(stream) = moved else { return };
+        let (reader, writer) = stream.into_split();
+        let begun = std::io::Cursor::new(parts.read_buf).chain(reader);
+        serve(&consensus, from, begun, writer).await;
+    });
+    let mut reply = reply(StatusCode::SWITCHING_PROTOCOLS, "", "");
+    let headers = reply.headers_mut();
+    headers.clear();
+    headers.insert(CONNECTION, hyper::header::HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, hyper::header::HeaderValue::from_static(PROTOCOL));
+    reply
+}
+
+/// Which node asks, if it may.
+async fn check(consensus: &Arc<Consensus>, request: &Request<Incoming>) -> Result<NodeId, Reply> {
+    let text = |name: HeaderName| {
+        request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    };
+    let login = basic(text(AUTHORIZATION).as_bytes()).filter(|(name, _)| name == INTERNAL);
+    let (name, password) = login.ok_or_else(unauthorized)?;
+    let node = Arc::clone(consensus.node());
+    let known = move || node.users().verify(&name, &password).is_some();
+    if !tokio::task::spawn_blocking(known).await.unwrap_or_default() {
+        return Err(unauthorized());
+    }
+    let refused = |status, reason: &str| Err(error_reply(status, "refused", reason));
+    let node = consensus.node();
+    let cluster = node.cluster();
+    if text(HeaderName::from_static(CLUSTER)) != cluster.uuid {
+        return refused(StatusCode::FORBIDDEN, "this node belongs to another cluster");
+    }
+    if text(UPGRADE) != PROTOCOL {
+        return refused(StatusCode::UPGRADE_REQUIRED, "this node speaks another protocol");
+    }
+    let from = text(HeaderName::from_static(FROM)).split_once(' ');
+    let from = from.and_then(|(id, uuid)| Some((NodeId(id.parse().ok()?), uuid)));
+    let known = |(id, uuid): &(NodeId, &str)| {
+        consensus.directory().place(*id).is_some_and(|place| place.uuid == *uuid)
+    };
+    let Some((from, _)) = from.filter(known) else {
+        return refused(StatusCode::FORBIDDEN, "there is no such node in the cluster");
+    };
+    if text(HeaderName::from_static(TO)) != node.id().0.to_string() {
+        return refused(StatusCode::MISDIRECTED_REQUEST, "this is another node");
+    }
+    let at = text(HeaderName::from_static(AT));
+    if membership::address(at, 0).is_ok() {
+        consensus.directory().tell(from, at);
+    }
+    Ok(from)
+}
+
+/// Serves the frames of a node until its connection ends, or one of the two is in another cluster.
+async fn serve(
+    consensus: &Arc<Consensus>,
+    from: NodeId,
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin + Send + 'static,
+) {
+    let uuid = consensus.node().cluster().uuid.clone();
+    let (answers, mut answered) = mpsc::channel::<Frame>(REQUESTS_MAX);
+    let writing = tokio::spawn(async move {
+        while let Some(frame) = answered.recv().await {
+            if frame::write(&mut writer, &frame).await.is_err() {
+                return;
+            }
+        }
+    });
+    let room = Arc::new(tokio::sync::Semaphore::new(REQUESTS_MAX));
+    loop {
+        let frame = match tokio::time::timeout(SILENCE_MAX, frame::read(&mut reader)).await {
+            Ok(Ok(Some(frame))) => frame,
+            Ok(Ok(None)) | Err(_) => break,
+            Ok(Err(error)) => {
+                tracing::warn!("the connection of {from} broke: {error}");
+                break;
+            }
+        };
+        let is_member = consensus.directory().place(from).is_some();
+        if consensus.node().cluster().uuid != uuid || !is_member || writing.is_finished() {
+            break;
+        }
+        if frame.kind == Kind::Message {
+            consensus.heard(from, frame.payload);
+            continue;
+        }
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { break };
+        let (consensus, answers) = (Arc::clone(consensus), answers.clone());
+        tokio::spawn(async move {
+            let (kind, payload) = match consensus.answer(frame.kind, &frame.payload).await {
+                Ok(payload) => (Kind::Answer, payload),
+                Err(reason) => (Kind::Failure, reason.into_bytes()),
+            };
+            let _ = answers.send(Frame { kind, id: frame.id, payload }).await;
+            drop(permit);
+        });
+    }
+    writing.abort();
+}

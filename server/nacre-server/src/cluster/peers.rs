@@ -1,0 +1,264 @@
+//! The other nodes, as this one reaches them: a connection to each, made anew when it breaks.
+//!
+//! A link has a queue for requests and one for messages; requests go first. A message that finds its queue full is
+//! dropped and counted. While there is no connection requests fail at once or at their deadline, messages wait.
+
+use super::directory::Directory;
+use super::frame::{self, Frame, Kind};
+use super::link;
+use nacre_types::NodeId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// Requests that wait to be sent.
+const CALLS_MAX: usize = 256;
+/// Messages that wait to be sent.
+const MESSAGES_MAX: usize = 4096;
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a request waits for a connection that is down: whoever asks for a leader then looks for another.
+const DOWN_PATIENCE: Duration = Duration::from_millis(300);
+/// How long to wait after a connection that did not come about: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How often a node says that it is there.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// It did not leave this node.
+    #[error("{0}")]
+    NotSent(String),
+    /// It may have been carried out.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// The links to all other nodes.
+pub struct Peers {
+    directory: Arc<Directory>,
+    runtime: Handle,
+    links: Mutex<BTreeMap<NodeId, Link>>,
+    dropped: AtomicU64,
+}
+
+struct Link {
+    calls: mpsc::Sender<Call>,
+    messages: mpsc::Sender<Vec<u8>>,
+    connected: watch::Receiver<bool>,
+    task: AbortHandle,
+}
+
+struct Call {
+    kind: Kind,
+    payload: Vec<u8>,
+    answer: oneshot::Sender<Result<Vec<u8>, CallError>>,
+}
+
+/// The requests of a connection that have no answer yet.
+type Pending = Mutex<BTreeMap<u64, oneshot::Sender<Result<Vec<u8>, CallError>>>>;
+
+impl Peers {
+    /// Links that are made when they are first needed, on `runtime`.
+    pub fn new(directory: &Arc<Directory>, runtime: Handle) -> Arc<Peers> {
+        let (directory, links) = (Arc::clone(directory), Mutex::default());
+        let peers = Peers { directory, runtime, links, dropped: AtomicU64::new(0) };
+        let peers = Arc::new(peers);
+        peers.runtime.spawn(say_that_we_are_there(Arc::clone(&peers)));
+        peers
+    }
+
+    /// Who the other nodes are.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Breaks all links: this node is another one from now on, or talks to others.
+    pub fn reset(&self) {
+        std::mem::take(&mut *self.links.lock()).into_values().for_each(|link| link.task.abort());
+    }
+
+    /// Breaks the links to nodes that have left.
+    fn tidy(&self) {
+        let others = self.directory.others();
+        self.links.lock().retain(|id, link| {
+            let stays = others.contains(id);
+            if !stays {
+                link.task.abort();
+            }
+            stays
+        });
+    }
+
+    fn with_link<T>(&self, to: NodeId, use_it: impl FnOnce(&Link) -> T) -> T {
+        let mut links = self.links.lock();
+        use_it(links.entry(to).or_insert_with(|| self.link(to)))
+    }
+
+    fn link(&self, to: NodeId) -> Link {
+        let (calls, called) = mpsc::channel(CALLS_MAX);
+        let (messages, sent) = mpsc::channel(MESSAGES_MAX);
+        let (connecting, connected) = watch::channel(false);
+        let queues = Queues { calls: called, messages: sent };
+        let task = self.runtime.spawn(keep_up(Arc::clone(&self.directory), to, queues, connecting));
+        Link { calls, messages, connected, task: task.abort_handle() }
+    }
+
+    /// Sends a message; drops it when too many wait.
+    pub fn send(&self, to: NodeId, message: Vec<u8>) {
+        let sent = self.with_link(to, |link| link.messages.try_send(message));
+        if sent.is_err() {
+            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if dropped.is_power_of_two() {
+                tracing::warn!(
+                    "{dropped} messages to other nodes were dropped by now: too many wait"
+                );
+            }
+        }
+    }
+
+    /// Sends a request and waits for its answer, at most until `patience` ends.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(
+        &self,
+        to: NodeId,
+        kind: Kind,
+        payload: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let (calls, mut connected) =
+            self.with_link(to, |link| (link.calls.clone(), link.connected.clone()));
+        let up =
+            timeout(patience.min(DOWN_PATIENCE), connected.wait_for(|connected| *connected)).await;
+        if !matches!(up, Ok(Ok(_))) {
+            return Err(CallError::NotSent(format!("there is no connection to {to}")));
+        }
+        drop(up);
+        let (answer, answered) = oneshot::channel();
+        calls
+            .try_send(Call { kind, payload, answer })
+            .map_err(|_| CallError::NotSent(format!("too many requests to {to} wait")))?;
+        match timeout(patience, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(CallError::Lost(format!("the connection to {to} broke"))),
+            Err(_) => Err(CallError::Lost(format!("{to} did not answer in {patience:?}"))),
+        }
+    }
+}
+
+async fn say_that_we_are_there(peers: Arc<Peers>) {
+    let mut ticks = tokio::time::interval(SIGN_OF_LIFE);
+    loop {
+        ticks.tick().await;
+        peers.tidy();
+        for id in peers.directory.others() {
+            // One that waits says as much as many.
+            let idle = |link: &Link| link.messages.capacity() == MESSAGES_MAX;
+            if peers.with_link(id, idle) {
+                peers.send(id, Vec::new());
+            }
+        }
+    }
+}
+
+struct Queues {
+    calls: mpsc::Receiver<Call>,
+    messages: mpsc::Receiver<Vec<u8>>,
+}
+
+/// Keeps a connection to a node for as long as there is a link.
+async fn keep_up(
+    directory: Arc<Directory>,
+    to: NodeId,
+    mut queues: Queues,
+    connected: watch::Sender<bool>,
+) {
+    let mut pause = PAUSE.0;
+    let mut said = String::new();
+    loop {
+        let made = timeout(CONNECT_TIMEOUT, link::connect(&directory, to)).await;
+        match made.unwrap_or_else(|_| Err("there is no answer".into())) {
+            Ok(stream) => {
+                tracing::debug!("connected to {to}");
+                (pause, said) = (PAUSE.0, String::new());
+                connected.send_replace(true);
+                let broken = converse(stream, &mut queues).await;
+                connected.send_replace(false);
+                tracing::debug!("the connection to {to} broke: {broken}");
+            }
+            Err(reason) => {
+                if said != reason {
+                    tracing::warn!("cannot reach {to}: {reason}");
+                    said = reason;
+                }
+            }
+        }
+        while let Ok(call) = queues.calls.try_recv() {
+            let lost = CallError::NotSent(format!("there is no connection to {to}"));
+            let _ = call.answer.send(Err(lost));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Sends what is queued and hands answers out, until the connection breaks; says why.
+async fn converse(stream: impl AsyncRead + AsyncWrite, queues: &mut Queues) -> String {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    // Dropped at the end: whoever still waits learns that the connection broke.
+    let pending = Pending::default();
+    let reading = async {
+        loop {
+            match frame::read(&mut reader).await {
+                Ok(Some(frame)) => answered(&pending, frame),
+                Ok(None) => return "it was closed".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    };
+    let writing = async {
+        let mut last_id = 0;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                Some(Call { kind, payload, answer }) = queues.calls.recv() => {
+                    last_id += 1;
+                    let mut pending = pending.lock();
+                    // Those who have lost their patience need no answer.
+                    pending.retain(|_, answer| !answer.is_closed());
+                    pending.insert(last_id, answer);
+                    Frame { kind, id: last_id, payload }
+                }
+                Some(payload) = queues.messages.recv() => Frame { kind: Kind::Message, id: 0, payload },
+                else => return "it is not needed any more".to_owned(),
+            };
+            if let Err(error) = frame::write(&mut writer, &frame).await {
+                return error.to_string();
+            }
+        }
+    };
+    tokio::select! {
+        reason = reading => reason,
+        reason = writing => reason,
+    }
+}
+
+fn answered(pending: &Pending, frame: Frame) {
+    let Some(waiting) = pending.lock().remove(&frame.id) else { return };
+    let answer = match frame.kind {
+        Kind::Answer => Ok(frame.payload),
+        _ => Err(CallError::Lost(String::from_utf8_lossy(&frame.payload).into_owned())),
+    };
+    // Fails when nobody waits any more.
+    let _ = waiting.send(answer);
+}

@@ -1,0 +1,161 @@
+//! `nacre cluster`: nodes are made one, and looked at, over their REST.
+
+use crate::plugin::Server;
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// Options of `nacre cluster`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Name a cluster, and the node that begins it
+    Init {
+        /// Name of the cluster
+        #[arg(long)]
+        name: Option<String>,
+        /// Name or address by which other nodes and clients reach the node
+        #[arg(long)]
+        host_name: Option<String>,
+    },
+    /// Have the node leave its own data behind and join the cluster of another one
+    Join {
+        /// Management of any node of that cluster, as host:port
+        member: String,
+        #[command(flatten)]
+        login: Login,
+    },
+    /// Add another node to the node's cluster
+    Add {
+        /// Management of the other node, as host:port
+        node: String,
+        #[command(flatten)]
+        login: Login,
+    },
+    /// Remove a node that has no data; it begins anew
+    Remove {
+        /// Management of the node, as `status` shows it
+        node: String,
+    },
+    /// Show the nodes
+    Status,
+}
+
+/// How to log in at the other node, when that differs.
+#[derive(Args, Clone, Debug)]
+struct Login {
+    /// User at the other node (default: the same)
+    #[arg(long)]
+    other_user: Option<String>,
+    /// Password at the other node (default: the same)
+    #[arg(long, env = "NACRE_OTHER_PASSWORD", hide_env_values = true)]
+    other_password: Option<String>,
+}
+
+impl Login {
+    fn fields<'a>(&'a self, server: &'a Server) -> [(&'static str, &'a str); 2] {
+        let (user, password) = server.login();
+        [
+            ("user", self.other_user.as_deref().unwrap_or(user)),
+            ("password", self.other_password.as_deref().unwrap_or(password)),
+        ]
+    }
+}
+
+/// Runs `nacre cluster`.
+///
+/// # Errors
+/// A sentence for the person who ran it.
+pub fn run(options: &Options) -> Result<(), String> {
+    let server = &options.server;
+    let post = |path: &str, fields: &[(&str, &str)]| {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let fields = fields.iter().map(|(name, value)| format!("{name}={}", encode(value)));
+        server.call("POST", path, fields.collect::<Vec<_>>().join("&").as_bytes())
+    };
+    match &options.action {
+        Action::Init { name, host_name } => {
+            if let Some(host) = host_name {
+                post("/node/controller/rename", &[("hostname", host)])?;
+            }
+            if let Some(name) = name {
+                post("/pools/default", &[("clusterName", name)])?;
+            }
+            status(server)
+        }
+        Action::Join { member, login } => {
+            let (host, port) = crate::cluster::membership::address(member, 8091)?;
+            let [user, password] = login.fields(server);
+            let at =
+                [("clusterMemberHostIp", host.as_str()), ("clusterMemberPort", &port.to_string())];
+            post("/node/controller/doJoinCluster", &[at[0], at[1], user, password])?;
+            println!("joined the cluster of {member}");
+            Ok(())
+        }
+        Action::Add { node, login } => {
+            let [user, password] = login.fields(server);
+            post("/controller/addNode", &[("hostname", node), user, password])?;
+            status(server)
+        }
+        Action::Remove { node } => {
+            let name = if node.contains('@') { node.clone() } else { format!("ns_1@{node}") };
+            post("/controller/ejectNode", &[("otpNode", &name)])?;
+            status(server)
+        }
+        Action::Status => status(server),
+    }
+}
+
+fn status(server: &Server) -> Result<(), String> {
+    println!("{}", table(&server.call("GET", "/pools/default", b"")?));
+    Ok(())
+}
+
+/// The nodes of `/pools/default`, one a row.
+fn table(pool: &Value) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["node", "status", "part", ""]);
+    for node in pool["nodes"].as_array().into_iter().flatten() {
+        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
+        let part = match node["clusterMembership"].as_str() {
+            Some("inactiveAdded") => "added",
+            Some("inactiveFailed") => "failed over",
+            _ => "active",
+        };
+        let own = if node["thisNode"] == true { "(asked)" } else { "" };
+        let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
+        table.add_row([name, text("status"), part.to_owned(), own.to_owned()]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_status_shows_one_node_a_row() {
+        let node = |port: u16, status: &str, part: &str, own: bool| json!({"otpNode": format!("ns_1@a:{port}"), "status": status, "clusterMembership": part, "thisNode": own});
+        let nodes =
+            [node(1, "healthy", "active", true), node(2, "unhealthy", "inactiveAdded", false)];
+        let shown = table(&json!({ "nodes": nodes })).to_string();
+        let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert_eq!(
+            shown,
+            [
+                " node  status     part",
+                " a:1   healthy    active  (asked)",
+                " a:2   unhealthy  added"
+            ]
+        );
+    }
+}

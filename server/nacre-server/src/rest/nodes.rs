@@ -1,0 +1,213 @@
+//! The nodes: what they are, how one joins and leaves. Paths and texts are Couchbase's where clients read them.
+
+use super::Call;
+use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply, unauthorized};
+use crate::cluster::membership::{self, Login, SILENCE_NS_MAX};
+use hyper::StatusCode;
+use nacre_auth::{INTERNAL, Privilege};
+use nacre_cluster::{Change, Endpoints, Membership};
+use nacre_node::Node;
+use nacre_node::plugins::packages;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
+///
+/// 7.6.4 is the first whose maps name the cluster and carry its UUID, as the ones here do.
+pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
+/// The same as the number in which nodes state it: major * 65536 + minor.
+const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
+/// The services that a node may be asked to have. Each has all that there are here, whatever it is asked.
+const SERVICES: [&str; 7] = ["kv", "n1ql", "index", "eventing", "fts", "cbas", "backup"];
+
+/// All nodes, as lists of nodes describe them.
+pub(super) fn describe_all(node: &Node) -> Value {
+    let here = node.here();
+    let nodes = here.nodes(&node.cluster());
+    Value::Array(nodes.iter().map(|(id, endpoints)| describe(node, *id, endpoints)).collect())
+}
+
+/// A node. The C++ core ends the process when a node in a bucket has no services.
+fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Value {
+    let own = id == node.id();
+    let mut ports = json!({"direct": endpoints.plain.kv});
+    if let Some(tls) = endpoints.tls {
+        ports["httpsMgmt"] = json!(tls.mgmt);
+        ports["httpsCAPI"] = json!(tls.views);
+    }
+    let membership =
+        node.cluster().nodes.get(&id).map_or(Membership::Active, |node| node.membership);
+    let mut described = json!({
+        "hostname": endpoints.authority(endpoints.plain.mgmt),
+        "otpNode": membership::otp_node(endpoints),
+        "status": if own || is_heard(node, id) { "healthy" } else { "unhealthy" },
+        "clusterMembership": match membership {
+            Membership::Added => "inactiveAdded",
+            Membership::Active => "active",
+            Membership::FailedOver => "inactiveFailed",
+        },
+        "clusterCompatibility": COMPATIBILITY,
+        "version": COMPATIBLE_VERSION,
+        "os": std::env::consts::OS,
+        "ports": ports,
+        "services": ["kv", "eventing"],
+    });
+    if own {
+        described["thisNode"] = json!(true);
+        described["cpuCount"] = json!(std::thread::available_parallelism().map_or(1, usize::from));
+        described["uptime"] = json!((node.now().monotonic_ns / 1_000_000_000).to_string());
+    }
+    described
+}
+
+fn is_heard(node: &Node, id: nacre_types::NodeId) -> bool {
+    node.silence_ns(id).is_some_and(|silence| silence <= SILENCE_NS_MAX)
+}
+
+/// This node: `GET /nodes/self`.
+pub(super) fn own(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadCluster, None)?;
+    let here = call.node.here();
+    Ok(ok(&describe(&call.node, here.id, &here.endpoints)))
+}
+
+/// Errors of joining and leaving are lists of sentences.
+fn failed(reason: String) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!([reason]))
+}
+
+/// The fields of a form.
+struct Form(Vec<(String, String)>);
+
+impl Form {
+    fn optional(&self, name: &str) -> Option<&str> {
+        let field = self.0.iter().find(|(field, _)| field == name);
+        field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    fn required(&self, name: &str) -> Result<String, Reply> {
+        let missing = || failed(format!("{name} is missing"));
+        self.optional(name).map(str::to_owned).ok_or_else(missing)
+    }
+
+    fn check_services(&self) -> Result<(), Reply> {
+        let named = self.optional("services").unwrap_or("kv").split(',').map(str::trim);
+        let unknown: Vec<&str> = named.filter(|name| !SERVICES.contains(name)).collect();
+        match unknown.is_empty() {
+            true => Ok(()),
+            false => Err(failed(format!("Unknown services: {unknown:?}"))),
+        }
+    }
+}
+
+/// `POST /controller/addNode`.
+pub(super) async fn add(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let form = Form(call.form());
+    form.check_services()?;
+    let to = Login {
+        address: form.required("hostname")?,
+        user: form.required("user")?,
+        password: form.required("password")?,
+    };
+    let consensus = Arc::clone(&call.consensus);
+    let added = blocking("adding the node", move || membership::add(&consensus, &to)).await?;
+    Ok(ok(&json!({"otpNode": added.map_err(failed)?})))
+}
+
+/// `POST /node/controller/doJoinCluster`.
+pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let form = Form(call.form());
+    form.check_services()?;
+    let port = form.optional("clusterMemberPort").unwrap_or("8091").to_owned();
+    let member = Login {
+        address: format!("{}:{port}", form.required("clusterMemberHostIp")?),
+        user: form.required("user")?,
+        password: form.required("password")?,
+    };
+    let Some((user, password)) = call.login.clone() else {
+        return Err(failed("Log in with a password: the member needs it to add this node.".into()));
+    };
+    let own = Login { address: String::new(), user, password };
+    let consensus = Arc::clone(&call.consensus);
+    let joined = blocking("joining", move || membership::join(&consensus, &member, &own)).await?;
+    match joined.map_err(failed)? {
+        (200, _) => Ok(reply(StatusCode::OK, "application/json", "")),
+        (401, _) => Err(failed(
+            "Prepare join failed. Authentication failed. Verify username and password.".into(),
+        )),
+        (status, body) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+            Err(reply(status, "application/json", body))
+        }
+    }
+}
+
+/// `POST /controller/ejectNode`.
+pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let otp = Form(call.form()).required("otpNode")?;
+    let consensus = Arc::clone(&call.consensus);
+    let ejected = blocking("the removal", move || membership::eject(&consensus, &otp)).await?;
+    // This one is no list.
+    let problem =
+        |reason: String| reply(StatusCode::BAD_REQUEST, "text/plain", format!("{reason}\n"));
+    ejected.map(|()| reply(StatusCode::OK, "application/json", "")).map_err(problem)
+}
+
+/// `POST /node/controller/rename`: by which name the others reach this node.
+pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let host = Form(call.form()).required("hostname")?;
+    membership::check_host(&host).map_err(failed)?;
+    if call.node.cluster().nodes.len() > 1 {
+        let reason = "Renaming is disallowed for nodes that are already part of a cluster";
+        return Err(failed(reason.into()));
+    }
+    let endpoints = Endpoints { host: Some(host), ..call.node.endpoints() };
+    let change = Change::MoveNode { id: call.node.id(), endpoints };
+    let node = Arc::clone(&call.node);
+    let renamed = blocking("the change", move || node.change(&change)).await?;
+    renamed.map(|_| reply(StatusCode::OK, "application/json", "")).map_err(|error| refused(&error))
+}
+
+/// The bytes of a package, for another node.
+pub(super) async fn package(call: Call, digest: &str) -> Result<Reply, Reply> {
+    if call.user != INTERNAL {
+        return Err(unauthorized());
+    }
+    let (node, digest) = (Arc::clone(&call.node), digest.to_owned());
+    let archive = blocking("reading the package", move || packages::archive(&node, &digest));
+    let archive = archive.await?.map_err(|error| refused(&error))?;
+    archive
+        .map(|bytes| reply(StatusCode::OK, "application/octet-stream", bytes))
+        .ok_or_else(not_found)
+}
+
+/// What only nodes ask of each other.
+pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
+    let consensus = Arc::clone(&call.consensus);
+    match (call.method.as_str(), call.path[1].as_str()) {
+        // A node asks on behalf of this one's administrator.
+        ("GET", "engage") => {
+            call.require(Privilege::AdministerCluster, None)?;
+            Ok(ok(&json!(membership::candidate(&consensus))))
+        }
+        ("POST", "engage") => {
+            call.require(Privilege::AdministerCluster, None)?;
+            let body = call.body;
+            let work = move || membership::engaged(&consensus, &body);
+            blocking("joining", work).await?.map_err(failed)?;
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
+        ("POST", "leave") => {
+            if call.user != INTERNAL {
+                return Err(unauthorized());
+            }
+            blocking("leaving", move || membership::leave(&consensus)).await?.map_err(failed)?;
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
+        _ => Err(not_found()),
+    }
+}

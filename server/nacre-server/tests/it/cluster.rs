@@ -1,0 +1,345 @@
+//! Several nodes: real processes on this machine that agree, lose each other, and find each other again.
+
+use crate::plugins;
+use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
+use nacre_conformance::http;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a node may take until it has what the others have.
+const PATIENCE: Duration = Duration::from_secs(90);
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// A node with its data directory, to be stopped and started again.
+struct Node {
+    server: Option<Server>,
+    directory: TempDir,
+    port_base: u16,
+}
+
+impl Node {
+    fn start() -> Node {
+        let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
+        let server = Some(Server::start_empty(directory.path(), port_base));
+        Node { server, directory, port_base }
+    }
+
+    fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+
+    fn restart(&mut self) {
+        self.server = Some(Server::start_empty(self.directory.path(), self.port_base));
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port_base)
+    }
+
+    fn ask(&self, method: &str, path: &str, form: &str) -> (u16, String) {
+        let answer = self.server.as_ref().unwrap().rest(method, path, form).unwrap();
+        (answer.status, answer.text())
+    }
+
+    fn json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.ask("GET", path, "").1).unwrap()
+    }
+
+    fn succeed(&self, method: &str, path: &str, form: &str) {
+        let (status, text) = self.ask(method, path, form);
+        assert!((200..300).contains(&status), "{method} {path} {form}: {status} {text}");
+    }
+
+    fn add(&self, other: &Node) -> (u16, String) {
+        let form = format!("hostname={}&user={USER}&password={PASSWORD}", other.address());
+        self.ask("POST", "/controller/addNode", &form)
+    }
+
+    /// Waits until the node answers as wanted.
+    fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            assert!(begun.elapsed() < PATIENCE, "still waiting for {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn has_bucket(&self, name: &str) -> bool {
+        self.ask("GET", &format!("/pools/default/buckets/{name}"), "").0 == 200
+    }
+
+    fn has_user(&self, name: &str) -> bool {
+        self.ask("GET", &format!("/settings/rbac/users/local/{name}"), "").0 == 200
+    }
+
+    fn node_count(&self) -> usize {
+        self.json("/pools/default")["nodes"].as_array().unwrap().len()
+    }
+}
+
+fn three() -> [Node; 3] {
+    let nodes = [Node::start(), Node::start(), Node::start()];
+    for other in &nodes[1..] {
+        let (status, text) = nodes[0].add(other);
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains(&format!("ns_1@{}", other.address())), "{text}");
+    }
+    nodes
+}
+
+#[test]
+fn what_is_changed_on_any_node_is_seen_on_all() {
+    let nodes = three();
+    nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    nodes[2].succeed("PUT", "/settings/rbac/users/local/ann", "password=secret1&roles=admin");
+    nodes[2].succeed("POST", "/settings/passwordPolicy", "minLength=9");
+    nodes[0].wait_until("the bucket", |node| node.has_bucket("b"));
+    nodes[0].succeed("POST", "/pools/default/buckets/b/scopes", "name=s");
+    let (status, text) = nodes[0].ask("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    assert_eq!(status, 400, "a refusal is the same everywhere: {text}");
+    for node in &nodes {
+        node.wait_until("all of it", |node| {
+            let scopes = node.ask("GET", "/pools/default/buckets/b/scopes", "").1;
+            let policy = node.ask("GET", "/settings/passwordPolicy", "").1;
+            scopes.contains(r#""name":"s""#)
+                && node.has_user("ann")
+                && policy.contains(r#""minLength":9"#)
+        });
+        let seen = node.json("/pools/default");
+        let own: Vec<&Value> = seen["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|seen| seen["thisNode"] == true)
+            .collect();
+        assert_eq!(own.len(), 1);
+        assert_eq!(own[0]["hostname"], node.address());
+        let map = node.json("/pools/default/nodeServices");
+        let known = map["nodesExt"].as_array().unwrap();
+        assert_eq!(known.len(), 3);
+        for (index, node) in known.iter().enumerate() {
+            assert_eq!(node["hostname"], "127.0.0.1", "{index}: {map}");
+        }
+        node.wait_until("everybody to be healthy", |node| {
+            let seen = node.json("/pools/nodes");
+            seen["nodes"].as_array().unwrap().iter().all(|node| node["status"] == "healthy")
+        });
+    }
+    let memberships = nodes[0].json("/pools/default")["nodes"].clone();
+    assert_eq!(memberships[0]["clusterMembership"], "active");
+    assert_eq!(memberships[1]["clusterMembership"], "inactiveAdded");
+}
+
+#[test]
+fn changes_go_on_without_the_leader_and_it_catches_up_with_a_snapshot() {
+    let mut nodes = three();
+    // The first node leads: it is the one that was there.
+    nodes[0].kill();
+    let begun = Instant::now();
+    nodes[1].wait_until("another leader", |node| {
+        node.ask("PUT", "/settings/rbac/users/local/ann", "password=secret1&roles=admin").0 == 200
+    });
+    eprintln!("a change went through {} ms after the kill", begun.elapsed().as_millis());
+    nodes[2].wait_until("the user", |node| node.has_user("ann"));
+    nodes[2].wait_until("the loss to be seen", |node| {
+        node.json("/pools/default")["nodes"][0]["status"] == "unhealthy"
+    });
+    // More entries than are kept: the node is given a snapshot.
+    for round in 0..350 {
+        let length = format!("minLength={}", 1 + round % 5);
+        nodes[1].succeed("POST", "/settings/passwordPolicy", &length);
+    }
+    nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    nodes[0].restart();
+    nodes[0].wait_until("the state", |node| {
+        node.has_bucket("b")
+            && node.has_user("ann")
+            && node.json("/settings/passwordPolicy")["minLength"] == 5
+    });
+    nodes[0].succeed("DELETE", "/settings/rbac/users/local/ann", "");
+    nodes[2].wait_until("the user to be gone", |node| !node.has_user("ann"));
+}
+
+#[test]
+fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
+    let first = Node::start();
+    first.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    first.succeed("POST", "/pools/default/buckets/b/scopes", "name=s");
+    first.succeed("PUT", "/settings/rbac/users/local/ann", "password=secret1&roles=admin");
+    let uuid = first.json("/pools")["uuid"].clone();
+
+    let mut late = Node::start();
+    late.succeed("PUT", "/settings/rbac/users/local/own", "password=secret1&roles=admin");
+    let form = format!(
+        "clusterMemberHostIp=127.0.0.1&clusterMemberPort={}&user={USER}&password={PASSWORD}",
+        first.port_base
+    );
+    late.succeed("POST", "/node/controller/doJoinCluster", &form);
+    late.wait_until("the state", |node| node.has_bucket("b") && node.has_user("ann"));
+    assert!(!late.has_user("own"), "it has given up its own users");
+    assert_eq!(late.json("/pools")["uuid"], uuid);
+    assert_eq!((first.node_count(), late.node_count()), (2, 2));
+
+    // It may come back elsewhere, and the other finds it again.
+    late.server.take().unwrap().stop();
+    late.port_base = port_base();
+    late.restart();
+    let moved = late.address();
+    first.wait_until("the other one's new address", |node| {
+        let seen = node.json("/pools/default");
+        seen["nodes"].as_array().unwrap().iter().any(|node| node["hostname"] == moved)
+    });
+
+    let otp = format!("otpNode=ns_1@{}", late.address());
+    first.wait_until("a leader", |node| node.ask("POST", "/controller/ejectNode", &otp).0 == 200);
+    late.wait_until("the removal", |node| {
+        node.server
+            .as_ref()
+            .unwrap()
+            .rest("GET", "/pools", "")
+            .is_ok_and(|answer| answer.status == 200 && answer.json().unwrap()["uuid"] != uuid)
+    });
+    late.wait_until("an administrator", |node| node.ask("GET", "/pools/default", "").0 == 200);
+    assert!(!late.has_bucket("b") && !late.has_user("ann"));
+    assert_eq!((first.node_count(), late.node_count()), (1, 1));
+    first.succeed("POST", "/pools/default/buckets/b/scopes", "name=t");
+    let (status, text) = first.add(&late);
+    assert_eq!(status, 200, "it may join again: {text}");
+    late.wait_until("the state", |node| node.has_bucket("b"));
+}
+
+#[test]
+fn a_node_that_lacks_a_package_is_given_it_by_another() {
+    let (first, late) = (Node::start(), Node::start());
+    first.succeed("POST", "/pools/default/buckets", &format!("name={BUCKET}&ramQuotaMB=100"));
+    let server = first.server.as_ref().unwrap();
+    let (status, text) = plugins::upload(server, "1", "");
+    assert_eq!(status, 201, "{text}");
+    assert_eq!(first.add(&late).0, 200);
+    let (status, text) = plugins::deploy(server, "1", plugins::CONFIG);
+    assert_eq!(status, 200, "{text}");
+    late.wait_until("the deployment", |node| {
+        let (status, text) = node.ask("GET", "/deployments/sums", "");
+        status == 200 && text.contains(r#""state":"running""#)
+    });
+}
+
+/// Answers each request as a node that cannot join would, until the test ends.
+fn stranger(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
+            let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+        }
+    });
+    port
+}
+
+#[test]
+fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
+    let first = Node::start();
+    let other = Node::start();
+    let full = Node::start();
+    full.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    let [elsewhere, member] = [Node::start(), Node::start()];
+    assert_eq!(elsewhere.add(&member).0, 200);
+    let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
+    let newer: &'static str = Box::leak(Box::new(format!(
+        r#"{{"version":99,"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1}}"#
+    )));
+    let (newer, odd) = (stranger(newer), stranger("[]"));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let form = |port: u16, password: &str| {
+        format!("hostname=127.0.0.1:{port}&user={USER}&password={password}")
+    };
+    for (form, words) in [
+        (form(other.port_base, "wrong-password"), "Verify username and password"),
+        (form(first.port_base, PASSWORD), "to itself is not allowed"),
+        (form(full.port_base, PASSWORD), "has buckets"),
+        (form(member.port_base, PASSWORD), "part of another cluster"),
+        (form(silent, PASSWORD), "Could not connect"),
+        (form(newer, PASSWORD), "Incompatible version"),
+        (form(odd, PASSWORD), "Incompatible version"),
+        ("hostname=nowhere.invalid&user=a&password=b".into(), "Failed to resolve"),
+        ("hostname=0.0.0.0&user=a&password=b".into(), "is not valid"),
+        ("hostname=127.0.0.1:x&user=a&password=b".into(), "is no port"),
+        ("hostname=127.0.0.1".into(), "user is missing"),
+        (format!("{}&services=tea", form(other.port_base, PASSWORD)), "Unknown services"),
+    ] {
+        let begun = Instant::now();
+        let (status, text) = first.ask("POST", "/controller/addNode", &form);
+        assert_eq!(status, 400, "{form}: {text}");
+        assert!(text.contains(words), "{form}: {text}");
+        assert!(begun.elapsed().as_secs() < 60, "{form}");
+    }
+    assert_eq!((first.node_count(), other.node_count()), (1, 1));
+    let (status, text) = first.ask("POST", "/controller/ejectNode", "otpNode=ns_1@nowhere:1");
+    assert_eq!((status, text.trim()), (400, "Server does not exist."));
+    let own = format!("otpNode=ns_1@{}", first.address());
+    assert_eq!(first.ask("POST", "/controller/ejectNode", &own).0, 400);
+    first.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+}
+
+#[test]
+fn a_node_that_was_removed_while_it_was_away_is_not_let_in_again() {
+    let mut nodes = three();
+    nodes[2].kill();
+    let otp = format!("otpNode=ns_1@{}", nodes[2].address());
+    nodes[0].succeed("POST", "/controller/ejectNode", &otp);
+    nodes[2].restart();
+    nodes[0].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    nodes[1].wait_until("the bucket", |node| node.has_bucket("b"));
+    // It still believes to be one of three, and cannot change anything.
+    let (status, text) = nodes[2].ask("PUT", "/settings/rbac/users/local/x", "password=secret1");
+    assert_eq!(status, 503, "{text}");
+    assert!(!nodes[2].has_bucket("b") && !nodes[0].has_user("x"));
+    assert_eq!(nodes[0].node_count(), 2);
+}
+
+#[test]
+fn nobody_is_another_node_without_the_secret_of_the_cluster() {
+    let node = Node::start();
+    let uuid = node.json("/pools")["uuid"].as_str().unwrap().to_owned();
+    let link = |login: Option<(&str, &str)>| {
+        http::request(&node.address(), "GET", "/_nacre/link", login, FORM, b"").unwrap().status
+    };
+    let strangers =
+        [None, Some((USER, PASSWORD)), Some(("@nacre", "")), Some(("@nacre", &uuid[..]))];
+    for login in strangers {
+        assert_eq!(link(login), 401, "{login:?}");
+        let package = "/_nacre/packages/0";
+        let package = http::request(&node.address(), "GET", package, login, FORM, b"").unwrap();
+        assert_eq!(package.status, 401, "{login:?}");
+        let leave =
+            http::request(&node.address(), "POST", "/controller/leave", login, FORM, b"").unwrap();
+        assert_eq!(leave.status, 401, "{login:?}");
+    }
+    for method in ["GET", "POST"] {
+        for login in [None, Some(("@nacre", "x")), Some((USER, "wrong"))] {
+            let path = "/controller/engage";
+            let answer = http::request(&node.address(), method, path, login, FORM, b"").unwrap();
+            assert_eq!(answer.status, 401, "{method} {login:?}");
+        }
+    }
+    // The user of the nodes is nobody's to see, make, change or remove.
+    let path = "/settings/rbac/users/local/@nacre";
+    assert_eq!(node.ask("GET", path, "").0, 404);
+    assert_eq!(node.ask("DELETE", path, "").0, 404);
+    let (status, text) = node.ask("PUT", path, "password=secret1&roles=admin");
+    assert_eq!((status, text.contains("must not begin with @")), (400, true), "{text}");
+    assert!(!node.ask("GET", "/settings/rbac/users", "").1.contains("@nacre"));
+    let kv = nacre_conformance::kv::KvClient::connect(
+        format!("127.0.0.1:{}", node.port_base + 10),
+        "@nacre",
+        "secret1",
+        "b",
+    );
+    assert!(kv.is_err());
+}

@@ -1,0 +1,214 @@
+//! The part of a vBucket that follows another: states, and history that arrives in snapshots.
+//!
+//! ```text
+//!   active ──► stream ──► Vbucket::receive ──► hash table, checkpoint ──► flusher, as on the active copy
+//!      ▲                        │
+//!      └──── acknowledgement ◄──┘   up to the first prepare that must be stored and is not
+//! ```
+//!
+//! A replica takes versions as they are: seqno, CAS and revision are the active copy's. It answers no command, makes no
+//! mutation and lets nothing expire. It acknowledges only once it has all that there was when the active copy's term
+//! began ([`Vbucket::term`]): whoever is asked which copy is best must not take one for complete that has only begun.
+
+use crate::command::Level;
+use crate::durability::Staging;
+use crate::vbucket::Vbucket;
+use nacre_types::{CollectionId, Document, FailoverLog, Kind, Seqno, VbState, VbUuid};
+use std::sync::Arc;
+
+/// What a copy knows of its own history, for whoever must choose between copies. Greater is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// The last term that it has all of, up to where that term began.
+    pub term: u64,
+    /// What it has acknowledged, or would.
+    pub prepared: Seqno,
+    /// The end of its history.
+    pub high_seqno: Seqno,
+}
+
+/// What was received does not continue the history that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfOrder;
+
+impl Vbucket {
+    /// See [`nacre_types::VbRecord::term`].
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Counts how often the history was thrown away to begin anew: what was read of it before must not be stored.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The snapshot in which `seqno` lies, as [`nacre_types::VbRecord::snapshot`] has it.
+    pub fn snapshot_at(&self, seqno: Seqno) -> (Seqno, Seqno) {
+        let within = |(start, end): &&(Seqno, Seqno)| *start <= seqno && seqno < *end;
+        self.received.iter().find(within).copied().unwrap_or((seqno, seqno))
+    }
+
+    /// Whether others may follow it: it is the active copy, or was until it was held to be handed over.
+    pub fn makes_history(&self) -> bool {
+        match self.state {
+            VbState::Active => true,
+            VbState::Pending => !self.doubted,
+            VbState::Replica | VbState::Dead => false,
+        }
+    }
+
+    /// Serves nobody until it is [made active](Vbucket::activate) again: the process before was the active copy and may have
+    /// lost the end of what it wrote, which other copies may have.
+    pub fn doubt(&mut self) {
+        self.state = VbState::Pending;
+        self.doubted = true;
+    }
+
+    /// Whether it is [in doubt](Vbucket::doubt).
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// Serves clients from now on, under a new branch of history.
+    pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
+        self.state = VbState::Active;
+        self.doubted = false;
+        self.term = term;
+        self.received.clear();
+        self.prepares.inherit();
+        self.begin_branch(vb_uuid);
+        self.settle_history();
+    }
+
+    /// Serves no clients any more. Durable writes that are under way may come to either end.
+    pub fn deactivate(&mut self, state: VbState) {
+        debug_assert!(state != VbState::Active);
+        if self.state == VbState::Active {
+            self.prepares.inherit();
+            self.locks = Default::default();
+        }
+        self.record_changed |= self.state != state;
+        self.doubted &= state == VbState::Pending;
+        self.state = state;
+        self.settle_history();
+    }
+
+    /// Whether the record has to be stored although history has not grown; asked once.
+    pub fn take_record_changed(&mut self) -> bool {
+        std::mem::take(&mut self.record_changed)
+    }
+
+    /// Throws the history away, to begin anew as `state`.
+    pub fn clear(&mut self, state: VbState, vb_uuid: VbUuid) {
+        let mut checkpoint = std::mem::take(&mut self.checkpoint);
+        checkpoint.clear();
+        let eviction = self.table.eviction;
+        let fresh = Vbucket::create(self.id, vb_uuid, self.seed);
+        *self = Vbucket {
+            state,
+            term: 0,
+            generation: self.generation + 1,
+            copies: std::mem::take(&mut self.copies),
+            retention: self.retention.begun_anew(),
+            checkpoint,
+            ..fresh
+        };
+        self.table.eviction = eviction;
+        self.settle_history();
+    }
+
+    /// Takes over the branches of the active copy, whose history this one has a part of.
+    pub fn adopt(&mut self, log: FailoverLog) {
+        self.record_changed |= self.failover_log != log;
+        self.failover_log = log;
+    }
+
+    /// Takes in consecutive versions of the active copy's history, after which it stands at `seqno` in the snapshot
+    /// `start..=end`.
+    ///
+    /// # Errors
+    /// [`OutOfOrder`]; nothing has changed then.
+    pub fn receive(
+        &mut self,
+        documents: Vec<Document>,
+        seqno: Seqno,
+        (start, end): (Seqno, Seqno),
+    ) -> Result<(), OutOfOrder> {
+        let mut last = self.high_seqno();
+        for document in &documents {
+            if document.meta.seqno <= last || document.meta.seqno > seqno {
+                return Err(OutOfOrder);
+            }
+            last = document.meta.seqno;
+        }
+        if self.state == VbState::Active || self.read_only || seqno < last || seqno > end {
+            return Err(OutOfOrder);
+        }
+        match self.received.back_mut() {
+            Some(known) if known.1 == end => {}
+            _ => self.received.push_back((start, end)),
+        }
+        for document in documents {
+            self.receive_one(document);
+        }
+        self.checkpoint.advance_to(seqno);
+        Ok(())
+    }
+
+    fn receive_one(&mut self, document: Document) {
+        self.max_cas = self.max_cas.max(document.meta.cas);
+        match document.collection() {
+            CollectionId::PREPARED => self.receive_prepare(Arc::new(document)),
+            _ => {
+                let published = self.publish(document, true);
+                // While a write is prepared no other touches its key: this is its commit.
+                if let Some(prepare) = self.prepares.remove_key(published.key()) {
+                    let key = crate::durability::prepared_key(published.key());
+                    self.graveyard.erase_later(&key, prepare, published.meta.seqno);
+                }
+            }
+        }
+    }
+
+    fn receive_prepare(&mut self, document: Arc<Document>) {
+        let seqno = document.meta.seqno;
+        self.checkpoint.push(Arc::clone(&document));
+        self.prepares.remove_key(document.name());
+        if document.meta.kind == Kind::Aborted {
+            self.graveyard.erase_later(document.key(), seqno, seqno.next());
+        } else {
+            let level = Level::of_prepare(&document);
+            self.prepares.insert(document, Staging::inherited(level));
+        }
+    }
+
+    /// Whether it stands at the end of a snapshot.
+    pub fn is_consistent(&self) -> bool {
+        let high_seqno = self.high_seqno();
+        self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
+    }
+
+    /// Notes that this copy has all that there was when `term` began, if it has: that is where the current branch begins.
+    pub fn reach_term(&mut self, term: u64) {
+        let has_all = self.persisted >= self.failover_log.began() && self.is_consistent();
+        if self.state != VbState::Active && has_all {
+            self.record_changed |= self.term < term;
+            self.term = self.term.max(term);
+        }
+    }
+
+    /// What a replica has as its prepares demand: everything before the first prepare that a majority is to store, and that
+    /// is not stored here; nothing of a snapshot that is not whole.
+    pub fn prepared(&self) -> Seqno {
+        let high_seqno = self.high_seqno();
+        let (start, end) = self.snapshot_at(high_seqno);
+        let whole = if start == end { high_seqno } else { Seqno(start.0.saturating_sub(1)) };
+        let fence = self.prepares.first_fence(self.persisted);
+        fence.map_or(whole, |fence| whole.min(Seqno(fence.0 - 1)))
+    }
+
+    /// How good this copy is.
+    pub fn standing(&self) -> Standing {
+        Standing { term: self.term, prepared: self.prepared(), high_seqno: self.high_seqno() }
+    }
+}
