@@ -510,7 +510,7 @@ export function setUp(config) {
     }
 }
 
-export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, isJson) {
+export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, isJson, oldKind, old) {
     const path = self.collections[collection];
     const dot = path.indexOf(".");
     return {
@@ -523,6 +523,7 @@ export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, 
             collection_name: path.slice(dot + 1),
         },
         kind,
+        ...(oldKind === "none" ? {} : { old: oldKind === "binary" ? old.buffer : old }),
     };
 }
 

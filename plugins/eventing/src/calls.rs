@@ -5,7 +5,7 @@ use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
 use nacre_js_bridge::Loan;
 use nacre_plugin::{
-    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, StateMut, Timer,
+    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer,
 };
 use std::rc::Rc;
 
@@ -197,12 +197,13 @@ impl Program {
 }
 
 fn meta<'a>(
-    event: &Event<'_>,
+    event: &Event<'a>,
     id: &'a str,
     cas: &'a str,
     kind: &'a str,
     is_json: bool,
-) -> [Argument<'a>; 9] {
+) -> [Argument<'a>; 11] {
+    let (old_kind, old) = old(event);
     [
         Argument::Text(id),
         Argument::Text(cas),
@@ -213,5 +214,19 @@ fn meta<'a>(
         Argument::Number(f64::from(event.collection)),
         Argument::Text(kind),
         Argument::Bool(is_json),
+        Argument::Text(old_kind),
+        old,
     ]
+}
+
+/// The document as it was before, if it was there and its version is known; and whether it is `json`, `binary` or `none`.
+fn old<'a>(event: &Event<'a>) -> (&'static str, Argument<'a>) {
+    let before = event.previous.filter(|previous| previous.kind == EventKind::Upsert);
+    let Some(Previous { body, datatype, .. }) = before else {
+        return ("none", Argument::Bool(false));
+    };
+    match std::str::from_utf8(body) {
+        Ok(text) if datatype & DATATYPE_JSON != 0 => ("json", Argument::Json(text)),
+        _ => ("binary", Argument::Bytes(body)),
+    }
 }

@@ -216,11 +216,7 @@ impl Engine {
         finish: impl for<'js> FnOnce(&Ctx<'js>, Value<'js>) -> rquickjs::Result<Option<String>>,
     ) -> Result<Option<String>, Error> {
         self.begin();
-        for argument in arguments {
-            if let Argument::Json(text) = argument {
-                self.check_depth(text)?;
-            }
-        }
+        self.check_arguments(arguments)?;
         let compiled = self.functions.get(function.0);
         let compiled = compiled.ok_or_else(|| Error::Engine(NO_SUCH_FUNCTION.into()))?;
         let place = match (compiled.is_loaded, &self.program) {
@@ -316,6 +312,14 @@ impl Engine {
             Some(generation) => self.lazy.clone().restore(ctx)?.call((generation,)),
             None => ctx.json_parse(self.document.borrow().text()),
         }
+    }
+
+    fn check_arguments(&self, arguments: &[Argument<'_>]) -> Result<(), Error> {
+        arguments.iter().try_for_each(|argument| match argument {
+            Argument::Json(text) => self.check_depth(text),
+            Argument::Made(_, inner) => self.check_arguments(inner),
+            _ => Ok(()),
+        })
     }
 
     fn check_depth(&self, text: &str) -> Result<(), Error> {

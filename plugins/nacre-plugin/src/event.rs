@@ -19,9 +19,15 @@
 //! | | | | 54 | u16 bytes of the key (without collection prefix) |
 //! | | | | 56 | u8 kind: 1 upsert, 2 delete, 3 expire |
 //! | | | | 57 | u8 datatype: 1 JSON, 2 snappy, 4 extended attributes |
-//! | | | | 58 | zero up to 64 |
+//! | | | | 58 | u32 where in the arena the version before starts, 0 for none |
+//! | | | | 62 | zero up to 64 |
 //!
-//! A worked example lies in `plugins/wit/event-buffer.example`; it is a test here and in the host.
+//! A version before is there only for plugins that ask for it, and behind all keys and values: u64 seqno, u64 CAS, u64
+//! revision, u32 flags, u32 expiry, u32 bytes of the value, u32 bytes of the extended attributes in it, u8 kind, u8 datatype,
+//! zero up to 48, the value.
+//!
+//! Worked examples lie in `plugins/wit/event-buffer.example` and `event-buffer-previous.example`; they are tests here and in
+//! the host.
 //!
 //! Invariant: [`Events::decode`] checks every offset once, so that reading an event cannot fail or panic.
 
@@ -31,6 +37,8 @@ pub const MAGIC: [u8; 4] = *b"NEB1";
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of one event, key and value not counted.
 pub const EVENT_BYTES: usize = 64;
+/// Bytes of a version before, its value not counted.
+pub const PREVIOUS_BYTES: usize = 48;
 /// Datatype bit: the body is JSON.
 pub const DATATYPE_JSON: u8 = 1;
 
@@ -74,6 +82,46 @@ pub struct Event<'a> {
     pub xattrs: &'a [u8],
     /// The document body; empty for a deletion.
     pub body: &'a [u8],
+    /// The version that this one took the place of, if the plugin asks for it and it is kept.
+    pub previous: Option<Previous<'a>>,
+}
+
+/// A version of a document that another took the place of. Fields are those of [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous<'a> {
+    /// Position in the history of the vBucket.
+    pub seqno: u64,
+    /// The version.
+    pub cas: u64,
+    /// How often the key had been changed.
+    pub rev: u64,
+    /// Opaque to the server.
+    pub flags: u32,
+    /// Unix second of expiry, 0 for never; of deletion for a tombstone.
+    pub expiry: u32,
+    /// What had happened: after a deletion there was no document.
+    pub kind: EventKind,
+    /// JSON, snappy and extended-attribute bits.
+    pub datatype: u8,
+    /// The extended-attribute section.
+    pub xattrs: &'a [u8],
+    /// The document body; empty for a deletion.
+    pub body: &'a [u8],
+}
+
+impl EventKind {
+    fn number(self) -> u8 {
+        match self {
+            EventKind::Upsert => 1,
+            EventKind::Delete => 2,
+            EventKind::Expire => 3,
+        }
+    }
+
+    fn of_number(number: u8) -> Option<EventKind> {
+        let all = [EventKind::Upsert, EventKind::Delete, EventKind::Expire];
+        all.into_iter().find(|kind| kind.number() == number)
+    }
 }
 
 /// Why a buffer could not be read.
@@ -165,14 +213,31 @@ impl<'a> Events<'a> {
             flags: u32_at(event, 24)?,
             expiry: u32_at(event, 28)?,
             collection: u32_at(event, 32)?,
-            kind: match event[56] {
-                1 => EventKind::Upsert,
-                2 => EventKind::Delete,
-                3 => EventKind::Expire,
-                _ => return None,
-            },
+            kind: EventKind::of_number(event[56])?,
             datatype: event[57],
             key,
+            xattrs,
+            body,
+            previous: match u32_at(event, 58)? {
+                0 => None,
+                start => Some(self.read_previous(start)?),
+            },
+        })
+    }
+
+    fn read_previous(&self, start: u32) -> Option<Previous<'a>> {
+        let version = slice(self.arena, start, PREVIOUS_BYTES as u32)?;
+        let value_start = start.checked_add(PREVIOUS_BYTES as u32)?;
+        let value = slice(self.arena, value_start, u32_at(version, 32)?)?;
+        let (xattrs, body) = value.split_at_checked(u32_at(version, 36)? as usize)?;
+        Some(Previous {
+            seqno: u64_at(version, 0)?,
+            cas: u64_at(version, 8)?,
+            rev: u64_at(version, 16)?,
+            flags: u32_at(version, 24)?,
+            expiry: u32_at(version, 28)?,
+            kind: EventKind::of_number(version[40])?,
+            datatype: version[41],
             xattrs,
             body,
         })
@@ -184,6 +249,9 @@ impl<'a> Events<'a> {
 /// The index of each event is its place; keys must fit 65,535 bytes, and the whole 4 GiB.
 pub fn pack(events: &[Event<'_>], now_us: u64) -> Vec<u8> {
     let arena_start = HEADER_BYTES + EVENT_BYTES * events.len();
+    let bytes = |event: &Event<'_>| event.key.len() + event.xattrs.len() + event.body.len();
+    let previous_at: usize = events.iter().map(bytes).sum();
+    let mut behind: Vec<u8> = Vec::new();
     let mut arena: Vec<u8> = Vec::new();
     let mut buffer = Vec::with_capacity(arena_start);
     buffer.extend(MAGIC);
@@ -206,21 +274,36 @@ pub fn pack(events: &[Event<'_>], now_us: u64) -> Vec<u8> {
         }
         buffer.extend(event.vb.to_le_bytes());
         buffer.extend((event.key.len() as u16).to_le_bytes());
-        buffer.push(match event.kind {
-            EventKind::Upsert => 1,
-            EventKind::Delete => 2,
-            EventKind::Expire => 3,
-        });
-        buffer.push(event.datatype);
-        buffer.extend([0; 6]);
+        buffer.extend([event.kind.number(), event.datatype]);
+        let start = if event.previous.is_some() { previous_at + behind.len() } else { 0 };
+        buffer.extend((start as u32).to_le_bytes());
+        buffer.extend([0; 2]);
+        if let Some(previous) = &event.previous {
+            pack_previous(previous, &mut behind);
+        }
         for part in [event.key, event.xattrs, event.body] {
             arena.extend(part);
         }
     }
     buffer.append(&mut arena);
+    buffer.append(&mut behind);
     let total = (buffer.len() as u32).to_le_bytes();
     buffer[20..24].copy_from_slice(&total);
     buffer
+}
+
+fn pack_previous(previous: &Previous<'_>, buffer: &mut Vec<u8>) {
+    for word in [previous.seqno, previous.cas, previous.rev] {
+        buffer.extend(word.to_le_bytes());
+    }
+    let value_bytes = (previous.xattrs.len() + previous.body.len()) as u32;
+    let xattr_bytes = previous.xattrs.len() as u32;
+    for word in [previous.flags, previous.expiry, value_bytes, xattr_bytes] {
+        buffer.extend(word.to_le_bytes());
+    }
+    buffer.extend([previous.kind.number(), previous.datatype]);
+    buffer.extend([0; 6]);
+    buffer.extend([previous.xattrs, previous.body].concat());
 }
 
 fn slice(arena: &[u8], start: u32, bytes: u32) -> Option<&[u8]> {
@@ -251,9 +334,12 @@ mod tests {
 
     /// The bytes of the worked example: the hexadecimal columns of its lines.
     fn example() -> Vec<u8> {
-        include_str!("../../wit/event-buffer.example")
-            .lines()
-            .filter(|line| !line.starts_with('#'))
+        bytes_of(include_str!("../../wit/event-buffer.example"))
+    }
+
+    fn bytes_of(example: &str) -> Vec<u8> {
+        let lines = example.lines().filter(|line| !line.starts_with('#'));
+        lines
             .flat_map(|line| line[5..46.min(line.len())].split_whitespace())
             .map(|byte| u8::from_str_radix(byte, 16).unwrap())
             .collect()
@@ -278,6 +364,7 @@ mod tests {
             key: b"k1",
             xattrs: b"\0\0\0\x02xy",
             body: br#"{"a":1}"#,
+            previous: None,
         };
         let delete = Event {
             index: 1,
@@ -293,9 +380,22 @@ mod tests {
             key: b"k2",
             xattrs: b"",
             body: b"",
+            previous: None,
         };
         assert_eq!(events.iter().collect::<Vec<_>>(), [upsert, delete]);
         assert_eq!(pack(&[upsert, delete], events.now_us()), buffer);
+    }
+
+    #[test]
+    fn the_worked_example_with_a_version_before_is_read_as_it_says() {
+        let buffer = bytes_of(include_str!("../../wit/event-buffer-previous.example"));
+        let events = Events::decode(&buffer).unwrap();
+        let found: Vec<Event<'_>> = events.iter().collect();
+        assert_eq!(found[0].previous, None);
+        let before = found[1].previous.unwrap();
+        assert_eq!((before.seqno, before.cas, before.rev), (1, 65_536, 1));
+        assert_eq!((before.kind, before.datatype, before.body), (EventKind::Upsert, 1, &b"{}"[..]));
+        assert_eq!(pack(&found, events.now_us()), buffer);
     }
 
     #[test]
@@ -312,6 +412,19 @@ mod tests {
         #[test]
         fn lying_offsets_never_panic(changes in prop::collection::vec((0usize..177, any::<u8>()), 1..8)) {
             let mut buffer = example();
+            for (at, byte) in changes {
+                buffer[at] = byte;
+            }
+            if let Ok(events) = Events::decode(&buffer) {
+                prop_assert_eq!(events.iter().count(), events.len());
+            }
+        }
+
+        #[test]
+        fn lying_offsets_of_versions_before_never_panic(
+            changes in prop::collection::vec((0usize..216, any::<u8>()), 1..8),
+        ) {
+            let mut buffer = bytes_of(include_str!("../../wit/event-buffer-previous.example"));
             for (at, byte) in changes {
                 buffer[at] = byte;
             }

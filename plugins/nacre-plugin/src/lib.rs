@@ -69,7 +69,7 @@ pub mod testing;
     any(feature = "resolver", feature = "functions", feature = "index-type")
 )))]
 pub use capability::{http, kv, metrics, timer};
-pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, pack};
+pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, Previous, pack};
 pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};
 pub use state::{Entry, MemoryState, State, StateMut, successor};

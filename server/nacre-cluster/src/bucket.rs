@@ -28,6 +28,37 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    pub(crate) fn create_collection(
+        &mut self,
+        scope: &str,
+        name: &str,
+        max_ttl: i32,
+        history: Option<bool>,
+    ) -> Result<(), Refusal> {
+        self.check_history(history)?;
+        let history = history.unwrap_or(self.settings.history_default());
+        self.manifest.create_collection(scope, name, max_ttl, history)
+    }
+
+    pub(crate) fn update_collection(
+        &mut self,
+        scope: &str,
+        name: &str,
+        max_ttl: Option<i32>,
+        history: Option<bool>,
+    ) -> Result<(), Refusal> {
+        self.check_history(history)?;
+        self.manifest.update_collection(scope, name, max_ttl, history)
+    }
+
+    fn check_history(&self, asked: Option<bool>) -> Result<(), Refusal> {
+        if asked == Some(true) && !self.settings.can_keep_history() {
+            let reason = "History can only be used with Magma".to_owned();
+            return Err(Refusal::Invalid { field: "history", reason });
+        }
+        Ok(())
+    }
+
     pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
         let reason = if name.is_empty() {
             "Bucket name needs to be specified"

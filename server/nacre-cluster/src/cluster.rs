@@ -170,8 +170,10 @@ pub enum Change {
         collection: String,
         /// See [`crate::Collection::max_ttl`].
         max_ttl: i32,
+        /// See [`crate::Collection::history`]; `None` for what the bucket says.
+        history: Option<bool>,
     },
-    /// Another longest life for documents of a collection.
+    /// Other choices for a collection; what is `None` stays.
     UpdateCollection {
         /// Bucket.
         bucket: String,
@@ -180,7 +182,9 @@ pub enum Change {
         /// Its name.
         collection: String,
         /// See [`crate::Collection::max_ttl`].
-        max_ttl: i32,
+        max_ttl: Option<i32>,
+        /// See [`crate::Collection::history`].
+        history: Option<bool>,
     },
     /// The end of a collection.
     DropCollection {
@@ -603,11 +607,13 @@ impl Cluster {
                 self.query_functions.forget(bucket, Some(scope));
                 return Ok(dropped);
             }
-            Change::CreateCollection { bucket, scope, collection, max_ttl } => {
-                self.bucket_mut(bucket)?.manifest.create_collection(scope, collection, *max_ttl)?;
+            Change::CreateCollection { bucket, scope, collection, max_ttl, history } => {
+                let serving = self.bucket_mut(bucket)?;
+                serving.create_collection(scope, collection, *max_ttl, *history)?;
             }
-            Change::UpdateCollection { bucket, scope, collection, max_ttl } => {
-                self.bucket_mut(bucket)?.manifest.set_max_ttl(scope, collection, *max_ttl)?;
+            Change::UpdateCollection { bucket, scope, collection, max_ttl, history } => {
+                let serving = self.bucket_mut(bucket)?;
+                serving.update_collection(scope, collection, *max_ttl, *history)?;
             }
             Change::DropCollection { bucket, scope, collection } => {
                 let serving = self.bucket_mut(bucket)?;
@@ -725,7 +731,7 @@ impl Cluster {
             name: name.to_owned(),
             uuid: uuid.to_owned(),
             settings: settings.clone(),
-            manifest: Manifest::default(),
+            manifest: Manifest::new(settings.history_default()),
             design_documents: BTreeMap::new(),
             indexes: Vec::new(),
             flushes: 0,
@@ -997,8 +1003,13 @@ mod tests {
             .apply(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() })
             .unwrap();
         let (bucket2, scope2, collection) = (bucket.clone(), scope.clone(), "c".to_owned());
-        let change =
-            Change::CreateCollection { bucket: bucket2, scope: scope2, collection, max_ttl: 0 };
+        let change = Change::CreateCollection {
+            bucket: bucket2,
+            scope: scope2,
+            collection,
+            max_ttl: 0,
+            history: None,
+        };
         cluster.apply(&change).unwrap();
         let rev = cluster.rev;
         assert_eq!(cluster.apply(&Change::DropScope { bucket, scope }), Ok(vec![CollectionId(8)]));

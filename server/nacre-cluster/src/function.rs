@@ -151,6 +151,9 @@ pub struct FunctionDefinition {
     pub timeout_s: u32,
     /// The largest context of a timer, in bytes.
     pub timer_context_bytes: u32,
+    /// Whether it is told every version of a document, with the one before.
+    #[serde(default)]
+    pub old_documents: bool,
     /// Lines before the code.
     pub headers: Vec<String>,
     /// Lines behind the code.
@@ -383,6 +386,7 @@ mod tests {
             since: Since::Everything,
             timeout_s: 60,
             timer_context_bytes: 1024,
+            old_documents: false,
             headers: Vec::new(),
             footers: Vec::new(),
             settings: "{}".into(),

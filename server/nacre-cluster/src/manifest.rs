@@ -40,17 +40,27 @@ pub struct Collection {
     pub id: u32,
     /// Seconds after which documents expire at the latest; 0 inherits the bucket's, -1 is never.
     pub max_ttl: i32,
+    /// Whether superseded versions of its documents are kept, where the bucket keeps some.
+    #[serde(default)]
+    pub history: bool,
 }
 
 impl Default for Manifest {
     fn default() -> Manifest {
-        let collection = Collection { name: "_default".into(), id: 0, max_ttl: 0 };
+        let collection = Collection { name: "_default".into(), id: 0, max_ttl: 0, history: false };
         let scope = Scope { name: "_default".into(), id: 0, collections: vec![collection] };
         Manifest { uid: 0, scopes: vec![scope], next_scope: ID_MIN, next_collection: ID_MIN }
     }
 }
 
 impl Manifest {
+    /// That of a new bucket; `history` of its collection.
+    pub(crate) fn new(history: bool) -> Manifest {
+        let mut manifest = Manifest::default();
+        manifest.scopes[0].collections[0].history = history;
+        manifest
+    }
+
     /// The scope `name`.
     pub fn scope(&self, name: &str) -> Option<&Scope> {
         self.scopes.iter().find(|scope| scope.name == name)
@@ -174,6 +184,7 @@ impl Manifest {
         scope: &str,
         name: &str,
         max_ttl: i32,
+        history: bool,
     ) -> Result<(), Refusal> {
         check_name(name)?;
         let id = self.next_collection;
@@ -184,7 +195,7 @@ impl Manifest {
                 collection: name.to_owned(),
             });
         }
-        found.collections.push(Collection { name: name.to_owned(), id, max_ttl });
+        found.collections.push(Collection { name: name.to_owned(), id, max_ttl, history });
         self.next_collection += 1;
         self.uid += 1;
         Ok(())
@@ -204,17 +215,21 @@ impl Manifest {
         Ok(CollectionId(collection.id))
     }
 
-    pub(crate) fn set_max_ttl(
+    /// What is `None` stays as it is.
+    pub(crate) fn update_collection(
         &mut self,
         scope: &str,
         name: &str,
-        max_ttl: i32,
+        max_ttl: Option<i32>,
+        history: Option<bool>,
     ) -> Result<(), Refusal> {
         let found = self.scope_mut(scope)?;
         let collection = found.collections.iter_mut().find(|collection| collection.name == name);
         let missing =
             || Refusal::CollectionNotFound { scope: scope.to_owned(), collection: name.to_owned() };
-        collection.ok_or_else(missing)?.max_ttl = max_ttl;
+        let collection = collection.ok_or_else(missing)?;
+        collection.max_ttl = max_ttl.unwrap_or(collection.max_ttl);
+        collection.history = history.unwrap_or(collection.history);
         self.uid += 1;
         Ok(())
     }
@@ -255,10 +270,10 @@ mod tests {
     fn ids_are_never_used_twice() {
         let mut manifest = Manifest::default();
         manifest.create_scope("travel").unwrap();
-        manifest.create_collection("travel", "airports", 0).unwrap();
+        manifest.create_collection("travel", "airports", 0, false).unwrap();
         let first = manifest.resolve("travel.airports").unwrap();
         assert_eq!(manifest.drop_collection("travel", "airports"), Ok(first));
-        manifest.create_collection("travel", "airports", 0).unwrap();
+        manifest.create_collection("travel", "airports", 0, false).unwrap();
         assert_ne!(manifest.resolve("travel.airports").unwrap(), first);
         assert_eq!(manifest.uid, 4);
     }

@@ -139,7 +139,7 @@ pub struct BucketSettings {
     pub durability_min_level: u8,
     /// The store that was asked for; has no meaning for an ephemeral bucket.
     pub storage_backend: StorageBackend,
-    /// Superseded versions; only with [`StorageBackend::Magma`].
+    /// Superseded versions; only where the bucket [can](BucketSettings::can_keep_history) keep them.
     pub history: HistoryRetention,
     /// 0..=1000; buckets of a higher rank come first in a rebalance.
     pub rank: u16,
@@ -168,6 +168,21 @@ impl Default for BucketSettings {
 }
 
 impl BucketSettings {
+    /// Whether the bucket can keep superseded versions at all.
+    pub fn can_keep_history(&self) -> bool {
+        self.kind == BucketKind::Persistent && self.storage_backend == StorageBackend::Magma
+    }
+
+    /// Whether it keeps those of collections with history.
+    pub fn keeps_history(&self) -> bool {
+        self.can_keep_history() && (self.history.bytes > 0 || self.history.seconds > 0)
+    }
+
+    /// Whether collections keep history when nothing else is said at their creation.
+    pub(crate) fn history_default(&self) -> bool {
+        self.can_keep_history() && self.history.collection_default
+    }
+
     /// Whether each choice is possible and all go together.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let ephemeral = self.kind == BucketKind::Ephemeral;
@@ -207,9 +222,7 @@ impl BucketSettings {
             1..=3 => {}
             4.. => return invalid("durability_min_level", "Unknown durability minimum level"),
         }
-        if self.history != HistoryRetention::default()
-            && (ephemeral || self.storage_backend != StorageBackend::Magma)
-        {
+        if self.history != HistoryRetention::default() && !self.can_keep_history() {
             return invalid("historyRetention", "History Retention can only used with Magma");
         }
         if !matches!(self.history.bytes, 0 | HISTORY_BYTES_MIN..) {

@@ -1,6 +1,7 @@
 //! What a consumer that keeps derived state is fed: documents of many vBuckets, and where they leave it.
 
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where a consumer stands in the history of one vBucket; all it must keep to resume without loss or repetition.
@@ -18,11 +19,17 @@ pub struct ResumePoint {
     pub snapshot_end: Seqno,
 }
 
+/// Versions by vBucket and seqno of those that took their place.
+pub type Previous = BTreeMap<(Vbid, Seqno), Arc<Document>>;
+
 /// Documents in history order (ascending seqno within each vBucket), and the resume points they lead to.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Mutations, deletions and expirations, each with its vBucket.
     pub documents: Vec<(Vbid, Arc<Document>)>,
+    /// The versions that documents took the place of, by where those stand: of consumers that want them, as far as they
+    /// are kept.
+    pub previous: Previous,
     /// For each vBucket that moved: where a consumer stands once it has taken all of `documents`.
     pub progress: Vec<(Vbid, ResumePoint)>,
 }

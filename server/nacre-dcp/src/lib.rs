@@ -14,7 +14,7 @@
 //!        Stream::begin_backfill(scan) ──► Stream::backfill() ──► Disk portions … ──► Stream::read again
 //! ```
 //!
-//! Invariants: seqnos ascend within a stream; a key appears once in a snapshot; a consumer that stopped at any
+//! Invariants: seqnos ascend within a stream; a key appears once in a snapshot, unless that is history; a consumer that stopped at any
 //! resume point it was given continues from there without loss or repetition.
 //!
 //! A consumer on another machine has many streams: its [`Producer`] says who is next and what it is told
@@ -31,12 +31,12 @@ mod rollback;
 mod stream;
 mod window;
 
-pub use batch::{Batch, ResumePoint};
+pub use batch::{Batch, Previous, ResumePoint};
 pub use event::SystemEvent;
 pub use heartbeat::{Beat, Heartbeat};
 pub use interest::Interest;
 pub use outlet::{End, Message, Origin, Wanted};
 pub use producer::{Address, Finished, Producer, SCANS_MAX, STREAMS_MAX, Vbuckets, Work};
 pub use rollback::{Resume, resume};
-pub use stream::{Backfill, Documents, Limit, Portion, Read, Stream};
+pub use stream::{Backfill, Documents, Limit, Past, Portion, Read, Stream};
 pub use window::Window;

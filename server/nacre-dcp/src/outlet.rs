@@ -34,7 +34,7 @@ pub enum End {
 /// One thing that a consumer is told.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// What follows lies between these seqnos, and each key is in it once.
+    /// What follows lies between these seqnos, and each key is in it once, unless it is history.
     Snapshot {
         /// The first seqno, or before it.
         start: Seqno,
@@ -42,6 +42,8 @@ pub enum Message {
         end: Seqno,
         /// Where it was read.
         origin: Origin,
+        /// Whether every version is in it, of collections that keep history.
+        is_history: bool,
     },
     /// A version of a document, or an event.
     Document(Arc<Document>),
@@ -60,8 +62,10 @@ pub struct Wanted {
     pub end: Seqno,
     /// Whether it is told of seqnos that it does not see.
     pub advances: bool,
-    /// Whether tombstones are left out of a backfill.
+    /// Whether tombstones are left out of a backfill, as far as that is no history.
     pub skips_deletes: bool,
+    /// Whether it is shown every version, as far as the vBucket keeps them.
+    pub history: bool,
 }
 
 /// Turns the portions of a stream into messages.
@@ -105,7 +109,8 @@ impl Outlet {
     /// Appends what the consumer is told of a portion.
     pub fn tell(&mut self, portion: Portion, origin: Origin, mut say: impl FnMut(Message)) {
         let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
-        let skips_deletes = self.wanted.skips_deletes && origin == Origin::Disk;
+        let is_history = portion.is_history;
+        let skips_deletes = self.wanted.skips_deletes && origin == Origin::Disk && !is_history;
         let Wanted { interest, end, .. } = &mut self.wanted;
         let shown: Vec<Arc<Document>> = portion
             .documents
@@ -130,7 +135,7 @@ impl Outlet {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
                 _ => snapshot_end,
             };
-            say(Message::Snapshot { start, end, origin });
+            say(Message::Snapshot { start, end, origin, is_history });
         }
         shown.into_iter().for_each(|document| say(Message::Document(document)));
         if lags {
@@ -161,11 +166,12 @@ mod tests {
             snapshot_start: Seqno(start),
             snapshot_end: Seqno(end),
         };
-        Portion { documents: documents.iter().map(document).collect(), position }
+        Portion { documents: documents.iter().map(document).collect(), position, is_history: false }
     }
 
     fn outlet(interest: Interest, end: u64, advances: bool) -> Outlet {
-        let wanted = Wanted { interest, end: Seqno(end), advances, skips_deletes: false };
+        let wanted =
+            Wanted { interest, end: Seqno(end), advances, skips_deletes: false, history: false };
         Outlet::new(wanted, ResumePoint::default())
     }
 
@@ -225,6 +231,7 @@ mod tests {
             end: Seqno(u64::MAX),
             advances: true,
             skips_deletes: false,
+            history: false,
         };
         let at = |seqno, start, end| ResumePoint {
             vb_uuid: VbUuid(1),
@@ -246,6 +253,7 @@ mod tests {
             end: Seqno(u64::MAX),
             advances: true,
             skips_deletes: true,
+            history: false,
         };
         let mut outlet = Outlet::new(wanted, ResumePoint::default());
         let deleted = |seqno| {
@@ -255,5 +263,11 @@ mod tests {
         };
         assert_eq!(told(&mut outlet, deleted(1), Origin::Disk), "0..1 ->1");
         assert_eq!(told(&mut outlet, deleted(2), Origin::Memory), "2..2 @2");
+        let history = Portion { is_history: true, ..deleted(3) };
+        assert_eq!(
+            told(&mut outlet, history, Origin::Disk),
+            "3..3 @3",
+            "nothing is left out of it"
+        );
     }
 }

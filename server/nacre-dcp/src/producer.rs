@@ -16,7 +16,7 @@
 //! however many streams there are and however slow the consumer is; a stream that has nothing new costs nothing.
 
 use crate::outlet::{End, Message, Origin, Outlet, Wanted};
-use crate::{Backfill, Documents, Limit, Portion, Read, ResumePoint, Stream};
+use crate::{Backfill, Limit, Past, Portion, Read, ResumePoint, Stream};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::{BTreeMap, VecDeque};
@@ -76,6 +76,8 @@ pub struct Work<E> {
     pub vbid: Vbid,
     /// After which seqno a scan is to begin.
     pub after: Seqno,
+    /// Whether the scan is to give every version that is kept.
+    pub wants_history: bool,
     vb_uuid: VbUuid,
     /// The scan to read on in, when one is open.
     backfill: Option<Backfill<E>>,
@@ -88,21 +90,17 @@ pub struct Finished<E> {
 }
 
 impl<E> Work<E> {
-    /// Does it. `open` begins a scan after the seqno, for streams that have none: it gives the documents and the seqno at
-    /// which the scan ends.
-    pub fn run(
-        self,
-        open: impl FnOnce(Vbid, Seqno) -> Result<(Documents<E>, Seqno), E>,
-    ) -> Finished<E> {
-        let Work { serial, vbid, after, vb_uuid, backfill } = self;
+    /// Does it. `open` begins a scan of the vBucket after the seqno, for streams that have none, with history or without.
+    pub fn run(self, open: impl FnOnce(Vbid, Seqno, bool) -> Result<Past<E>, E>) -> Finished<E> {
+        let Work { serial, vbid, after, wants_history, vb_uuid, backfill } = self;
         let read = |mut backfill: Backfill<E>| {
             let portion = backfill.read(PORTION)?;
             Ok((backfill, portion))
         };
         let outcome = match backfill {
             Some(backfill) => read(backfill),
-            None => open(vbid, after)
-                .and_then(|(documents, end)| read(Backfill::new(documents, vb_uuid, after, end))),
+            None => open(vbid, after, wants_history)
+                .and_then(|past| read(Backfill::new(past, vb_uuid, after))),
         };
         Finished { serial, outcome }
     }
@@ -177,7 +175,10 @@ impl<E> Producer<E> {
         }
         self.opened += 1;
         let serial = Serial(self.opened);
-        let stream = Stream::open(vbucket, from.seqno);
+        let mut stream = Stream::open(vbucket, from.seqno);
+        if outlet.wanted().history {
+            stream = stream.with_history();
+        }
         let source = Source::Memory;
         self.streams.insert(serial, Outgoing { address, stream, outlet, source, queued: true });
         self.by_vbucket.entry(address.vbid).or_default().push(serial);
@@ -341,8 +342,9 @@ impl<E> Producer<E> {
         self.scans += 1;
         found.source = Source::Scan;
         let (vbid, after) = (found.address.vbid, found.stream.position());
-        let (vb_uuid, backfill) = (found.stream.vb_uuid(), found.stream.take_backfill());
-        Some(Work { serial, vbid, after, vb_uuid, backfill })
+        let (vb_uuid, wants_history) = (found.stream.vb_uuid(), found.stream.wants_history());
+        let backfill = found.stream.take_backfill();
+        Some(Work { serial, vbid, after, wants_history, vb_uuid, backfill })
     }
 
     /// Whether scans are open, which keep the store from giving back the space of what was overwritten.
@@ -455,6 +457,7 @@ mod tests {
                 end: Seqno(end),
                 advances: true,
                 skips_deletes: false,
+                history: false,
             };
             producer.open(
                 &mut self.vbuckets[usize::from(vbid)].borrow_mut(),
@@ -465,19 +468,20 @@ mod tests {
         }
 
         fn scan(&self, work: Work<&'static str>) -> Finished<&'static str> {
-            work.run(|vbid, after| {
+            work.run(|vbid, after, _| {
                 let stored = self.stored.borrow();
                 let documents = stored.get(&vbid).ok_or("not stored")?.clone();
                 let end = documents.last().map_or(after, |last| last.meta.seqno);
                 let behind = documents.into_iter().filter(move |d| d.meta.seqno > after);
-                Ok((Box::new(behind.map(Ok)) as Documents<_>, end))
+                let documents = Box::new(behind.map(Ok));
+                Ok(Past { documents, end, history_start: None })
             })
         }
     }
 
     fn shown((address, message): (Address, Message)) -> String {
         let what = match message {
-            Message::Snapshot { start, end, origin } => format!("{start}..{end} {origin:?}"),
+            Message::Snapshot { start, end, origin, .. } => format!("{start}..{end} {origin:?}"),
             Message::Document(document) => {
                 format!("{}@{}", String::from_utf8_lossy(document.name()), document.meta.seqno)
             }

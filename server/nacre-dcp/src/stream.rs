@@ -3,6 +3,7 @@
 use crate::ResumePoint;
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use nacre_vbucket::{CursorId, Vbucket};
+use std::iter::Peekable;
 use std::sync::Arc;
 
 /// Consecutive documents of one vBucket.
@@ -12,6 +13,8 @@ pub struct Portion {
     pub documents: Vec<Arc<Document>>,
     /// Where the consumer stands after them. Consistent when `seqno == snapshot_end`.
     pub position: ResumePoint,
+    /// Whether no version of collections that keep history was left out, so that a key may be there more than once.
+    pub is_history: bool,
 }
 
 /// What a read of memory found.
@@ -25,7 +28,7 @@ pub enum Read {
     Behind(Seqno),
 }
 
-/// Versions of a vBucket in the order of their seqnos, each key once.
+/// Versions of a vBucket in the order of their seqnos.
 pub type Documents<E> = Box<dyn Iterator<Item = Result<Arc<Document>, E>> + Send>;
 
 /// How much a reader takes at a time. Give or take one document, both count.
@@ -37,24 +40,38 @@ pub struct Limit {
     pub bytes: usize,
 }
 
+/// What a scan of the store has begun to give.
+pub struct Past<E> {
+    /// The versions, up to `end`.
+    pub documents: Documents<E>,
+    /// Where the reader stands afterwards.
+    pub end: Seqno,
+    /// From which seqno on every version of collections that keep history is there; before that, and everywhere if there is
+    /// no such seqno, each key is there once.
+    pub history_start: Option<Seqno>,
+}
+
 /// A scan of the store on its way to a reader. It knows no vBucket, so that another thread may read it.
 ///
-/// `E` is the error of the store.
+/// What lies before the start of history, and what lies after it, are a snapshot each. `E` is the error of the store.
 pub struct Backfill<E> {
     /// None once it was let go.
-    documents: Option<Documents<E>>,
+    documents: Option<Peekable<Documents<E>>>,
     vb_uuid: VbUuid,
     position: Seqno,
     start: Seqno,
     end: Seqno,
+    history_start: Option<Seqno>,
     done: bool,
 }
 
 impl<E> Backfill<E> {
-    /// A scan of what follows `after` up to `end`, on the branch of history that `vb_uuid` names.
-    pub fn new(documents: Documents<E>, vb_uuid: VbUuid, after: Seqno, end: Seqno) -> Backfill<E> {
-        let documents = Some(documents);
-        Backfill { documents, vb_uuid, position: after, start: after.next(), end, done: false }
+    /// A scan of what follows `after`, on the branch of history that `vb_uuid` names.
+    pub fn new(past: Past<E>, vb_uuid: VbUuid, after: Seqno) -> Backfill<E> {
+        let Past { documents, end, history_start } = past;
+        let documents = Some(documents.peekable());
+        let (position, start) = (after, after.next());
+        Backfill { documents, vb_uuid, position, start, end, history_start, done: false }
     }
 
     /// Lets go of the scan, wherever it is: what is left of it will be scanned anew.
@@ -63,33 +80,51 @@ impl<E> Backfill<E> {
         self.done = true;
     }
 
-    /// Reads the next documents; the last portion stands at the end of the snapshot.
+    /// Reads the next documents; the last portion stands at the end of the last snapshot.
     ///
     /// # Errors
     /// What the store reports. The position has not moved then.
     pub fn read(&mut self, limit: Limit) -> Result<Portion, E> {
+        let (snapshot_end, is_history) = match self.history_start {
+            Some(start) if self.position.next() < start => {
+                (self.end.min(Seqno(start.0 - 1)), false)
+            }
+            start => (self.end, start.is_some()),
+        };
         let mut documents: Vec<Arc<Document>> = Vec::new();
         let mut bytes = 0;
+        let mut is_whole = false;
         while documents.len() < limit.count && bytes < limit.bytes {
-            let Some(document) = self.documents.as_mut().and_then(Iterator::next).transpose()?
-            else {
-                self.done = true;
+            let Some(document) = self.next_up_to(snapshot_end).transpose()? else {
+                is_whole = true;
                 break;
             };
             bytes += document.memory_bytes();
             documents.push(document);
         }
         self.position = match documents.last() {
-            Some(last) if !self.done => last.meta.seqno,
-            _ => self.end.max(self.position),
+            Some(last) if !is_whole => last.meta.seqno,
+            _ => snapshot_end.max(self.position),
         };
         let position = ResumePoint {
             vb_uuid: self.vb_uuid,
             seqno: self.position,
             snapshot_start: self.start.min(self.position),
-            snapshot_end: self.end.max(self.position),
+            snapshot_end: snapshot_end.max(self.position),
         };
-        Ok(Portion { documents, position })
+        if self.position >= snapshot_end && snapshot_end < self.end {
+            self.start = self.position.next();
+        }
+        self.done = is_whole && self.position >= self.end;
+        Ok(Portion { documents, position, is_history })
+    }
+
+    fn next_up_to(&mut self, end: Seqno) -> Option<Result<Arc<Document>, E>> {
+        let is_within = |found: &Result<Arc<Document>, E>| match found {
+            Ok(document) => document.meta.seqno <= end,
+            Err(_) => true,
+        };
+        self.documents.as_mut()?.next_if(is_within)
     }
 }
 
@@ -101,6 +136,7 @@ pub struct Stream<E> {
     cursor: CursorId,
     vb_uuid: VbUuid,
     position: Seqno,
+    wants_history: bool,
     backfill: Option<Backfill<E>>,
 }
 
@@ -112,8 +148,19 @@ impl<E> Stream<E> {
             cursor: vbucket.checkpoint_mut().register(after),
             vb_uuid: vbucket.failover_log().current(),
             position: after,
+            wants_history: false,
             backfill: None,
         }
+    }
+
+    /// Has every version handed out that the vBucket keeps as history.
+    pub fn with_history(self) -> Stream<E> {
+        Stream { wants_history: true, ..self }
+    }
+
+    /// Whether every version is wanted, of a scan as well.
+    pub fn wants_history(&self) -> bool {
+        self.wants_history
     }
 
     /// The vBucket it follows.
@@ -141,7 +188,9 @@ impl<E> Stream<E> {
         debug_assert!(self.backfill.is_none(), "a backfill comes before memory");
         self.vb_uuid = vbucket.failover_log().current();
         let count = vbucket.checkpoint().count_within(self.position, limit.count, limit.bytes);
-        let Some(drained) = vbucket.checkpoint().read(self.position, count) else {
+        let is_history = self.wants_history && vbucket.history_start().is_some();
+        let kept = if is_history { &vbucket.history_collections()[..] } else { &[] };
+        let Some(drained) = vbucket.checkpoint().read_keeping(self.position, count, kept) else {
             // What is not stored yet must wait in memory for the end of the scan.
             let persisted = vbucket.persisted();
             vbucket.checkpoint_mut().advance(self.cursor, persisted);
@@ -158,12 +207,12 @@ impl<E> Stream<E> {
             snapshot_start: drained.snapshot_start,
             snapshot_end: drained.snapshot_end,
         };
-        Read::Portion(Portion { documents: drained.documents, position })
+        Read::Portion(Portion { documents: drained.documents, position, is_history })
     }
 
-    /// Takes a scan of the store that began after [`Read::Behind`] was reported and ends at `end`.
-    pub fn begin_backfill(&mut self, documents: Documents<E>, end: Seqno) {
-        self.backfill = Some(Backfill::new(documents, self.vb_uuid, self.position, end));
+    /// Takes a scan of the store that began after [`Read::Behind`] was reported.
+    pub fn begin_backfill(&mut self, past: Past<E>) {
+        self.backfill = Some(Backfill::new(past, self.vb_uuid, self.position));
     }
 
     /// Reads on in the backfill; the last portion stands at the end of its snapshot.
@@ -203,7 +252,7 @@ impl<E> Stream<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::{Cas, Now};
+    use nacre_types::{Cas, CollectionId, Meta, Now};
     use nacre_vbucket::{Command, Condition};
     use std::convert::Infallible;
 
@@ -234,7 +283,8 @@ mod tests {
             .map(|d| format!("{}@{}", String::from_utf8_lossy(d.name()), d.meta.seqno))
             .collect();
         let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
-        format!("{} -> {seqno} in {snapshot_start}..={snapshot_end}", names.join(" "))
+        let history = if portion.is_history { "history " } else { "" };
+        format!("{history}{} -> {seqno} in {snapshot_start}..={snapshot_end}", names.join(" "))
     }
 
     fn read(stream: &mut Stream<Infallible>, vbucket: &mut Vbucket) -> String {
@@ -258,6 +308,63 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_of_history_has_every_version_of_memory() {
+        let mut vbucket = vbucket();
+        let mut plain = Stream::open(&mut vbucket, Seqno::ZERO);
+        let mut stream = Stream::open(&mut vbucket, Seqno::ZERO).with_history();
+        set(&mut vbucket, "a");
+        set(&mut vbucket, "a");
+        assert_eq!(read(&mut stream, &mut vbucket), "a@2 -> 2 in 1..=2", "none is kept yet");
+        vbucket.keep_history(Some([CollectionId::DEFAULT].into()));
+        ["a", "b", "a"].into_iter().for_each(|key| set(&mut vbucket, key));
+        let history = "history a@3 b@4 a@5 -> 5 in 3..=5";
+        assert_eq!(read(&mut stream, &mut vbucket), history);
+        assert_eq!(read(&mut plain, &mut vbucket), "b@4 a@5 -> 5 in 1..=5", "who did not ask");
+    }
+
+    /// What the store has of `a@1 b@2 a@3 b@4 a@5`, with history from 3 on, in portions.
+    fn backfilled(after: u64, history_start: Option<u64>, count: usize) -> String {
+        let version = |(key, seqno): (&str, u64)| {
+            let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
+            Ok::<_, Infallible>(Arc::new(Document::new(meta, key.as_bytes(), b"1")))
+        };
+        let stored = [("\0b", 2), ("\0a", 3), ("\0b", 4), ("\0a", 5)];
+        let documents = stored.into_iter().filter(move |(_, seqno)| *seqno > after).map(version);
+        let past = Past {
+            documents: Box::new(documents),
+            end: Seqno(5),
+            history_start: history_start.map(Seqno),
+        };
+        let mut backfill = Backfill::new(past, VbUuid(5), Seqno(after));
+        let mut told = Vec::new();
+        while !backfill.done {
+            told.push(shown(&backfill.read(limit(count)).unwrap()));
+        }
+        told.join(", ")
+    }
+
+    #[test]
+    fn a_backfill_is_a_snapshot_up_to_history_and_one_of_history() {
+        assert_eq!(
+            backfilled(0, Some(3), 9),
+            "b@2 -> 2 in 1..=2, history a@3 b@4 a@5 -> 5 in 3..=5"
+        );
+        assert_eq!(
+            backfilled(0, Some(3), 2),
+            "b@2 -> 2 in 1..=2, history a@3 b@4 -> 4 in 3..=5, history a@5 -> 5 in 3..=5"
+        );
+        assert_eq!(
+            backfilled(0, Some(3), 1),
+            "b@2 -> 2 in 1..=2, history a@3 -> 3 in 3..=5, history b@4 -> 4 in 3..=5, \
+             history a@5 -> 5 in 3..=5, history  -> 5 in 3..=5"
+        );
+        assert_eq!(backfilled(2, Some(3), 9), "history a@3 b@4 a@5 -> 5 in 3..=5");
+        assert_eq!(backfilled(3, Some(3), 9), "history b@4 a@5 -> 5 in 4..=5");
+        assert_eq!(backfilled(2, Some(9), 9), "a@3 b@4 a@5 -> 5 in 3..=5", "history is younger");
+        assert_eq!(backfilled(2, None, 9), "a@3 b@4 a@5 -> 5 in 3..=5");
+    }
+
+    #[test]
     fn a_stream_that_is_behind_backfills_and_then_finds_the_rest_in_memory() {
         let mut vbucket = vbucket();
         for key in ["a", "b", "c", "d"] {
@@ -272,7 +379,8 @@ mod tests {
         stored.sort_by_key(|d: &Result<Arc<Document>, Infallible>| {
             d.as_ref().map_or(Seqno(0), |d| d.meta.seqno)
         });
-        stream.begin_backfill(Box::new(stored.into_iter()), Seqno(3));
+        let documents = Box::new(stored.into_iter());
+        stream.begin_backfill(Past { documents, end: Seqno(3), history_start: None });
         // While the scan runs, the rest is stored too; the stream's cursor keeps it in memory.
         vbucket.set_persisted(Seqno(4), usize::MAX);
         assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "a@1 b@2 -> 2 in 1..=3");

@@ -13,10 +13,12 @@ use crate::waits::Waits;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{Platform, Signal, Watermarks};
 use nacre_cluster::{
-    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy, Manifest,
+    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
+    HistoryRetention, Manifest,
 };
-use nacre_store::{Commit, Error, Scan, Store};
-use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_dcp::Past;
+use nacre_store::{Commit, Error, Scan, Store, Which};
+use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
     Vbucket,
@@ -59,6 +61,9 @@ pub struct Bucket {
     durability_min_level: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
+    /// Whether the bucket can keep superseded versions, and for how long it does, if it does.
+    can_keep_history: AtomicBool,
+    history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
     memory_bytes: AtomicI64,
     waits: Waits,
@@ -124,7 +129,13 @@ impl Bucket {
                     let vbucket = &mut vbuckets[vbid.index()];
                     vbucket.begin_branch(random_uuid());
                     let record = crate::flusher::record_of(vbucket);
-                    Commit { vbid: *vbid, record, documents: Vec::new(), erased: Vec::new() }
+                    Commit {
+                        vbid: *vbid,
+                        record,
+                        documents: Vec::new(),
+                        erased: Vec::new(),
+                        history: Arc::default(),
+                    }
                 });
                 store.commit(&branches.collect::<Vec<_>>())?;
             }
@@ -173,6 +184,8 @@ impl Bucket {
                 ConflictResolution::LastWriteWins => Resolution::LastWriteWins,
                 ConflictResolution::Seqno | ConflictResolution::Custom => Resolution::Seqno,
             },
+            can_keep_history: AtomicBool::new(false),
+            history_limits: Mutex::new(None),
             discards_documents: AtomicBool::new(false),
             memory_bytes: AtomicI64::new(memory_bytes),
             waits: Waits::default(),
@@ -210,11 +223,45 @@ impl Bucket {
         for vbucket in &self.vbuckets {
             vbucket.lock().set_eviction(eviction_of(settings));
         }
+        self.configure_history(settings, manifest);
         let discards = settings.kind == BucketKind::Ephemeral
             && settings.eviction_policy == EvictionPolicy::NotRecentlyUsed;
         self.discards_documents.store(discards, Ordering::Relaxed);
         self.keeper.wake();
         *self.manifest.write() = Arc::new(manifest.clone());
+    }
+
+    /// Says which collections keep history, and tells the store.
+    fn configure_history(&self, settings: &BucketSettings, manifest: &Manifest) {
+        let has_room = self.store.as_ref().is_some_and(|store| store.keeps_history());
+        self.can_keep_history.store(has_room && settings.can_keep_history(), Ordering::Relaxed);
+        let keeps = has_room && settings.keeps_history();
+        *self.history_limits.lock() = keeps.then_some(settings.history);
+        let collections = keeps.then(|| history_collections(manifest));
+        for vbid in (0..self.vbucket_count()).map(Vbid) {
+            let tell = |vbucket: &mut Vbucket| vbucket.keep_history(collections.clone());
+            if self.vbucket(vbid).is_some_and(|mut vbucket| tell(&mut vbucket)) {
+                self.note(vbid);
+            }
+        }
+        self.wake_readers();
+    }
+
+    /// Whether consumers may ask for every version.
+    pub(crate) fn can_keep_history(&self) -> bool {
+        self.can_keep_history.load(Ordering::Relaxed)
+    }
+
+    /// How long superseded versions are kept; `None` when none are.
+    pub(crate) fn history_limits(&self) -> Option<HistoryRetention> {
+        *self.history_limits.lock()
+    }
+
+    /// Has the history of `vbid` begin at `start`, if it began before.
+    pub(crate) fn forget_history(&self, vbid: Vbid, start: Seqno) {
+        if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
+            self.note(vbid);
+        }
     }
 
     /// Scopes and collections.
@@ -671,20 +718,45 @@ impl Bucket {
         self.waits.persisted(vbid, seqno);
     }
 
-    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from the hash table.
-    pub(crate) fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from the hash table. With
+    /// superseded versions that are kept, if `history` is set; but for those of collections that are gone by now, as nobody
+    /// is told any more that these ever were.
+    pub(crate) fn scan(
+        &self,
+        vbid: Vbid,
+        after: Seqno,
+        history: bool,
+    ) -> Result<Past<Error>, Error> {
         if let Some(store) = &self.store {
-            return store.scan(vbid, after);
+            let which = if history { Which::All } else { Which::Current };
+            let Scan { end, history_start, mut documents } = store.scan(vbid, after, which)?;
+            if history {
+                let manifest = self.manifest();
+                let is_known = move |document: &Arc<Document>| {
+                    let collection = document.collection();
+                    !collection.holds_documents() || manifest.collection_by_id(collection).is_some()
+                };
+                documents =
+                    Box::new(documents.filter(move |found| found.as_ref().map_or(true, &is_known)));
+            }
+            return Ok(Past { documents, end, history_start });
         }
         let Some(vbucket) = self.vbucket(vbid) else {
-            return Ok(Scan { end: after, documents: Box::new(std::iter::empty()) });
+            let documents = Box::new(std::iter::empty());
+            return Ok(Past { documents, end: after, history_start: None });
         };
         let mut documents: Vec<_> =
             vbucket.documents().filter(|document| document.meta.seqno > after).cloned().collect();
         let end = vbucket.high_seqno();
         drop(vbucket);
         documents.sort_unstable_by_key(|document| document.meta.seqno);
-        Ok(Scan { end, documents: Box::new(documents.into_iter().map(Ok)) })
+        let documents = Box::new(documents.into_iter().map(Ok));
+        Ok(Past { documents, end, history_start: None })
+    }
+
+    /// The version that a stored one took the place of, if it is kept.
+    pub(crate) fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
     }
 
     /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
@@ -806,6 +878,16 @@ pub(crate) struct Event {
     pub ended: bool,
     /// The collection whose documents go with it.
     pub dropped: Option<CollectionId>,
+}
+
+/// The collections that keep history, and what happens to collections: a reader of their documents is to know them.
+fn history_collections(manifest: &Manifest) -> Arc<[CollectionId]> {
+    let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
+    let kept = collections.filter(|collection| collection.history);
+    let mut ids: Vec<CollectionId> = kept.map(|collection| CollectionId(collection.id)).collect();
+    ids.push(CollectionId::SYSTEM);
+    ids.sort_unstable();
+    ids.into()
 }
 
 fn memory_of(vbucket: &Vbucket) -> i64 {

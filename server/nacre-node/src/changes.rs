@@ -225,6 +225,7 @@ impl Changes {
                 },
                 advances: true,
                 skips_deletes: false,
+                history: false,
             };
             let address = Address { vbid, stream_id: None, opaque: 0 };
             producer.open(&mut vbucket, address, from, wanted);

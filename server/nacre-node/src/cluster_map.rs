@@ -135,7 +135,7 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
         "uri": format!("/pools/default/buckets/{name}?bucket_uuid={uuid}"),
         "streamingUri": format!("/pools/default/bucketsStreaming/{name}?bucket_uuid={uuid}"),
         "bucketCapabilitiesVer": "",
-        "bucketCapabilities": BUCKET_CAPABILITIES,
+        "bucketCapabilities": bucket_capabilities(bucket),
         "collectionsManifestUid": format!("{:x}", bucket.manifest.uid),
         "ddocs": {"uri": format!("/pools/default/buckets/{name}/ddocs")},
         "vBucketServerMap": {
@@ -161,14 +161,25 @@ fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
     chain.copies.iter().map(place).collect()
 }
 
-/// Scopes and collections as clients read them; all numbers are hexadecimal text.
+/// What clients may expect of a bucket.
+fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
+    let history = bucket.settings.can_keep_history().then_some("nonDedupedHistory");
+    BUCKET_CAPABILITIES.into_iter().chain(history).collect()
+}
+
+/// Scopes and collections as clients read them; all numbers are hexadecimal text. Of a bucket that cannot keep history,
+/// nothing is said about it.
 pub fn manifest(bucket: &Bucket) -> Value {
+    let can_keep_history = bucket.settings.can_keep_history();
     let scopes = bucket.manifest.scopes.iter().map(|scope| {
         let collections = scope.collections.iter().map(|collection| {
             let mut fields =
                 json!({"name": collection.name, "uid": format!("{:x}", collection.id)});
             if collection.max_ttl != 0 {
                 fields["maxTTL"] = json!(collection.max_ttl);
+            }
+            if can_keep_history {
+                fields["history"] = json!(collection.history);
             }
             fields
         });

@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store};
+use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store, Which};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::BTreeSet;
@@ -46,6 +46,7 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
         purged_rev: vbucket.purged_rev(),
         max_cas: vbucket.max_cas(),
         document_count: 0,
+        history_start: vbucket.history_start(),
     }
 }
 
@@ -89,12 +90,15 @@ impl Flusher {
                 continue;
             }
             let mut position = vbucket.persisted();
-            while (position < vbucket.high_seqno()
-                || vbucket.has_graves()
-                || vbucket.take_record_changed())
-                && bytes < GROUP_BYTES_MAX
-            {
-                let drained = vbucket.checkpoint().read(position, COMMIT_DOCUMENTS_MAX);
+            let is_due = |vbucket: &mut Vbucket, position| {
+                position < vbucket.high_seqno()
+                    || vbucket.has_graves()
+                    || vbucket.take_record_changed()
+            };
+            while is_due(&mut vbucket, position) && bytes < GROUP_BYTES_MAX {
+                let history = Arc::clone(vbucket.history_collections());
+                let drained =
+                    vbucket.checkpoint().read_keeping(position, COMMIT_DOCUMENTS_MAX, &history);
                 let drained = drained.expect("what is not persisted stays in memory");
                 position = drained.snapshot_end;
                 documents += drained.documents.len();
@@ -104,7 +108,13 @@ impl Flusher {
                 let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
                 let erased = vbucket.take_graves(position);
                 bytes += erased.len() * size_of::<Commit>();
-                commits.push(Commit { vbid, record, documents: drained.documents, erased });
+                commits.push(Commit {
+                    vbid,
+                    record,
+                    documents: drained.documents,
+                    erased,
+                    history,
+                });
             }
             if position < vbucket.high_seqno() {
                 self.news.note(vbid);
@@ -118,7 +128,7 @@ impl Flusher {
         let mut commits = Vec::new();
         for vbid in std::mem::take(&mut self.begun_anew) {
             let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
-            for document in store.scan(vbid, Seqno::ZERO)?.documents {
+            for document in store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
                 let document = document?;
                 erased.push((document.key().into(), document.meta.seqno));
             }
@@ -130,9 +140,11 @@ impl Flusher {
                 snapshot: nothing,
                 term: 0,
                 purge_seqno: Seqno::ZERO,
+                history_start: None,
                 ..record_of(&vbucket)
             };
-            commits.push(Commit { vbid, record, documents: Vec::new(), erased });
+            let (documents, history) = (Vec::new(), Arc::default());
+            commits.push(Commit { vbid, record, documents, erased, history });
             self.news.note(vbid);
         }
         Ok(commits)

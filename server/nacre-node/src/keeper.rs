@@ -1,10 +1,11 @@
 //! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
-//! expired, forgets old tombstones and dropped collections, gives up durable writes whose time is over, and notices
+//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up durable writes whose time is over, and notices
 //! consumers that have fallen silent.
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
-use nacre_store::Error;
+use crate::retention::Retention;
+use nacre_store::{Error, Which};
 use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub(crate) struct Keeper {
     /// When expired documents were searched for last.
     expired_at: u64,
     purge_at: u64,
+    retention: Retention,
     /// The vBucket that gives memory next, and what the pass has freed so far.
     turn: usize,
     freed: usize,
@@ -47,6 +49,7 @@ impl Keeper {
             round_at: 0,
             expired_at: 0,
             purge_at,
+            retention: Retention::default(),
             turn: 0,
             freed: 0,
             room_at: 0,
@@ -106,7 +109,7 @@ impl Keeper {
     ) -> Result<impl Iterator<Item = Result<Arc<Document>, Error>> + use<>, Error> {
         let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
         let store = self.bucket.store.as_ref().filter(|_| evicted);
-        let scan = store.map(|store| store.scan(vbid, Seqno::ZERO)).transpose()?;
+        let scan = store.map(|store| store.scan(vbid, Seqno::ZERO, Which::Current)).transpose()?;
         Ok(scan.into_iter().flat_map(|scan| scan.documents))
     }
 
@@ -187,6 +190,7 @@ impl Task for Keeper {
                 self.expired_at = now.monotonic_ns;
                 self.expire(now);
             }
+            self.retention.look(&self.bucket, now);
             self.bucket.scans.forget_old(now);
             self.bucket.lines.tick(now);
         }

@@ -32,6 +32,7 @@ pub mod query;
 mod range_scan;
 mod reader;
 mod replication;
+mod retention;
 mod tap;
 mod ticket;
 mod waits;

@@ -6,7 +6,7 @@
 use crate::bucket::Bucket;
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
-use nacre_store::Error;
+use nacre_store::{Error, Which};
 use nacre_types::{CollectionId, Document, Now, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -166,7 +166,7 @@ impl Bucket {
         let elsewhere = vbucket.has_evicted_keys();
         drop(vbucket);
         if elsewhere && let Some(store) = &self.store {
-            let scan = store.scan(vbid, Seqno::ZERO).map_err(Refused::Store)?;
+            let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(Refused::Store)?;
             for document in scan.documents {
                 let document = document.map_err(Refused::Store)?;
                 let known =

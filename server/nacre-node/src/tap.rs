@@ -68,9 +68,7 @@ impl Tap {
     pub fn begin_scans(&mut self) {
         while let Some(work) = self.producer.take_work() {
             let scan = self.bucket.jobs.push(&self.waiter, move |bucket| {
-                let open =
-                    |vbid, after| bucket.scan(vbid, after).map(|scan| (scan.documents, scan.end));
-                Mutex::new(Some(work.run(open)))
+                Mutex::new(Some(work.run(|vbid, after, history| bucket.scan(vbid, after, history))))
             });
             // Without a worker the bucket has ended, and so do the streams.
             self.scans.extend(scan);

@@ -79,6 +79,7 @@ fn batches(documents: &[(String, String)], size: usize) -> Vec<Batch> {
         (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
     };
     let batch = |chunk: &[(String, String)]| Batch {
+        previous: nacre_dcp::Previous::new(),
         documents: chunk.iter().map(document).collect(),
         progress: vec![(Vbid(0), ResumePoint::default())],
     };
@@ -106,6 +107,7 @@ fn buffers(documents: &[(String, String)]) -> Vec<Vec<u8>> {
                 key: key.as_bytes(),
                 xattrs: b"",
                 body: body.as_bytes(),
+                previous: None,
             })
             .collect();
         pack(&events, 0)

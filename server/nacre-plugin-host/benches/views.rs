@@ -92,6 +92,7 @@ fn native(documents: &[(String, String)]) -> Duration {
                 key: key.as_bytes(),
                 xattrs: b"",
                 body: body.as_bytes(),
+                previous: None,
             })
             .collect();
         let buffer = pack(&events, 0);
@@ -129,6 +130,7 @@ fn batches(documents: &[(String, String)]) -> Vec<Batch> {
         (vbid, Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
     };
     let batch = |chunk: &[(String, String)]| Batch {
+        previous: nacre_dcp::Previous::new(),
         documents: chunk.iter().map(document).collect(),
         progress: vec![(Vbid(0), ResumePoint::default())],
     };

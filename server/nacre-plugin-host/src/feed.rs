@@ -5,10 +5,11 @@ use crate::capability::Timer;
 use crate::capsule::{Bytes, Call, DueTimer};
 use crate::index;
 use crate::instance::{Instance, Refused};
-use crate::pack::{event_bytes, pack};
+use crate::pack::{event_bytes, pack, previous_bytes};
 use crate::space::{State, View, Writes};
 use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
 use crate::{Error, Limits};
+use nacre_dcp::Previous;
 use nacre_types::{Document, Now, Vbid};
 use std::ops::Range;
 use std::sync::Arc;
@@ -170,6 +171,8 @@ fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
 /// Documents for `feed.on-batch`.
 pub struct Documents<'a> {
     pub documents: &'a [(Vbid, Arc<Document>)],
+    /// The versions before, of those who want them.
+    pub previous: &'a Previous,
     pub now: Now,
 }
 
@@ -181,7 +184,9 @@ impl Work for Documents<'_> {
     }
 
     fn bytes(&self, at: usize) -> usize {
-        event_bytes(&self.documents[at].1)
+        let (vbid, document) = &self.documents[at];
+        let previous = self.previous.get(&(*vbid, document.meta.seqno));
+        event_bytes(document) + previous.map_or(0, |version| previous_bytes(version))
     }
 
     fn call(
@@ -192,7 +197,7 @@ impl Work for Documents<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let documents = &self.documents[items];
-        let buffer = pack(documents, self.now);
+        let buffer = pack(documents, self.previous, self.now);
         let (outcome, view) = writer.call(fed.state.clone(), |instance, view| {
             instance.call(view, |exports, store| exports.feed()?.call_on_batch(store, &buffer))
         })?;
@@ -223,7 +228,7 @@ impl Work for Documents<'_> {
     }
 
     fn call_of(&self, at: usize) -> Call {
-        Call::OnBatch { buffer: Bytes(pack(&self.documents[at..=at], self.now)) }
+        Call::OnBatch { buffer: Bytes(pack(&self.documents[at..=at], self.previous, self.now)) }
     }
 }
 
@@ -249,7 +254,7 @@ impl Work for Projected<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let documents = &self.0.documents[items];
-        let buffer = pack(documents, self.0.now);
+        let buffer = pack(documents, self.0.previous, self.0.now);
         let (entries, mut view) = writer.call(fed.state.clone(), |instance, view| {
             instance.call(view, |exports, store| exports.projection()?.call_project(store, &buffer))
         })?;
@@ -273,7 +278,9 @@ impl Work for Projected<'_> {
     }
 
     fn call_of(&self, at: usize) -> Call {
-        Call::Project { buffer: Bytes(pack(&self.0.documents[at..=at], self.0.now)) }
+        Call::Project {
+            buffer: Bytes(pack(&self.0.documents[at..=at], self.0.previous, self.0.now)),
+        }
     }
 }
 

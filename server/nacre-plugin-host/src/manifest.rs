@@ -10,6 +10,9 @@
 //!
 //! [limits]
 //! memory_mb = 64
+//!
+//! [events]
+//! old = true                       # with the version before, where the bucket keeps history
 //! ```
 
 use crate::{Grants, KeyspaceGrant, Limits, World};
@@ -46,6 +49,18 @@ pub struct Manifest {
     /// Limits that it wants to be lower than the node's.
     #[serde(default)]
     pub limits: Wanted,
+    /// What it is to be told of documents.
+    #[serde(default)]
+    pub events: Events,
+}
+
+/// What a plugin is told of documents beside what they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Events {
+    /// Every version with the one that it took the place of, where the bucket keeps history.
+    #[serde(default)]
+    pub old: bool,
 }
 
 fn first() -> String {
@@ -199,6 +214,9 @@ impl Manifest {
             (None, Some(_)) if manifest.world != World::Service => {
                 wrong("a `script` is of the world `service`")
             }
+            (None, Some(_)) if manifest.events.old => {
+                wrong("`events.old` is for components: a `script` has no place for it yet")
+            }
             _ if manifest.version.is_empty() || manifest.version.len() > 64 => {
                 wrong("`version` has 1 to 64 characters")
             }
@@ -238,6 +256,15 @@ mod tests {
         assert_eq!((manifest.world, manifest.state_version.as_str()), (World::Service, "1"));
         assert_eq!(manifest.capabilities, Capabilities::default());
         assert_eq!(manifest.limits.within(Limits::default()), Limits::default());
+    }
+
+    #[test]
+    fn the_version_before_is_told_to_who_asks() {
+        let component = "name = \"audit\"\nversion = \"0.1.0\"\ncomponent = \"audit.wasm\"\n";
+        let asks = |manifest: &str| Manifest::read(&format!("{manifest}[events]\nold = true"));
+        assert!(!Manifest::read(component).unwrap().events.old);
+        assert!(asks(component).unwrap().events.old);
+        assert!(asks(COUNTER).unwrap_err().contains("events.old"), "a script");
     }
 
     #[test]

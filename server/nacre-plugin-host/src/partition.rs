@@ -167,7 +167,7 @@ impl Partition {
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
         let state = self.shared.snapshot()?;
         let mut report = Report::default();
-        let work = Documents { documents: &batch.documents, now };
+        let work = Documents { documents: &batch.documents, previous: &batch.previous, now };
         let (cut, slot) = (&mut self.documents_cut, &mut self.slot);
         let fed = match slot.context.plugin.world() {
             World::IndexType => cut.feed(slot, &Projected(work), state, &mut report),

@@ -71,12 +71,16 @@ pub enum StreamEnd {
     LostPrivileges = 8,
 }
 
-/// Where a snapshot comes from: its type on the wire.
+/// Where a snapshot comes from and what is in it: its type on the wire.
 pub mod snapshot_type {
     /// From memory.
     pub const MEMORY: u32 = 0x01;
     /// From disk.
     pub const DISK: u32 = 0x02;
+    /// With every version, of collections that keep history.
+    pub const HISTORY: u32 = 0x10;
+    /// A key may be in it more than once.
+    pub const MAY_DUPLICATE_KEYS: u32 = 0x20;
 }
 
 /// What a system event tells.

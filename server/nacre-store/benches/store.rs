@@ -96,8 +96,9 @@ impl Source {
                 purged_rev: 0,
                 max_cas: Cas(*high << 16),
                 document_count: 0,
+                history_start: None,
             };
-            Commit { vbid, record, documents, erased: Vec::new() }
+            Commit { vbid, record, documents, erased: Vec::new(), history: Arc::default() }
         };
         groups.into_iter().map(commit).collect()
     }
@@ -221,7 +222,7 @@ fn work(engine: &str, documents: u64, path: &Path) {
     let start = Instant::now();
     let mut seen = 0;
     for (vbid, _) in store.records().unwrap() {
-        let scan = store.scan(vbid, Seqno::ZERO).unwrap();
+        let scan = store.scan(vbid, Seqno::ZERO, nacre_store::Which::Current).unwrap();
         seen += scan.documents.fold(0, |count, document| count + u64::from(document.is_ok()));
     }
     assert_eq!(seen, documents);

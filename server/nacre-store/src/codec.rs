@@ -4,7 +4,7 @@
 //! document   crc u32 | seqno u64 | cas u64 | rev u64 | flags u32 | expiry u32 | datatype u8 | kind u8 | value
 //! record     crc u32 | state u8 | high seqno u64 | purge seqno u64 | completed seqno u64 | prepared seqno u64
 //!                    | max CAS u64 | documents u64 | entries u8 | (uuid u64, seqno u64)*
-//!                    | term u64 | snapshot start u64 | snapshot end u64
+//!                    | term u64 | snapshot start u64 | snapshot end u64 | history start u64?
 //! ```
 //!
 //! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
@@ -116,6 +116,10 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
     bytes.extend(record.term.to_be_bytes());
     bytes.extend(record.snapshot.0.0.to_be_bytes());
     bytes.extend(record.snapshot.1.0.to_be_bytes());
+    // Left out where there is none, which leaves other records as they were.
+    if let Some(start) = record.history_start {
+        bytes.extend(start.0.to_be_bytes());
+    }
     sealed(row, bytes)
 }
 
@@ -135,7 +139,8 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         .collect::<Option<Vec<_>>>()?;
     let high_seqno = Seqno(u64_at(body, 1)?);
     // Records of before there were terms end here.
-    let (term, snapshot) = match body.get(42 + 16 * entries.len()..)? {
+    let rest = body.get(42 + 16 * entries.len()..)?;
+    let (term, snapshot) = match rest {
         [] => (0, (high_seqno, high_seqno)),
         rest => (u64_at(rest, 0)?, (Seqno(u64_at(rest, 8)?), Seqno(u64_at(rest, 16)?))),
     };
@@ -149,6 +154,10 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         max_cas: Cas(u64_at(body, 25)?),
         document_count: u64_at(body, 33)?,
         failover_log: FailoverLog::from_entries(entries)?,
+        history_start: match rest.len() {
+            0 | 24 => None,
+            _ => Some(Seqno(u64_at(rest, 24)?)),
+        },
     })
 }
 
@@ -186,9 +195,13 @@ mod tests {
             purged_rev: 5,
             max_cas: Cas(10),
             document_count: 8,
+            history_start: None,
         };
-        let bytes = encode_record(b"row", &record);
-        assert_eq!(decode_record(b"row", &bytes), Some(record));
+        for history_start in [None, Some(Seqno(0)), Some(Seqno(7))] {
+            let record = VbRecord { history_start, ..record.clone() };
+            let bytes = encode_record(b"row", &record);
+            assert_eq!(decode_record(b"row", &bytes), Some(record));
+        }
     }
 
     #[test]

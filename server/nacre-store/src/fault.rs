@@ -1,6 +1,6 @@
 //! A store that fails on purpose.
 
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -50,11 +50,11 @@ impl<S: Store> Store for FaultStore<S> {
         self.inner.records()
     }
 
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
         if *self.fault.lock() == Some(Fault::Unreadable) {
             return Err(Error::io("scan")(std::io::ErrorKind::Other.into()));
         }
-        self.inner.scan(vbid, after)
+        self.inner.scan(vbid, after, which)
     }
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
@@ -71,5 +71,21 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error> {
         self.inner.compact(fragmentation_percent)
+    }
+
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.inner.previous(vbid, seqno)
+    }
+
+    fn keeps_history(&self) -> bool {
+        self.inner.keeps_history()
+    }
+
+    fn history(&self) -> Vec<(Vbid, HistorySize)> {
+        self.inner.history()
+    }
+
+    fn history_within(&self, vbid: Vbid, limit: HistorySize) -> Seqno {
+        self.inner.history_within(vbid, limit)
     }
 }

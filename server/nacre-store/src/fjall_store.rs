@@ -5,7 +5,7 @@
 use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
 use crate::note::{self, Note};
 use crate::rows::{BY_KEY, BY_SEQNO, FORMAT, RECORD, meta_row, row, shown, vbid_of};
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, Scan, Store, Usage, Which};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
@@ -98,7 +98,7 @@ impl FjallStore {
     ) -> Result<(), Error> {
         let mut batch = self.database.batch().durability(persist);
         let mut counts = Vec::with_capacity(commits.len());
-        for Commit { vbid, record, documents, erased } in commits {
+        for Commit { vbid, record, documents, erased, .. } in commits {
             let vbid = *vbid;
             let mut document_count = writer.counts.get(&vbid).copied().unwrap_or(0);
             // A set: a key named twice would count twice.
@@ -177,7 +177,7 @@ impl Store for FjallStore {
         .collect()
     }
 
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    fn scan(&self, vbid: Vbid, after: Seqno, _which: Which) -> Result<Scan, Error> {
         let snapshot = self.database.snapshot();
         let record_row = row(RECORD, vbid, &[]);
         let record = snapshot
@@ -206,7 +206,7 @@ impl Store for FjallStore {
                 Error::Inconsistent { vbid, what }
             })
         });
-        Ok(Scan { end, documents: Box::new(documents) })
+        Ok(Scan { end, history_start: None, documents: Box::new(documents) })
     }
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {

@@ -37,4 +37,4 @@ pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;
 pub use space::{MemorySpaces, SledSpaces, Space, Spaces};
-pub use store::{COMMIT_DOCUMENTS_MAX, Commit, Scan, Store, Usage, load_all};
+pub use store::{COMMIT_DOCUMENTS_MAX, Commit, HistorySize, Scan, Store, Usage, Which, load_all};

@@ -1,8 +1,8 @@
 //! A store that keeps everything in memory: for tests, simulation and buckets without a disk.
 
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use imbl::OrdMap;
-use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,48 @@ struct Stored {
     by_key: BTreeMap<Box<[u8]>, Seqno>,
     /// Persistent, so that a scan is a cheap copy.
     by_seqno: OrdMap<u64, Arc<Document>>,
+    /// Superseded versions that are kept.
+    history: OrdMap<u64, Arc<Document>>,
+}
+
+impl Stored {
+    /// A version is current no more.
+    fn supersede(&mut self, seqno: Seqno, kept: bool) {
+        if let Some(old) = self.by_seqno.remove(&seqno.0)
+            && kept
+        {
+            self.history.insert(seqno.0, old);
+        }
+    }
+
+    fn apply(&mut self, commit: &Commit) {
+        for (key, seqno) in &commit.erased {
+            if self.by_key.get(key) == Some(seqno) {
+                self.by_key.remove(key);
+                self.supersede(*seqno, commit.keeps(CollectionId::of_key(key), *seqno));
+            }
+        }
+        for document in &commit.documents {
+            if let Some(old) = self.by_key.insert(document.key().into(), document.meta.seqno) {
+                self.supersede(old, commit.keeps(document.collection(), old));
+            }
+            self.by_seqno.insert(document.meta.seqno.0, Arc::clone(document));
+        }
+        let document_count = self.by_key.len() as u64;
+        let record = VbRecord { document_count, ..commit.record.clone() };
+        let start = record.history_start.unwrap_or(Seqno(u64::MAX));
+        while let Some(oldest) = self.history.get_min().map(|(seqno, _)| *seqno)
+            && oldest < start.0
+        {
+            self.history.remove(&oldest);
+        }
+        self.record = Some(record);
+    }
+
+    fn history_size(&self) -> HistorySize {
+        let bytes = self.history.values().map(|document| document.memory_bytes() as u64);
+        HistorySize { versions: self.history.len() as u64, bytes: bytes.sum() }
+    }
 }
 
 /// Keeps vBuckets in memory.
@@ -23,22 +65,7 @@ impl Store for MemoryStore {
     fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
         let mut vbuckets = self.0.lock();
         for commit in commits {
-            let stored = vbuckets.entry(commit.vbid).or_default();
-            for document in &commit.documents {
-                if let Some(old) = stored.by_key.insert(document.key().into(), document.meta.seqno)
-                {
-                    stored.by_seqno.remove(&old.0);
-                }
-                stored.by_seqno.insert(document.meta.seqno.0, Arc::clone(document));
-            }
-            for (key, seqno) in &commit.erased {
-                if stored.by_key.get(key) == Some(seqno) {
-                    stored.by_key.remove(key);
-                    stored.by_seqno.remove(&seqno.0);
-                }
-            }
-            let document_count = stored.by_key.len() as u64;
-            stored.record = Some(VbRecord { document_count, ..commit.record.clone() });
+            vbuckets.entry(commit.vbid).or_default().apply(commit);
         }
         Ok(())
     }
@@ -51,16 +78,20 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
         let vbuckets = self.0.lock();
         let stored = vbuckets.get(&vbid);
-        let end = stored
-            .and_then(|stored| stored.record.as_ref())
-            .map_or(after, |record| record.high_seqno);
-        let (_, documents) =
-            stored.map(|stored| stored.by_seqno.clone()).unwrap_or_default().split(&after.0);
+        let record = stored.and_then(|stored| stored.record.as_ref());
+        let end = record.map_or(after, |record| record.high_seqno);
+        let all = stored.map(|stored| match which {
+            Which::Current => stored.by_seqno.clone(),
+            Which::All => stored.by_seqno.clone().union(stored.history.clone()),
+        });
+        let (_, documents) = all.unwrap_or_default().split(&after.0);
+        let history_start = record.and_then(|record| record.history_start);
         Ok(Scan {
             end,
+            history_start: history_start.filter(|_| which == Which::All),
             documents: Box::new(documents.into_iter().map(|(_, document)| Ok(document))),
         })
     }
@@ -79,5 +110,34 @@ impl Store for MemoryStore {
 
     fn compact(&self, _fragmentation_percent: u8) -> Result<u64, Error> {
         Ok(0)
+    }
+
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        let vbuckets = self.0.lock();
+        let Some(stored) = vbuckets.get(&vbid) else { return Ok(None) };
+        let found = stored.by_seqno.get(&seqno.0).or_else(|| stored.history.get(&seqno.0));
+        let Some(found) = found else { return Ok(None) };
+        let mut before = stored.history.range(..seqno.0).rev();
+        let previous = before.find(|(_, document)| document.key() == found.key());
+        Ok(previous.map(|(_, document)| Document::clone(document)))
+    }
+
+    fn keeps_history(&self) -> bool {
+        true
+    }
+
+    fn history(&self) -> Vec<(Vbid, HistorySize)> {
+        let vbuckets = self.0.lock();
+        let sizes = vbuckets.iter().map(|(vbid, stored)| (*vbid, stored.history_size()));
+        sizes.filter(|(_, size)| size.versions > 0).collect()
+    }
+
+    fn history_within(&self, vbid: Vbid, limit: HistorySize) -> Seqno {
+        let vbuckets = self.0.lock();
+        let Some(stored) = vbuckets.get(&vbid) else { return Seqno::ZERO };
+        let mut left = limit;
+        let mut newest_first = stored.history.values().rev();
+        let beyond = newest_first.find(|document| !left.take(document.memory_bytes() as u64));
+        beyond.map_or(Seqno::ZERO, |document| document.meta.seqno.next())
     }
 }

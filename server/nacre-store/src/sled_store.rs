@@ -11,7 +11,7 @@ use crate::codec::{decode_document, decode_record, encode_document, encode_recor
 use crate::note::{self, Note};
 use crate::rows::{BY_KEY, BY_SEQNO, FORMAT, RECORD, meta_row, row, shown, vbid_of};
 use crate::store::COMMIT_DOCUMENTS_MAX;
-use crate::{Commit, Error, Scan, Store, Usage};
+use crate::{Commit, Error, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -249,7 +249,7 @@ impl Store for SledStore {
             .collect()
     }
 
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    fn scan(&self, vbid: Vbid, after: Seqno, _which: Which) -> Result<Scan, Error> {
         let mut writer = self.writer.lock();
         let record_row = row(RECORD, vbid, &[]);
         let record =
@@ -276,7 +276,7 @@ impl Store for SledStore {
             retained,
             ready: Vec::new().into_iter(),
         };
-        Ok(Scan { end, documents: Box::new(rows) })
+        Ok(Scan { end, history_start: None, documents: Box::new(rows) })
     }
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {

@@ -1,7 +1,7 @@
 //! The trait that every back end implements.
 
 use crate::Error;
-use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ pub struct Commit {
     pub vbid: Vbid,
     /// The vBucket after this commit. `document_count` is filled in by the store.
     pub record: VbRecord,
-    /// The newest version of each key changed, ascending by seqno, all above the vBucket's stored high seqno.
+    /// The newest version of each key changed, ascending by seqno, all above the vBucket's stored high seqno. Of keys in
+    /// collections that keep history, any number of versions.
     pub documents: Vec<Arc<Document>>,
     /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
     /// a dropped collection. A key whose stored version is another one stays.
@@ -24,6 +25,48 @@ pub struct Commit {
     /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins anew
     /// erases all that there is, with a record of an empty vBucket and in a call of its own; its seqnos may be lower then.
     pub erased: Vec<(Box<[u8]>, Seqno)>,
+    /// The collections that keep history, ascending: a version in them that is replaced or erased stays readable, unless
+    /// it is below [`VbRecord::history_start`]. A commit that raises that forgets what is below, and one without it all.
+    ///
+    /// Only for stores that [keep history](Store::keeps_history).
+    pub history: Arc<[CollectionId]>,
+}
+
+impl Commit {
+    /// Whether the version `seqno` of a key in `collection` stays as history when its key gets another, or none.
+    pub fn keeps(&self, collection: CollectionId, seqno: Seqno) -> bool {
+        self.record.history_start.is_some_and(|start| seqno >= start.max(Seqno(1)))
+            && self.history.binary_search(&collection).is_ok()
+    }
+}
+
+/// Which versions a scan gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest of each key.
+    Current,
+    /// Those that are kept as history, too.
+    All,
+}
+
+/// How much of a vBucket is history: superseded versions that are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistorySize {
+    /// How many versions.
+    pub versions: u64,
+    /// Bytes that they take on disk.
+    pub bytes: u64,
+}
+
+impl HistorySize {
+    /// Takes a version of so many bytes out of what is left; false when that is too little.
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+        let left = (self.versions.checked_sub(1), self.bytes.checked_sub(bytes));
+        if let (Some(versions), Some(bytes)) = left {
+            *self = HistorySize { versions, bytes };
+        }
+        matches!(left, (Some(_), Some(_)))
+    }
 }
 
 /// What a store takes on disk.
@@ -35,12 +78,16 @@ pub struct Usage {
     pub live_bytes: u64,
 }
 
-/// A consistent reading of one vBucket's stored history, ascending by seqno, each key once.
+/// A consistent reading of one vBucket's stored history, ascending by seqno; each key once, if not [all](Which::All)
+/// versions were asked for.
 ///
 /// Writers go on meanwhile: what they overwrite stays readable to the scan.
 pub struct Scan {
     /// The stored high seqno when the scan began: where the reader stands afterwards.
     pub end: Seqno,
+    /// From which seqno on no version is missing, in collections that keep history; `None` when that is nowhere so, or
+    /// was not asked for.
+    pub history_start: Option<Seqno>,
     /// The versions; an error ends them.
     pub documents: Box<dyn Iterator<Item = Result<Arc<Document>, Error>> + Send>,
 }
@@ -65,7 +112,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// When the vBucket cannot be read.
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error>;
+    fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error>;
 
     /// The stored version of a key (collection prefix first), tombstone or not. Cheap, from several threads at once,
     /// and beside commits.
@@ -74,7 +121,7 @@ pub trait Store: Send + Sync {
     /// When it cannot be read.
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error>;
 
-    /// Gives every stored version of every vBucket, each once, in the order that is cheapest to read.
+    /// Gives the current version of every key of every vBucket, each once, in the order that is cheapest to read.
     ///
     /// Meant for warmup: beside commits it is not one state.
     ///
@@ -82,7 +129,7 @@ pub trait Store: Send + Sync {
     /// When something cannot be read; what was given before is intact.
     fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
         for (vbid, _) in self.records()? {
-            for document in self.scan(vbid, Seqno::ZERO)?.documents {
+            for document in self.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
                 each(vbid, document?);
             }
         }
@@ -100,6 +147,29 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When the disk refuses or something cannot be read; the step has changed nothing then.
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error>;
+
+    /// The version that the version `seqno` took the place of, if both are there.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    fn previous(&self, _vbid: Vbid, _seqno: Seqno) -> Result<Option<Document>, Error> {
+        Ok(None)
+    }
+
+    /// Whether it can keep superseded versions.
+    fn keeps_history(&self) -> bool {
+        false
+    }
+
+    /// How much history each vBucket has that has some.
+    fn history(&self) -> Vec<(Vbid, HistorySize)> {
+        Vec::new()
+    }
+
+    /// The seqno at which the history of `vbid` would have to begin to be within `limit`; zero when it is.
+    fn history_within(&self, _vbid: Vbid, _limit: HistorySize) -> Seqno {
+        Seqno::ZERO
+    }
 }
 
 /// Gives every stored version to `each`, and checks what it gave against the records: what warmup does before a bucket

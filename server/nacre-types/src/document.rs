@@ -116,7 +116,7 @@ impl Document {
 
     /// The collection of the key.
     pub fn collection(&self) -> CollectionId {
-        CollectionId(leb128_decode(self.key()).map_or(0, |(id, _)| id))
+        CollectionId::of_key(self.key())
     }
 
     /// The stored value: extended attributes first when the datatype says so, then the body.

@@ -97,6 +97,9 @@ pub struct VbRecord {
     pub max_cas: Cas,
     /// Stored documents, tombstones included; lets recovery notice a missing one.
     pub document_count: u64,
+    /// From which seqno on superseded versions are kept, in collections that keep history; `None` when none are kept
+    /// anywhere.
+    pub history_start: Option<Seqno>,
 }
 
 #[cfg(test)]

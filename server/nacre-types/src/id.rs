@@ -1,5 +1,6 @@
 //! Identifiers and counters, each its own type so that they cannot be mixed up.
 
+use crate::leb128_decode;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -107,6 +108,11 @@ impl CollectionId {
     /// Where the history keeps durable writes that are not committed yet, each under the key that it will have (its
     /// collection prefix included), so that it can stand beside the committed version.
     pub const PREPARED: CollectionId = CollectionId(2);
+
+    /// The collection that a key (its prefix first) lies in.
+    pub fn of_key(key: &[u8]) -> CollectionId {
+        CollectionId(leb128_decode(key).map_or(0, |(id, _)| id))
+    }
 
     /// Whether documents of clients live in it.
     pub fn holds_documents(self) -> bool {

@@ -6,9 +6,10 @@
 //! the range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
 //!
 //! Worked example: `a@1 b@2 a@3` with a limit of 10 reads as `b@2 a@3`, snapshot 1..=3; with a limit of 2 it reads as
-//! `a@1 b@2`, snapshot 1..=2, and next as `a@3`.
+//! `a@1 b@2`, snapshot 1..=2, and next as `a@3`. A reader of history that wants every version of some collections asks
+//! [`Checkpoint::read_keeping`].
 
-use nacre_types::{Document, Seqno};
+use nacre_types::{CollectionId, Document, Seqno};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ pub struct CursorId(u64);
 /// A snapshot read from memory.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
-    /// The newest version of each key changed in the snapshot, ascending by seqno.
+    /// The newest version of each key changed in the snapshot, ascending by seqno; of some collections all, if they were
+    /// asked for.
     pub documents: Vec<Arc<Document>>,
     /// First seqno of the snapshot.
     pub snapshot_start: Seqno,
@@ -83,6 +85,16 @@ impl Checkpoint {
     ///
     /// With nothing to read, the snapshot is empty and ends at `after`.
     pub fn read(&self, after: Seqno, limit: usize) -> Option<Drained> {
+        self.read_keeping(after, limit, &[])
+    }
+
+    /// The same with every version in `collections` (ascending).
+    pub fn read_keeping(
+        &self,
+        after: Seqno,
+        limit: usize,
+        collections: &[CollectionId],
+    ) -> Option<Drained> {
         if after < self.trimmed_to || after > self.high_seqno {
             return None;
         }
@@ -90,11 +102,14 @@ impl Checkpoint {
         let end = self.entries.len().min(start.saturating_add(limit));
         let mut seen =
             HashSet::with_capacity_and_hasher(end - start, foldhash::fast::FixedState::default());
+        let keeps = |entry: &Document| {
+            !collections.is_empty() && collections.binary_search(&entry.collection()).is_ok()
+        };
         let mut documents: Vec<Arc<Document>> = self
             .entries
             .range(start..end)
             .rev()
-            .filter(|entry| seen.insert(entry.key()))
+            .filter(|entry| keeps(entry) || seen.insert(entry.key()))
             .cloned()
             .collect();
         documents.reverse();
@@ -200,6 +215,18 @@ mod tests {
         assert_eq!(shown(checkpoint.read(Seqno(0), 2)), "1..=2 a@1 b@2");
         assert_eq!(shown(checkpoint.read(Seqno(2), 2)), "3..=3 a@3");
         assert_eq!(shown(checkpoint.read(Seqno(3), 2)), "4..=3 ");
+    }
+
+    #[test]
+    fn every_version_of_some_collections_is_there_for_who_asks() {
+        let mut checkpoint = checkpoint(&["a", "a"]);
+        for (seqno, key) in [(3, b"\x08a"), (4, b"\x09a"), (5, b"\x08a"), (6, b"\x09a")] {
+            let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
+            checkpoint.push(Arc::new(Document::new(meta, key, b"v")));
+        }
+        let kept = [CollectionId(0), CollectionId(8)];
+        let drained = checkpoint.read_keeping(Seqno(0), 9, &kept);
+        assert_eq!(shown(drained), "1..=6 a@1 a@2 a@3 a@5 a@6");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod conflict;
 mod durability;
 mod evicted;
 mod graveyard;
+mod history;
 mod lock;
 mod memory;
 mod replica;

@@ -77,6 +77,7 @@ impl Vbucket {
         self.received.clear();
         self.prepares.inherit();
         self.begin_branch(vb_uuid);
+        self.settle_history();
     }
 
     /// Serves no clients any more. Durable writes that are under way may come to either end.
@@ -89,6 +90,7 @@ impl Vbucket {
         self.record_changed |= self.state != state;
         self.doubted &= state == VbState::Pending;
         self.state = state;
+        self.settle_history();
     }
 
     /// Whether the record has to be stored although history has not grown; asked once.
@@ -107,10 +109,12 @@ impl Vbucket {
             term: 0,
             generation: self.generation + 1,
             copies: std::mem::take(&mut self.copies),
+            retention: self.retention.begun_anew(),
             checkpoint,
             ..fresh
         };
         self.table.eviction = eviction;
+        self.settle_history();
     }
 
     /// Takes over the branches of the active copy, whose history this one has a part of.

@@ -4,6 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
 use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
+use crate::history::Retention;
 use crate::lock::Locks;
 use crate::table::{CollectionCounts, Eviction, Table};
 use nacre_types::{
@@ -37,6 +38,7 @@ pub struct Vbucket {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) prepares: Prepares,
     pub(crate) graveyard: Graveyard,
+    pub(crate) retention: Retention,
     pub(crate) failover_log: FailoverLog,
     pub(crate) max_cas: Cas,
     pub(crate) persisted: Seqno,
@@ -77,6 +79,7 @@ impl Vbucket {
             locks: Locks::default(),
             prepares: Prepares::default(),
             graveyard: Graveyard::starting_at(record.purge_seqno, record.purged_rev),
+            retention: Retention::starting_at(record.history_start),
             checkpoint: Checkpoint::starting_at(record.high_seqno),
             failover_log: record.failover_log,
             max_cas: record.max_cas,
@@ -98,6 +101,7 @@ impl Vbucket {
             purged_rev: 0,
             max_cas: Cas::ANY,
             document_count: 0,
+            history_start: None,
         };
         Vbucket::new(id, record, seed)
     }

@@ -335,5 +335,6 @@ fn event(change: &Change) -> Event<'_> {
         key: change.key.as_bytes(),
         xattrs: &change.xattrs,
         body,
+        previous: None,
     }
 }

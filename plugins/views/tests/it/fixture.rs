@@ -35,6 +35,7 @@ pub fn packed(changes: &[Change<'_>]) -> Vec<u8> {
             flags: 6,
             expiry: 0,
             collection: 8,
+            previous: None,
             kind: if change.body.is_some() { EventKind::Upsert } else { EventKind::Delete },
             datatype: change.datatype,
             key: change.id.as_bytes(),

@@ -8,7 +8,7 @@ use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
 use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
-use nacre_types::{Seqno, Vbid};
+use nacre_types::{Document, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+/// How soon it is looked again whether a document is stored, for those who are told what was there before.
+const UNSTORED_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
 /// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
@@ -58,6 +60,8 @@ pub(crate) struct Feed {
     is_following: bool,
     /// When to look again how much has gathered, on the monotonic clock.
     look_at_ns: u64,
+    /// vBuckets whose news wait to be stored first.
+    unstored: Vec<Vbid>,
 }
 
 impl Feed {
@@ -90,6 +94,7 @@ impl Feed {
             is_promotion_due: false,
             is_following: true,
             look_at_ns: 0,
+            unstored: Vec::new(),
         }
     }
 
@@ -102,8 +107,11 @@ impl Feed {
             let verdict = resume(&from, log, high, vbucket.purge_seqno());
             let to = match verdict {
                 Resume::Continue => {
-                    let stream = Stream::open(&mut vbucket, from.seqno);
+                    let mut stream = Stream::open(&mut vbucket, from.seqno);
                     drop(vbucket);
+                    if self.deployment.spec.old {
+                        stream = stream.with_history();
+                    }
                     self.deployment.processed.reset(vbid, consistent(&from));
                     self.streams[vbid.index()] = Some(stream);
                     return Ok(());
@@ -126,6 +134,7 @@ impl Feed {
 
     /// Reads what is new, until the batch is full.
     fn collect(&mut self) -> Result<Batch, Failure> {
+        self.unstored.drain(..).for_each(|vbid| self.news.note(vbid));
         let mut batch = Batch::default();
         let mut bytes = 0;
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
@@ -159,10 +168,10 @@ impl Feed {
             if let Ok(source) = &self.deployment.spec.source {
                 self.selection.follow(&self.bucket.manifest(), source);
             }
-            let ours = portion
-                .documents
-                .into_iter()
-                .filter(|document| self.selection.holds(document.collection()));
+            if self.deployment.spec.old && portion.is_history {
+                bytes += self.find_previous(vbid, &portion, &mut batch).map_err(Failure::Store)?;
+            }
+            let ours = portion.documents.into_iter().filter(|document| self.is_ours(document));
             batch.documents.extend(ours.map(|document| (vbid, document)));
             match batch.progress.iter_mut().find(|(known, _)| *known == vbid) {
                 Some((_, position)) => *position = portion.position,
@@ -170,6 +179,28 @@ impl Feed {
             }
         }
         Ok(batch)
+    }
+
+    /// Adds the versions that those of a portion took the place of, as far as they are kept; gives their bytes.
+    fn find_previous(
+        &self,
+        vbid: Vbid,
+        portion: &Portion,
+        batch: &mut Batch,
+    ) -> Result<usize, nacre_store::Error> {
+        let mut bytes = 0;
+        for document in portion.documents.iter().filter(|document| self.is_ours(document)) {
+            let seqno = document.meta.seqno;
+            if let Some(previous) = self.bucket.previous(vbid, seqno)? {
+                bytes += previous.memory_bytes();
+                batch.previous.insert((vbid, seqno), Arc::new(previous));
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn is_ours(&self, document: &Document) -> bool {
+        self.selection.holds(document.collection())
     }
 
     /// Forgets a vBucket that another node serves: what it shows is shown there.
@@ -227,13 +258,23 @@ impl Feed {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         if !stream.is_backfilling() {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
+            let mut limit = limit;
+            if self.deployment.spec.old && vbucket.history_start().is_some() {
+                // What a version took the place of is found once it is stored.
+                let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
+                if stored == 0 && vbucket.high_seqno() > stream.position() {
+                    self.unstored.push(vbid);
+                    return Ok(None);
+                }
+                limit.count = limit.count.min(stored.max(1));
+            }
             match stream.read(&mut vbucket, limit) {
                 Read::Portion(portion) => return Ok(Some(portion)),
                 Read::CaughtUp => return Ok(None),
                 Read::Behind(after) => {
                     drop(vbucket);
-                    let scan = self.bucket.scan(vbid, after)?;
-                    stream.begin_backfill(scan.documents, scan.end);
+                    let past = self.bucket.scan(vbid, after, false)?;
+                    stream.begin_backfill(past);
                 }
             }
         }
@@ -376,7 +417,10 @@ impl Feed {
             // Opening a stream may have shown that a vBucket is up to date.
             self.publish();
             self.race();
-            return Ok(self.idle());
+            return Ok(match self.unstored.is_empty() {
+                true => self.idle(),
+                false => Next::After(UNSTORED_INTERVAL),
+            });
         }
         let begun = self.platform.now();
         let outcome = self.partition.on_batch(&batch, begun);

@@ -112,6 +112,7 @@ fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
         paused: function.state == FunctionState::Paused,
         is_development: false,
         pace: None,
+        old: definition.old_documents,
         space: format!(
             "{FUNCTIONS_SPACE}{id}/{uuid}-{deployments}/{}-{}/{numbers}",
             bucket.uuid, bucket.flushes

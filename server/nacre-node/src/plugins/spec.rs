@@ -73,6 +73,8 @@ pub(crate) struct Spec {
     pub is_development: bool,
     /// How often it takes what is new; at once when there is none.
     pub pace: Option<Pace>,
+    /// Whether it is told every version, with the one that it took the place of.
+    pub old: bool,
     /// Where its state lies: named after everything that the state depends on.
     pub space: String,
     /// Whether the state before goes on answering until this one has caught up.
@@ -101,6 +103,7 @@ impl Spec {
             && self.grants == other.grants
             && self.pace == other.pace
             && self.limits == other.limits
+            && self.old == other.old
     }
 }
 
@@ -119,6 +122,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         paused: false,
         is_development: name.starts_with(DEVELOPMENT),
         pace: pace_of(document),
+        old: false,
         space: view_space(config, name, document, &runtime.state_version),
         beside: false,
     };
@@ -215,6 +219,7 @@ pub(super) fn of_indexes(config: &nacre_cluster::Bucket, runtime: &Runtime) -> V
         paused: false,
         is_development: false,
         pace: None,
+        old: false,
         space: format!(
             "{INDEXES_SPACE}{}-{}/{}/{}",
             config.uuid, config.flushes, index.uuid, runtime.state_version
@@ -262,6 +267,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             paused: wanted.paused,
             is_development: false,
             pace: None,
+            old: manifest.events.old,
             space: format!(
                 "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",
                 wanted.uuid,

@@ -497,6 +497,7 @@ impl Database for Session {
                     scope,
                     collection,
                     max_ttl: *max_ttl,
+                    history: None,
                 })
             }
             Definition::CreateFunction(path, text, replace) => {

@@ -1,176 +1,25 @@
 //! A consumer of history as a connection sees it.
 
-use crate::world::{Connection, World, local, nobody, request};
+use crate::consumer::{
+    BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER, number, shown, with_stream_id,
+};
+use crate::world::{Connection, World, request};
 use nacre_auth::User;
 use nacre_cluster::{BucketSettings, Change};
-use nacre_node::kv::{Next, Session};
+use nacre_node::kv::Next;
 use nacre_node::{Bucket, Node};
-use nacre_protocol::{Frame, Magic, decode};
+use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;
 use std::sync::Arc;
 
-const PRODUCER: u32 = 0x01;
 const XATTRS: u32 = 0x04;
 const NO_VALUE: u32 = 0x08;
 const DELETE_TIMES: u32 = 0x20;
 const SKIP_DELETES: u32 = 0x200;
 
-const COLLECTIONS: u16 = 0x12;
-const JSON: u16 = 0x0b;
 const SNAPPY: u16 = 0x0a;
 const UNORDERED: u16 = 0x0e;
-
-struct Consumer {
-    world: Arc<World>,
-    node: Arc<Node>,
-    session: Session,
-}
-
-/// What a stream request asks for; nothing of it is the beginning of vBucket 0, and no end.
-#[derive(Clone, Copy)]
-struct From<'a> {
-    vbid: u16,
-    flags: u32,
-    start: u64,
-    end: u64,
-    uuid: u64,
-    snapshot: (u64, u64),
-    filter: &'a str,
-}
-
-const BEGINNING: From<'_> =
-    From { vbid: 0, flags: 0, start: 0, end: u64::MAX, uuid: 0, snapshot: (0, 0), filter: "" };
-
-fn in_vbucket(vbid: u16, mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes[6..8].copy_from_slice(&vbid.to_be_bytes());
-    bytes
-}
-
-fn with_stream_id(id: u16, mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes[0] = 0x08;
-    bytes[2] = 3;
-    let body = u32::from_be_bytes(bytes[8..12].try_into().unwrap()) + 3;
-    bytes[8..12].copy_from_slice(&body.to_be_bytes());
-    bytes.splice(24..24, [0x22, (id >> 8) as u8, id as u8]);
-    bytes
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-}
-
-fn shown(frame: &Frame<'_>) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let extras = frame.extras;
-    let seqno = || number(&extras[..8]);
-    let what = match frame.opcode_byte {
-        0x55 => format!("end {}", number(extras)),
-        0x56 => {
-            let kind = if extras[19] == 2 { " disk" } else { "" };
-            format!("{}..{}{kind}", seqno(), number(&extras[8..16]))
-        }
-        0x57 => format!("{}@{}={}", text(frame.key), seqno(), text(frame.value)),
-        0x58 => format!("-{}@{}", text(frame.key), seqno()),
-        0x59 => format!("expired {}@{}", text(frame.key), seqno()),
-        0x5c => return "noop".into(),
-        0x5f => {
-            let numbers = frame.value[8..].chunks(4).map(number);
-            let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-            let code = extras[11];
-            format!("event {code} @{} {} [{}]", seqno(), text(frame.key), numbers.join(","))
-        }
-        0x64 => format!("->{}", seqno()),
-        other => panic!("opcode 0x{other:02x}"),
-    };
-    let id = frame.frame_infos().unwrap().stream_id.map(|id| format!("#{id}"));
-    format!("{}{} {what}", frame.vbid, id.unwrap_or_default())
-}
-
-impl Consumer {
-    /// A connection of the administrator that has agreed on `features`.
-    fn connect(world: &Arc<World>, node: &Arc<Node>, features: &[u16]) -> Consumer {
-        let session = Session::new(Arc::clone(node), local(), nobody());
-        let (world, node) = (Arc::clone(world), Arc::clone(node));
-        let mut consumer = Consumer { world, node, session };
-        let features: Vec<u8> = features.iter().flat_map(|code| code.to_be_bytes()).collect();
-        assert_eq!(consumer.ask(&request(0x1f, b"", b"test", &features)).0, 0);
-        assert_eq!(consumer.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).0, 0);
-        assert_eq!(consumer.ask(&request(0x89, b"", b"b", b"")).0, 0);
-        consumer
-    }
-
-    fn open(world: &Arc<World>, node: &Arc<Node>) -> Consumer {
-        let mut consumer = Consumer::connect(world, node, &[COLLECTIONS, JSON]);
-        assert_eq!(consumer.dcp("consumer", PRODUCER), 0);
-        consumer
-    }
-
-    fn give(&mut self, bytes: &[u8]) -> (Vec<u8>, Next) {
-        let mut out = Vec::new();
-        let (consumed, next) = self.session.receive(bytes, &mut out, self.node.now());
-        assert_eq!(consumed, bytes.len());
-        (out, next)
-    }
-
-    /// Status and value of the answer.
-    fn ask(&mut self, bytes: &[u8]) -> (u16, Vec<u8>) {
-        let (out, _) = self.give(bytes);
-        let (frame, length) = decode(&out).unwrap().expect("it is answered");
-        assert_eq!(length, out.len());
-        assert_eq!(frame.magic, Magic::Response);
-        (frame.vbid, frame.value.to_vec())
-    }
-
-    fn dcp(&mut self, name: &str, flags: u32) -> u16 {
-        let extras = [[0; 4], flags.to_be_bytes()].concat();
-        self.ask(&request(0x50, &extras, name.as_bytes(), b"")).0
-    }
-
-    fn control(&mut self, key: &str, value: &str) -> u16 {
-        self.ask(&request(0x5e, b"", key.as_bytes(), value.as_bytes())).0
-    }
-
-    fn stream(&mut self, from: From<'_>) -> (u16, Vec<u8>) {
-        let From { vbid, flags, start, end, uuid, snapshot, filter } = from;
-        let mut extras = [flags.to_be_bytes(), [0; 4]].concat();
-        for number in [start, end, uuid, snapshot.0, snapshot.1] {
-            extras.extend(number.to_be_bytes());
-        }
-        self.ask(&in_vbucket(vbid, request(0x53, &extras, b"", filter.as_bytes())))
-    }
-
-    fn close(&mut self, vbid: u16) -> u16 {
-        self.ask(&in_vbucket(vbid, request(0x52, b"", b"", b""))).0
-    }
-
-    /// Acknowledges; there is no answer when that makes sense.
-    fn acknowledge(&mut self, bytes: usize) -> Vec<u8> {
-        self.give(&request(0x5d, &(bytes as u32).to_be_bytes(), b"", b"")).0
-    }
-
-    /// What it is sent until nothing more comes, as it was, and how the connection goes on.
-    fn raw(&mut self) -> (Vec<u8>, Next) {
-        let mut out = Vec::new();
-        let mut next = Next::More;
-        while self.session.is_ready() && !matches!(next, Next::Close(_)) {
-            next = self.session.resume(&mut out, self.node.now());
-            self.world.run_tasks();
-        }
-        (out, next)
-    }
-
-    fn received(&mut self) -> Vec<String> {
-        let (out, _) = self.raw();
-        let mut rest = &out[..];
-        let mut messages = Vec::new();
-        while let Some((frame, length)) = decode(rest).unwrap() {
-            messages.push(shown(&frame));
-            rest = &rest[length..];
-        }
-        messages
-    }
-}
 
 fn world() -> (Arc<World>, Arc<Node>, Connection) {
     let world = World::new();
@@ -193,7 +42,10 @@ fn change(node: &Arc<Node>, change: &Change) {
 
 fn create_collection(node: &Arc<Node>, scope: &str, collection: &str) {
     let (bucket, scope, collection) = ("b".into(), scope.into(), collection.into());
-    change(node, &Change::CreateCollection { bucket, scope, collection, max_ttl: 0 });
+    change(
+        node,
+        &Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None },
+    );
 }
 
 fn delete(connection: &mut Connection, key: &str) {

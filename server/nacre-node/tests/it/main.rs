@@ -2,9 +2,11 @@
 
 mod agreement;
 mod changes;
+mod consumer;
 mod dcp;
 mod durability;
 mod flusher;
+mod history;
 mod memory;
 mod nodes;
 mod orchestration;

@@ -178,7 +178,8 @@ fn an_expired_document_is_buried_although_nobody_asks() {
 /// A connection that knows collections, and a collection for it.
 fn with_collection(node: &Arc<Node>) -> Connection {
     let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
-    node.change(&Change::CreateCollection { bucket, scope, collection, max_ttl: 0 }).unwrap();
+    node.change(&Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None })
+        .unwrap();
     let mut connection = Connection::open(node);
     connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
     connection

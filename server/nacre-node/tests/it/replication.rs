@@ -227,6 +227,7 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
         scope: scope.clone(),
         collection: collection.clone(),
         max_ttl: 0,
+        history: None,
     });
     let bucket_of = |nodes: &Nodes, index: usize| nodes.nodes[index].as_ref().unwrap().bucket("b");
     let write = |nodes: &Nodes| {

@@ -144,6 +144,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
             scope: scope.into(),
             collection: collection.into(),
             max_ttl: 0,
+            history: None,
         })
         .unwrap();
     }

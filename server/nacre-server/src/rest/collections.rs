@@ -1,7 +1,7 @@
 //! Scopes and collections of a bucket.
 
 use super::Call;
-use super::body::{Reply, not_found, ok};
+use super::body::{Reply, json_reply, not_found, ok};
 use super::buckets::change;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -30,12 +30,14 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             scope: owned(scope),
             collection: field(&call, "name").unwrap_or_default(),
             max_ttl: max_ttl(&call)?.unwrap_or(0),
+            history: history(&call)?,
         },
         ("PATCH", ["scopes", scope, "collections", collection]) => Change::UpdateCollection {
             bucket,
             scope: owned(scope),
             collection: owned(collection),
-            max_ttl: max_ttl(&call)?.unwrap_or(0),
+            max_ttl: max_ttl(&call)?,
+            history: history(&call)?,
         },
         ("DELETE", ["scopes", scope, "collections", collection]) => {
             Change::DropCollection { bucket, scope: owned(scope), collection: owned(collection) }
@@ -57,12 +59,20 @@ fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
     let Some(text) = field(call, "maxTTL") else { return Ok(None) };
     match text.parse::<i32>() {
         Ok(seconds) if seconds >= -1 => Ok(Some(seconds)),
-        _ => {
-            let reason = "The value must be in range from -1 to 2147483647";
-            Err(super::body::json_reply(
-                StatusCode::BAD_REQUEST,
-                &json!({"errors": {"maxTTL": reason}}),
-            ))
-        }
+        _ => Err(invalid("maxTTL", "The value must be in range from -1 to 2147483647")),
     }
+}
+
+/// Whether superseded versions are kept.
+fn history(call: &Call) -> Result<Option<bool>, Reply> {
+    match field(call, "history").as_deref() {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(invalid("history", "Value must be one of the following: 'true', 'false'")),
+    }
+}
+
+fn invalid(field: &str, reason: &str) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 const DURABLE: [u8; 2] = [0x11, 3];
 const OP_SET: u8 = 0x01;
 const OP_GET: u8 = 0x00;
+const OP_DELETE: u8 = 0x04;
 const OP_LOCK: u8 = 0x94;
 
 fn eventing(server: &Server, user: &str, method: &str, path: &str, body: &Value) -> Answer {
@@ -171,6 +172,42 @@ fn a_function_copies_documents_and_is_paused_resumed_and_undeployed() {
     let mut copies = Collection::open(&server, "dst");
     source.put("c", &json!(3));
     server.wait_for("a copy after the restart", |_| copies.get("c"));
+}
+
+/// Of versions that follow each other at once, a function that did not ask would see the last.
+#[test]
+fn a_function_that_asks_is_told_every_version_with_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let bucket = format!("/pools/default/buckets/{BUCKET}");
+    assert_eq!(server.rest("DELETE", &bucket, "").unwrap().status, 200);
+    let settings = "ramQuotaMB=256&numVBuckets=64&storageBackend=magma&historyRetentionSeconds=60";
+    let settings = format!("name={BUCKET}&{settings}");
+    assert_eq!(server.rest("POST", "/pools/default/buckets", &settings).unwrap().status, 202);
+    collections(&server, &["meta", "dst"]);
+    let code =
+        "function OnUpdate(doc, meta) { dst[`${meta.id} ${doc.n}`] = ['old' in meta, meta.old] }
+        function OnDelete(meta) { dst[`${meta.id} gone`] = ['old' in meta, meta.old] }";
+    let mut asks = function("asks", code, "_default", &["dst"]);
+    asks["settings"] = json!({"old_documents": true});
+    deploy(&mut server, &asks);
+    let mut source = Collection::open(&server, "_default");
+    let mut told = Collection::open(&server, "dst");
+    for n in 1..=50 {
+        assert!(
+            source.client.set(b"k", json!({ "n": n }).to_string().as_bytes()).unwrap().is_success()
+        );
+    }
+    assert!(source.client.call(&source.request(OP_DELETE, "k")).unwrap().is_success());
+    let last = server.wait_for("the deletion", |_| told.get("k gone"));
+    assert_eq!(last, json!([true, {"n": 50}]));
+    assert_eq!(told.get("k 1"), Some(json!([false, null])), "there was none before");
+    for n in 2..=50 {
+        assert_eq!(told.get(&format!("k {n}")), Some(json!([true, {"n": n - 1}])));
+    }
+    let wrong = json!({"old_documents": 1});
+    let path = "/api/v1/functions/asks/settings";
+    assert_ne!(ask(&server, "POST", path, &wrong).0, 200);
 }
 
 #[test]

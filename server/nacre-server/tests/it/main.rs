@@ -11,6 +11,7 @@ mod dcp;
 mod eventing;
 mod exactly_once;
 mod graph;
+mod history;
 mod models;
 mod plugins;
 mod process;

@@ -7,11 +7,13 @@
 //! document   crc u32 | value bytes u32 | vb u16 | key bytes u16 | replaced seqno u64 | metadata | key | value
 //! ```
 //!
+//! The highest bit of a seqno that is replaced or erased says that its version stays as history.
+//!
 //! A batch's own checksum begins with the store's salt, so that no stored value can pass for a batch. A document's
 //! checksum covers all that follows it: it is read alone, wherever it was moved. It names the seqno of the version that
 //! it replaced (0 for none), so that replaying needs to read no other document.
 
-use super::locations::{Location, Version};
+use super::locations::{Location, Old, Version};
 use crate::codec::{
     META_BYTES, decode_meta, decode_record, encode_meta, encode_record, u16_at, u32_at, u64_at,
 };
@@ -39,18 +41,13 @@ pub(super) fn document_bytes(document: &Document) -> usize {
 }
 
 /// Appends a document.
-pub(super) fn encode_document(
-    bytes: &mut Vec<u8>,
-    vbid: Vbid,
-    document: &Document,
-    replaced: Seqno,
-) {
+pub(super) fn encode_document(bytes: &mut Vec<u8>, vbid: Vbid, document: &Document, replaced: Old) {
     let start = bytes.len();
     bytes.extend([0; 4]);
     bytes.extend((document.value().len() as u32).to_be_bytes());
     bytes.extend(vbid.0.to_be_bytes());
     bytes.extend((document.key().len() as u16).to_be_bytes());
-    bytes.extend(replaced.0.to_be_bytes());
+    bytes.extend(replaced.encode());
     encode_meta(bytes, &document.meta);
     bytes.extend_from_slice(document.key());
     bytes.extend_from_slice(document.value());
@@ -71,6 +68,15 @@ pub(super) fn decode_document(bytes: &[u8], vbid: Vbid, seqno: Seqno) -> Option<
         .then(|| Document::new(meta, &bytes[DOCUMENT_HEADER_BYTES..value], &bytes[value..]))
 }
 
+/// How many bytes of a document [`replaced_by`] wants to see.
+pub(super) const FRONT_BYTES: usize = DOCUMENT_HEADER_BYTES;
+
+/// The version that a document replaced, if its front says that it is that version. No checksum is looked at.
+pub(super) fn replaced_by(front: &[u8], vbid: Vbid, seqno: Seqno) -> Option<Seqno> {
+    let is_it = u16_at(front, 8) == Some(vbid.0) && u64_at(front, 20) == Some(seqno.0);
+    is_it.then(|| u64_at(front, 12).map(|number| Old::decode(number).seqno))?
+}
+
 /// How many bytes of a document [`has_key`] wants to see.
 pub(super) fn key_end(key: &[u8]) -> usize {
     DOCUMENT_HEADER_BYTES + key.len()
@@ -88,9 +94,9 @@ pub(super) fn has_key(front: &[u8], vbid: Vbid, seqno: Seqno, key: &[u8]) -> boo
 pub(super) struct Staged<'a> {
     pub vbid: Vbid,
     pub record: VbRecord,
-    /// Each with the hash of its key, and the seqno of the version that it replaces or zero.
-    pub documents: Vec<(&'a Document, u32, Seqno)>,
-    pub erased: Vec<Seqno>,
+    /// Each with the hash of its key, and the version that it replaces.
+    pub documents: Vec<(&'a Document, u32, Old)>,
+    pub erased: Vec<Old>,
     encoded_record: Vec<u8>,
 }
 
@@ -98,8 +104,8 @@ impl<'a> Staged<'a> {
     pub fn new(
         vbid: Vbid,
         record: VbRecord,
-        documents: Vec<(&'a Document, u32, Seqno)>,
-        erased: Vec<Seqno>,
+        documents: Vec<(&'a Document, u32, Old)>,
+        erased: Vec<Old>,
     ) -> Staged<'a> {
         let encoded_record = encode_record(RECORD_ROW, &record);
         Staged { vbid, record, documents, erased, encoded_record }
@@ -128,8 +134,8 @@ impl<'a> Staged<'a> {
             encode_document(bytes, self.vbid, document, *replaced);
             places.push((start, bytes.len() - start));
         }
-        for seqno in &self.erased {
-            bytes.extend(seqno.0.to_be_bytes());
+        for old in &self.erased {
+            bytes.extend(old.encode());
         }
         places
     }
@@ -187,8 +193,8 @@ fn header_crc(salt: u64, header: &[u8]) -> u32 {
 pub(super) struct Replayed {
     pub vbid: Vbid,
     pub record: VbRecord,
-    pub versions: Vec<(Version, Seqno)>,
-    pub erased: Vec<Seqno>,
+    pub versions: Vec<(Version, Old)>,
+    pub erased: Vec<Old>,
 }
 
 /// The commits in a batch's body, which lies at `offset` of its segment; `None` when it is no such body.
@@ -224,10 +230,10 @@ pub(super) fn decode_body(
             };
             let seqno = Seqno(u64_at(front, 20)?);
             let version = Version { seqno, location, hash: key_hash(salt, key) };
-            replayed.versions.push((version, Seqno(u64_at(front, 12)?)));
+            replayed.versions.push((version, Old::decode(u64_at(front, 12)?)));
         }
         for _ in 0..u32_at(front, 24)? {
-            replayed.erased.push(Seqno(u64_at(rest.take(8)?, 0)?));
+            replayed.erased.push(Old::decode(u64_at(rest.take(8)?, 0)?));
         }
         commits.push(replayed);
     }
@@ -274,6 +280,8 @@ mod tests {
     use nacre_types::{Cas, FailoverLog, Meta, VbState, VbUuid};
 
     const SALT: u64 = 77;
+    const REPLACED: Old = Old { seqno: Seqno(4), kept: true };
+    const ERASED: Old = Old { seqno: Seqno(5), kept: false };
 
     fn record() -> VbRecord {
         VbRecord {
@@ -286,14 +294,15 @@ mod tests {
             purged_rev: 0,
             max_cas: Cas(10),
             document_count: 1,
+            history_start: None,
         }
     }
 
     fn body() -> (BatchHeader, Vec<u8>) {
         let meta = Meta { seqno: Seqno(9), ..Meta::default() };
         let document = Document::new(meta, b"\0key", b"value");
-        let documents = vec![(&document, key_hash(SALT, b"\0key"), Seqno(4))];
-        let staged = Staged::new(Vbid(3), record(), documents, vec![Seqno(5)]);
+        let documents = vec![(&document, key_hash(SALT, b"\0key"), REPLACED)];
+        let staged = Staged::new(Vbid(3), record(), documents, vec![ERASED]);
         let mut body = Vec::new();
         staged.encode(&mut body);
         assert_eq!(body.len(), staged.bytes());
@@ -316,8 +325,8 @@ mod tests {
         let [Replayed { vbid: Vbid(3), record: found, versions, erased }] = &commits[..] else {
             panic!("{commits:?}")
         };
-        assert_eq!((found, &erased[..]), (&record(), &[Seqno(5)][..]));
-        let [(version, Seqno(4))] = versions[..] else { panic!("{versions:?}") };
+        assert_eq!((found, &erased[..]), (&record(), &[ERASED][..]));
+        let [(version, REPLACED)] = versions[..] else { panic!("{versions:?}") };
         assert_eq!((version.seqno, version.hash), (Seqno(9), key_hash(SALT, b"\0key")));
         let start = version.location.offset as usize - 100;
         let stored = &body[start..start + version.location.bytes as usize];
@@ -351,7 +360,7 @@ mod tests {
         }
         let meta = Meta { seqno: Seqno(9), ..Meta::default() };
         let mut stored = Vec::new();
-        encode_document(&mut stored, Vbid(1), &Document::new(meta, b"\0k", b"v"), Seqno::ZERO);
+        encode_document(&mut stored, Vbid(1), &Document::new(meta, b"\0k", b"v"), Old::NONE);
         assert!(decode_document(&stored, Vbid(2), Seqno(9)).is_none(), "another vBucket's");
         assert!(decode_document(&stored, Vbid(1), Seqno(8)).is_none(), "another version");
         for bit in 0..stored.len() * 8 {

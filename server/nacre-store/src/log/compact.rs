@@ -1,6 +1,6 @@
 //! Giving space back, and saving the table of locations, beside commits and reads.
 //!
-//! A step takes the segment that is most dead, copies what is current into a `.copy` segment, syncs that, and lets the
+//! A step takes the segment that is most dead, copies what is current or history into a `.copy` segment, syncs that, and lets the
 //! table of locations point there. The segment is *retired*: nothing needs it but the table as it was saved last. It is
 //! removed when the table is saved again, which happens once enough has been retired to be worth it.
 
@@ -10,7 +10,7 @@ use super::saved::{self, Head};
 use super::segment::{HEADER_BYTES, Kind, Segment, name};
 use super::{LogStore, write};
 use crate::Error;
-use nacre_types::Vbid;
+use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,7 +95,7 @@ impl LogStore {
         // One vBucket at a time, so that commits need not wait for all of them.
         for vbid in self.vbids() {
             let locations = self.locations.read();
-            let versions = locations.versions(vbid)?.iter();
+            let versions = locations.versions(vbid)?.all_after(Seqno::ZERO);
             let here = versions.filter(|version| version.location.segment == segment.number);
             wanted.extend(here.map(|version| (vbid, version)));
         }

@@ -1,12 +1,15 @@
-//! Where every current version lies: all that the log store keeps in memory of its documents.
+//! Where every version lies: all that the log store keeps in memory of its documents.
 //!
 //! A vBucket's versions are an array ascending by seqno, which only grows at its end. A version that is replaced leaves
 //! a hole; when there are too many holes the array is packed. Beside it lies a hash table of positions in the array.
 //! Neither has keys: a match of the 32-bit hash is settled by reading the key from the segment. That is some 40 bytes a
 //! document, however long its key.
+//!
+//! A version that is replaced and kept as history stays where it is in the array, marked, and leaves the hash table: some
+//! 27 bytes. Invariant: no such version is below the vBucket's `history_start`.
 
 use super::segment::Segment;
-use crate::Error;
+use crate::{Error, HistorySize};
 use hashbrown::HashTable;
 use nacre_types::{Seqno, VbRecord, Vbid};
 use std::collections::BTreeMap;
@@ -24,7 +27,7 @@ pub(super) struct Location {
     pub bytes: u32,
 }
 
-/// A current version.
+/// A version that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub seqno: Seqno,
@@ -32,11 +35,52 @@ pub(super) struct Version {
     pub hash: u32,
 }
 
-const _: () = assert!(size_of::<Version>() == 24);
+/// The bit of a number that marks a version as history: of its length in the table, of its seqno in a batch.
+const KEPT_BIT: u32 = 31;
 
-impl Version {
-    fn is_hole(&self) -> bool {
-        self.location.bytes == 0
+/// A place in the array: a version with its mark, or a hole. So it is saved, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(pub Version);
+
+const _: () = assert!(size_of::<Slot>() == 24);
+
+impl Slot {
+    fn is_hole(self) -> bool {
+        self.0.location.bytes == 0
+    }
+
+    fn is_kept(self) -> bool {
+        self.0.location.bytes >> KEPT_BIT == 1
+    }
+
+    fn is_current(self) -> bool {
+        !self.is_hole() && !self.is_kept()
+    }
+
+    fn version(self) -> Version {
+        let bytes = self.0.location.bytes & !(1 << KEPT_BIT);
+        Version { location: Location { bytes, ..self.0.location }, ..self.0 }
+    }
+}
+
+/// The version that another takes the place of, or that is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Old {
+    /// Zero when there is none.
+    pub seqno: Seqno,
+    /// Whether it stays as history.
+    pub kept: bool,
+}
+
+impl Old {
+    pub const NONE: Old = Old { seqno: Seqno::ZERO, kept: false };
+
+    pub fn encode(self) -> [u8; 8] {
+        (self.seqno.0 | u64::from(self.kept) << 63).to_be_bytes()
+    }
+
+    pub fn decode(number: u64) -> Old {
+        Old { seqno: Seqno(number & !(1 << 63)), kept: number >> 63 == 1 }
     }
 }
 
@@ -45,10 +89,12 @@ impl Version {
 pub(super) struct Versions {
     pub record: Option<VbRecord>,
     /// Ascending by seqno, with holes.
-    ordered: Vec<Version>,
+    ordered: Vec<Slot>,
     holes: usize,
-    /// Positions in `ordered`.
+    /// Positions in `ordered` of current versions.
     by_hash: HashTable<u32>,
+    /// What is not current and no hole.
+    history: HistorySize,
 }
 
 /// The table takes its bits from both ends of a 64-bit hash.
@@ -59,75 +105,148 @@ fn spread(hash: u32) -> u64 {
 impl Versions {
     /// How many versions are current.
     pub fn count(&self) -> usize {
-        self.ordered.len() - self.holes
+        self.ordered.len() - self.holes - self.history.versions as usize
+    }
+
+    /// What history takes.
+    pub fn history(&self) -> HistorySize {
+        self.history
+    }
+
+    fn slots_after(&self, seqno: Seqno) -> impl Iterator<Item = Slot> {
+        let first = self.ordered.partition_point(|slot| slot.0.seqno <= seqno);
+        self.ordered[first..].iter().copied()
     }
 
     /// Current versions, ascending by seqno.
     pub fn iter(&self) -> impl Iterator<Item = Version> {
-        self.ordered.iter().copied().filter(|version| !version.is_hole())
+        self.after(Seqno::ZERO)
     }
 
     /// Current versions after a seqno, ascending.
     pub fn after(&self, seqno: Seqno) -> impl Iterator<Item = Version> {
-        let first = self.ordered.partition_point(|version| version.seqno <= seqno);
-        self.ordered[first..].iter().copied().filter(|version| !version.is_hole())
+        self.slots_after(seqno).filter(|slot| slot.is_current()).map(Slot::version)
+    }
+
+    /// All versions after a seqno, ascending: with those that are history.
+    pub fn all_after(&self, seqno: Seqno) -> impl Iterator<Item = Version> {
+        self.slots_after(seqno).filter(|slot| !slot.is_hole()).map(Slot::version)
+    }
+
+    /// All versions with their marks, ascending by seqno.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.slots_after(Seqno::ZERO).filter(|slot| !slot.is_hole())
     }
 
     /// The versions that a key of this hash may have: almost always none or one.
     pub fn candidates(&self, hash: u32) -> impl Iterator<Item = Version> {
         self.by_hash
             .iter_hash(spread(hash))
-            .map(|position| self.ordered[*position as usize])
+            .map(|position| self.ordered[*position as usize].0)
             .filter(move |version| version.hash == hash)
+    }
+
+    /// The version at a seqno, current or history.
+    pub fn at(&self, seqno: Seqno) -> Option<Version> {
+        self.position(seqno).map(|position| self.ordered[position].version())
     }
 
     /// The greatest seqno that was ever pushed and not packed away.
     pub fn last_seqno(&self) -> Seqno {
-        self.ordered.last().map_or(Seqno::ZERO, |version| version.seqno)
+        self.ordered.last().map_or(Seqno::ZERO, |slot| slot.0.seqno)
+    }
+
+    /// Where history would have to begin to be within `limit`.
+    pub fn history_within(&self, limit: HistorySize) -> Seqno {
+        let mut left = limit;
+        let newest_first = self.ordered.iter().rev().filter(|slot| slot.is_kept());
+        let mut versions = newest_first.map(|slot| slot.version());
+        let beyond = versions.find(|version| !left.take(version.location.bytes.into()));
+        beyond.map_or(Seqno::ZERO, |version| version.seqno.next())
     }
 
     fn position(&self, seqno: Seqno) -> Option<usize> {
-        let position = self.ordered.binary_search_by_key(&seqno, |version| version.seqno).ok()?;
+        let position = self.ordered.binary_search_by_key(&seqno, |slot| slot.0.seqno).ok()?;
         (!self.ordered[position].is_hole()).then_some(position)
     }
 
     /// Adds a version after all others.
-    fn push(&mut self, version: Version) {
+    fn push(&mut self, slot: Slot) {
         if self.ordered.len() == self.ordered.capacity() {
             // An eighth at a time: doubling would leave half of the largest table in the process empty.
             self.ordered.reserve_exact(self.ordered.len() / 8 + 8);
         }
         let position = self.ordered.len() as u32;
-        self.ordered.push(version);
+        self.ordered.push(slot);
+        if slot.is_kept() {
+            self.count_kept(slot.version());
+            return;
+        }
         let ordered = &self.ordered;
-        self.by_hash.insert_unique(spread(version.hash), position, |position| {
-            spread(ordered[*position as usize].hash)
+        self.by_hash.insert_unique(spread(slot.0.hash), position, |position| {
+            spread(ordered[*position as usize].0.hash)
         });
     }
 
-    fn remove(&mut self, seqno: Seqno) -> Option<Version> {
-        let position = self.position(seqno)?;
-        let version = self.ordered[position];
+    fn count_kept(&mut self, version: Version) {
+        self.history.versions += 1;
+        self.history.bytes += u64::from(version.location.bytes);
+    }
+
+    /// A current version is current no more: it leaves a hole, or stays as history. Gives the version.
+    fn supersede(&mut self, old: Old) -> Option<Version> {
+        let position = self.position(old.seqno).filter(|at| self.ordered[*at].is_current())?;
+        let version = self.ordered[position].0;
         if let Ok(entry) = self
             .by_hash
             .find_entry(spread(version.hash), |candidate| *candidate as usize == position)
         {
             entry.remove();
         }
-        self.ordered[position].location.bytes = 0;
-        self.holes += 1;
-        if self.holes > self.ordered.len() / 4 + 64 {
-            self.pack();
+        if old.kept {
+            self.ordered[position].0.location.bytes |= 1 << KEPT_BIT;
+            self.count_kept(version);
+        } else {
+            self.dig(position);
+            self.pack_if_worth();
         }
         Some(version)
     }
 
+    fn dig(&mut self, position: usize) {
+        self.ordered[position].0.location.bytes = 0;
+        self.holes += 1;
+    }
+
+    /// Drops the history before a seqno, given that there is none before `start`; gives what was dropped to `each`.
+    fn forget_history(&mut self, start: Seqno, before: Seqno, mut each: impl FnMut(Version)) {
+        let position_of = |seqno| self.ordered.partition_point(|slot| slot.0.seqno < seqno);
+        for position in position_of(start)..position_of(before) {
+            if self.ordered[position].is_kept() {
+                let version = self.ordered[position].version();
+                self.dig(position);
+                self.history.versions -= 1;
+                self.history.bytes -= u64::from(version.location.bytes);
+                each(version);
+            }
+        }
+        self.pack_if_worth();
+    }
+
+    fn pack_if_worth(&mut self) {
+        if self.holes > self.ordered.len() / 4 + 64 {
+            self.pack();
+        }
+    }
+
     fn pack(&mut self) {
-        self.ordered.retain(|version| !version.is_hole());
+        self.ordered.retain(|slot| !slot.is_hole());
         self.holes = 0;
         self.by_hash.clear();
-        for (position, version) in self.ordered.iter().enumerate() {
-            self.by_hash.insert_unique(spread(version.hash), position as u32, |_| {
+        for (position, slot) in
+            self.ordered.iter().enumerate().filter(|(_, slot)| slot.is_current())
+        {
+            self.by_hash.insert_unique(spread(slot.0.hash), position as u32, |_| {
                 unreachable!("the table held more than this before")
             });
         }
@@ -138,10 +257,10 @@ impl Versions {
 pub(super) struct Change {
     pub vbid: Vbid,
     pub record: VbRecord,
-    /// New versions, ascending, each with the seqno of the version it replaces, or zero.
-    pub versions: Vec<(Version, Seqno)>,
-    /// Seqnos of versions that are forgotten.
-    pub erased: Vec<Seqno>,
+    /// New versions, ascending, each with the version it replaces.
+    pub versions: Vec<(Version, Old)>,
+    /// Versions whose keys are forgotten.
+    pub erased: Vec<Old>,
 }
 
 /// The segments of a store by number. Whoever reads for long keeps a handle to this very map: it never changes, and what
@@ -198,16 +317,16 @@ impl Locations {
         &mut self,
         vbid: Vbid,
         record: VbRecord,
-        saved: impl Iterator<Item = Version>,
+        saved: impl Iterator<Item = Slot>,
     ) -> Result<(), String> {
         let versions =
             self.vbuckets.get_mut(vbid.index()).ok_or_else(|| no_such(vbid).to_string())?;
-        for version in saved {
-            if version.seqno <= versions.last_seqno() || version.is_hole() {
+        for slot in saved {
+            if slot.0.seqno <= versions.last_seqno() || slot.is_hole() {
                 return Err(format!("{vbid} has its versions out of order"));
             }
-            add_live(&self.segments, version.location)?;
-            versions.push(version);
+            add_live(&self.segments, slot.version().location)?;
+            versions.push(slot);
         }
         versions.record = Some(record);
         Ok(())
@@ -221,39 +340,51 @@ impl Locations {
         let Change { vbid, record, versions: new, erased } = change;
         let versions =
             self.vbuckets.get_mut(vbid.index()).ok_or_else(|| no_such(vbid).to_string())?;
-        for seqno in erased {
-            let old = versions
-                .remove(seqno)
-                .ok_or_else(|| format!("{vbid} erases seqno {seqno}, which is not there"))?;
-            take_live(&self.segments, old.location);
+        let segments = &self.segments;
+        let supersede = |versions: &mut Versions, old: Old, what: &str| {
+            let version = versions
+                .supersede(old)
+                .ok_or_else(|| format!("{vbid} {what} seqno {}, which is not there", old.seqno))?;
+            if !old.kept {
+                take_live(segments, version.location);
+            }
+            Ok::<(), String>(())
+        };
+        for old in erased {
+            supersede(versions, old, "erases")?;
         }
-        if versions.count() == 0 {
+        if versions.history.versions > 0 {
+            let before = versions.record.as_ref().and_then(|record| record.history_start);
+            let (start, end) = (before.unwrap_or_default(), record.history_start);
+            let end = end.unwrap_or(Seqno(u64::MAX));
+            versions.forget_history(start, end, |version| take_live(segments, version.location));
+        }
+        if versions.holes == versions.ordered.len() {
             // A history that begins anew may count from the beginning.
             versions.pack();
         }
         for (version, replaced) in new {
-            if replaced != Seqno::ZERO {
-                let old = versions.remove(replaced).ok_or_else(|| {
-                    format!("{vbid} replaces seqno {replaced}, which is not there")
-                })?;
-                take_live(&self.segments, old.location);
+            if replaced != Old::NONE {
+                supersede(versions, replaced, "replaces")?;
             }
             if version.seqno <= versions.last_seqno() {
                 return Err(format!("{vbid} goes back to seqno {}", version.seqno));
             }
-            add_live(&self.segments, version.location)?;
-            versions.push(version);
+            add_live(segments, version.location)?;
+            versions.push(Slot(version));
         }
         versions.record = Some(record);
         Ok(())
     }
 
-    /// Lets a version lie elsewhere, if it is still current and lies where it did.
+    /// Lets a version lie elsewhere, if it is still there and lies where it did.
     pub fn relocate(&mut self, vbid: Vbid, seqno: Seqno, from: Location, to: Location) {
         let Some(versions) = self.vbuckets.get_mut(vbid.index()) else { return };
         let Some(position) = versions.position(seqno) else { return };
-        if versions.ordered[position].location == from {
-            versions.ordered[position].location = to;
+        let slot = &mut versions.ordered[position];
+        if slot.version().location == from {
+            let mark = slot.0.location.bytes & 1 << KEPT_BIT;
+            slot.0.location = Location { bytes: to.bytes | mark, ..to };
             take_live(&self.segments, from);
             add_live(&self.segments, to).expect("whoever relocates has added the segment");
         }
@@ -294,6 +425,10 @@ mod tests {
         }
     }
 
+    fn gone(seqno: u64) -> Old {
+        Old { seqno: Seqno(seqno), kept: false }
+    }
+
     #[test]
     fn versions_are_found_by_hash_and_by_order_while_others_come_and_go() {
         let mut versions = Versions::default();
@@ -301,9 +436,9 @@ mod tests {
         for seqno in 1..20_000_u64 {
             let hash = (seqno * 7919 % 1000) as u32;
             if let Some(old) = newest.insert(hash, seqno) {
-                assert_eq!(versions.remove(Seqno(old)).map(|found| found.hash), Some(hash));
+                assert_eq!(versions.supersede(gone(old)).map(|found| found.hash), Some(hash));
             }
-            versions.push(version(seqno, hash));
+            versions.push(Slot(version(seqno, hash)));
         }
         assert_eq!(versions.count(), newest.len());
         for (hash, seqno) in &newest {
@@ -315,7 +450,7 @@ mod tests {
         let found: Vec<u64> = versions.after(Seqno(19_500)).map(|found| found.seqno.0).collect();
         assert_eq!(found, expected);
         assert!(versions.ordered.len() < 1000 + 1000 / 3 + 100, "holes are packed away");
-        assert_eq!(versions.remove(Seqno(1)), None, "long gone");
+        assert_eq!(versions.supersede(gone(1)), None, "long gone");
     }
 
     /// Said in the documentation, and what a bucket of small documents costs beside them.
@@ -324,20 +459,63 @@ mod tests {
         for count in [900, 4_000, 200_000, 1_000_000_u64] {
             let mut versions = Versions::default();
             for seqno in 1..=count {
-                versions.push(version(seqno, (seqno * 2_654_435_761) as u32));
+                versions.push(Slot(version(seqno, (seqno * 2_654_435_761) as u32)));
             }
-            let bytes = versions.ordered.capacity() * size_of::<Version>()
+            let bytes = versions.ordered.capacity() * size_of::<Slot>()
                 + versions.by_hash.allocation_size();
             let each = bytes as f64 / count as f64;
             assert!(each <= 40.0, "{each:.1} bytes with {count} documents");
         }
     }
 
+    /// One key is overwritten again and again: what a version of history costs, and that it is no candidate for its key.
+    #[test]
+    fn a_version_of_history_takes_twenty_seven_bytes_at_most() {
+        for count in [4_000, 200_000, 1_000_000_u64] {
+            let mut versions = Versions::default();
+            versions.push(Slot(version(1, 7)));
+            for seqno in 2..=count {
+                versions.supersede(Old { seqno: Seqno(seqno - 1), kept: true }).unwrap();
+                versions.push(Slot(version(seqno, 7)));
+            }
+            assert_eq!((versions.count(), versions.history().versions), (1, count - 1));
+            assert_eq!(versions.candidates(7).count(), 1);
+            let bytes = versions.ordered.capacity() * size_of::<Slot>()
+                + versions.by_hash.allocation_size();
+            let each = bytes as f64 / count as f64;
+            assert!(each <= 27.1, "{each:.1} bytes with {count} versions");
+        }
+    }
+
+    #[test]
+    fn history_is_forgotten_from_its_old_end() {
+        let mut versions = Versions::default();
+        (1..=5).for_each(|seqno| versions.push(Slot(version(seqno, seqno as u32))));
+        for seqno in [2, 3, 5] {
+            versions.supersede(Old { seqno: Seqno(seqno), kept: true }).unwrap();
+        }
+        let within = |versions: &Versions, count, bytes| {
+            versions.history_within(HistorySize { versions: count, bytes }).0
+        };
+        assert_eq!(within(&versions, 3, 3), 0);
+        assert_eq!(within(&versions, 2, 3), 3);
+        assert_eq!(within(&versions, 3, 1), 4);
+        assert_eq!(within(&versions, 0, 9), 6);
+        let mut dropped = Vec::new();
+        versions.forget_history(Seqno(2), Seqno(5), |version| dropped.push(version.seqno.0));
+        assert_eq!(dropped, [2, 3]);
+        assert_eq!(versions.history(), HistorySize { versions: 1, bytes: 1 });
+        let all: Vec<u64> = versions.all_after(Seqno(0)).map(|version| version.seqno.0).collect();
+        assert_eq!(all, [1, 4, 5]);
+        let current: Vec<u64> = versions.iter().map(|version| version.seqno.0).collect();
+        assert_eq!(current, [1, 4]);
+    }
+
     #[test]
     fn keys_of_the_same_hash_are_kept_apart() {
         let mut versions = Versions::default();
-        (1..=5).for_each(|seqno| versions.push(version(seqno, 42)));
-        versions.remove(Seqno(3));
+        (1..=5).for_each(|seqno| versions.push(Slot(version(seqno, 42))));
+        versions.supersede(gone(3));
         let mut found: Vec<u64> = versions.candidates(42).map(|found| found.seqno.0).collect();
         found.sort_unstable();
         assert_eq!(found, [1, 2, 4, 5]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! commit ─► batch ─► 00000007.log   one write and one sync, into space that was allocated before
-//!              └───► Locations      where the newest version of each key lies: 40 bytes a document, without keys
+//!              └───► Locations      where each version lies: 40 bytes a document, 27 a version of history, no keys
 //! get, scan ◄─ read ◄─ segments     one read a document
 //! compact:     00000003.log ─► 00000008.copy, then `locations` is saved, then 00000003.log is removed
 //! open:        `locations`, and the batches after it
@@ -27,7 +27,7 @@ mod segment;
 mod write;
 
 use crate::disk::{Directory, Disk, DiskFile};
-use crate::{Commit, Error, Scan, Store, Usage, note};
+use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which, note};
 use locations::Locations;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::{Mutex, RwLock};
@@ -153,8 +153,8 @@ impl Store for LogStore {
             .collect())
     }
 
-    fn scan(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
-        self.read_after(vbid, after)
+    fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
+        self.read_after(vbid, after, which)
     }
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
@@ -175,6 +175,27 @@ impl Store for LogStore {
 
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error> {
         self.compact_step(fragmentation_percent)
+    }
+
+    fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+        self.read_previous(vbid, seqno)
+    }
+
+    fn keeps_history(&self) -> bool {
+        true
+    }
+
+    fn history(&self) -> Vec<(Vbid, HistorySize)> {
+        let locations = self.locations.read();
+        let sizes = locations.vbuckets().map(|(vbid, versions)| (vbid, versions.history()));
+        sizes.filter(|(_, size)| size.versions > 0).collect()
+    }
+
+    fn history_within(&self, vbid: Vbid, limit: HistorySize) -> Seqno {
+        self.locations
+            .read()
+            .versions(vbid)
+            .map_or(Seqno::ZERO, |found| found.history_within(limit))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Reading documents: by key, by seqno, and all.
 
 use super::LogStore;
-use super::batch::{decode_document, has_key, key_end, key_hash};
+use super::batch::{FRONT_BYTES, decode_document, has_key, key_end, key_hash, replaced_by};
 use super::locations::{Location, Segments, Version};
 use super::segment::Segment;
 use crate::disk::read_exact;
-use crate::{Error, Scan};
+use crate::{Error, Scan, Which};
 use nacre_types::{Document, Seqno, Vbid};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,6 +52,30 @@ impl LogStore {
         Ok(Seqno::ZERO)
     }
 
+    /// A stored document names the version that it replaced, so one is found by the other.
+    pub(super) fn read_previous(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+    ) -> Result<Option<Document>, Error> {
+        let Some((version, segment)) = self.at(vbid, seqno)? else { return Ok(None) };
+        let mut front = [0; FRONT_BYTES];
+        read_exact(&*segment.file, &mut front, version.location.offset.into())
+            .map_err(|error| self.failed("read", error))?;
+        let replaced = replaced_by(&front, vbid, seqno).ok_or_else(|| damaged(vbid, version))?;
+        let Some((version, segment)) = self.at(vbid, replaced)? else { return Ok(None) };
+        self.read_version(&segment, vbid, version).map(Some)
+    }
+
+    fn at(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<(Version, Arc<Segment>)>, Error> {
+        let locations = self.locations.read();
+        let found = locations.versions(vbid)?.at(seqno);
+        let with_segment = |version: Version| {
+            Some((version, Arc::clone(locations.segment(version.location.segment)?)))
+        };
+        Ok(found.and_then(with_segment))
+    }
+
     pub(super) fn read_version(
         &self,
         segment: &Segment,
@@ -61,11 +85,19 @@ impl LogStore {
         read_version(segment, vbid, version, self.disk.path())
     }
 
-    pub(super) fn read_after(&self, vbid: Vbid, after: Seqno) -> Result<Scan, Error> {
+    /// With history, if `which` says so.
+    pub(super) fn read_after(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
         let locations = self.locations.read();
         let versions = locations.versions(vbid)?;
-        let end = versions.record.as_ref().map_or(after, |record| record.high_seqno);
-        let wanted: Vec<Version> = versions.after(after).collect();
+        let record = versions.record.as_ref();
+        let end = record.map_or(after, |record| record.high_seqno);
+        let (wanted, history_start): (Vec<Version>, _) = match which {
+            Which::Current => (versions.after(after).collect(), None),
+            Which::All => (
+                versions.all_after(after).collect(),
+                record.and_then(|record| record.history_start),
+            ),
+        };
         let segments = Arc::clone(&locations.segments);
         drop(locations);
         let path = self.disk.path().to_owned();
@@ -73,7 +105,7 @@ impl LogStore {
             let segment = &segments[&version.location.segment];
             read_version(segment, vbid, version, &path).map(Arc::new)
         });
-        Ok(Scan { end, documents: Box::new(documents.scan(false, until_error)) })
+        Ok(Scan { end, history_start, documents: Box::new(documents.scan(false, until_error)) })
     }
 
     /// Reads segments from front to back, whatever vBucket a document is of.
@@ -194,9 +226,10 @@ mod tests {
             purged_rev: 0,
             max_cas: Cas(1),
             document_count: 0,
+            history_start: None,
         };
         let documents = vec![Arc::new(Document::new(meta, key, b"value"))];
-        Commit { vbid: Vbid(0), record, documents, erased: Vec::new() }
+        Commit { vbid: Vbid(0), record, documents, erased: Vec::new(), history: Arc::default() }
     }
 
     #[test]

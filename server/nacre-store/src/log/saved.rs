@@ -9,11 +9,13 @@
 //!            | record | (seqno u64, segment u32, offset u32, bytes u32, hash u32)* | crc u32
 //! ```
 //!
+//! The highest bit of a version's bytes says that it is history.
+//!
 //! Replay begins with the batch after `tail batch`, at `tail offset` of `tail segment` (0: with the first batch of the
 //! store). Commits go on while the table is saved, so each vBucket says which batch it reflects.
 
 use super::batch::{decode_saved_record, encode_saved_record};
-use super::locations::{Location, Version, Versions};
+use super::locations::{Location, Slot, Version, Versions};
 use super::segment::{FORMAT, Fault, Kind};
 use crate::codec::{u16_at, u32_at, u64_at};
 use crate::disk::{DiskFile, read_exact};
@@ -87,16 +89,17 @@ impl<'a> Writer<'a> {
     pub fn push(&mut self, vbid: Vbid, record: &VbRecord, versions: &Versions, batch: u64) {
         let bytes = &mut self.buffer;
         let record = encode_saved_record(record);
-        bytes.reserve(VBUCKET_HEADER_BYTES + 64 + VERSION_BYTES * versions.count());
+        let count = versions.count() + versions.history().versions as usize;
+        bytes.reserve(VBUCKET_HEADER_BYTES + 64 + VERSION_BYTES * count);
         let start = bytes.len();
         bytes.extend(vbid.0.to_be_bytes());
         bytes.extend((record.len() as u16).to_be_bytes());
-        bytes.extend((versions.count() as u32).to_be_bytes());
+        bytes.extend((count as u32).to_be_bytes());
         bytes.extend(batch.to_be_bytes());
         seal(bytes, start);
         let start = bytes.len();
         bytes.extend(record);
-        for Version { seqno, location, hash } in versions.iter() {
+        for Slot(Version { seqno, location, hash }) in versions.slots() {
             bytes.extend(seqno.0.to_be_bytes());
             bytes.extend(location.segment.to_be_bytes());
             bytes.extend(location.offset.to_be_bytes());
@@ -151,14 +154,15 @@ pub(super) struct SavedVbucket {
 
 impl SavedVbucket {
     /// Its versions, ascending by seqno if the file is what it should be.
-    pub fn versions(&self) -> impl Iterator<Item = Version> {
+    pub fn versions(&self) -> impl Iterator<Item = Slot> {
         self.rows.chunks_exact(VERSION_BYTES).filter_map(|row| {
             let location = Location {
                 segment: u32_at(row, 8)?,
                 offset: u32_at(row, 12)?,
                 bytes: u32_at(row, 16)?,
             };
-            Some(Version { seqno: Seqno(u64_at(row, 0)?), location, hash: u32_at(row, 20)? })
+            let (seqno, hash) = (Seqno(u64_at(row, 0)?), u32_at(row, 20)?);
+            Some(Slot(Version { seqno, location, hash }))
         })
     }
 }

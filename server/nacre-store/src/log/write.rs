@@ -1,12 +1,12 @@
 //! The commit path.
 
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, Staged, key_hash};
-use super::locations::{Change, Location, Version};
+use super::locations::{Change, Location, Old, Version};
 use super::segment::{HEADER_BYTES, Kind, Segment};
 use super::{LogStore, is_full};
 use crate::disk::Disk;
 use crate::{Commit, Error, note};
-use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -108,7 +108,8 @@ impl LogStore {
             };
             if current == *seqno && current != Seqno::ZERO {
                 ahead.seqnos.insert((vbid, key), Seqno::ZERO);
-                erased.push(current);
+                let kept = commit.keeps(CollectionId::of_key(key), current);
+                erased.push(Old { seqno: current, kept });
                 count -= 1;
             }
         }
@@ -126,6 +127,8 @@ impl LogStore {
                 None => self.seqno_of(vbid, document.key(), hash)?,
             };
             count += u64::from(replaced == Seqno::ZERO);
+            let kept = commit.keeps(document.collection(), replaced);
+            let replaced = Old { seqno: replaced, kept };
             ahead.seqnos.insert((vbid, document.key()), seqno);
             documents.push((&**document as &Document, hash, replaced));
         }

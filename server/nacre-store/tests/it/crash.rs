@@ -220,7 +220,7 @@ fn a_sled_store_that_loses_sectors_of_a_commit_opens_with_all_that_was_acknowled
     for seed in seeds() {
         let directory = tempfile::tempdir().unwrap();
         let store = SledStore::open(directory.path(), true, 1 << 20).unwrap();
-        let (mut model, mut chance) = (Model::new(), Chance(seed));
+        let (mut model, mut chance) = (Model::without_history(), Chance(seed));
         let now_on_disk = || {
             let mut found = Files::new();
             files(directory.path(), directory.path(), &mut found);

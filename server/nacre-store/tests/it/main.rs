@@ -8,7 +8,7 @@ mod log;
 mod model;
 mod suite;
 
-use nacre_store::{Commit, Store};
+use nacre_store::{Commit, Scan, Store, Which};
 use nacre_types::{
     Cas, CollectionId, DocKey, Document, FailoverLog, Kind, Meta, Seqno, VbRecord, VbState, VbUuid,
     Vbid,
@@ -45,8 +45,9 @@ pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
         purged_rev: 0,
         max_cas: Cas(high_seqno.0 << 16),
         document_count: 0,
+        history_start: None,
     };
-    Commit { vbid: Vbid(vbid), record, documents, erased: Vec::new() }
+    Commit { vbid: Vbid(vbid), record, documents, erased: Vec::new(), history: Arc::default() }
 }
 
 /// A key to forget, if its version is still this one.
@@ -54,9 +55,25 @@ pub fn erased(name: &str, seqno: u64) -> (Box<[u8]>, Seqno) {
     (DocKey::new(CollectionId(8), name.as_bytes()).prefixed().into(), Seqno(seqno))
 }
 
-/// What a store holds of a vBucket after a seqno, as text.
+/// The same in a collection that keeps history from `start` on.
+pub fn kept(start: u64, commit: Commit) -> Commit {
+    let record = VbRecord { history_start: Some(Seqno(start)), ..commit.record };
+    Commit { record, history: [CollectionId(8)].into(), ..commit }
+}
+
+/// The current versions that a store holds of a vBucket after a seqno, as text.
 pub fn shown(store: &dyn Store, vbid: u16, after: u64) -> String {
-    let scan = store.scan(Vbid(vbid), Seqno(after)).unwrap();
+    text_of(store.scan(Vbid(vbid), Seqno(after), Which::Current).unwrap())
+}
+
+/// All versions, and where history begins.
+pub fn shown_all(store: &dyn Store, vbid: u16, after: u64) -> String {
+    let scan = store.scan(Vbid(vbid), Seqno(after), Which::All).unwrap();
+    let start = scan.history_start.map_or("nowhere".into(), |start| format!("{start}"));
+    format!("{}, history from {start}", text_of(scan))
+}
+
+fn text_of(scan: Scan) -> String {
     let documents = scan.documents.map(|document| {
         let document = document.unwrap();
         let value = if document.is_alive() {

@@ -1,8 +1,8 @@
-//! What a store must hold: a workload by chance, and every state that each vBucket went through.
+//! What a store must hold: a workload by chance, and every state that each vBucket went through, its history included.
 
 use crate::{commit, erased, tombstone, version};
-use nacre_store::{Commit, Error, Store, load_all};
-use nacre_types::{Document, Seqno, VbRecord, Vbid};
+use nacre_store::{Commit, Error, Store, Which, load_all};
+use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -24,8 +24,11 @@ impl Chance {
 /// Documents by key.
 type Contents = BTreeMap<Vec<u8>, Arc<Document>>;
 
+/// Superseded versions by seqno.
+type History = BTreeMap<u64, Arc<Document>>;
+
 /// A state in a few bytes.
-fn fingerprint(record: &VbRecord, contents: &Contents) -> u64 {
+fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64 {
     let mut hasher = DefaultHasher::new();
     // The purge seqno tells commits apart that change no document.
     (record.high_seqno.0, record.purge_seqno.0, record.max_cas.0).hash(&mut hasher);
@@ -34,7 +37,29 @@ fn fingerprint(record: &VbRecord, contents: &Contents) -> u64 {
         let meta = document.meta;
         (key, meta.seqno.0, meta.cas.0, meta.kind as u8, document.value()).hash(&mut hasher);
     }
+    record.history_start.map(|start| start.0).hash(&mut hasher);
+    for (seqno, document) in history {
+        (seqno, document.key(), document.value()).hash(&mut hasher);
+    }
     hasher.finish()
+}
+
+/// What a store gives beside the current versions, which it must give as well, in order.
+fn history_of(store: &dyn Store, vbid: Vbid, current: &Contents) -> Result<History, Error> {
+    let mut history = History::new();
+    let (mut last, mut given) = (Seqno::ZERO, 0);
+    for document in store.scan(vbid, Seqno::ZERO, Which::All)?.documents {
+        let document = document?;
+        let seqno = document.meta.seqno;
+        assert!(seqno > last, "{vbid} gives {seqno} after {last}");
+        last = seqno;
+        match current.get(document.key()) {
+            Some(newest) if newest.meta.seqno == seqno => given += 1,
+            _ => drop(history.insert(seqno.0, document)),
+        }
+    }
+    assert_eq!(given, current.len(), "{vbid} leaves out current versions");
+    Ok(history)
 }
 
 /// Reads all of a store, as a start does; a state for each vBucket, 0 for one without a record.
@@ -50,7 +75,8 @@ pub fn read(store: &dyn Store) -> Result<Vec<u64>, Error> {
     assert_eq!(twice, None, "a key was given twice");
     let mut states = vec![0; VBUCKETS.into()];
     for (vbid, record) in store.records()? {
-        states[vbid.index()] = fingerprint(&record, &contents[vbid.index()]);
+        let contents = &contents[vbid.index()];
+        states[vbid.index()] = fingerprint(&record, contents, &history_of(store, vbid, contents)?);
     }
     Ok(states)
 }
@@ -58,7 +84,10 @@ pub fn read(store: &dyn Store) -> Result<Vec<u64>, Error> {
 #[derive(Default)]
 struct Vbucket {
     contents: Contents,
+    history: History,
     high: u64,
+    /// From where on history is kept, if it is.
+    start: Option<u64>,
     /// Each state with when its commit began and when it was acknowledged.
     states: Vec<(u64, usize, usize)>,
 }
@@ -67,25 +96,50 @@ struct Vbucket {
 pub struct Model {
     vbuckets: Vec<Vbucket>,
     commits: u64,
+    keeps_history: bool,
 }
 
 impl Model {
+    /// For stores that keep no history.
+    pub fn without_history() -> Model {
+        Model { keeps_history: false, ..Model::new() }
+    }
+
     pub fn new() -> Model {
-        Model { vbuckets: (0..VBUCKETS).map(|_| Vbucket::default()).collect(), commits: 0 }
+        let vbuckets = (0..VBUCKETS).map(|_| Vbucket::default()).collect();
+        Model { vbuckets, commits: 0, keeps_history: true }
+    }
+
+    /// Where history begins after the next commit: on and off, and forwards.
+    fn next_start(chance: &mut Chance, start: Option<u64>, high: u64) -> Option<u64> {
+        match (chance.below(40), start) {
+            (0, _) => None,
+            (1..16, None) => Some(high + 1),
+            (1..7, Some(start)) => Some((start + chance.below(30)).min(high + 1).max(start)),
+            (_, start) => start,
+        }
     }
 
     /// The next commits. Nothing is taken over before [`Model::begin`].
     pub fn commits(&mut self, chance: &mut Chance) -> Vec<Commit> {
         let mut highs: Vec<u64> = self.vbuckets.iter().map(|vbucket| vbucket.high).collect();
+        let mut starts: Vec<_> = self.vbuckets.iter().map(|vbucket| vbucket.start).collect();
         (0..1 + chance.below(4))
             .map(|_| {
                 let vbid = chance.below(VBUCKETS.into()) as u16;
                 let high = &mut highs[usize::from(vbid)];
+                let start = &mut starts[usize::from(vbid)];
+                // The last vBucket never has any.
+                if self.keeps_history && vbid + 1 < VBUCKETS {
+                    *start = Model::next_start(chance, *start, *high);
+                }
                 let mut documents: Vec<Arc<Document>> = Vec::new();
                 for _ in 0..chance.below(6) {
                     let name = format!("key{}", chance.below(KEYS));
                     *high += 1 + chance.below(2);
-                    if documents.iter().any(|document| document.name() == name.as_bytes()) {
+                    let is_there =
+                        documents.iter().any(|document| document.name() == name.as_bytes());
+                    if is_there && start.is_none() {
                         continue;
                     }
                     documents.push(match chance.below(5) {
@@ -121,6 +175,8 @@ impl Model {
                 next.documents = documents;
                 next.record.purge_seqno = Seqno(self.commits);
                 next.erased = forgotten;
+                next.record.history_start = start.map(Seqno);
+                next.history = [CollectionId(8)].into();
                 next
             })
             .collect()
@@ -134,23 +190,31 @@ impl Model {
             let next =
                 commit.documents.last().map_or(vbucket.high, |document| document.meta.seqno.0);
             commit.erased.retain(|(_, seqno)| seqno.0 != next);
+            let mut superseded: Vec<Arc<Document>> = Vec::new();
             for (key, seqno) in &commit.erased {
                 if vbucket
                     .contents
                     .get(&key[..])
                     .is_some_and(|document| document.meta.seqno == *seqno)
                 {
-                    vbucket.contents.remove(&key[..]);
+                    superseded.extend(vbucket.contents.remove(&key[..]));
                 }
             }
             for document in &commit.documents {
-                vbucket.contents.insert(document.key().to_vec(), Arc::clone(document));
+                let old = vbucket.contents.insert(document.key().to_vec(), Arc::clone(document));
+                superseded.extend(old);
             }
             vbucket.high = next;
+            vbucket.start = commit.record.history_start.map(|start| start.0);
+            let start = vbucket.start.unwrap_or(u64::MAX);
+            let superseded = superseded.into_iter().map(|old| (old.meta.seqno.0, old));
+            vbucket.history.extend(superseded);
+            vbucket.history.retain(|seqno, _| *seqno >= start);
             commit.record.high_seqno = Seqno(next);
             let record =
                 VbRecord { document_count: vbucket.contents.len() as u64, ..commit.record.clone() };
-            vbucket.states.push((fingerprint(&record, &vbucket.contents), now, usize::MAX));
+            let state = fingerprint(&record, &vbucket.contents, &vbucket.history);
+            vbucket.states.push((state, now, usize::MAX));
         }
     }
 
@@ -193,10 +257,12 @@ impl Model {
         let found = read(store).unwrap();
         for (vbid, record) in store.records().unwrap() {
             let vbucket = &mut model.vbuckets[vbid.index()];
-            for document in store.scan(vbid, Seqno::ZERO).unwrap().documents {
+            for document in store.scan(vbid, Seqno::ZERO, Which::Current).unwrap().documents {
                 let document = document.unwrap();
                 vbucket.contents.insert(document.key().to_vec(), document);
             }
+            vbucket.history = history_of(store, vbid, &vbucket.contents).unwrap();
+            vbucket.start = record.history_start.map(|start| start.0);
             vbucket.high = record.high_seqno.0;
             vbucket.states.push((found[vbid.index()], 0, 0));
             model.commits = model.commits.max(record.purge_seqno.0);

@@ -1,9 +1,9 @@
 //! What every back end must do.
 
-use crate::{commit, erased, shown, tombstone, version};
+use crate::{commit, erased, kept, shown, shown_all, tombstone, version};
 use nacre_store::{
-    Commit, Error, Fault, FaultStore, LogOptions, LogStore, MemoryStore, SimDisk, SledStore, Store,
-    load_all,
+    Commit, Error, Fault, FaultStore, HistorySize, LogOptions, LogStore, MemoryStore, SimDisk,
+    SledStore, Store, Which, load_all,
 };
 use nacre_types::{CollectionId, DocKey, Document, Seqno, Vbid};
 use std::collections::BTreeMap;
@@ -25,6 +25,16 @@ fn each(law: impl Fn(&dyn Store)) {
         let directory = tempfile::tempdir().unwrap();
         law(&nacre_store::FjallStore::open(directory.path(), true, 1 << 20).unwrap());
     }
+}
+
+/// Runs `law` against each back end that keeps history.
+fn each_with_history(law: impl Fn(&dyn Store)) {
+    each(|store| {
+        if store.keeps_history() {
+            law(store);
+        }
+    });
+    assert!(MemoryStore::default().keeps_history());
 }
 
 #[test]
@@ -144,10 +154,25 @@ fn a_history_that_begins_anew_may_have_lower_seqnos() {
 }
 
 #[test]
+fn a_history_that_begins_anew_leaves_no_version_behind() {
+    each_with_history(|store| {
+        let first = vec![version(5, "a", "1"), version(7, "a", "2"), version(8, "b", "1")];
+        store.commit(&[kept(1, commit(3, first))]).unwrap();
+        store.commit(&[begun_anew(vec![erased("a", 7), erased("b", 8)])]).unwrap();
+        assert_eq!(shown_all(store, 3, 0), " | to 0, history from nowhere");
+        assert_eq!(store.history(), []);
+        let next = vec![version(1, "a", "3"), version(2, "a", "4")];
+        store.commit(&[kept(1, commit(3, next))]).unwrap();
+        assert_eq!(shown_all(store, 3, 0), "a@1=3 a@2=4 | to 2, history from 1");
+        load_all(store, &mut |_, _| {}).unwrap();
+    });
+}
+
+#[test]
 fn a_scan_still_sees_what_is_erased_meanwhile() {
     each(|store| {
         store.commit(&[commit(0, vec![tombstone(1, "a"), version(2, "b", "1")])]).unwrap();
-        let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+        let scan = store.scan(Vbid(0), Seqno::ZERO, Which::Current).unwrap();
         store
             .commit(&[Commit {
                 erased: vec![erased("a", 1)],
@@ -165,7 +190,7 @@ fn a_scan_sees_one_state_while_writers_go_on() {
     each(|store| {
         let first: Vec<_> = (1..=600).map(|n| version(n, &format!("k{n}"), "old")).collect();
         store.commit(&[commit(0, first)]).unwrap();
-        let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+        let scan = store.scan(Vbid(0), Seqno::ZERO, Which::Current).unwrap();
         let mut seen = Vec::new();
         for (index, document) in scan.documents.enumerate() {
             seen.push(document.unwrap());
@@ -211,7 +236,7 @@ fn reads_by_key_scans_and_compaction_go_on_beside_commits() {
             });
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    let scan = store.scan(Vbid(0), Seqno::ZERO).unwrap();
+                    let scan = store.scan(Vbid(0), Seqno::ZERO, Which::Current).unwrap();
                     let found: Vec<_> = scan.documents.map(|document| document.unwrap()).collect();
                     assert_eq!(found.len(), 50);
                     assert!(found.iter().all(|document| is_intact(document)));
@@ -241,7 +266,7 @@ fn large_and_odd_values_survive() {
             )])
             .unwrap();
         let found = store
-            .scan(Vbid(0), Seqno::ZERO)
+            .scan(Vbid(0), Seqno::ZERO, Which::Current)
             .unwrap()
             .documents
             .map(|document| document.unwrap().value().len());
@@ -262,6 +287,100 @@ fn several_commits_of_a_vbucket_in_one_call_follow_each_other() {
         store.commit(&commits).unwrap();
         assert_eq!(shown(store, 3, 0), "a@3=2 c@4=1 b@5=2 | to 5");
         load_all(store, &mut |_, _| {}).unwrap();
+    });
+}
+
+#[test]
+fn versions_that_are_superseded_stay_as_long_as_history_says() {
+    each_with_history(|store| {
+        store.commit(&[commit(3, vec![version(1, "a", "1"), version(2, "b", "1")])]).unwrap();
+        let many = vec![version(3, "a", "2"), tombstone(4, "a"), version(5, "a", "3")];
+        store.commit(&[kept(3, commit(3, many))]).unwrap();
+        assert_eq!(shown(store, 3, 0), "b@2=1 a@5=3 | to 5");
+        let all = "b@2=1 a@3=2 a@4=gone a@5=3 | to 5, history from 3";
+        assert_eq!(shown_all(store, 3, 0), all, "what was superseded before is not history");
+        assert_eq!(shown_all(store, 3, 3), "a@4=gone a@5=3 | to 5, history from 3");
+        assert_eq!(store.records().unwrap()[0].1.document_count, 2);
+        load_all(store, &mut |_, _| {}).unwrap();
+        let key = DocKey::new(CollectionId(8), b"a");
+        let current = store.get(Vbid(3), key.prefixed()).unwrap().unwrap();
+        assert_eq!(current.meta.seqno, Seqno(5));
+
+        store.commit(&[kept(4, commit(3, vec![version(6, "b", "2")]))]).unwrap();
+        let all = "a@4=gone a@5=3 b@6=2 | to 6, history from 4";
+        assert_eq!(shown_all(store, 3, 0), all, "history begins later");
+        store.commit(&[commit(3, vec![version(7, "c", "1")])]).unwrap();
+        let all = "a@5=3 b@6=2 c@7=1 | to 7, history from nowhere";
+        assert_eq!(shown_all(store, 3, 0), all, "no history any more");
+        assert_eq!(store.history(), []);
+    });
+}
+
+#[test]
+fn only_collections_with_history_have_some() {
+    each_with_history(|store| {
+        let other = |next: Commit| Commit { history: [CollectionId(9)].into(), ..kept(1, next) };
+        store.commit(&[other(commit(0, vec![version(1, "a", "1")]))]).unwrap();
+        store.commit(&[other(commit(0, vec![version(2, "a", "2")]))]).unwrap();
+        assert_eq!(shown_all(store, 0, 0), "a@2=2 | to 2, history from 1");
+    });
+}
+
+#[test]
+fn an_erased_version_stays_in_history() {
+    each_with_history(|store| {
+        let first = vec![version(1, "a", "1"), tombstone(2, "a"), version(3, "b", "1")];
+        store.commit(&[kept(1, commit(0, first))]).unwrap();
+        let mut next = kept(1, commit(0, vec![version(4, "b", "2")]));
+        next.erased = vec![erased("a", 2)];
+        store.commit(&[next]).unwrap();
+        assert_eq!(shown(store, 0, 0), "b@4=2 | to 4");
+        let all = "a@1=1 a@2=gone b@3=1 b@4=2 | to 4, history from 1";
+        assert_eq!(shown_all(store, 0, 0), all, "or its reader would think that it is there");
+        store.commit(&[kept(1, commit(0, vec![version(5, "a", "3")]))]).unwrap();
+        assert_eq!(shown(store, 0, 0), "b@4=2 a@5=3 | to 5");
+        assert_eq!(store.records().unwrap()[0].1.document_count, 2);
+    });
+}
+
+#[test]
+fn a_version_leads_to_the_one_it_took_the_place_of() {
+    each_with_history(|store| {
+        let first = vec![version(1, "a", "1"), version(2, "b", "1"), version(3, "a", "2")];
+        store.commit(&[kept(1, commit(0, first))]).unwrap();
+        let before = |seqno| {
+            let found = store.previous(Vbid(0), Seqno(seqno)).unwrap();
+            found.map(|found| (found.meta.seqno.0, found.value().to_vec()))
+        };
+        store.commit(&[kept(1, commit(0, vec![tombstone(4, "a"), version(5, "a", "3")]))]).unwrap();
+        assert_eq!(before(3), Some((1, b"1".to_vec())));
+        assert_eq!(before(4), Some((3, b"2".to_vec())));
+        assert_eq!(before(5), Some((4, Vec::new())), "a tombstone is a version, too");
+        assert_eq!([before(1), before(2), before(9)], [None, None, None]);
+        store.commit(&[kept(4, commit(0, vec![version(6, "b", "2")]))]).unwrap();
+        assert_eq!([before(4), before(6)], [None, None], "what is not kept is not found");
+        assert!(before(5).is_some());
+    });
+}
+
+#[test]
+fn history_is_measured_and_fitted_by_its_old_end() {
+    each_with_history(|store| {
+        let versions = (1..=9).map(|seqno| version(seqno, "a", "1")).collect();
+        store
+            .commit(&[kept(2, commit(5, versions)), commit(6, vec![version(1, "a", "1")])])
+            .unwrap();
+        let found = store.history();
+        let [(Vbid(5), all @ HistorySize { versions: 7, bytes })] = found[..] else {
+            panic!("{found:?}")
+        };
+        let within =
+            |versions, bytes| store.history_within(Vbid(5), HistorySize { versions, bytes }).0;
+        assert_eq!(store.history_within(Vbid(5), all), Seqno::ZERO);
+        assert_eq!(within(2, u64::MAX), 7, "8 and 7 stay, 9 is current");
+        assert_eq!(within(u64::MAX, bytes / 7), 8);
+        assert_eq!(within(0, 0), 9);
+        assert_eq!(store.history_within(Vbid(6), HistorySize::default()), Seqno::ZERO);
     });
 }
 

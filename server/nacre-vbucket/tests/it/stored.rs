@@ -86,6 +86,7 @@ impl World {
                 purged_rev: 0,
                 max_cas: Cas::ANY,
                 document_count: 0,
+                history_start: None,
             },
             model: BTreeMap::new(),
             pending: BTreeMap::new(),

@@ -29,11 +29,13 @@ pub(super) fn encode(
         dcp::Message { vbid: vbid.0, opaque, stream_id, payload }.encode(out)
     };
     match message {
-        Message::Snapshot { start, end, origin } => {
+        Message::Snapshot { start, end, origin, is_history } => {
             let kind = match origin {
                 Origin::Memory => snapshot_type::MEMORY,
                 Origin::Disk => snapshot_type::DISK,
             };
+            let history = snapshot_type::HISTORY | snapshot_type::MAY_DUPLICATE_KEYS;
+            let kind = kind | if *is_history { history } else { 0 };
             let extras = &snapshot_extras(start.0, end.0, kind);
             send(Payload { opcode: Payload::SNAPSHOT_MARKER, extras, ..Payload::default() })
         }

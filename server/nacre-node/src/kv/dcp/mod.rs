@@ -201,7 +201,7 @@ fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<O
 }
 
 fn control(dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
-    match dcp.settings.control(key, value)? {
+    match dcp.settings.control(key, value, dcp.tap.bucket.can_keep_history())? {
         Effect::None => {}
         Effect::Window(bytes) => dcp.window.resize(bytes),
         Effect::Heartbeat(interval) => {
@@ -271,7 +271,8 @@ fn begin(
     let address = Address { vbid, stream_id, opaque: frame.opaque };
     let skips_deletes =
         settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
-    let wanted = Wanted { interest, end, advances: collections, skips_deletes };
+    let history = settings.history;
+    let wanted = Wanted { interest, end, advances: collections, skips_deletes, history };
     producer.open(&mut vbucket, address, from, wanted);
     let log = branches(vbucket.failover_log());
     drop(vbucket);

@@ -25,6 +25,8 @@ pub(super) struct Settings {
     pub says_closed: bool,
     /// The client gives each stream an id.
     pub stream_ids: bool,
+    /// Every version is shown that the bucket keeps.
+    pub history: bool,
     /// Values are compressed whatever the bucket says.
     pub forces_compression: bool,
     /// The client is another copy: it is told everything, and says how far it has come.
@@ -72,6 +74,7 @@ impl Settings {
             expirations: false,
             says_closed: false,
             stream_ids: false,
+            history: false,
             forces_compression: false,
             replicates: false,
         })
@@ -87,11 +90,17 @@ impl Settings {
         self.features.has(feature)
     }
 
-    /// Takes over a setting.
+    /// Takes over a setting. `can_keep_history` says whether the bucket can.
     ///
     /// # Errors
-    /// [`Status::InvalidArguments`] for a key or value that means nothing here.
-    pub fn control(&mut self, key: &[u8], value: &[u8]) -> Result<Effect, Status> {
+    /// [`Status::InvalidArguments`] for a key or value that means nothing here, [`Status::NotSupported`] for one that means
+    /// nothing to this bucket.
+    pub fn control(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        can_keep_history: bool,
+    ) -> Result<Effect, Status> {
         let text = std::str::from_utf8(value).map_err(|_| Status::InvalidArguments)?;
         let switch = || match text {
             "true" => Ok(true),
@@ -119,6 +128,10 @@ impl Settings {
             b"force_value_compression" if self.speaks(Feature::Snappy) => {
                 self.forces_compression = switch()?;
             }
+            b"change_streams" => match switch()? {
+                true if !can_keep_history => return Err(Status::NotSupported),
+                history => self.history = history,
+            },
             // Slow readers go on from the store, whether they allow it or not.
             b"supports_cursor_dropping" => drop(switch()?),
             // All have the same priority, and the order of scans is as good as any.
@@ -161,10 +174,11 @@ mod tests {
     fn settings_that_mean_nothing_here_are_refused() {
         let mut settings = settings();
         let mut refuses = |key: &str, value: &str| {
-            settings.control(key.as_bytes(), value.as_bytes()) == Err(Status::InvalidArguments)
+            settings.control(key.as_bytes(), value.as_bytes(), true)
+                == Err(Status::InvalidArguments)
         };
         for (key, value) in [
-            ("change_streams", "true"),
+            ("change_streams", "yes"),
             ("enable_noop", "yes"),
             ("set_noop_interval", "0"),
             ("set_noop_interval", "0.5"),
@@ -180,10 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn history_is_only_to_be_had_of_a_bucket_that_can_keep_it() {
+        let mut settings = settings();
+        let mut ask = |can| settings.control(b"change_streams", b"true", can);
+        assert_eq!(ask(false), Err(Status::NotSupported));
+        assert_eq!(ask(true), Ok(Effect::None));
+        assert!(settings.history);
+    }
+
+    #[test]
     fn settings_say_what_follows_from_them() {
         let mut settings = settings();
-        let mut control =
-            |key: &str, value: &str| settings.control(key.as_bytes(), value.as_bytes()).unwrap();
+        let mut control = |key: &str, value: &str| {
+            settings.control(key.as_bytes(), value.as_bytes(), false).unwrap()
+        };
         assert_eq!(control("set_noop_interval", "20"), Effect::Heartbeat(None));
         assert_eq!(control("enable_noop", "true"), Effect::Heartbeat(Some(20 * NS_PER_S)));
         assert_eq!(control("connection_buffer_size", "1024"), Effect::Window(1024));

@@ -234,6 +234,7 @@ pub(super) fn empty() -> FunctionDefinition {
         since: Since::Everything,
         timeout_s: TIMEOUT_S,
         timer_context_bytes: TIMER_CONTEXT_BYTES,
+        old_documents: false,
         headers: Vec::new(),
         footers: Vec::new(),
         settings: "{}".into(),
@@ -267,6 +268,11 @@ pub(super) fn apply_settings(
     definition.timeout_s = number("execution_timeout", TIMEOUT_S, TIMEOUT_S)?;
     definition.timer_context_bytes =
         number("timer_context_size", TIMER_CONTEXT_BYTES, TIMER_CONTEXT_BYTES_MAX)?;
+    definition.old_documents = match all.get("old_documents") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(wanted)) => *wanted,
+        Some(_) => return Err(invalid("old_documents is true or false")),
+    };
     definition.headers = lines("handler_headers")?;
     definition.footers = lines("handler_footers")?;
     definition.since = match all.get("dcp_stream_boundary").map(|boundary| boundary.as_str()) {

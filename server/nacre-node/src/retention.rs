@@ -1,0 +1,114 @@
+//! How long the superseded versions of a bucket are kept: for a time, up to a size, and as far as the table of where they
+//! lie has room.
+//!
+//! Of time, marks are kept: the seqnos that all vBuckets had come to. When a mark is as old as versions may become, history
+//! begins behind it. Marks are not stored, so a restart counts as the writing of all that is there.
+
+use crate::bucket::Bucket;
+use nacre_store::{HistorySize, Store};
+use nacre_types::{Now, Seqno, Vbid};
+use std::collections::VecDeque;
+
+/// How many marks are set within the time that versions are kept: they become older than they may by one part of it.
+const MARKS: u64 = 32;
+/// The part of the bucket's quota that the table of history may take, and what a version takes of it.
+const TABLE_SHARE: u64 = 8;
+const TABLE_VERSION_BYTES: u64 = 27;
+/// What is too large is cut to this many sixteenths, so that it is not too large again at once.
+const CUT_SIXTEENTHS: u64 = 15;
+
+/// Has history forgotten that was kept long enough.
+#[derive(Default)]
+pub(crate) struct Retention {
+    /// When, in monotonic nanoseconds, and where the vBuckets were.
+    marks: VecDeque<(u64, Vec<Seqno>)>,
+}
+
+impl Retention {
+    /// Looks at a bucket; called every other second.
+    pub fn look(&mut self, bucket: &Bucket, now: Now) {
+        let Some(limits) = bucket.history_limits() else {
+            self.marks.clear();
+            return;
+        };
+        if limits.seconds > 0 {
+            self.forget_old(bucket, limits.seconds.saturating_mul(1_000_000_000), now);
+        }
+        if let Some(store) = &bucket.store {
+            forget_excess(bucket, &**store, limits.bytes);
+        }
+        bucket.wake_readers();
+    }
+
+    fn forget_old(&mut self, bucket: &Bucket, age_ns: u64, now: Now) {
+        let is_due = |(at, _): &(u64, _)| now.monotonic_ns - at >= age_ns / MARKS;
+        if self.marks.back().is_none_or(is_due) {
+            self.marks.push_back((now.monotonic_ns, bucket.high_seqnos()));
+        }
+        let mut old = None;
+        while self.marks.front().is_some_and(|(at, _)| now.monotonic_ns - at >= age_ns) {
+            old = self.marks.pop_front();
+        }
+        let (_, seqnos) = old.unwrap_or_default();
+        for (vbid, seqno) in (0..).map(Vbid).zip(seqnos) {
+            bucket.forget_history(vbid, seqno.next());
+        }
+    }
+}
+
+/// Those vBuckets that have most of what is too much forget their oldest versions.
+fn forget_excess(bucket: &Bucket, store: &dyn Store, bytes_max: u64) {
+    let sizes = store.history();
+    let versions_max = bucket.quota_bytes() / TABLE_SHARE / TABLE_VERSION_BYTES;
+    let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max };
+    let most = |of: fn(&HistorySize) -> u64, max| {
+        largest_share(sizes.iter().map(|(_, size)| of(size)).collect(), max)
+    };
+    let versions = most(|size| size.versions, versions_max);
+    if versions.is_some() {
+        tracing::warn!(
+            "bucket {}: more than {versions_max} superseded versions do not fit its quota, the oldest go",
+            bucket.name
+        );
+    }
+    let limit = HistorySize {
+        versions: versions.unwrap_or(u64::MAX),
+        bytes: most(|size| size.bytes, bytes_max).unwrap_or(u64::MAX),
+    };
+    for (vbid, size) in sizes {
+        if size.versions > limit.versions || size.bytes > limit.bytes {
+            bucket.forget_history(vbid, store.history_within(vbid, limit));
+        }
+    }
+}
+
+/// The most that each may keep of its size, so that together they have less than `max`; `None` when they have.
+fn largest_share(mut sizes: Vec<u64>, max: u64) -> Option<u64> {
+    if sizes.iter().sum::<u64>() <= max {
+        return None;
+    }
+    sizes.sort_unstable();
+    let mut left = max / 16 * CUT_SIXTEENTHS;
+    for (index, size) in sizes.iter().enumerate() {
+        let share = left / (sizes.len() - index) as u64;
+        if *size > share {
+            return Some(share);
+        }
+        left -= size;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_have_most_give_first() {
+        assert_eq!(largest_share(vec![], 0), None);
+        assert_eq!(largest_share(vec![100, 60], 160), None);
+        assert_eq!(largest_share(vec![100, 61], 160), Some(89), "150 of 160 stay");
+        assert_eq!(largest_share(vec![1000, 2, 1000, 4], 160), Some(72));
+        assert_eq!(largest_share(vec![5, 5], 0), Some(0));
+    }
+}
