@@ -483,7 +483,8 @@ fn keyspace_row(keyspace: &Keyspace) -> Value {
 
 fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
     let primary = index.definition.is_primary();
-    let keys: Vec<Value> = index.definition.keys.iter().map(|key| key.to_string().into()).collect();
+    let keys = index.definition.keys.iter().filter(|_| !primary);
+    let keys: Vec<Value> = keys.map(|key| key.to_string().into()).collect();
     Value::object([
         ("id", index.id.to_string().into()),
         ("name", index.definition.name.clone().into()),

@@ -1,6 +1,7 @@
 //! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
 
 use super::Operator;
+use super::sort::page_of;
 use super::spans::spans;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
@@ -79,7 +80,13 @@ impl TermRows {
             run.tick()?;
             match &scan.source {
                 ScanSource::Keyspace { keyspace, access, covering } => {
-                    self.fill(keyspace, access, *covering, env, run, context)?;
+                    if matches!(self.source, Source::Ready) {
+                        self.source = open(keyspace, access, env, run, context)?;
+                        if let (Some(limit), offset) = page_of(&scan.page, env, context)? {
+                            self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
+                        }
+                    }
+                    self.fill(keyspace, access, *covering, run)?;
                 }
                 _ if matches!(self.source, Source::Done) => {}
                 ScanSource::Expr(expr) => {
@@ -113,15 +120,10 @@ impl TermRows {
         keyspace: &Keyspace,
         access: &Access,
         covering: bool,
-        env: &Env,
         run: &Run<'_>,
-        context: &Context<'_>,
     ) -> Result<()> {
-        if matches!(self.source, Source::Ready) {
-            self.source = open(keyspace, access, env, run, context)?;
-        }
         let limit = self.batch;
-        self.batch = (limit * 2).min(BATCH_MAX);
+        self.batch = (limit * 2).clamp(BATCH_MIN, BATCH_MAX);
         let mut ended = false;
         match &mut self.source {
             Source::Documents(after) => {
@@ -134,8 +136,7 @@ impl TermRows {
                 )?;
                 ended = found.len() < limit;
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
-                self.buffer =
-                    found.into_iter().map(|document| of_document(document, keyspace)).collect();
+                self.buffer = of_documents(found, keyspace);
             }
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
@@ -146,7 +147,8 @@ impl TermRows {
                 let found = entries.next(keyspace, limit, run)?;
                 ended = found.is_empty();
                 self.buffer = if covering {
-                    found.into_iter().map(|entry| entry.covering(keyspace, access)).collect()
+                    let name: Name = keyspace.to_string().into();
+                    found.into_iter().map(|entry| entry.covering(&name, access)).collect()
                 } else {
                     let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
                     fetch(keyspace, &ids, run)?
@@ -211,17 +213,12 @@ struct Entry {
 
 impl Entry {
     /// A row without its document: the parts stand for what is read of it.
-    fn covering(self, keyspace: &Keyspace, access: &Access) -> Found {
+    fn covering(self, keyspace: &Name, access: &Access) -> Found {
         let covers = match access {
             Access::Index(index) => index.covers.iter().cloned().zip(self.parts).collect(),
             _ => Vec::new(),
         };
-        let meta = Meta {
-            id: self.id,
-            keyspace: keyspace.to_string().into(),
-            json: true,
-            ..Meta::default()
-        };
+        let meta = Meta { id: self.id, keyspace: keyspace.clone(), json: true, ..Meta::default() };
         Found { value: Value::Missing, meta: Some(Arc::new(meta)), covers }
     }
 }
@@ -288,14 +285,22 @@ impl Entries {
     }
 }
 
-pub(crate) fn of_document(document: Document, keyspace: &Keyspace) -> Found {
+fn of_documents(
+    documents: impl IntoIterator<Item = Document>,
+    keyspace: &Keyspace,
+) -> VecDeque<Found> {
+    let name: Name = keyspace.to_string().into();
+    documents.into_iter().map(|document| of_document(document, &name)).collect()
+}
+
+fn of_document(document: Document, keyspace: &Name) -> Found {
     let value = match document.json {
         true => Value::parse(&document.body).unwrap_or(Value::Null),
         false => format!("<binary ({} b)>", document.body.len()).into(),
     };
     let meta = Meta {
         id: document.id,
-        keyspace: keyspace.to_string().into(),
+        keyspace: keyspace.clone(),
         cas: document.cas,
         expiration: document.expiration,
         flags: document.flags,
@@ -309,8 +314,7 @@ fn fetch(keyspace: &Keyspace, ids: &[Name], run: &Run<'_>) -> Result<VecDeque<Fo
     if ids.is_empty() {
         return Ok(VecDeque::new());
     }
-    let documents = run.store.fetch(keyspace, ids)?.into_iter().flatten();
-    Ok(documents.map(|document| of_document(document, keyspace)).collect())
+    Ok(of_documents(run.store.fetch(keyspace, ids)?.into_iter().flatten(), keyspace))
 }
 
 /// The rows of the first term.

@@ -72,9 +72,7 @@ fn candidates(
 ) -> Vec<IndexScan> {
     let mut scans: Vec<IndexScan> = indexes
         .iter()
-        .filter(|(_, definition)| {
-            !definition.is_primary() && follows(definition, alias, known, run)
-        })
+        .filter(|(_, definition)| follows(definition, alias, known, run))
         .filter_map(|(id, definition)| {
             let parts = sargs(definition, alias, known, own);
             let scan = IndexScan {

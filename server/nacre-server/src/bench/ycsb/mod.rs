@@ -152,6 +152,8 @@ impl Ycsb {
             let mut all = numbers.map(|number| (records.key(number), source.record()));
             self.connect(false)?.load(&mut all)
         };
+        // The first to come makes the table, which others would make at the same time.
+        drop(self.connect(false)?);
         each_of(LOADERS, load)?;
         self.connect(self.workload.contains(&Workload::E))?.ready()
     }

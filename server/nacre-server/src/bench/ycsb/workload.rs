@@ -99,7 +99,7 @@ impl Operation {
             Operation::Update => "update",
             Operation::Insert => "insert",
             Operation::Scan => "scan",
-            Operation::ReadModifyWrite => "read-modify-write",
+            Operation::ReadModifyWrite => "rmw",
         }
     }
 }
