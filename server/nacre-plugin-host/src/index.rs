@@ -184,21 +184,18 @@ impl IndexSnapshot {
 fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
     let (rest, number) = state_key.get(1..)?.split_last_chunk::<4>()?;
     let mut key = Vec::with_capacity(rest.len());
-    let mut bytes = rest.iter().enumerate();
-    while let Some((_, &byte)) = bytes.next() {
-        match byte {
-            0 => match bytes.next()? {
-                (_, 0xff) => key.push(0),
-                (at, _) => {
-                    let id = rest[at + 1..].to_vec();
-                    let number = u32::from_be_bytes(*number);
-                    return Some(Indexed { key, value: value.to_vec(), id, number });
-                }
-            },
-            byte => key.push(byte),
+    let mut rest = rest;
+    loop {
+        let zero = rest.iter().position(|byte| *byte == 0)?;
+        key.extend_from_slice(&rest[..zero]);
+        let (next, tail) = rest[zero + 1..].split_first()?;
+        if *next != 0xff {
+            let (number, id) = (u32::from_be_bytes(*number), tail.to_vec());
+            return Some(Indexed { key, value: value.to_vec(), id, number });
         }
+        key.push(0);
+        rest = tail;
     }
-    None
 }
 
 #[cfg(test)]

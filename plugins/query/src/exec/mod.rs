@@ -12,7 +12,7 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +33,11 @@ pub(crate) fn result_name() -> &'static Name {
 /// The value of a projected row.
 pub(crate) fn result_of(row: &Env) -> Value {
     row.get(result_name()).cloned().unwrap_or_default()
+}
+
+/// What a projected row has; a document that was selected whole is not read for that.
+pub(crate) fn content_of(row: &Env) -> Content {
+    row.content(result_name()).cloned().unwrap_or(Content::Value(Value::Missing))
 }
 
 /// Makes the operators of a plan, inside of the variables of `base`.
@@ -111,13 +116,33 @@ impl Operator for Map {
                     return Ok(Some(row));
                 }
                 Node::Project(_, project) => {
-                    let value = projected(project, &row, context)?;
-                    return Ok(Some(row.with(result_name(), value)));
+                    let content = match whole_document(project, &row) {
+                        Some(json) => Content::Json(json),
+                        None => projected(project, &row, context)?.into(),
+                    };
+                    return Ok(Some(row.with(result_name(), content)));
                 }
                 _ => return Err(Error::execution("an operator is in a place that is not its own")),
             }
         }
         Ok(None)
+    }
+}
+
+/// The document of a row that is all that is selected, and was not changed on the way.
+fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
+    let document = match &project.projection {
+        Projection::Raw(Expr::Ident(name), _) => name,
+        Projection::Terms(terms, excluded) => match (&terms[..], &excluded[..]) {
+            ([Term::StarOf(Expr::Ident(name))], []) => name,
+            _ => return None,
+        },
+        Projection::Raw(..) => return None,
+    };
+    match row.content(document)? {
+        // Of what is no object, nothing is left when its fields are selected.
+        Content::Json(json) if json.text().starts_with('{') => Some(Arc::clone(json)),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use super::spans::spans;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
 use crate::run::Run;
-use nacre_sql::{Context, Env, Host, Meta, Name, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Host, Json, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const BATCH_MAX: usize = 512;
 /// A row of a term.
 #[derive(Clone)]
 pub(crate) struct Found {
-    pub value: Value,
+    pub content: Content,
     pub meta: Option<Arc<Meta>>,
     /// Parts of an index entry, with the names that they are bound to.
     covers: Vec<(Name, Value)>,
@@ -25,12 +25,12 @@ pub(crate) struct Found {
 
 impl Found {
     fn of_value(value: Value) -> Found {
-        Found { value, meta: None, covers: Vec::new() }
+        Found { content: value.into(), meta: None, covers: Vec::new() }
     }
 
     /// The variables of `env` and this row's.
     pub fn bind(self, env: &Env, alias: &Name) -> Env {
-        let mut env = env.with_document(alias, self.value, self.meta);
+        let mut env = env.with_document(alias, self.content, self.meta);
         for (name, value) in self.covers {
             env = env.with(&name, value);
         }
@@ -38,7 +38,7 @@ impl Found {
     }
 
     pub fn size_bytes(&self) -> usize {
-        self.value.size_bytes()
+        self.content.value().size_bytes()
             + self.covers.iter().map(|(_, value)| value.size_bytes()).sum::<usize>()
             + 64
     }
@@ -104,7 +104,7 @@ impl TermRows {
                     let rows = run.service.catalog(name, run)?.into_iter().map(|(id, value)| {
                         let keyspace: Name = format!("system:{name}").into();
                         let meta = Meta { id, keyspace, json: true, ..Meta::default() };
-                        Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+                        Found { meta: Some(Arc::new(meta)), ..Found::of_value(value) }
                     });
                     self.buffer = rows.collect();
                 }
@@ -219,7 +219,7 @@ impl Entry {
             _ => Vec::new(),
         };
         let meta = Meta { id: self.id, keyspace: keyspace.clone(), json: true, ..Meta::default() };
-        Found { value: Value::Missing, meta: Some(Arc::new(meta)), covers }
+        Found { covers, meta: Some(Arc::new(meta)), ..Found::of_value(Value::Missing) }
     }
 }
 
@@ -294,9 +294,10 @@ fn of_documents(
 }
 
 fn of_document(document: Document, keyspace: &Name) -> Found {
-    let value = match document.json {
-        true => Value::parse(&document.body).unwrap_or(Value::Null),
-        false => format!("<binary ({} b)>", document.body.len()).into(),
+    let content = match document.json {
+        true => String::from_utf8(document.body)
+            .map_or(Value::Null.into(), |text| Content::Json(Arc::new(Json::new(text)))),
+        false => Value::from(format!("<binary ({} b)>", document.body.len())).into(),
     };
     let meta = Meta {
         id: document.id,
@@ -307,7 +308,7 @@ fn of_document(document: Document, keyspace: &Name) -> Found {
         json: document.json,
         xattrs: Value::Missing,
     };
-    Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+    Found { content, meta: Some(Arc::new(meta)), covers: Vec::new() }
 }
 
 fn fetch(keyspace: &Keyspace, ids: &[Name], run: &Run<'_>) -> Result<VecDeque<Found>> {

@@ -273,6 +273,9 @@ pub(crate) fn plan_term(
 
 /// The value of an expression that is the same for every row, as far as can be told now.
 pub(crate) fn literal(expr: &Expr, run: &Run<'_>) -> Option<Value> {
+    if matches!(expr, Expr::Positional(_) | Expr::Named(_)) {
+        run.state.looked.set(true);
+    }
     match expr {
         Expr::Literal(value) => Some(value.clone()),
         Expr::Positional(position) => run.settings.positional.get(position - 1).cloned(),

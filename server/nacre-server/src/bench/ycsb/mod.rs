@@ -51,7 +51,7 @@ pub struct Ycsb {
     #[arg(long, default_value = "bench")]
     bucket: String,
     /// Workloads, separated by commas, one after the other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b,c,d,e,f")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b,c,f,d,e")]
     workload: Vec<Workload>,
     /// Records that are loaded
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
