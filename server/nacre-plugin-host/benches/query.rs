@@ -25,13 +25,20 @@ const ROUNDS: usize = 7;
 /// How long each side of a round takes.
 const ROUND: Duration = Duration::from_millis(200);
 
-const INDEXES: [&str; 2] =
-    ["CREATE INDEX by_serial ON b(serial)", "CREATE INDEX by_kind ON b(kind, price)"];
+const INDEXES: [&str; 3] = [
+    "CREATE INDEX by_serial ON b(serial)",
+    "CREATE INDEX by_kind ON b(kind, price)",
+    "CREATE PRIMARY INDEX ON b",
+];
 
 /// What is measured, and the statement.
-const STATEMENTS: [(&str, &str); 5] = [
+const STATEMENTS: [(&str, &str); 6] = [
     ("one entry, covered", "SELECT serial FROM b WHERE serial = $1"),
     ("50 entries, covered", "SELECT serial FROM b WHERE serial >= $1 ORDER BY serial LIMIT 50"),
+    (
+        "50 documents by id, whole",
+        "SELECT RAW b FROM b WHERE META(b).id >= TO_STRING($1) ORDER BY META(b).id LIMIT 50",
+    ),
     ("50 documents", "SELECT * FROM b WHERE serial >= $1 ORDER BY serial LIMIT 50"),
     (
         "groups of 1,000 entries",

@@ -12,7 +12,9 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval};
+use nacre_sql::{
+    Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval, write_string,
+};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -129,21 +131,37 @@ impl Operator for Map {
     }
 }
 
-/// The document of a row that is all that is selected, and was not changed on the way.
+/// The document of a row, if that is all that is selected, as it is stored.
 fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
-    let document = match &project.projection {
-        Projection::Raw(Expr::Ident(name), _) => name,
-        Projection::Terms(terms, excluded) => match (&terms[..], &excluded[..]) {
-            ([Term::StarOf(Expr::Ident(name))], []) => name,
-            _ => return None,
-        },
-        Projection::Raw(..) => return None,
+    let json = |name| match row.content(name)? {
+        Content::Json(json) => Some(json),
+        Content::Value(_) => None,
     };
-    match row.content(document)? {
-        // Of what is no object, nothing is left when its fields are selected.
-        Content::Json(json) if json.text().starts_with('{') => Some(Arc::clone(json)),
+    match &project.projection {
+        Projection::Raw(Expr::Ident(name), _) => json(name).cloned(),
+        Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
+            // Of what is no object, nothing is left when its fields are selected.
+            [Term::StarOf(Expr::Ident(name))] => {
+                json(name).filter(|json| json.text().starts_with('{')).cloned()
+            }
+            [Term::Star] => match &project.star[..] {
+                [name] => json(name).map(|json| under_name(name, json)),
+                _ => None,
+            },
+            _ => None,
+        },
         _ => None,
     }
+}
+
+fn under_name(name: &str, json: &Json) -> Arc<Json> {
+    let mut text = String::with_capacity(name.len() + json.text().len() + 8);
+    text.push('{');
+    write_string(name, &mut text);
+    text.push(':');
+    text.push_str(json.text());
+    text.push('}');
+    Arc::new(Json::new(text))
 }
 
 /// What is selected of a row.

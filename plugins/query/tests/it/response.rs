@@ -61,6 +61,8 @@ fn a_document_that_only_passes_through_stays_as_it_was_written() {
     }
     let read = r#"{"pi":3.141592653589793,"a":2}"#;
     assert_eq!(results("SELECT RAW [d] FROM docs AS d USE KEYS 'k'"), format!("[{read}]"));
+    let named = format!("{{\"a \\\"d\\\"\":{text}}}");
+    assert_eq!(results("SELECT * FROM docs AS `a \"d\"` USE KEYS 'k'"), named);
     assert_eq!(results("SELECT d.* FROM docs AS d USE KEYS 'l'"), "{}");
     assert_eq!(results("SELECT RAW d FROM docs AS d USE KEYS 'l'"), "[1]");
     let distinct = "SELECT DISTINCT RAW d FROM docs AS d USE KEYS 'k'";
