@@ -94,7 +94,7 @@ fn wait_until(mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), Str
 /// How long copies of documents that are written at `rate` take to be there.
 fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
     let open = |name| Documents::open(node, BUCKET, name, document);
-    let (mut source, mut copies) = (open(node, "_default")?, open(node, "copies")?);
+    let (mut source, mut copies) = (open("_default")?, open("copies")?);
     let (sender, written) = std::sync::mpsc::channel::<(u64, Instant)>();
     let watcher = std::thread::spawn(move || {
         let mut lags = Vec::new();

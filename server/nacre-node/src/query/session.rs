@@ -349,9 +349,14 @@ impl Database for Session {
         ids: &[String],
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
-        let (bucket, _) = self.collection(Privilege::Query, keyspace)?;
+        let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
         let (documents, path) = (self.documents(&bucket), path(keyspace));
-        let row = |id: &String| match documents.get(&path, id.as_bytes(), left) {
+        let now = self.node.now();
+        let get = |id: &[u8]| match documents.resident(collection, id, now) {
+            Some(found) => Ok(found),
+            None => documents.get(&path, id, left),
+        };
+        let row = |id: &String| match get(id.as_bytes()) {
             Ok(found) => Ok(Some(Row {
                 id: id.clone(),
                 body: found.body,
