@@ -88,10 +88,11 @@ fn fill(node: &Node, documents: u64) -> Result<f64, String> {
         };
         let writers: Vec<_> =
             (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
-        let joined = writers.into_iter().map(|writer| writer.join());
-        joined
-            .map(|ended| ended.unwrap_or_else(|_| Err("a writer panicked".into())))
-            .collect::<Result<(), _>>()
+        let join = |writer: std::thread::ScopedJoinHandle<'_, Result<(), String>>| {
+            writer.join().unwrap_or_else(|_| Err("a writer panicked".into()))
+        };
+        // All have ended before the first failure is told, as the scope waits for them.
+        writers.into_iter().try_for_each(join)
     })?;
     let written = begun.elapsed().as_secs_f64();
     for probe in PROBES {

@@ -159,9 +159,8 @@ impl Store for Couchbase {
             if batch.is_empty() {
                 return Ok(());
             }
-            let mut left: Vec<_> =
-                batch.iter().map(|(key, record)| (key.as_str(), record.as_bytes())).collect();
-            self.pipeline(Opcode::Set, &JSON, left.drain(..))?;
+            let requests = batch.iter().map(|(key, record)| (key.as_str(), record.as_bytes()));
+            self.pipeline(Opcode::Set, &JSON, requests)?;
         }
     }
 

@@ -265,7 +265,7 @@ mod tests {
     fn popularity_is_that_of_the_workload() {
         let (records, mut random) = (Records::new(1000, 0), StdRng::seed_from_u64(1));
         let text = text(&mut random);
-        let mut share_of = |popularity| {
+        let share_of = |popularity| {
             let mut source =
                 Source::new(&records, &text, popularity, StdRng::seed_from_u64(2)).unwrap();
             let mut counts: HashMap<String, u32> = HashMap::new();
