@@ -6,7 +6,7 @@ use crate::value::{Name, Value};
 use foldhash::fast::FixedState;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What evaluation needs from outside.
 pub trait Host {
@@ -85,6 +85,63 @@ pub struct Meta {
     pub xattrs: Value,
 }
 
+/// JSON text that is read when somebody asks for its value, since many documents only pass through.
+#[derive(Debug)]
+pub struct Json {
+    text: String,
+    value: OnceLock<Value>,
+}
+
+impl Json {
+    /// Text that is known to be JSON.
+    pub fn new(text: String) -> Json {
+        Json { text, value: OnceLock::new() }
+    }
+
+    /// The text as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The value; NULL when the text is none that can be read, or nests too deeply.
+    pub fn value(&self) -> &Value {
+        self.value.get_or_init(|| Value::parse(self.text.as_bytes()).unwrap_or(Value::Null))
+    }
+}
+
+/// What a variable has.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A value.
+    Value(Value),
+    /// A document, as it is stored.
+    Json(Arc<Json>),
+}
+
+impl Content {
+    /// The value.
+    pub fn value(&self) -> &Value {
+        match self {
+            Content::Value(value) => value,
+            Content::Json(json) => json.value(),
+        }
+    }
+
+    /// Appends the value as JSON text; what was not read, as it was written.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Content::Value(value) => value.write_json(out),
+            Content::Json(json) => out.push_str(json.text()),
+        }
+    }
+}
+
+impl From<Value> for Content {
+    fn from(value: Value) -> Content {
+        Content::Value(value)
+    }
+}
+
 /// Variables with their values: a list that grows by sharing its tail.
 #[derive(Clone, Debug, Default)]
 pub struct Env(Option<Arc<Frame>>);
@@ -92,7 +149,7 @@ pub struct Env(Option<Arc<Frame>>);
 #[derive(Debug)]
 struct Frame {
     name: Name,
-    value: Value,
+    content: Content,
     meta: Option<Arc<Meta>>,
     outer: Env,
 }
@@ -105,14 +162,20 @@ impl Env {
 
     /// The same variables and one more, which hides those of its name.
     #[must_use]
-    pub fn with(&self, name: &Name, value: Value) -> Env {
+    pub fn with(&self, name: &Name, value: impl Into<Content>) -> Env {
         self.with_document(name, value, None)
     }
 
     /// The same variables and a document.
     #[must_use]
-    pub fn with_document(&self, name: &Name, value: Value, meta: Option<Arc<Meta>>) -> Env {
-        Env(Some(Arc::new(Frame { name: name.clone(), value, meta, outer: self.clone() })))
+    pub fn with_document(
+        &self,
+        name: &Name,
+        content: impl Into<Content>,
+        meta: Option<Arc<Meta>>,
+    ) -> Env {
+        let (name, content) = (name.clone(), content.into());
+        Env(Some(Arc::new(Frame { name, content, meta, outer: self.clone() })))
     }
 
     fn find(&self, name: &Name) -> Option<&Frame> {
@@ -128,7 +191,12 @@ impl Env {
 
     /// The value of a variable.
     pub fn get(&self, name: &Name) -> Option<&Value> {
-        self.find(name).map(|frame| &frame.value)
+        self.content(name).map(Content::value)
+    }
+
+    /// What a variable has, read or not.
+    pub fn content(&self, name: &Name) -> Option<&Content> {
+        self.find(name).map(|frame| &frame.content)
     }
 
     /// What a document is besides its value.

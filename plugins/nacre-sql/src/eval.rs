@@ -34,7 +34,10 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Named(name) => {
             context.named.get(name).cloned().ok_or_else(|| no_parameter(&format!("${name}")))
         }
-        Expr::Field(of, name, folded) => Ok(field(&eval(of, env, context)?, name, *folded)),
+        Expr::Field(of, name, folded) => match id_of(of, name, env) {
+            Some(id) => Ok(Value::String(id.clone())),
+            None => Ok(field(&eval(of, env, context)?, name, *folded)),
+        },
         Expr::Element(of, index) => {
             Ok(element(&eval(of, env, context)?, &eval(index, env, context)?))
         }
@@ -62,9 +65,6 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Quantified(quantified) => eval_quantified(quantified, env, context),
         Expr::Comprehension(comprehension) => eval_comprehension(comprehension, env, context),
         Expr::Call(function, args) if function.name == "META" => Ok(meta(&args[0], env)),
-        Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
-            Ok(unnest_position(&args[0], env))
-        }
         Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
             Ok(unnest_position(&args[0], env))
         }
@@ -494,6 +494,17 @@ fn eval_comprehension(
 }
 
 /// `META(alias)`.
+/// The id of a document whose `META().id` this is: no object is made of what else there is.
+fn id_of<'e>(of: &Expr, name: &str, env: &'e Env) -> Option<&'e Name> {
+    match of {
+        Expr::Call(function, args) if name == "id" && function.name == "META" => match &args[0] {
+            Expr::Ident(alias) => env.meta(alias).map(|meta| &meta.id),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn meta(of: &Expr, env: &Env) -> Value {
     let Expr::Ident(alias) = of else { return Value::Missing };
     let Some(meta) = env.meta(alias) else { return Value::Missing };

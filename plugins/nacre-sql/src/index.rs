@@ -30,8 +30,9 @@ const ENTRY_BYTES_MAX: usize = 64 << 10;
 pub struct Definition {
     /// Its name.
     pub name: Name,
-    /// The parts of its keys, over the variable [`SELF`]; none for a primary index.
+    /// The parts of its keys, over the variable [`SELF`]; for a primary index the id, which its entries have once.
     pub keys: Vec<IndexKey>,
+    primary: bool,
     /// Which documents it has.
     pub condition: Option<Expr>,
 }
@@ -54,7 +55,9 @@ impl Definition {
     /// As [`Definition::parse`].
     pub fn new(create: CreateIndex) -> Result<Definition> {
         let name = create.name.unwrap_or_else(|| "#primary".into());
-        let mut definition = Definition { name, keys: create.keys, condition: create.condition };
+        let primary = create.keys.is_empty();
+        let keys = if primary { vec![id_key()?] } else { create.keys };
+        let mut definition = Definition { name, keys, primary, condition: create.condition };
         let exprs =
             definition.keys.iter_mut().map(|key| &mut key.expr).chain(&mut definition.condition);
         // The alias of the keyspace may stand before its fields.
@@ -70,7 +73,12 @@ impl Definition {
 
     /// Whether every document has exactly one entry, which is its id.
     pub fn is_primary(&self) -> bool {
-        self.keys.is_empty()
+        self.primary
+    }
+
+    /// The parts that stand before the id in an entry.
+    fn parts(&self) -> &[IndexKey] {
+        if self.primary { &[] } else { &self.keys }
     }
 
     /// The entries of a document, each with its id at the end; in order, without duplicates.
@@ -93,7 +101,7 @@ impl Definition {
             return Ok(Vec::new());
         }
         let mut entries = vec![Vec::new()];
-        for (at, part) in self.keys.iter().enumerate() {
+        for (at, part) in self.parts().iter().enumerate() {
             let values = part_values(part, &env, &context)?;
             let kept =
                 values.iter().filter(|value| at > 0 || part.include_missing || !value.is_missing());
@@ -111,16 +119,22 @@ impl Definition {
 
     /// The values of an entry's parts, and the id of its document; `None` when it is no entry of this index.
     pub fn decode(&self, mut entry: &[u8]) -> Option<(Vec<Value>, Name)> {
-        let values = self
-            .keys
-            .iter()
+        let parts = self.parts().iter();
+        let mut values = parts
             .map(|part| key::decode(&mut entry, part.descending))
-            .collect::<Option<_>>()?;
-        match key::decode(&mut entry, false)? {
-            Value::String(id) => Some((values, id)),
-            _ => None,
+            .collect::<Option<Vec<_>>>()?;
+        let Value::String(id) = key::decode(&mut entry, false)? else { return None };
+        if self.primary {
+            values.push(id.clone().into());
         }
+        Some((values, id))
     }
+}
+
+/// The part that stands for the id of a document.
+fn id_key() -> Result<IndexKey> {
+    let expr = crate::parser::parse_expr("META().id")?;
+    Ok(IndexKey { expr, array: None, descending: false, include_missing: false })
 }
 
 fn grown(entries: &[Vec<u8>], values: &[&Value], descending: bool) -> Vec<Vec<u8>> {

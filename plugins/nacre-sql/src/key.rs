@@ -102,11 +102,11 @@ fn encode_number(number: f64, tie: i128, out: &mut Vec<u8>) {
 
 fn encode_string(text: &str, out: &mut Vec<u8>) {
     out.push(STRING);
-    for &byte in text.as_bytes() {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xFF);
+    for (at, part) in text.as_bytes().split(|byte| *byte == 0).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(&[0, 0xFF]);
         }
+        out.extend_from_slice(part);
     }
     out.extend_from_slice(&[0, 1]);
 }
@@ -179,12 +179,16 @@ impl Reader<'_> {
     }
 
     fn string(&mut self) -> Option<Name> {
+        let invert = self.invert;
         let mut text = Vec::new();
         loop {
-            match self.byte()? {
-                0 if self.byte()? == 1 => break,
-                byte => text.push(byte),
+            let zero = self.bytes.iter().position(|byte| *byte == invert)?;
+            text.extend(self.bytes[..zero].iter().map(|byte| byte ^ invert));
+            self.bytes = &self.bytes[zero + 1..];
+            if self.byte()? == 1 {
+                break;
             }
+            text.push(0);
         }
         Some(String::from_utf8(text).ok()?.into())
     }

@@ -24,7 +24,7 @@ mod scope;
 mod value;
 mod visit;
 
-pub use env::{Caches, Context, Env, Host, Meta, NoHost};
+pub use env::{Caches, Content, Context, Env, Host, Json, Meta, NoHost};
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
 pub use eval::{bindings_of, eval, position_name};
 pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};

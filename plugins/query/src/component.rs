@@ -6,7 +6,7 @@
 //! ```
 
 use crate::admin::{AdminReply, admin};
-use crate::host::Host;
+use crate::host::{Host, IndexNames};
 use crate::request::Request;
 use crate::response::{Response, Status};
 use crate::service::Service;
@@ -16,6 +16,7 @@ use nacre_sql::Error;
 /// The query service, as a plugin that keeps no state.
 pub struct Query {
     service: Service,
+    indexes: IndexNames,
     /// The answer that is given piece by piece.
     response: Option<(Response, Host)>,
 }
@@ -35,7 +36,7 @@ impl nacre_plugin::Service for Query {
     }
 
     fn init(_: &str) -> Result<Query, Fault> {
-        Ok(Query { service: Service::new(), response: None })
+        Ok(Query { service: Service::new(), indexes: IndexNames::default(), response: None })
     }
 
     fn handle(
@@ -44,13 +45,14 @@ impl nacre_plugin::Service for Query {
         _: &dyn State,
     ) -> Result<nacre_plugin::Response, Fault> {
         if request.path.starts_with("/admin/") {
-            let host = Host::new(None);
+            let host = Host::new(None, &self.indexes);
             let reply = admin(&self.service, &request.method, &request.path, &host, &host);
             let reply = reply.unwrap_or(AdminReply { status: 404, body: "{}".into() });
             return Ok(nacre_plugin::Response::json(reply.status, reply.body));
         }
         let read = read(request);
-        let host = Host::new(read.as_ref().ok().and_then(|request| request.timeout_ms));
+        let timeout_ms = read.as_ref().ok().and_then(|request| request.timeout_ms);
+        let host = Host::new(timeout_ms, &self.indexes);
         let response = match read {
             Ok(request) => self.service.start(request, &host, &host),
             Err(error) => Response::refused(error, &host),

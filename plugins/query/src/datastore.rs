@@ -167,6 +167,9 @@ pub trait Datastore {
     /// Code 12003 if it is not.
     fn check(&self, keyspace: &Keyspace) -> Result<()>;
 
+    /// A number that is another one as soon as there are other keyspaces or indexes, or an index is in another state.
+    fn version(&self) -> u64;
+
     /// The indexes of a keyspace.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::{Error, Name, Result, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Documents of one call of the host.
 const DOCUMENTS_MAX: usize = 1024;
@@ -22,18 +23,20 @@ const GRACE_MS: u64 = 250;
 pub struct Host {
     ends_us: u64,
     timeout_ms: u64,
-    /// The names that the host has for indexes, by the numbers that plans have.
-    indexes: RefCell<BTreeMap<u64, String>>,
+    indexes: IndexNames,
 }
+
+/// The names that the host has for indexes, by the numbers that plans have. Plans outlive requests, and so do these.
+pub type IndexNames = Rc<RefCell<BTreeMap<u64, String>>>;
 
 impl Host {
     /// A host for a request that is to end after `timeout_ms`.
-    pub fn new(timeout_ms: Option<u64>) -> Host {
+    pub fn new(timeout_ms: Option<u64>, indexes: &IndexNames) -> Host {
         let timeout_ms = timeout_ms.filter(|timeout| *timeout > 0).unwrap_or(TIMEOUT_MS);
         let timeout_ms = timeout_ms.min(TIMEOUT_MS);
         abi::limit_time(timeout_ms + GRACE_MS);
         let ends_us = abi::clock_us().saturating_add(timeout_ms * 1000);
-        Host { ends_us, timeout_ms, indexes: RefCell::default() }
+        Host { ends_us, timeout_ms, indexes: Rc::clone(indexes) }
     }
 
     fn create_index(&self, create: &CreateIndex, keyspace: abi::Keyspace) -> Result<()> {
@@ -106,6 +109,10 @@ fn scope_of(path: &Path, context: Option<&Path>) -> Result<(String, String)> {
 impl Datastore for Host {
     fn check(&self, of: &Keyspace) -> Result<()> {
         abi::check(&keyspace(of)).map_err(error)
+    }
+
+    fn version(&self) -> u64 {
+        abi::version()
     }
 
     fn indexes(&self, of: &Keyspace) -> Result<Vec<Index>> {

@@ -33,6 +33,7 @@ pub struct MemoryDatastore {
     scopes: RefCell<BTreeSet<(Name, Name)>>,
     last_cas: Cell<u64>,
     last_index: Cell<u64>,
+    version: Cell<u64>,
     functions: RefCell<BTreeMap<FunctionPath, String>>,
     notes: RefCell<BTreeMap<String, String>>,
 }
@@ -56,6 +57,7 @@ impl MemoryDatastore {
     pub fn add_collection(&self, keyspace: &Keyspace) {
         self.scopes.borrow_mut().insert((keyspace.bucket.clone(), keyspace.scope.clone()));
         self.collections.borrow_mut().entry(keyspace.clone()).or_default();
+        next(&self.version);
     }
 
     fn with<T>(
@@ -234,6 +236,10 @@ impl Datastore for MemoryDatastore {
         self.with(keyspace, |_| Ok(()))
     }
 
+    fn version(&self) -> u64 {
+        self.version.get()
+    }
+
     fn indexes(&self, keyspace: &Keyspace) -> Result<Vec<Index>> {
         self.with(keyspace, |collection| {
             let indexes = collection.indexes.iter();
@@ -319,6 +325,7 @@ impl Datastore for MemoryDatastore {
     }
 
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {
+        next(&self.version);
         match statement {
             Statement::CreateIndex(create) => self.create_index(create, context),
             Statement::DropIndex { name, keyspace, if_exists, .. } => {
@@ -483,7 +490,8 @@ fn keyspace_row(keyspace: &Keyspace) -> Value {
 
 fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
     let primary = index.definition.is_primary();
-    let keys: Vec<Value> = index.definition.keys.iter().map(|key| key.to_string().into()).collect();
+    let keys = index.definition.keys.iter().filter(|_| !primary);
+    let keys: Vec<Value> = keys.map(|key| key.to_string().into()).collect();
     Value::object([
         ("id", index.id.to_string().into()),
         ("name", index.definition.name.clone().into()),

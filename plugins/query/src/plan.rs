@@ -52,6 +52,15 @@ pub(crate) struct Project {
 pub(crate) struct Scan {
     pub alias: Name,
     pub source: ScanSource,
+    /// How many of its first rows are probably enough; without a limit when that cannot be told.
+    pub page: Page,
+}
+
+impl Scan {
+    /// A scan of which all rows are wanted.
+    pub fn of(alias: Name, source: ScanSource) -> Scan {
+        Scan { alias, source, page: Page::default() }
+    }
 }
 
 #[derive(Clone)]

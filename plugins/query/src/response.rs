@@ -6,7 +6,7 @@ use crate::run::{Run, State};
 use crate::service::{Begun, Service};
 use crate::watch::{self, End};
 use nacre_sql::ast::Statement;
-use nacre_sql::{Error, Result, Value, write_string};
+use nacre_sql::{Content, Error, Result, Value, parse, write_string};
 
 /// About how many bytes a piece has.
 const PIECE_BYTES: usize = 64 << 10;
@@ -130,6 +130,16 @@ impl Response {
         store: &dyn Datastore,
         platform: &dyn Platform,
     ) -> Result<Option<Value>> {
+        let content = self.next_content(service, store, platform)?;
+        Ok(content.map(|content| content.value().clone()))
+    }
+
+    fn next_content(
+        &mut self,
+        service: &Service,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) -> Result<Option<Content>> {
         if let Some(error) = self.errors.first() {
             return Err(error.clone());
         }
@@ -157,7 +167,7 @@ impl Response {
             self.phase = Phase::Rows;
         }
         while piece.len() < PIECE_BYTES {
-            match self.next_row(service, store, platform) {
+            match self.next_content(service, store, platform) {
                 Ok(Some(row)) => {
                     piece.push_str(if self.result_count > 0 { ",\n" } else { "\n" });
                     let before = piece.len();
@@ -253,8 +263,13 @@ fn new_id(platform: &dyn Platform) -> String {
 }
 
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
-    let statement = service.statement(request, run.store)?;
     let context = run.context();
+    if let Some(name) = &request.prepared {
+        return service.begin_prepared(name, run, &context);
+    }
+    let text = request.statement.as_deref();
+    let text = text.ok_or_else(|| Error::new(1050, "No statement or prepared value"))?;
+    let statement = parse(text)?;
     let prepared = match &statement {
         Statement::Prepare(prepare) if request.auto_execute => Some(prepare.statement.clone()),
         _ => None,

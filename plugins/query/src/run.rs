@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// What expressions were evaluated in: their addresses are not to be used again.
     kept: RefCell<Vec<Rc<Node>>>,
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
+    /// Whether a plan depends on the values of parameters.
+    pub looked: Cell<bool>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
 }

@@ -9,8 +9,9 @@ use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
 use crate::{dml, explain, infer, planner};
-use nacre_sql::ast::{Body, Expr, FromTerm, Projection, Select, Statement};
-use nacre_sql::{Context, Env, Error, Name, Result, Value, eval, parse};
+use nacre_sql::ast::{Body, Expr, FromTerm, Path, Projection, Select, Statement};
+use nacre_sql::index::Definition;
+use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,23 +23,41 @@ pub(crate) const PREPARED: &str = "prepared/";
 /// How many statements an instance keeps parsed; the first by name makes room.
 const PREPARED_MAX: usize = 1024;
 
+/// How many definitions of indexes an instance keeps parsed; all make room together.
+const DEFINITIONS_MAX: usize = 1024;
+
 /// A statement under a name.
-#[derive(Clone)]
 pub(crate) struct Prepared {
     pub text: String,
     pub statement: Statement,
+    planned: RefCell<Option<Planned>>,
+}
+
+impl Prepared {
+    fn new(text: String, statement: Statement) -> Prepared {
+        Prepared { text, statement, planned: RefCell::default() }
+    }
+}
+
+/// A plan that looked at no parameter, and holds for what there was when it was made.
+struct Planned {
+    version: u64,
+    context: Option<Path>,
+    plan: Rc<SelectPlan>,
+    signature: Value,
 }
 
 /// What an instance of the service remembers: nothing that it could not read again.
 #[derive(Default)]
 pub struct Service {
     prepared: RefCell<BTreeMap<Name, Rc<Prepared>>>,
+    definitions: RefCell<BTreeMap<String, Rc<Definition>>>,
     pub(crate) functions: FunctionCache,
 }
 
 /// Where the rows of a statement come from.
 pub(crate) enum Source {
-    Rows { root: Rows, _plan: Rc<SelectPlan> },
+    Rows { root: Rows, plan: Rc<SelectPlan> },
     Values(IntoIter<Value>),
 }
 
@@ -53,6 +72,11 @@ pub(crate) struct Begun {
 impl Begun {
     fn values(values: Vec<Value>) -> Begun {
         Begun { source: Source::Values(values.into_iter()), signature: Value::Null, prepared: None }
+    }
+
+    fn rows(plan: Rc<SelectPlan>, signature: Value) -> Begun {
+        let root = exec::build(&plan.root, &Env::new());
+        Begun { source: Source::Rows { root, plan }, signature, prepared: None }
     }
 }
 
@@ -72,13 +96,45 @@ impl Service {
         Response::new(self, request, store, platform)
     }
 
-    /// The statement of a request, parsed.
-    pub(crate) fn statement(&self, request: &Request, store: &dyn Datastore) -> Result<Statement> {
-        match (&request.prepared, &request.statement) {
-            (Some(name), _) => Ok(self.prepared_statement(name, store)?.statement.clone()),
-            (None, Some(text)) => parse(text),
-            (None, None) => Err(Error::new(1050, "No statement or prepared value")),
+    /// The definition of an index, parsed.
+    pub(crate) fn definition(&self, text: &str) -> Result<Rc<Definition>> {
+        if let Some(known) = self.definitions.borrow().get(text) {
+            return Ok(Rc::clone(known));
         }
+        let definition = Rc::new(Definition::parse(text)?);
+        let mut all = self.definitions.borrow_mut();
+        if all.len() >= DEFINITIONS_MAX {
+            all.clear();
+        }
+        all.insert(text.to_owned(), Rc::clone(&definition));
+        Ok(definition)
+    }
+
+    /// Begins a statement that was prepared, by the plan of the last time if that still holds.
+    pub(crate) fn begin_prepared(
+        &self,
+        name: &str,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Begun> {
+        let prepared = self.prepared_statement(name, run.store)?;
+        let version = run.store.version();
+        if let Some(known) = &*prepared.planned.borrow()
+            && known.version == version
+            && known.context == run.settings.context
+        {
+            return Ok(Begun::rows(Rc::clone(&known.plan), known.signature.clone()));
+        }
+        let begun = self.begin(prepared.statement.clone(), run, context)?;
+        if let Source::Rows { plan, .. } = &begun.source
+            && !run.state.looked.get()
+        {
+            let (plan, signature) = (Rc::clone(plan), begun.signature.clone());
+            let context = run.settings.context.clone();
+            let planned = Planned { version, context, plan, signature };
+            *prepared.planned.borrow_mut() = Some(planned);
+        }
+        Ok(begun)
     }
 
     pub(crate) fn prepared_statement(
@@ -93,7 +149,8 @@ impl Service {
             return Ok(Rc::clone(own));
         }
         // Another instance has prepared it.
-        let prepared = Rc::new(Prepared { statement: parse(&text)?, text });
+        let statement = parse(&text)?;
+        let prepared = Rc::new(Prepared::new(text, statement));
         self.keep_prepared(name.into(), Rc::clone(&prepared));
         Ok(prepared)
     }
@@ -124,10 +181,7 @@ impl Service {
         let statement = statement;
         match &statement {
             Statement::Select(select) => {
-                let plan = Rc::new(planner::plan(select, run)?);
-                let root = exec::build(&plan.root, &Env::new());
-                let signature = signature(select);
-                Ok(Begun { source: Source::Rows { root, _plan: plan }, signature, prepared: None })
+                Ok(Begun::rows(Rc::new(planner::plan(select, run)?), signature(select)))
             }
             Statement::Insert(insert) => dml::insert(insert, run, context).map(Begun::values),
             Statement::Update(update) => dml::update(update, run, context).map(Begun::values),
@@ -188,8 +242,7 @@ impl Service {
             return Err(Error::new(4090, format!("Unable to add name: duplicate name: {name}")));
         }
         run.store.notes().note(&format!("{PREPARED}{name}"), Some(&prepare.text));
-        let prepared =
-            Prepared { text: prepare.text.clone(), statement: prepare.statement.clone() };
+        let prepared = Prepared::new(prepare.text.clone(), prepare.statement.clone());
         self.keep_prepared(name.clone(), Rc::new(prepared));
         let row = Value::object([
             ("encoded_plan", Value::from("")),
@@ -233,11 +286,11 @@ impl Service {
         let context = inner.context();
         let mut begun = self.begin(statement, &inner, &context)?;
         let mut values = Vec::new();
-        while let Some(value) = begun.source.next(&inner, &context)? {
-            inner.charge(value.size_bytes())?;
-            values.push(value);
+        while let Some(content) = begun.source.next(&inner, &context)? {
+            inner.charge(content.value().size_bytes())?;
+            values.push(content.value().clone());
         }
-        if let Source::Rows { _plan: plan, .. } = &begun.source {
+        if let Source::Rows { plan, .. } = &begun.source {
             run.keep(plan.root.clone());
         }
         begun.source = Source::Values(values.into_iter());
@@ -247,12 +300,12 @@ impl Service {
 
 impl Source {
     /// The next row.
-    pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Value>> {
+    pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
         match self {
             Source::Rows { root, .. } => {
-                Ok(root.next(run, context)?.map(|row| exec::result_of(&row)))
+                Ok(root.next(run, context)?.map(|row| exec::content_of(&row)))
             }
-            Source::Values(values) => Ok(values.next()),
+            Source::Values(values) => Ok(values.next().map(Content::Value)),
         }
     }
 }

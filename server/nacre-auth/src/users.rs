@@ -49,6 +49,11 @@ impl User {
         }
     }
 
+    /// Whether a password of this keyed hash was right before.
+    fn has_seen(&self, hash: &[u8]) -> bool {
+        self.seen.get().is_some_and(|seen| seen.ct_eq(hash).into())
+    }
+
     /// Changes the password.
     pub fn set_password(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
         self.credentials = Credentials::derive(password, salt);
@@ -209,9 +214,8 @@ impl Users {
             self.credentials(name).verify(password);
             return None;
         };
-        let hash = Hash::Sha256.hmac(&self.secret, &[b"password", password.as_bytes()]);
-        let known = user.seen.get().is_some_and(|seen| seen.ct_eq(&hash).into());
-        if !known {
+        let hash = self.hash(password);
+        if !user.has_seen(&hash) {
             if !user.credentials.verify(password) {
                 return None;
             }
@@ -219,6 +223,15 @@ impl Users {
             let _ = user.seen.set(hash);
         }
         Some(user)
+    }
+
+    /// Whether [`Users::verify`] would answer within microseconds that this is the user's password.
+    pub fn remembers(&self, name: &str, password: &str) -> bool {
+        self.users.get(name).is_some_and(|user| user.has_seen(&self.hash(password)))
+    }
+
+    fn hash(&self, password: &str) -> Vec<u8> {
+        Hash::Sha256.hmac(&self.secret, &[b"password", password.as_bytes()])
     }
 
     /// What is kept of the user's password, or something that looks like it.
@@ -257,6 +270,8 @@ mod tests {
             assert!(users.verify("ann", "").is_none());
             assert!(users.verify("bob", "secret").is_none());
         }
+        assert!(users.remembers("ann", "secret"));
+        assert!(!users.remembers("ann", "Secret") && !users.remembers("bob", "secret"));
     }
 
     #[test]
@@ -266,6 +281,7 @@ mod tests {
         let mut ann = users.get("ann").unwrap().clone();
         ann.set_password("new", [2; SALT_BYTES]);
         users.insert(ann);
+        assert!(!users.remembers("ann", "secret") && !users.remembers("ann", "new"));
         assert!(users.verify("ann", "secret").is_none());
         assert!(users.verify("ann", "new").is_some());
     }

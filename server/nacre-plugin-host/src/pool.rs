@@ -6,8 +6,8 @@ use crate::instance::Instance;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Idle instances that are kept. More may run at once; they are dropped afterwards.
-const IDLE_MAX: usize = 4;
+/// Idle instances that are kept. More may run at once; they are dropped afterwards, with all that they remembered.
+const IDLE_MAX: usize = 16;
 
 /// Any number of instances for callers on any thread.
 pub struct Pool {

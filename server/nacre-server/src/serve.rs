@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Stack of the threads for HTTP: 5 MiB are for plugins, see `RED_ZONE_BYTES` of nacre-plugin-host.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Ports that Couchbase's clients try first.
 const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };
 /// The same with TLS.
@@ -275,6 +278,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("rest")
+        // Plugins find the stack that they may use, rather than a new one for each call.
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;

@@ -2,15 +2,13 @@
 //! far behind it is at half that load.
 
 use super::PORT_BASE;
-use crate::node::{self, Node, PASSWORD, USER};
-use nacre_conformance::kv::{KvClient, Request};
+use super::documents::Documents;
+use crate::node::{self, Node};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
 const BUCKET: &str = "default";
 const CODE: &str = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n, seen: true}; }";
-/// Requests that are sent before their replies are waited for.
-const PIPELINE: usize = 64;
 /// How long documents are gathered that are written at once.
 const BURST: Duration = Duration::from_millis(5);
 /// How long to wait before looking for a copy again.
@@ -29,7 +27,7 @@ pub fn run(documents: u64, seconds: f64, profile: &str) -> Result<(), String> {
         let path = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
         node.rest("POST", &path, &[("name", collection)])?;
     }
-    let mut source = Collection::open(&node, "_default")?;
+    let mut source = Documents::open(&node, BUCKET, "_default", document)?;
     source.write(0..documents)?;
     define(&node)?;
     let begun = Instant::now();
@@ -49,6 +47,10 @@ pub fn run(documents: u64, seconds: f64, profile: &str) -> Result<(), String> {
         at(1.0)
     );
     node.stop()
+}
+
+fn document(number: u64) -> Vec<u8> {
+    json!({"n": number, "text": "x".repeat(200)}).to_string().into_bytes()
 }
 
 fn define(node: &Node) -> Result<(), String> {
@@ -91,8 +93,8 @@ fn wait_until(mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), Str
 
 /// How long copies of documents that are written at `rate` take to be there.
 fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
-    let (mut source, mut copies) =
-        (Collection::open(node, "_default")?, Collection::open(node, "copies")?);
+    let open = |name| Documents::open(node, BUCKET, name, document);
+    let (mut source, mut copies) = (open("_default")?, open("copies")?);
     let (sender, written) = std::sync::mpsc::channel::<(u64, Instant)>();
     let watcher = std::thread::spawn(move || {
         let mut lags = Vec::new();
@@ -123,60 +125,4 @@ fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
     }
     drop(sender);
     watcher.join().map_err(|_| "the watcher has panicked".to_owned())?
-}
-
-/// A client for one collection.
-struct Collection {
-    client: KvClient,
-    id: u32,
-}
-
-impl Collection {
-    fn open(node: &Node, name: &str) -> Result<Collection, String> {
-        let address = ("127.0.0.1", node.kv_port());
-        let client = KvClient::connect(address, USER, PASSWORD, BUCKET);
-        let mut client = client.map_err(|error| error.to_string())?;
-        let id = client.collection_id(&format!("_default.{name}"));
-        Ok(Collection { client, id: id.map_err(|error| error.to_string())? })
-    }
-
-    fn request(&self, opcode: u8, number: u64) -> Request {
-        let name = format!("document-{number}");
-        let (vbid, key) =
-            (self.client.vbid(name.as_bytes()), self.client.wire_key(self.id, name.as_bytes()));
-        Request { opcode, vbid, key, ..Request::default() }
-    }
-
-    fn write(&mut self, numbers: std::ops::Range<u64>) -> Result<(), String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let mut waiting = 0;
-        for number in numbers {
-            let value = json!({"n": number, "text": "x".repeat(200)}).to_string().into_bytes();
-            let request = Request { extras: vec![0; 8], value, ..self.request(0x01, number) };
-            self.client.send(&request).map_err(failed)?;
-            waiting += 1;
-            if waiting == PIPELINE {
-                self.take(&mut waiting)?;
-            }
-        }
-        self.take(&mut waiting)
-    }
-
-    fn take(&mut self, waiting: &mut usize) -> Result<(), String> {
-        for _ in 0..std::mem::take(waiting) {
-            let reply = self.client.receive().map_err(|error| error.to_string())?;
-            if !reply.is_success() {
-                return Err(format!("a document was refused: {}", reply.text()));
-            }
-        }
-        Ok(())
-    }
-
-    fn holds(&mut self, number: u64) -> Result<bool, String> {
-        let request = self.request(0x00, number);
-        self.client
-            .call(&request)
-            .map(|reply| reply.is_success())
-            .map_err(|error| error.to_string())
-    }
 }

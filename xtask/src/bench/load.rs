@@ -2,6 +2,7 @@
 
 use crate::command::{output, wrapped};
 use crate::node::{Node, PASSWORD, USER};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The bucket that is measured.
@@ -20,6 +21,9 @@ pub struct Figures {
     pub retries: f64,
 }
 
+/// What a run printed in one line, by the names of columns.
+pub type Row = BTreeMap<String, String>;
+
 /// Options that lead `nacre bench kv` to the bucket of a node.
 pub fn target(node: &Node) -> Vec<String> {
     let server = format!("127.0.0.1:{}", node.kv_port());
@@ -37,20 +41,40 @@ pub fn measure(
     target: &[String],
     options: &[&str],
 ) -> Result<Figures, String> {
+    let options: Vec<String> =
+        target.iter().cloned().chain(options.iter().map(|option| (*option).to_owned())).collect();
+    let rows = rows(binary, wrapper, "kv", &options)?;
+    let row = rows.first().ok_or("the measurement printed nothing")?;
+    let (ops, p50, p99) =
+        (figure(row, "ops_per_s")?, figure(row, "p50_us")?, figure(row, "p99_us")?);
+    Ok(Figures { ops, p50, p99, retries: figure(row, "retries")? })
+}
+
+/// Runs `nacre bench` for `what`; gives the rows that it printed.
+///
+/// # Errors
+/// As for [`measure`].
+pub fn rows(
+    binary: &Path,
+    wrapper: &[&str],
+    what: &str,
+    options: &[String],
+) -> Result<Vec<Row>, String> {
     let mut command = wrapped(binary, wrapper);
-    command.args(["bench", "kv", "--csv", "-"]).args(target).args(options);
+    command.args(["bench", what, "--csv", "-"]).args(options);
     let text = output(&mut command, "measure")?;
     let unreadable = |error: csv::Error| format!("cannot read {text:?}: {error}");
     let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let names = reader.headers().map_err(unreadable)?.clone();
-    let row = reader.records().next().ok_or("the measurement printed nothing")?;
-    let row = row.map_err(unreadable)?;
-    let figure = |name: &str| {
-        let value = names.iter().position(|known| known == name).and_then(|at| row.get(at));
-        value.and_then(|value| value.parse().ok()).ok_or(format!("no {name} in {text:?}"))
-    };
-    let (ops, p50, p99) = (figure("ops_per_s")?, figure("p50_us")?, figure("p99_us")?);
-    Ok(Figures { ops, p50, p99, retries: figure("retries")? })
+    reader.deserialize().collect::<Result<_, _>>().map_err(unreadable)
+}
+
+/// A figure of a row.
+///
+/// # Errors
+/// When there is no such column, or no number in it.
+pub fn figure(row: &Row, name: &str) -> Result<f64, String> {
+    let value = row.get(name).and_then(|value| value.parse().ok());
+    value.ok_or_else(|| format!("no {name} in {row:?}"))
 }
 
 /// The value in the middle.

@@ -4,6 +4,7 @@
 
 mod dcp;
 mod deployments;
+mod documents;
 mod eventing;
 mod eviction;
 mod idle;
@@ -12,10 +13,13 @@ mod kills;
 mod kv;
 mod load;
 mod peers;
+mod postgres;
+mod query;
 mod start;
 mod store;
 mod views;
 mod warmup;
+mod ycsb;
 
 use crate::command::{cargo, run as run_command};
 use crate::plugins;
@@ -41,6 +45,30 @@ enum What {
         rounds: usize,
         /// Seconds of each measurement
         #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// The workloads A to F of YCSB, against PostgreSQL
+    Ycsb {
+        /// Records that are loaded
+        #[arg(long, default_value_t = 100_000)]
+        records: u64,
+        /// Clients, each with one operation in flight
+        #[arg(long, default_value_t = 16)]
+        clients: usize,
+        /// Pairs of measurements; the median ratio is shown
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// Queries: latencies, indexes that are kept up to date and asked under load, and the sandbox against the same natively
+    Query {
+        /// How many documents
+        #[arg(long, default_value_t = 300_000)]
+        documents: u64,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 3.0)]
         seconds: f64,
     },
     /// Views: documents indexed per second against another server, queries, and the sandbox against the same natively
@@ -210,6 +238,16 @@ pub fn run(options: &Bench) -> Result<(), String> {
         }
         What::Start { rounds } => start::run((*rounds).max(1)),
         What::Plugins => in_sandbox("plugins"),
+        What::Ycsb { records, clients, rounds, seconds } => ycsb::run(ycsb::Effort {
+            records: (*records).max(1),
+            clients: (*clients).max(1),
+            rounds: (*rounds).max(1),
+            seconds: *seconds,
+        }),
+        What::Query { documents, seconds } => {
+            let node = query::run((*documents).max(1000), *seconds);
+            in_sandbox("index").and(in_sandbox("query")).and(node)
+        }
         What::Views { documents, peer_documents } => {
             let node = views::run((*documents).max(1), (*peer_documents).max(1));
             in_sandbox("views").and(node)

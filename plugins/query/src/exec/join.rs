@@ -129,7 +129,7 @@ impl JoinRows {
         let mut matched = false;
         for found in self.candidates(join, &left, run, context)? {
             run.tick()?;
-            let value = found.value.clone();
+            let value = found.content.value().clone();
             let row = found.bind(&left, &join.alias);
             if holds(join, &row, context)? {
                 matched = true;

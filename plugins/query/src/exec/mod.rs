@@ -12,7 +12,9 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
+use nacre_sql::{
+    Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval, write_string,
+};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +35,11 @@ pub(crate) fn result_name() -> &'static Name {
 /// The value of a projected row.
 pub(crate) fn result_of(row: &Env) -> Value {
     row.get(result_name()).cloned().unwrap_or_default()
+}
+
+/// What a projected row has; a document that was selected whole is not read for that.
+pub(crate) fn content_of(row: &Env) -> Content {
+    row.content(result_name()).cloned().unwrap_or(Content::Value(Value::Missing))
 }
 
 /// Makes the operators of a plan, inside of the variables of `base`.
@@ -111,14 +118,50 @@ impl Operator for Map {
                     return Ok(Some(row));
                 }
                 Node::Project(_, project) => {
-                    let value = projected(project, &row, context)?;
-                    return Ok(Some(row.with(result_name(), value)));
+                    let content = match whole_document(project, &row) {
+                        Some(json) => Content::Json(json),
+                        None => projected(project, &row, context)?.into(),
+                    };
+                    return Ok(Some(row.with(result_name(), content)));
                 }
                 _ => return Err(Error::execution("an operator is in a place that is not its own")),
             }
         }
         Ok(None)
     }
+}
+
+/// The document of a row, if that is all that is selected, as it is stored.
+fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
+    let json = |name| match row.content(name)? {
+        Content::Json(json) => Some(json),
+        Content::Value(_) => None,
+    };
+    match &project.projection {
+        Projection::Raw(Expr::Ident(name), _) => json(name).cloned(),
+        Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
+            // Of what is no object, nothing is left when its fields are selected.
+            [Term::StarOf(Expr::Ident(name))] => {
+                json(name).filter(|json| json.text().starts_with('{')).cloned()
+            }
+            [Term::Star] => match &project.star[..] {
+                [name] => json(name).map(|json| under_name(name, json)),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn under_name(name: &str, json: &Json) -> Arc<Json> {
+    let mut text = String::with_capacity(name.len() + json.text().len() + 8);
+    text.push('{');
+    write_string(name, &mut text);
+    text.push(':');
+    text.push_str(json.text());
+    text.push('}');
+    Arc::new(Json::new(text))
 }
 
 /// What is selected of a row.

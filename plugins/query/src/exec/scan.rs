@@ -1,11 +1,12 @@
 //! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
 
 use super::Operator;
+use super::sort::page_of;
 use super::spans::spans;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
 use crate::run::Run;
-use nacre_sql::{Context, Env, Host, Meta, Name, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Host, Json, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ const BATCH_MAX: usize = 512;
 /// A row of a term.
 #[derive(Clone)]
 pub(crate) struct Found {
-    pub value: Value,
+    pub content: Content,
     pub meta: Option<Arc<Meta>>,
     /// Parts of an index entry, with the names that they are bound to.
     covers: Vec<(Name, Value)>,
@@ -24,12 +25,12 @@ pub(crate) struct Found {
 
 impl Found {
     fn of_value(value: Value) -> Found {
-        Found { value, meta: None, covers: Vec::new() }
+        Found { content: value.into(), meta: None, covers: Vec::new() }
     }
 
     /// The variables of `env` and this row's.
     pub fn bind(self, env: &Env, alias: &Name) -> Env {
-        let mut env = env.with_document(alias, self.value, self.meta);
+        let mut env = env.with_document(alias, self.content, self.meta);
         for (name, value) in self.covers {
             env = env.with(&name, value);
         }
@@ -37,7 +38,7 @@ impl Found {
     }
 
     pub fn size_bytes(&self) -> usize {
-        self.value.size_bytes()
+        self.content.value().size_bytes()
             + self.covers.iter().map(|(_, value)| value.size_bytes()).sum::<usize>()
             + 64
     }
@@ -79,7 +80,13 @@ impl TermRows {
             run.tick()?;
             match &scan.source {
                 ScanSource::Keyspace { keyspace, access, covering } => {
-                    self.fill(keyspace, access, *covering, env, run, context)?;
+                    if matches!(self.source, Source::Ready) {
+                        self.source = open(keyspace, access, env, run, context)?;
+                        if let (Some(limit), offset) = page_of(&scan.page, env, context)? {
+                            self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
+                        }
+                    }
+                    self.fill(keyspace, access, *covering, run)?;
                 }
                 _ if matches!(self.source, Source::Done) => {}
                 ScanSource::Expr(expr) => {
@@ -97,7 +104,7 @@ impl TermRows {
                     let rows = run.service.catalog(name, run)?.into_iter().map(|(id, value)| {
                         let keyspace: Name = format!("system:{name}").into();
                         let meta = Meta { id, keyspace, json: true, ..Meta::default() };
-                        Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+                        Found { meta: Some(Arc::new(meta)), ..Found::of_value(value) }
                     });
                     self.buffer = rows.collect();
                 }
@@ -113,15 +120,10 @@ impl TermRows {
         keyspace: &Keyspace,
         access: &Access,
         covering: bool,
-        env: &Env,
         run: &Run<'_>,
-        context: &Context<'_>,
     ) -> Result<()> {
-        if matches!(self.source, Source::Ready) {
-            self.source = open(keyspace, access, env, run, context)?;
-        }
         let limit = self.batch;
-        self.batch = (limit * 2).min(BATCH_MAX);
+        self.batch = (limit * 2).clamp(BATCH_MIN, BATCH_MAX);
         let mut ended = false;
         match &mut self.source {
             Source::Documents(after) => {
@@ -134,8 +136,7 @@ impl TermRows {
                 )?;
                 ended = found.len() < limit;
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
-                self.buffer =
-                    found.into_iter().map(|document| of_document(document, keyspace)).collect();
+                self.buffer = of_documents(found, keyspace);
             }
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
@@ -146,7 +147,8 @@ impl TermRows {
                 let found = entries.next(keyspace, limit, run)?;
                 ended = found.is_empty();
                 self.buffer = if covering {
-                    found.into_iter().map(|entry| entry.covering(keyspace, access)).collect()
+                    let name: Name = keyspace.to_string().into();
+                    found.into_iter().map(|entry| entry.covering(&name, access)).collect()
                 } else {
                     let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
                     fetch(keyspace, &ids, run)?
@@ -211,18 +213,13 @@ struct Entry {
 
 impl Entry {
     /// A row without its document: the parts stand for what is read of it.
-    fn covering(self, keyspace: &Keyspace, access: &Access) -> Found {
+    fn covering(self, keyspace: &Name, access: &Access) -> Found {
         let covers = match access {
             Access::Index(index) => index.covers.iter().cloned().zip(self.parts).collect(),
             _ => Vec::new(),
         };
-        let meta = Meta {
-            id: self.id,
-            keyspace: keyspace.to_string().into(),
-            json: true,
-            ..Meta::default()
-        };
-        Found { value: Value::Missing, meta: Some(Arc::new(meta)), covers }
+        let meta = Meta { id: self.id, keyspace: keyspace.clone(), json: true, ..Meta::default() };
+        Found { covers, meta: Some(Arc::new(meta)), ..Found::of_value(Value::Missing) }
     }
 }
 
@@ -288,29 +285,37 @@ impl Entries {
     }
 }
 
-pub(crate) fn of_document(document: Document, keyspace: &Keyspace) -> Found {
-    let value = match document.json {
-        true => Value::parse(&document.body).unwrap_or(Value::Null),
-        false => format!("<binary ({} b)>", document.body.len()).into(),
+fn of_documents(
+    documents: impl IntoIterator<Item = Document>,
+    keyspace: &Keyspace,
+) -> VecDeque<Found> {
+    let name: Name = keyspace.to_string().into();
+    documents.into_iter().map(|document| of_document(document, &name)).collect()
+}
+
+fn of_document(document: Document, keyspace: &Name) -> Found {
+    let content = match document.json {
+        true => String::from_utf8(document.body)
+            .map_or(Value::Null.into(), |text| Content::Json(Arc::new(Json::new(text)))),
+        false => Value::from(format!("<binary ({} b)>", document.body.len())).into(),
     };
     let meta = Meta {
         id: document.id,
-        keyspace: keyspace.to_string().into(),
+        keyspace: keyspace.clone(),
         cas: document.cas,
         expiration: document.expiration,
         flags: document.flags,
         json: document.json,
         xattrs: Value::Missing,
     };
-    Found { value, meta: Some(Arc::new(meta)), covers: Vec::new() }
+    Found { content, meta: Some(Arc::new(meta)), covers: Vec::new() }
 }
 
 fn fetch(keyspace: &Keyspace, ids: &[Name], run: &Run<'_>) -> Result<VecDeque<Found>> {
     if ids.is_empty() {
         return Ok(VecDeque::new());
     }
-    let documents = run.store.fetch(keyspace, ids)?.into_iter().flatten();
-    Ok(documents.map(|document| of_document(document, keyspace)).collect())
+    Ok(of_documents(run.store.fetch(keyspace, ids)?.into_iter().flatten(), keyspace))
 }
 
 /// The rows of the first term.

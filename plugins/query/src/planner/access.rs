@@ -54,7 +54,7 @@ type Loaded = Vec<(u64, Rc<Definition>)>;
 fn load(keyspace: &Keyspace, hints: &[Name], run: &Run<'_>) -> Result<Loaded> {
     let mut all = Vec::new();
     for index in run.store.indexes(keyspace)?.into_iter().filter(|index| index.online) {
-        all.push((index.id, Rc::new(Definition::parse(&index.definition)?)));
+        all.push((index.id, run.service.definition(&index.definition)?));
     }
     if all.iter().any(|(_, definition)| hints.contains(&definition.name)) {
         all.retain(|(_, definition)| hints.contains(&definition.name));
@@ -72,9 +72,7 @@ fn candidates(
 ) -> Vec<IndexScan> {
     let mut scans: Vec<IndexScan> = indexes
         .iter()
-        .filter(|(_, definition)| {
-            !definition.is_primary() && follows(definition, alias, known, run)
-        })
+        .filter(|(_, definition)| follows(definition, alias, known, run))
         .filter_map(|(id, definition)| {
             let parts = sargs(definition, alias, known, own);
             let scan = IndexScan {

@@ -41,7 +41,7 @@ pub(crate) fn cover(scan: &Scan, block: &mut Block, order: &mut Vec<OrderTerm>) 
     *order = whole.order;
     let access = Access::Index(IndexScan { covers, ..index.clone() });
     let source = ScanSource::Keyspace { keyspace: keyspace.clone(), access, covering: true };
-    Some(Scan { alias: scan.alias.clone(), source })
+    Some(Scan { source, ..scan.clone() })
 }
 
 /// Names that no user can write, one for each part of the keys.

@@ -166,7 +166,7 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
     let mut root = Rc::new(Node::Dummy);
     let mut star: Vec<Name> = Vec::new();
     if block.from.is_some() {
-        root = plan_from(&mut block, &mut order, &mut sorted, run)?;
+        root = plan_from(&mut block, &mut order, page, &mut sorted, run)?;
         let from = block.from.as_ref().expect("checked right above");
         star.push(from.first.alias.clone());
         star.extend(from.joins.iter().map(|join| join.term.alias.clone()));
@@ -206,6 +206,7 @@ pub(crate) fn name_terms(projection: &mut Projection) {
 fn plan_from(
     block: &mut Block,
     order: &mut Vec<OrderTerm>,
+    page: &Page,
     sorted: &mut bool,
     run: &Run<'_>,
 ) -> Result<Rc<Node>> {
@@ -226,6 +227,11 @@ fn plan_from(
     }
     if let Some(covering) = cover::cover(&scan, block, order) {
         scan = covering;
+    }
+    // Nothing that is between the scan and the page needs all rows.
+    let pulled = block.group.is_none() && !block.distinct && (*sorted || order.is_empty());
+    if pulled && from.joins.is_empty() {
+        scan.page = page.clone();
     }
     let mut root = Rc::new(Node::Scan(scan));
     let mut before = vec![from.first.alias.clone()];
@@ -254,19 +260,22 @@ pub(crate) fn plan_term(
 ) -> Result<Scan> {
     let alias = term.alias.clone();
     let path = match &term.source {
-        Source::Expr(expr) => return Ok(Scan { alias, source: ScanSource::Expr(expr.clone()) }),
+        Source::Expr(expr) => return Ok(Scan::of(alias, ScanSource::Expr(expr.clone()))),
         Source::Keyspace(path) => path,
     };
     if path.namespace.as_deref().is_some_and(|namespace| namespace.eq_ignore_ascii_case("system")) {
-        return Ok(Scan { alias, source: ScanSource::Catalog(path.parts[0].clone()) });
+        return Ok(Scan::of(alias, ScanSource::Catalog(path.parts[0].clone())));
     }
     let keyspace = run.keyspace(path)?;
     let access = access::choose(&keyspace, term, known, own, run)?;
-    Ok(Scan { alias, source: ScanSource::Keyspace { keyspace, access, covering: false } })
+    Ok(Scan::of(alias, ScanSource::Keyspace { keyspace, access, covering: false }))
 }
 
 /// The value of an expression that is the same for every row, as far as can be told now.
 pub(crate) fn literal(expr: &Expr, run: &Run<'_>) -> Option<Value> {
+    if matches!(expr, Expr::Positional(_) | Expr::Named(_)) {
+        run.state.looked.set(true);
+    }
     match expr {
         Expr::Literal(value) => Some(value.clone()),
         Expr::Positional(position) => run.settings.positional.get(position - 1).cloned(),

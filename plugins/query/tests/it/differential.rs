@@ -98,7 +98,10 @@ fn comparison(chance: &mut Chance, subject: &str) -> String {
 }
 
 fn condition(chance: &mut Chance, alias: &str, depth: usize) -> String {
-    let field = format!("{alias}.{}", chance.of(&["a", "b"]));
+    let field = match chance.below(8) {
+        0 => format!("META({alias}).id"),
+        _ => format!("{alias}.{}", chance.of(&["a", "b"])),
+    };
     match chance.below(if depth == 0 { 5 } else { 9 }) {
         0 => {
             let inner = comparison(chance, "v");
@@ -158,8 +161,10 @@ fn query(chance: &mut Chance) -> String {
                 ["x.b DESC, x.a", "x.a, x.b"],
                 ["x.b, x.a DESC", "x.a, x.b"],
                 ["x.a, x.b DESC", "x.a, x.b"],
-            ][chance.below(5)];
-            format!("SELECT RAW [{selected}] FROM l AS x WHERE {filter} ORDER BY {order}")
+                ["META(x).id DESC", "META(x).id, x.a"],
+            ][chance.below(6)];
+            let page = chance.of(&["", "", " LIMIT 3", " LIMIT 2 OFFSET 1", " LIMIT 0"]);
+            format!("SELECT RAW [{selected}] FROM l AS x WHERE {filter} ORDER BY {order}{page}")
         }
         _ => format!("SELECT RAW [META(x).id, x.a, x.b] FROM l AS x WHERE {filter}"),
     }
@@ -224,7 +229,12 @@ impl Loops<'_> {
             orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
         });
         let Projection::Raw(expr, _) = &block.projection else { panic!("only RAW is made") };
-        envs.iter().map(|env| self.eval(expr, env)).collect()
+        let count = |expr: &Option<Expr>| {
+            expr.as_ref().map(|expr| self.eval(expr, &Env::new()).as_i64().unwrap() as usize)
+        };
+        let (limit, offset) = (count(&select.limit), count(&select.offset));
+        let page = envs.iter().skip(offset.unwrap_or(0)).take(limit.unwrap_or(usize::MAX));
+        page.map(|env| self.eval(expr, env)).collect()
     }
 
     /// What the one shape of groups that is made comes to.

@@ -83,6 +83,19 @@ fn order_is_taken_from_an_index_that_has_it() {
 }
 
 #[test]
+fn a_primary_index_has_the_documents_by_id() {
+    insta::assert_snapshot!(plans(
+        &["CREATE PRIMARY INDEX ON o"],
+        &[
+            "SELECT * FROM o WHERE META().id >= 'o' ORDER BY META().id LIMIT 5",
+            "SELECT META().id FROM o WHERE META().id LIKE 'o%' ORDER BY META().id DESC",
+            "SELECT * FROM o WHERE META().id BETWEEN 'a' AND 'b' OR META().id = 'c'",
+            "SELECT * FROM o WHERE META().id != 'a'",
+        ],
+    ));
+}
+
+#[test]
 fn arrays_keys_and_joins() {
     insta::assert_snapshot!(plans(
         &[

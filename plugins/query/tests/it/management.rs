@@ -66,6 +66,36 @@ fn a_prepared_statement_is_executed_by_its_name() {
     assert_eq!(world.run(unknown).unwrap_err().code, 4040);
 }
 
+/// A plan is kept with its statement, and made again when it no longer holds.
+#[test]
+fn a_prepared_statement_follows_indexes_parameters_and_collections() {
+    let world = World::new();
+    let document = |a: i64| (format!("o{a}"), Value::object([("a", Value::Int(a))]));
+    let documents: Vec<_> = [-1, 1, 2, 3].map(document).into();
+    world.add("o", documents.iter().map(|(id, value)| (id.as_str(), value.clone())));
+    world.query("PREPARE p AS SELECT RAW o.a FROM o WHERE o.a > $1 ORDER BY o.a").unwrap();
+    let execute = |above: &str| {
+        let parameters =
+            [("prepared", "p"), ("args", above), ("query_context", "default:default._default")];
+        let rows = world.run(Request::from_pairs(parameters).unwrap());
+        rows.map(|rows| Value::array(rows).to_json()).map_err(|error| error.code)
+    };
+    let both = || (execute("[1]").unwrap(), execute("[-5]").unwrap());
+    let expected = || ("[2,3]".to_owned(), "[-1,1,2,3]".to_owned());
+    assert_eq!(both(), expected());
+    // The index has what is asked for by some values of the parameter, and not by others.
+    world.query("CREATE INDEX part ON o(a) WHERE a > 0").unwrap();
+    assert_eq!(both(), expected());
+    world.query("CREATE INDEX whole ON o(a)").unwrap();
+    assert_eq!(both(), expected());
+    for index in ["part", "whole"] {
+        world.query(&format!("DROP INDEX {index} ON o")).unwrap();
+        assert_eq!(both(), expected());
+    }
+    world.query("DROP COLLECTION default.`_default`.o").unwrap();
+    assert_eq!(execute("[1]"), Err(12003));
+}
+
 #[test]
 fn auto_execute_prepares_and_executes() {
     let world = World::new();

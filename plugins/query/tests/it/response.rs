@@ -1,7 +1,7 @@
 //! The envelope: what clients read, in the order they read it.
 
-use crate::world::World;
-use nacre_query::{Request, Status};
+use crate::world::{World, keyspace};
+use nacre_query::{Action, Datastore, Mutation, Request, Status};
 use nacre_sql::Value;
 
 fn body(world: &World, request: Request) -> String {
@@ -33,6 +33,40 @@ fn a_refused_insert_tells_why() {
         &world,
         World::request("INSERT INTO docs (KEY, VALUE) VALUES ('k', 2)")
     ));
+}
+
+/// Of a document that is selected whole, the text is not touched: numbers keep their digits, and names may come twice.
+#[test]
+fn a_document_that_only_passes_through_stays_as_it_was_written() {
+    let world = World::new();
+    world.add("docs", []);
+    let text = r#"{"pi":3.14159265358979323846, "a":1,"a":2}"#;
+    let upsert = |id: &str, body: &str| Mutation {
+        action: Action::Upsert,
+        id: id.into(),
+        body: body.as_bytes().to_vec(),
+        expiration: None,
+    };
+    let mutations = [upsert("k", text), upsert("l", "[1]")];
+    world.store.mutate(&keyspace("docs"), &mutations).unwrap();
+    let results = |statement: &str| {
+        let body = body(&world, World::request(statement));
+        let (_, rest) = body.split_once("\"results\":[").unwrap();
+        rest.split_once("\n],").unwrap().0.trim_start().to_owned()
+    };
+    for statement in
+        ["SELECT RAW d FROM docs AS d USE KEYS 'k'", "SELECT d.* FROM docs AS d WHERE d.a = 2"]
+    {
+        assert_eq!(results(statement), text, "{statement}");
+    }
+    let read = r#"{"pi":3.141592653589793,"a":2}"#;
+    assert_eq!(results("SELECT RAW [d] FROM docs AS d USE KEYS 'k'"), format!("[{read}]"));
+    let named = format!("{{\"a \\\"d\\\"\":{text}}}");
+    assert_eq!(results("SELECT * FROM docs AS `a \"d\"` USE KEYS 'k'"), named);
+    assert_eq!(results("SELECT d.* FROM docs AS d USE KEYS 'l'"), "{}");
+    assert_eq!(results("SELECT RAW d FROM docs AS d USE KEYS 'l'"), "[1]");
+    let distinct = "SELECT DISTINCT RAW d FROM docs AS d USE KEYS 'k'";
+    assert!([text, read].contains(&results(distinct).as_str()));
 }
 
 #[test]

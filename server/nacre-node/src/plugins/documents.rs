@@ -11,7 +11,9 @@ use nacre_plugin_host::{
     Content, Counted, Documents, Found, KvError, Looked, MutateOptions, Mutated, PathLookup,
     PathMutation, StoreMode, path_failure,
 };
-use nacre_types::{Cas, DATATYPE_JSON, KEY_BYTES_MAX, Seqno, Vbid, leb128_encode};
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, leb128_encode,
+};
 use nacre_value::multi::{MutationOperation, MutationSpec};
 use nacre_vbucket::{Command, Condition, Refusal, Reply};
 use parking_lot::Mutex;
@@ -66,6 +68,21 @@ impl BucketDocuments {
             node: Arc::downgrade(node),
             platform: Arc::clone(&node.platform),
             written: Mutex::default(),
+        }
+    }
+
+    /// A document of the deployment's bucket, if nothing has to be waited for; otherwise [`Documents::get`] finds out why.
+    pub fn resident(&self, collection: CollectionId, key: &[u8], now: Now) -> Option<Found> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX - 4 {
+            return None;
+        }
+        let mut wire_key = Vec::with_capacity(key.len() + 5);
+        leb128_encode(collection.0, &mut wire_key);
+        wire_key.extend_from_slice(key);
+        let vbid = Vbid::of(key, self.bucket.vbucket_count());
+        match self.bucket.apply(vbid, &wire_key, &Command::Get, now)?.0 {
+            Ok(Reply::Found(document, cas)) => Some(found(&document, cas)),
+            _ => None,
         }
     }
 
@@ -248,6 +265,17 @@ fn error(refusal: &Refusal) -> KvError {
     }
 }
 
+fn found(document: &Document, cas: Cas) -> Found {
+    let (_, body) = document.split();
+    Found {
+        body: body.to_vec(),
+        cas,
+        flags: document.meta.flags,
+        expiry: document.meta.expiry,
+        is_json: document.meta.datatype & DATATYPE_JSON != 0,
+    }
+}
+
 fn stored(reply: Reply) -> Result<Cas, KvError> {
     match reply {
         Reply::Stored { cas, .. } => Ok(cas),
@@ -260,14 +288,7 @@ impl Documents for BucketDocuments {
         let Reply::Found(document, cas) = self.call(keyspace, key, left)?.read()? else {
             return Err(KvError::Temporary("an unexpected reply".into()));
         };
-        let (_, body) = document.split();
-        Ok(Found {
-            body: body.to_vec(),
-            cas,
-            flags: document.meta.flags,
-            expiry: document.meta.expiry,
-            is_json: document.meta.datatype & DATATYPE_JSON != 0,
-        })
+        Ok(found(&document, cas))
     }
 
     fn store(

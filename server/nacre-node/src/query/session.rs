@@ -16,6 +16,7 @@ use nacre_plugin_host::{
 use nacre_types::{Cas, CollectionId, Vbid};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -319,6 +320,18 @@ impl Database for Session {
         self.resolve(keyspace).map(drop)
     }
 
+    fn version(&self) -> u64 {
+        let cluster = self.node.cluster();
+        let mut hasher = DefaultHasher::new();
+        cluster.rev.hash(&mut hasher);
+        for bucket in cluster.buckets.values() {
+            for index in &bucket.indexes {
+                (&index.uuid, self.state_of(&bucket.name, index)).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
         let cluster = self.node.cluster();
         let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
@@ -336,9 +349,14 @@ impl Database for Session {
         ids: &[String],
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
-        let (bucket, _) = self.collection(Privilege::Query, keyspace)?;
+        let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
         let (documents, path) = (self.documents(&bucket), path(keyspace));
-        let row = |id: &String| match documents.get(&path, id.as_bytes(), left) {
+        let now = self.node.now();
+        let get = |id: &[u8]| match documents.resident(collection, id, now) {
+            Some(found) => Ok(found),
+            None => documents.get(&path, id, left),
+        };
+        let row = |id: &String| match get(id.as_bytes()) {
             Ok(found) => Ok(Some(Row {
                 id: id.clone(),
                 body: found.body,
@@ -410,12 +428,14 @@ impl Database for Session {
                     continue;
                 }
                 if page.entries.len() >= limit {
-                    page.cursor = last.map(|(number, last)| cursor(number, &last));
+                    page.cursor =
+                        last.zip(page.entries.last()).map(|(place, entry)| cursor(place, entry));
                     return Ok(page);
                 }
-                let Ok(id) = String::from_utf8(found.id.clone()) else { continue };
-                page.entries.push((found.key.clone(), id));
-                last = Some((number, found));
+                let Indexed { key, id, number: of_document, .. } = found;
+                let Ok(id) = String::from_utf8(id) else { continue };
+                page.entries.push((key, id));
+                last = Some((number, of_document));
             }
         }
         Ok(page)
@@ -612,13 +632,12 @@ impl Given {
     }
 }
 
-/// Says which span a page ended in, and with which entry.
-fn cursor(span: usize, last: &Indexed) -> Vec<u8> {
-    let Indexed { key, id, number, .. } = last;
+/// Says which span a page ended in, and with which entry, of those that its document has with its key.
+fn cursor((span, number): (usize, u32), (key, id): &(Vec<u8>, String)) -> Vec<u8> {
     let mut out = [(span as u32).to_be_bytes(), number.to_be_bytes()].concat();
     out.extend_from_slice(&(key.len() as u32).to_be_bytes());
     out.extend_from_slice(key);
-    out.extend_from_slice(id);
+    out.extend_from_slice(id.as_bytes());
     out
 }
 

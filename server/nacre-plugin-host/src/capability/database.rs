@@ -199,6 +199,9 @@ pub trait Database: Send + Sync {
     /// [`Failure`]; so for all methods.
     fn check(&self, keyspace: &DatabaseKeyspace) -> Outcome<()>;
 
+    /// A number that is another one as soon as there are other keyspaces or indexes, or an index is in another state.
+    fn version(&self) -> u64;
+
     /// The indexes of a keyspace.
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<DatabaseIndex>>;
 
@@ -389,6 +392,10 @@ impl abi::Host for Data {
     fn check(&mut self, keyspace: abi::Keyspace) -> Answer<()> {
         let (database, _) = self.database()?;
         answer(database.check(&keyspace.into()))
+    }
+
+    fn version(&mut self) -> Result<u64> {
+        Ok(self.database()?.0.version())
     }
 
     fn indexes(&mut self, keyspace: abi::Keyspace) -> Answer<Vec<abi::Index>> {

@@ -25,6 +25,10 @@ impl Database for Fixed {
         }
     }
 
+    fn version(&self) -> u64 {
+        0
+    }
+
     fn indexes(&self, _: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
         Ok(Vec::new())
     }

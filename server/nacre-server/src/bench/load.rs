@@ -169,7 +169,8 @@ fn run(
     Ok(outcome)
 }
 
-fn latencies() -> Result<Histogram<u64>, String> {
+/// No latencies yet; in nanoseconds.
+pub fn latencies() -> Result<Histogram<u64>, String> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).map_err(|error| error.to_string())
 }
 

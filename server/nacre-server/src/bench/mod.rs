@@ -5,14 +5,18 @@
 //! (`--rate`) sends by the clock, whether the server keeps up or not, and counts latency from the moment at which a
 //! request was due. A server that stalls for a second then shows a second, as its users would see it.
 
+mod http;
 mod load;
 mod plot;
+mod query;
 mod report;
+mod threads;
 mod wire;
+mod ycsb;
 
 use crate::client::Client;
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use load::Outcome;
 use wire::{Connection, Protocol};
 
 /// Options of `nacre bench`.
@@ -27,6 +31,10 @@ enum What {
     /// Reads and writes by key; a line for each combination of connections, depth and size: operations per second
     /// and latencies
     Kv(Kv),
+    /// Workloads A to F of YCSB; a line for each kind of operation: operations per second and latencies
+    Ycsb(ycsb::Ycsb),
+    /// One statement of SQL++, again and again: requests per second and latencies
+    Query(query::Query),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -76,12 +84,8 @@ struct Kv {
     /// Do not write all keys first: they are there already
     #[arg(long)]
     no_load: bool,
-    /// Write the figures to this file as CSV; - prints them in place of the table
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Draw latency by percentile into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    files: report::Files,
 }
 
 /// How keys are drawn.
@@ -107,6 +111,11 @@ enum Durability {
     PersistToMajority = 3,
 }
 
+/// Names of the columns that come before latencies, and of those behind them.
+const COLUMNS: [&str; 6] =
+    ["connections", "depth", "value_bytes", "read_percent", "operations", "ops_per_s"];
+const LAST_COLUMNS: [&str; 2] = ["retries", "mib_per_s"];
+
 /// One combination of what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
@@ -122,18 +131,21 @@ struct Cell {
 pub fn bench(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Kv(options) => options.run(),
+        What::Ycsb(options) => options.run(),
+        What::Query(options) => options.run(),
     }
 }
 
 impl Kv {
     fn run(&self) -> Result<(), String> {
         self.validate()?;
-        let mut report = report::Report::new(self);
+        let columns = COLUMNS.into_iter().chain(report::LATENCIES).chain(LAST_COLUMNS).collect();
+        let mut report = report::Report::new(&self.files, columns);
         for &value_bytes in &self.value_bytes {
             if !self.no_load {
                 let outcome = load::fill(self, value_bytes)?;
                 if self.seconds == 0.0 {
-                    report.add(load::filling(value_bytes), &outcome)?;
+                    self.show(&mut report, load::filling(value_bytes), &outcome)?;
                 }
             }
             if self.seconds == 0.0 {
@@ -142,11 +154,34 @@ impl Kv {
             for &connections in &self.connections {
                 for &depth in &self.depth {
                     let cell = Cell { connections, depth, value_bytes };
-                    report.add(cell, &load::measure(self, cell)?)?;
+                    self.show(&mut report, cell, &load::measure(self, cell)?)?;
                 }
             }
         }
         report.finish()
+    }
+
+    fn show(
+        &self,
+        report: &mut report::Report<'_>,
+        cell: Cell,
+        outcome: &Outcome,
+    ) -> Result<(), String> {
+        let Cell { connections, depth, value_bytes } = cell;
+        let operations = outcome.latencies.len();
+        let per_s = operations as f64 / outcome.elapsed.as_secs_f64().max(1e-9);
+        let row = [
+            connections.to_string(),
+            depth.to_string(),
+            value_bytes.to_string(),
+            if self.seconds == 0.0 { 0 } else { self.read_percent }.to_string(),
+            operations.to_string(),
+            format!("{per_s:.0}"),
+            outcome.retries.to_string(),
+            format!("{:.1}", per_s * value_bytes as f64 / f64::from(1 << 20)),
+        ];
+        let label = format!("{connections} x {depth}, {value_bytes} B: {per_s:.0}/s");
+        report.add(row.into(), label, &outcome.latencies)
     }
 
     fn validate(&self) -> Result<(), String> {

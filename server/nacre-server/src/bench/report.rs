@@ -1,84 +1,80 @@
 //! What a measurement says: a table for people, CSV for programs, a picture.
 
-use super::load::Outcome;
-use super::{Cell, Kv, plot};
+use super::plot;
+use clap::Args;
+use hdrhistogram::Histogram;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Names of the columns, in the table and in the CSV file; latencies are in microseconds.
-const COLUMNS: [&str; 13] = [
-    "connections",
-    "depth",
-    "value_bytes",
-    "read_percent",
-    "operations",
-    "ops_per_s",
-    "p50_us",
-    "p90_us",
-    "p99_us",
-    "p99.9_us",
-    "max_us",
-    "retries",
-    "mib_per_s",
-];
+/// Where figures go.
+#[derive(Args, Clone, Debug)]
+pub struct Files {
+    /// Write the figures to this file as CSV; - prints them in place of the table
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draw latency by percentile into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// Names of the columns that have latencies, in microseconds. They come behind those that say what was measured.
+pub const LATENCIES: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p99.9_us", "max_us"];
 
 /// Collects what is measured.
 pub struct Report<'a> {
-    options: &'a Kv,
-    rows: Vec<[String; COLUMNS.len()]>,
+    files: &'a Files,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
     curves: Vec<plot::Curve>,
 }
 
-impl Report<'_> {
-    /// A report without a measurement.
-    pub fn new(options: &Kv) -> Report<'_> {
-        Report { options, rows: Vec::new(), curves: Vec::new() }
+impl<'a> Report<'a> {
+    /// A report without a measurement; `columns` are those of the table and of the CSV file.
+    pub fn new(files: &'a Files, columns: Vec<&'static str>) -> Report<'a> {
+        Report { files, columns, rows: Vec::new(), curves: Vec::new() }
     }
 
     fn prints_csv(&self) -> bool {
-        self.options.csv.as_deref() == Some(Path::new("-"))
+        self.files.csv.as_deref() == Some(Path::new("-"))
     }
 
-    /// Adds a measurement, and prints it unless CSV is printed.
+    /// Adds a measurement, and prints it unless CSV is printed. `row` has what stands before latencies, which are in
+    /// nanoseconds, and then what stands after them; `label` names the curve.
     ///
     /// # Errors
     /// When it cannot be printed.
-    pub fn add(&mut self, cell: Cell, outcome: &Outcome) -> Result<(), String> {
-        let Cell { connections, depth, value_bytes } = cell;
-        let latencies = &outcome.latencies;
-        let operations = latencies.len();
-        let per_s = operations as f64 / outcome.elapsed.as_secs_f64().max(1e-9);
+    pub fn add(
+        &mut self,
+        mut row: Vec<String>,
+        label: String,
+        latencies: &Histogram<u64>,
+    ) -> Result<(), String> {
+        let before = self.columns.iter().position(|column| *column == LATENCIES[0]);
         let us = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
-        let quantile = |share: f64| us(latencies.value_at_quantile(share));
-        let row = [
-            connections.to_string(),
-            depth.to_string(),
-            value_bytes.to_string(),
-            if self.options.seconds == 0.0 { 0 } else { self.options.read_percent }.to_string(),
-            operations.to_string(),
-            format!("{per_s:.0}"),
-            quantile(0.5),
-            quantile(0.9),
-            quantile(0.99),
-            quantile(0.999),
-            us(latencies.max()),
-            outcome.retries.to_string(),
-            format!("{:.1}", per_s * value_bytes as f64 / f64::from(1 << 20)),
-        ];
+        let quantiles = [0.5, 0.9, 0.99, 0.999].map(|share| us(latencies.value_at_quantile(share)));
+        let at = before.unwrap_or(row.len());
+        row.splice(at..at, quantiles.into_iter().chain([us(latencies.max())]));
         if !self.prints_csv() {
             if self.rows.is_empty() {
-                print_line(&COLUMNS)?;
+                self.print(&self.columns)?;
             }
-            print_line(&row.each_ref().map(String::as_str))?;
+            self.print(&row)?;
         }
         self.rows.push(row);
-        self.curves.push(plot::Curve {
-            label: format!("{connections} x {depth}, {value_bytes} B: {per_s:.0}/s"),
-            us: plot::QUANTILES
-                .map(|(quantile, _)| latencies.value_at_quantile(quantile) as f64 / 1000.0),
-        });
+        let us = plot::QUANTILES
+            .map(|(quantile, _)| latencies.value_at_quantile(quantile) as f64 / 1000.0);
+        self.curves.push(plot::Curve { label, us });
         Ok(())
+    }
+
+    fn print(&self, cells: &[impl AsRef<str>]) -> Result<(), String> {
+        let mut line = String::new();
+        for (cell, column) in cells.iter().zip(&self.columns) {
+            line.push_str(&format!("{:>width$}", cell.as_ref(), width = column.len().max(9) + 2));
+        }
+        // A closed pipe ends the command like any other failure, rather than with a panic.
+        writeln!(std::io::stdout(), "{line}").map_err(|error| format!("cannot print: {error}"))
     }
 
     /// Writes the files that were asked for.
@@ -89,31 +85,22 @@ impl Report<'_> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
             format!("cannot write {}: {error}", path.display())
         };
-        if let Some(path) = &self.options.csv {
+        if let Some(path) = &self.files.csv {
             let target: Box<dyn Write> = if self.prints_csv() {
                 Box::new(std::io::stdout())
             } else {
                 Box::new(File::create(path).map_err(|error| failed(path, &error))?)
             };
             let mut writer = csv::Writer::from_writer(target);
-            writer.write_record(COLUMNS).map_err(|error| failed(path, &error))?;
+            writer.write_record(&self.columns).map_err(|error| failed(path, &error))?;
             for row in &self.rows {
                 writer.write_record(row).map_err(|error| failed(path, &error))?;
             }
             writer.flush().map_err(|error| failed(path, &error))?;
         }
-        if let Some(path) = &self.options.plot {
+        if let Some(path) = &self.files.plot {
             std::fs::write(path, plot::svg(&self.curves)).map_err(|error| failed(path, &error))?;
         }
         Ok(())
     }
-}
-
-fn print_line(cells: &[&str; COLUMNS.len()]) -> Result<(), String> {
-    let mut line = String::new();
-    for (cell, column) in cells.iter().zip(COLUMNS) {
-        line.push_str(&format!("{cell:>width$}", width = column.len().max(9) + 2));
-    }
-    // A closed pipe ends the command like any other failure, rather than with a panic.
-    writeln!(std::io::stdout(), "{line}").map_err(|error| format!("cannot print: {error}"))
 }

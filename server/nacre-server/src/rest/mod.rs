@@ -143,6 +143,8 @@ pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io:
                 tokio::time::sleep(crate::ACCEPT_PAUSE).await;
                 continue;
             };
+            // An answer in pieces would wait for the client's acknowledgement, which clients delay by 40 ms.
+            let _ = stream.set_nodelay(true);
             let door = Arc::clone(&door);
             tokio::spawn(async move {
                 if !door.encrypted {
@@ -206,6 +208,7 @@ async fn admit(
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials.clone() {
+        Some((name, password)) if door.node.users().remembers(&name, &password) => Some(name),
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
             let node = Arc::clone(&door.node);

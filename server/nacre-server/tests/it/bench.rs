@@ -1,29 +1,95 @@
-//! `nacre bench kv` from outside: what it counts, and what it says when it cannot.
+//! `nacre bench` from outside: what it counts, and what it says when it cannot.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
+use crate::queries::serving;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-fn bench(server: &str, options: &[&str]) -> Output {
+fn run(what: &str, options: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.args(["bench", "kv", "--server", server, "--csv", "-"]).args(options);
-    command.output().unwrap()
+    command.args(["bench", what, "--csv", "-"]).args(options).output().unwrap()
+}
+
+fn bench(server: &str, options: &[&str]) -> Output {
+    run("kv", &[&["--server", server], options].concat())
 }
 
 /// The rows that were printed, by the names of their columns.
-fn rows(output: &Output) -> Vec<HashMap<String, f64>> {
+fn texts(output: &Output) -> Vec<HashMap<String, String>> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut lines = text.lines().map(|line| line.split(','));
-    let names: Vec<&str> = lines.next().unwrap().collect();
-    let row = |line: std::str::Split<'_, char>| {
-        let values = line.map(|value| value.parse().unwrap());
-        names.iter().map(|name| (*name).to_owned()).zip(values).collect()
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+    let names: Vec<String> = lines.next().unwrap().collect();
+    lines.map(|line| names.iter().cloned().zip(line).collect()).collect()
+}
+
+fn rows(output: &Output) -> Vec<HashMap<String, f64>> {
+    let numbers = |row: HashMap<String, String>| {
+        row.into_iter().map(|(name, value)| (name, value.parse().unwrap())).collect()
     };
-    lines.map(row).collect()
+    texts(output).into_iter().map(numbers).collect()
+}
+
+/// Options that lead to a server's query service.
+fn login(query: &str) -> Vec<&str> {
+    vec!["--query", query, "--user", USER, "--password", PASSWORD]
+}
+
+#[test]
+fn each_workload_of_ycsb_has_its_operations() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let (keys, query) = (server.kv_address(), format!("127.0.0.1:{}", server.port_base + 2));
+    let ycsb = |options: &[&str]| {
+        let common = ["--server", &keys, "--bucket", BUCKET, "--records", "300", "--clients", "2"];
+        texts(&run("ycsb", &[&login(&query)[..], &common, options].concat()))
+    };
+    let found = ycsb(&["--seconds", "60", "--operations", "200"]);
+    let operations: Vec<_> =
+        found.iter().map(|row| format!("{} {}", row["workload"], row["operation"])).collect();
+    let expected = [
+        "a read", "a update", "a all", "b read", "b update", "b all", "c read", "c all", "f read",
+        "f rmw", "f all", "d read", "d insert", "d all", "e insert", "e scan", "e all",
+    ];
+    assert_eq!(operations, expected);
+    let all = found.iter().filter(|row| row["operation"] == "all");
+    assert!(all.clone().all(|row| row["operations"] == "200"), "{all:?}");
+    // What was inserted is not loaded again, and does not stand in the way of another run.
+    let again = [
+        "--no-load",
+        "--workload",
+        "e",
+        "--scans",
+        "keys",
+        "--seconds",
+        "60",
+        "--operations",
+        "100",
+    ];
+    assert_eq!(ycsb(&again).last().unwrap()["operations"], "100");
+    let more = ["--no-load", "--workload", "c", "--records", "3000", "--seconds", "60"];
+    let common = ["--server", &keys, "--bucket", BUCKET];
+    let output = run("ycsb", &[&login(&query)[..], &common, &more].concat());
+    let reason = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && reason.contains("is not there: load first"), "{reason}");
+}
+
+#[test]
+fn an_answer_in_pieces_waits_for_no_acknowledgement() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let query = format!("127.0.0.1:{}", server.port_base + 2);
+    let statement = "SELECT RAW REPEAT($1, 90000) FROM [1, 2] AS two";
+    let options = [statement, "--argument", "\"x{}\"", "--numbers", "1", "--seconds", "1.5"];
+    let found = &rows(&run("query", &[&options[..], &login(&query)].concat()))[0];
+    assert!(found["bytes"] > 300_000.0, "{found:?}");
+    // Systems delay an acknowledgement by 40 ms.
+    assert!(found["p50_us"] < 38_000.0, "{found:?}");
+    let wrong = run("query", &[&["SELECT nonsense("][..], &login(&query)].concat());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("syntax error"));
 }
 
 #[test]

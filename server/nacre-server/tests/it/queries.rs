@@ -47,7 +47,7 @@ fn code(answer: &Value) -> u64 {
 }
 
 /// A node whose query service answers.
-fn serving(directory: &std::path::Path) -> Server {
+pub fn serving(directory: &std::path::Path) -> Server {
     let mut server = Server::start(directory);
     server.wait_for("the query service (run `cargo xtask plugins` before the tests)", |server| {
         (query(server, "SELECT 1")["status"] == "success").then_some(())

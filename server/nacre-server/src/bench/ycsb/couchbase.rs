@@ -1,0 +1,216 @@
+//! Records as documents of a bucket: by key over the key-value port, scans over the query service.
+
+use super::store::{Login, Scans, Store};
+use crate::bench::http::QueryClient;
+use crate::client::{Client, Request};
+use nacre_protocol::{Opcode, Status};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a request waits after a temporary failure.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// Requests in flight while records are loaded.
+const LOAD_DEPTH: usize = 64;
+const SUCCESS: u16 = Status::Success as u16;
+const NOT_FOUND: u16 = Status::KeyNotFound as u16;
+/// Flags of JSON, as SDKs send them, and no expiry.
+const JSON: [u8; 8] = [0x02, 0, 0, 0, 0, 0, 0, 0];
+const BUSY: [u16; 4] = [
+    Status::TemporaryFailure as u16,
+    Status::Busy as u16,
+    Status::NoMemory as u16,
+    Status::SyncWriteInProgress as u16,
+];
+
+/// The connections of one client.
+pub struct Couchbase {
+    keys: Client,
+    /// Of clients that scan.
+    queries: Option<QueryClient>,
+    scans: Scans,
+    bucket: String,
+    /// The framing extra for durability; empty without.
+    framing: Vec<u8>,
+}
+
+impl Couchbase {
+    /// Logs in. `level` is the durability of writes, 0 for none.
+    ///
+    /// # Errors
+    /// What failed, in a sentence.
+    pub fn connect(login: &Login, level: u8) -> Result<Couchbase, String> {
+        let Login { server, query, user, password, database, scans } = login;
+        let keys = Client::connect(server, user, password, database)?;
+        let queries = scans.map(|_| QueryClient::connect(query, user, password)).transpose()?;
+        // Framing extra 1 (durability), one byte long.
+        let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
+        let scans = scans.unwrap_or(Scans::Documents);
+        let mut store = Couchbase { keys, queries, scans, bucket: database.clone(), framing };
+        store.prepare()?;
+        Ok(store)
+    }
+
+    fn name(&self) -> &'static str {
+        match self.scans {
+            Scans::Documents => "ycsb_documents",
+            Scans::Keys => "ycsb_keys",
+        }
+    }
+
+    /// Prepares the statement of scans, if there will be some.
+    fn prepare(&mut self) -> Result<(), String> {
+        let (name, bucket) = (self.name(), &self.bucket);
+        let result = match self.scans {
+            Scans::Documents => "RAW u",
+            Scans::Keys => "RAW META(u).id",
+        };
+        let statement = format!(
+            "PREPARE FORCE {name} AS SELECT {result} FROM `{bucket}` AS u \
+             WHERE META(u).id >= $1 ORDER BY META(u).id LIMIT $2"
+        );
+        let Some(queries) = &mut self.queries else { return Ok(()) };
+        // As a primary index would be chosen, it is made first.
+        let index = format!("CREATE PRIMARY INDEX IF NOT EXISTS ON `{bucket}`");
+        for statement in [index, statement] {
+            queries.rows(&json!({ "statement": statement }).to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request until it is not refused for a moment only; whether there was such a key.
+    fn call(
+        &mut self,
+        opcode: Opcode,
+        key: &str,
+        extras: &[u8],
+        value: &[u8],
+    ) -> Result<bool, String> {
+        let framing: &[u8] = if opcode == Opcode::Get { &[] } else { &self.framing };
+        let vbid = self.keys.vbucket_of(key.as_bytes());
+        let key = prefixed(key);
+        let request = Request {
+            opcode: opcode as u8,
+            vbid,
+            key: &key,
+            framing,
+            extras,
+            value,
+            ..Request::default()
+        };
+        loop {
+            self.keys.send(request);
+            self.keys.flush()?;
+            match self.keys.receive(|frame| frame.vbid)? {
+                SUCCESS => return Ok(true),
+                NOT_FOUND => return Ok(false),
+                status if BUSY.contains(&status) => std::thread::sleep(AGAIN_AFTER),
+                status => return Err(refused(status)),
+            }
+        }
+    }
+
+    /// Sends many requests at once; how many keys there were.
+    fn pipeline<'a>(
+        &mut self,
+        opcode: Opcode,
+        extras: &[u8],
+        requests: impl ExactSizeIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<usize, String> {
+        let count = requests.len();
+        for (key, value) in requests {
+            let vbid = self.keys.vbucket_of(key.as_bytes());
+            let key = prefixed(key);
+            let opcode = opcode as u8;
+            self.keys.send(Request {
+                opcode,
+                vbid,
+                key: &key,
+                extras,
+                value,
+                ..Request::default()
+            });
+        }
+        self.keys.flush()?;
+        let mut found = 0;
+        for _ in 0..count {
+            match self.keys.receive(|frame| frame.vbid)? {
+                SUCCESS => found += 1,
+                NOT_FOUND => {}
+                status => return Err(refused(status)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn refused(status: u16) -> String {
+    format!("the server refused a request: status 0x{status:02x}")
+}
+
+/// A key behind the id of the default collection.
+fn prefixed(key: &str) -> Vec<u8> {
+    [&[0], key.as_bytes()].concat()
+}
+
+impl Store for Couchbase {
+    fn load(&mut self, records: &mut dyn Iterator<Item = (String, String)>) -> Result<(), String> {
+        loop {
+            let batch: Vec<_> = records.take(LOAD_DEPTH).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let requests = batch.iter().map(|(key, record)| (key.as_str(), record.as_bytes()));
+            self.pipeline(Opcode::Set, &JSON, requests)?;
+        }
+    }
+
+    fn ready(&mut self) -> Result<(), String> {
+        let name = self.name();
+        let Some(queries) = &mut self.queries else { return Ok(()) };
+        // An index that is up to date before the clock starts is what the other side has, too.
+        let request =
+            json!({"prepared": name, "args": ["", 1], "scan_consistency": "request_plus"});
+        queries.rows(&request.to_string()).map(drop)
+    }
+
+    fn read(&mut self, key: &str) -> Result<bool, String> {
+        self.call(Opcode::Get, key, &[], &[])
+    }
+
+    fn update(&mut self, key: &str, field: usize, value: &str) -> Result<bool, String> {
+        let path = format!("field{field}");
+        let [high, low] = (path.len() as u16).to_be_bytes();
+        // The length of the path, and no flags.
+        let extras = [high, low, 0];
+        self.call(Opcode::SubdocDictUpsert, key, &extras, format!("{path}\"{value}\"").as_bytes())
+    }
+
+    fn insert(&mut self, key: &str, record: &str) -> Result<bool, String> {
+        self.call(Opcode::Set, key, &JSON, record.as_bytes())
+    }
+
+    fn scan(&mut self, from: &str, records: usize) -> Result<usize, String> {
+        let name = self.name();
+        let queries = self.queries.as_mut().ok_or("scans were not announced")?;
+        let request = format!(
+            "{{\"prepared\":\"{name}\",\"args\":[\"{from}\",{records}],\"metrics\":false}}"
+        );
+        match self.scans {
+            Scans::Documents => rows_of(queries.ask(&request)?),
+            Scans::Keys => {
+                let ids = queries.rows(&request)?;
+                let ids: Vec<&str> = ids.iter().filter_map(Value::as_str).collect();
+                self.pipeline(Opcode::Get, &[], ids.into_iter().map(|id| (id, &[][..])))
+            }
+        }
+    }
+}
+
+/// How many rows an answer has, each of which begins with a line of its own, as is cheaper to see than what they are.
+fn rows_of(answer: &[u8]) -> Result<usize, String> {
+    let text = String::from_utf8_lossy(answer);
+    if !text.contains("\"status\":\"success\"") {
+        return Err(format!("the server refused a scan: {text}"));
+    }
+    Ok(text.matches("\n{").count())
+}

@@ -1,0 +1,279 @@
+//! `nacre bench ycsb`: the workloads A to F of YCSB, against a node, and against PostgreSQL beside it.
+//!
+//! [`workload`] draws operations, a [`Store`] carries them out, and each client is a thread that has one operation in flight,
+//! as in YCSB. Records have ten fields of 100 bytes; an update writes one of them.
+
+mod couchbase;
+mod postgres;
+mod store;
+mod workload;
+
+use super::Durability;
+use super::load::latencies;
+use super::report::{self, Report};
+use super::threads::each_of;
+use clap::{Args, ValueEnum};
+use couchbase::Couchbase;
+use hdrhistogram::Histogram;
+use postgres::Postgres;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use store::{Login, Scans, Store};
+use workload::{Operation, Popularity, Records, Source, Workload};
+
+/// Threads that load records.
+const LOADERS: usize = 4;
+
+/// Names of the columns that come before latencies.
+const COLUMNS: [&str; 5] = ["workload", "operation", "clients", "operations", "ops_per_s"];
+
+#[derive(Args, Clone, Debug)]
+pub struct Ycsb {
+    /// What the server is
+    #[arg(long, value_enum, default_value = "couchbase")]
+    protocol: Protocol,
+    /// Address of the server: its port for keys
+    #[arg(long, default_value = "127.0.0.1:11210")]
+    server: String,
+    /// Address for queries, which workload E needs
+    #[arg(long, default_value = "127.0.0.1:8093")]
+    query: String,
+    /// User
+    #[arg(long, default_value = "Administrator")]
+    user: String,
+    /// Password of the user; PostgreSQL is asked without
+    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, default_value = "")]
+    password: String,
+    /// Bucket, or database of PostgreSQL; it must exist
+    #[arg(long, default_value = "bench")]
+    bucket: String,
+    /// Workloads, separated by commas, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b,c,f,d,e")]
+    workload: Vec<Workload>,
+    /// Records that are loaded
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    records: u64,
+    /// Clients, each with one operation in flight
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// Seconds to measure each workload; 0 only loads
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Ends a workload after so many operations, if the time has not ended it
+    #[arg(long)]
+    operations: Option<u64>,
+    /// How records are drawn; each workload knows how when not given
+    #[arg(long, value_enum)]
+    popularity: Option<Popularity>,
+    /// How workload E finds its records
+    #[arg(long, value_enum, default_value = "documents")]
+    scans: Scans,
+    /// When a write counts
+    #[arg(long, value_enum, default_value = "none")]
+    durability: Durability,
+    /// A setting of PostgreSQL for these connections, such as synchronous_commit=off
+    #[arg(long, default_value = "")]
+    setting: String,
+    /// Do not load: the records are there already
+    #[arg(long)]
+    no_load: bool,
+    #[command(flatten)]
+    files: report::Files,
+}
+
+/// What a server is.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A node, or Couchbase
+    Couchbase,
+    /// PostgreSQL, which has to trust who connects
+    Postgres,
+}
+
+/// What clients have in common.
+struct Run<'a> {
+    workload: Workload,
+    records: &'a Records,
+    text: &'a [u8],
+    popularity: Popularity,
+    until: Instant,
+    /// Operations that may still begin.
+    left: AtomicU64,
+}
+
+type Latencies = BTreeMap<Operation, Histogram<u64>>;
+
+impl Ycsb {
+    pub fn run(&self) -> Result<(), String> {
+        if self.clients == 0 || !(0.0..=1e6).contains(&self.seconds) {
+            return Err("--clients begins at 1, --seconds goes from 0 to 1000000".into());
+        }
+        let salt = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+        // Numbers of records stay below, so that keys of two runs differ.
+        let records = Records::new(self.records, salt << 32);
+        let text = workload::text(&mut StdRng::seed_from_u64(7));
+        let columns = COLUMNS.into_iter().chain(report::LATENCIES).collect();
+        let mut report = Report::new(&self.files, columns);
+        if !self.no_load {
+            self.load(&records, &text).map_err(|reason| format!("loading failed: {reason}"))?;
+        }
+        for workload in self.workload.iter().filter(|_| self.seconds > 0.0) {
+            let begun = Instant::now();
+            let latencies = self.measure(*workload, &records, &text)?;
+            self.show(*workload, &latencies, begun.elapsed(), &mut report)?;
+        }
+        report.finish()
+    }
+
+    fn connect(&self, scans: bool) -> Result<Box<dyn Store>, String> {
+        let login = Login {
+            server: self.server.clone(),
+            query: self.query.clone(),
+            user: self.user.clone(),
+            password: self.password.clone(),
+            database: self.bucket.clone(),
+            scans: scans.then_some(self.scans),
+        };
+        Ok(match self.protocol {
+            Protocol::Couchbase => Box::new(Couchbase::connect(&login, self.durability as u8)?),
+            Protocol::Postgres => Box::new(Postgres::connect(&login, &self.setting)?),
+        })
+    }
+
+    fn load(&self, records: &Records, text: &[u8]) -> Result<(), String> {
+        let bound = |loader: usize| self.records * loader as u64 / LOADERS as u64;
+        let load = |loader: usize| {
+            let random = StdRng::seed_from_u64(loader as u64);
+            let mut source = Source::new(records, text, Popularity::Uniform, random)?;
+            let numbers = bound(loader)..bound(loader + 1);
+            let mut all = numbers.map(|number| (records.key(number), source.record()));
+            self.connect(false)?.load(&mut all)
+        };
+        // The first to come makes the table, which others would make at the same time.
+        drop(self.connect(false)?);
+        each_of(LOADERS, load)?;
+        self.connect(self.workload.contains(&Workload::E))?.ready()
+    }
+
+    fn measure(
+        &self,
+        workload: Workload,
+        records: &Records,
+        text: &[u8],
+    ) -> Result<Latencies, String> {
+        let scans = workload == Workload::E;
+        let stores =
+            (0..self.clients).map(|_| self.connect(scans)).collect::<Result<Vec<_>, _>>()?;
+        let stores = parking_lot::Mutex::new(stores);
+        let run = Run {
+            workload,
+            records,
+            text,
+            popularity: self.popularity.unwrap_or(workload.popularity()),
+            until: Instant::now() + Duration::from_secs_f64(self.seconds),
+            left: AtomicU64::new(self.operations.unwrap_or(u64::MAX)),
+        };
+        let client = |number: usize| {
+            let store = stores.lock().pop().ok_or("there are as many stores as clients")?;
+            run.client(number as u64, store)
+        };
+        let mut all = Latencies::new();
+        for one in each_of(self.clients, client)? {
+            for (operation, latencies) in one {
+                match all.get_mut(&operation) {
+                    Some(known) => known.add(latencies).map_err(|error| error.to_string())?,
+                    None => drop(all.insert(operation, latencies)),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn show(
+        &self,
+        workload: Workload,
+        latencies: &Latencies,
+        elapsed: Duration,
+        report: &mut Report<'_>,
+    ) -> Result<(), String> {
+        let mut total = super::load::latencies()?;
+        for one in latencies.values() {
+            total.add(one).map_err(|error| error.to_string())?;
+        }
+        let rows = latencies.iter().map(|(operation, one)| (operation.name(), one));
+        for (name, latencies) in rows.chain([("all", &total)]) {
+            let per_s = latencies.len() as f64 / elapsed.as_secs_f64().max(1e-9);
+            let row = [
+                workload.name().to_owned(),
+                name.to_owned(),
+                self.clients.to_string(),
+                latencies.len().to_string(),
+                format!("{per_s:.0}"),
+            ];
+            let label = format!("{} {name}: {per_s:.0}/s", workload.name());
+            report.add(row.into(), label, latencies)?;
+        }
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    /// What one client saw.
+    fn client(&self, number: u64, mut store: Box<dyn Store>) -> Result<Latencies, String> {
+        let random = StdRng::seed_from_u64(number ^ (self.workload as u64) << 32);
+        let mut source = Source::new(self.records, self.text, self.popularity, random)?;
+        let mut all = Latencies::new();
+        loop {
+            let begun = Instant::now();
+            let take = |left: u64| left.checked_sub(1);
+            let may = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            if begun >= self.until || may.is_err() {
+                return Ok(all);
+            }
+            let operation = source.operation(self.workload);
+            let begun = self.carry_out(operation, &mut source, &mut *store)?;
+            let latency = begun.elapsed().as_nanos() as u64;
+            match all.get_mut(&operation) {
+                Some(known) => known.saturating_record(latency),
+                None => all.entry(operation).or_insert(latencies()?).saturating_record(latency),
+            }
+        }
+    }
+
+    /// Does it; gives the moment when all was drawn and the database was asked first.
+    fn carry_out(
+        &self,
+        operation: Operation,
+        source: &mut Source<'_>,
+        store: &mut dyn Store,
+    ) -> Result<Instant, String> {
+        let there = |found: bool, key: &str| match found {
+            true => Ok(()),
+            false => Err(format!("{key} is not there: load first, as many records as are read")),
+        };
+        if operation == Operation::Insert {
+            let (number, record) = (self.records.begin_insert(), source.record());
+            let begun = Instant::now();
+            store.insert(&self.records.key(number), &record)?;
+            self.records.inserted(number);
+            return Ok(begun);
+        }
+        let key = source.key();
+        let (field, value, count) = (source.field(), source.value(), source.scan_records());
+        let begun = Instant::now();
+        match operation {
+            Operation::Insert => {}
+            Operation::Read => there(store.read(&key)?, &key)?,
+            Operation::Update => there(store.update(&key, field, value)?, &key)?,
+            Operation::Scan => there(store.scan(&key, count)? > 0, &key)?,
+            Operation::ReadModifyWrite => {
+                there(store.read(&key)?, &key)?;
+                there(store.update(&key, field, value)?, &key)?;
+            }
+        }
+        Ok(begun)
+    }
+}

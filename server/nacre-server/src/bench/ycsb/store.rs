@@ -1,0 +1,51 @@
+//! What a workload needs of a database.
+
+use clap::ValueEnum;
+
+/// How scans find their records.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scans {
+    /// One statement gives whole documents
+    Documents,
+    /// A statement gives keys, and the documents are read by key, as YCSB's binding for Couchbase does
+    Keys,
+}
+
+/// Where a database is, and as whom it is used.
+pub struct Login {
+    /// Address for keys, or for everything.
+    pub server: String,
+    /// Address for queries.
+    pub query: String,
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: String,
+    /// Bucket, or database.
+    pub database: String,
+    /// How scans will be made, if any will be.
+    pub scans: Option<Scans>,
+}
+
+/// One client of a database. A method that gives a truth value says whether there was such a key.
+///
+/// All fail with what the server said, or what the connection broke of.
+pub trait Store: Send {
+    /// Writes records, many at a time.
+    fn load(&mut self, records: &mut dyn Iterator<Item = (String, String)>) -> Result<(), String>;
+
+    /// Waits until all that was loaded can be found.
+    fn ready(&mut self) -> Result<(), String>;
+
+    /// Reads all fields.
+    fn read(&mut self, key: &str) -> Result<bool, String>;
+
+    /// Writes one field.
+    fn update(&mut self, key: &str, field: usize, value: &str) -> Result<bool, String>;
+
+    /// Writes a record of JSON that was not there.
+    fn insert(&mut self, key: &str, record: &str) -> Result<bool, String>;
+
+    /// Reads up to so many records in the order of their keys, and says how many there were.
+    fn scan(&mut self, from: &str, records: usize) -> Result<usize, String>;
+}
