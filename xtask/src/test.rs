@@ -31,13 +31,14 @@ const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 7] = [
+const LESSONS: [(&str, &str); 8] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
     ("lesson on queries", "docs/guides/query.md"),
     ("lesson on indexes", "docs/guides/choose-an-index.md"),
     ("lesson on plans", "docs/guides/read-a-plan.md"),
+    ("lesson on clusters", "docs/guides/run-a-cluster.md"),
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
 ];
 

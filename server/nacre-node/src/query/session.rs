@@ -149,6 +149,8 @@ impl Session {
 
     fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(Arc<Bucket>, CollectionId), Failure> {
         let bucket = self.bucket(keyspace)?;
+        let whole = self.node.check_serves_all(&keyspace.bucket);
+        whole.map_err(|reason| failure(code::INTERNAL, reason))?;
         let resolved = bucket.manifest().resolve(&path(keyspace));
         let id = resolved.map_err(|refusal| not_found(keyspace, &refusal.to_string()))?;
         Ok((bucket, id))
@@ -170,6 +172,10 @@ impl Session {
             };
             Some((keyspace, self.node.plugins().index(&bucket.name, index)))
         });
+        if let Some((keyspace, _)) = &found {
+            let whole = self.node.check_serves_all(&keyspace.bucket);
+            whole.map_err(|reason| failure(code::INTERNAL, reason))?;
+        }
         match found {
             Some((keyspace, Some(deployment))) => Ok((keyspace, deployment)),
             Some((_, None)) => Err(retry(code::INDEX_FAILURE, "the index is not ready yet")),

@@ -66,7 +66,7 @@ fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
     client(&nodes).set("k", "1");
     nodes.run();
     nodes.cut = vec![(1, 0), (1, 2)];
-    nodes.pass(1500);
+    nodes.pass(4500);
     assert_eq!(active(&nodes), 1);
     assert_eq!(client(&nodes).get("k").status, TEMPORARY_FAILURE, "its lease has ended");
     assert_eq!(client(&nodes).set("k", "lost").status, TEMPORARY_FAILURE);

@@ -98,6 +98,8 @@ pub(super) fn answer(
     let manifest = found.manifest();
     let id = manifest.collection(scope, collection).map(|known| CollectionId(known.id));
     let id = id.ok_or_else(|| missing("there is no such collection"))?;
+    let whole = call.node.check_serves_all(bucket);
+    whole.map_err(|reason| error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &reason))?;
     let wanted = parse(call).map_err(|reason| bad_request(&reason))?;
     let bell = Arc::new(Bell::default());
     let until = if wanted.feed == Feed::Normal { Until::Now } else { Until::Forever };

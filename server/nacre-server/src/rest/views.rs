@@ -203,6 +203,8 @@ fn usage_of(usage: &Usage) -> Value {
 
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
     let deployment = deployment(&call, bucket, name)?;
+    let whole = call.node.check_serves_all(bucket);
+    whole.map_err(|reason| error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &reason))?;
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let parameter = |wanted: &str| {

@@ -212,6 +212,27 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
 }
 
 #[test]
+fn nobody_takes_what_one_node_finds_for_all_there_is() {
+    let nodes = nodes_with_bucket(0);
+    let statement = format!("statement=SELECT COUNT(*) FROM {BUCKET}");
+    let login = Some((USER, PASSWORD));
+    let ask = |port: u16, method: &str, path: &str, body: &str| {
+        let address = format!("127.0.0.1:{}", nodes[0].port_base + port);
+        let kind = "application/x-www-form-urlencoded";
+        nacre_conformance::http::request(&address, method, path, login, kind, body.as_bytes())
+            .unwrap()
+            .text()
+    };
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let reason = "not put together yet";
+    let answer = ask(2, "POST", "/query/service", &statement);
+    assert!(answer.contains(reason), "{answer}");
+    let answer = ask(1, "GET", &format!("/{BUCKET}/_default/_default/_changes"), "");
+    assert!(answer.contains(reason), "{answer}");
+}
+
+#[test]
 fn failover_and_rebalance_refuse_what_makes_no_sense() {
     let nodes = nodes_with_bucket(1);
     let post = |path: &str, form: &str| nodes[0].ask("POST", path, &form.replace('@', "%40"));
