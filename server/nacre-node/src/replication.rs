@@ -39,6 +39,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Requests before the first stream, each of which is answered.
 const GREETINGS: usize = 8;
 
+/// Opcode, extras, key and value of a request.
+type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
+
 /// Where an incoming stream is.
 enum Stage {
     /// Asked for.
@@ -124,7 +127,7 @@ impl Follower {
         let open = [[0; 4], flags.to_be_bytes()].concat();
         let (control, number, window) =
             (Opcode::DcpControl, me.to_string(), WINDOW_BYTES.to_string());
-        let greetings: [(Opcode, &[u8], &[u8], &[u8]); GREETINGS] = [
+        let greetings: [Greeting<'_>; GREETINGS] = [
             (Opcode::Hello, b"", b"nacre", &features),
             (Opcode::SaslAuth, b"", b"PLAIN", login.as_bytes()),
             (Opcode::SelectBucket, b"", self.bucket.name.as_bytes(), b""),

@@ -13,5 +13,6 @@ mod orchestration;
 mod replication;
 mod rights;
 mod session;
+mod simulation;
 mod versions;
 mod world;

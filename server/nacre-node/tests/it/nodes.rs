@@ -8,7 +8,7 @@ use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::kv::Session;
 use nacre_node::{Error, Link, Node};
 use nacre_types::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// What the nodes have agreed on, in order, and who leads them.
@@ -24,9 +24,10 @@ impl Council {
         let log = self.log.lock().unwrap().clone();
         let position = node.position()?.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
         let mut outcome = Ok(node.cluster());
-        for index in position.unwrap_or(0) as usize..log.len() {
-            let position = (index as u64 + 1).to_be_bytes();
-            outcome = node.apply(&log[index], Some(&position));
+        let applied = position.unwrap_or(0);
+        for (index, proposal) in (applied + 1..).zip(&log[applied as usize..]) {
+            let position = index.to_be_bytes();
+            outcome = node.apply(proposal, Some(&position));
             if outcome.is_err() {
                 node.skip_to(&position)?;
             }
@@ -74,6 +75,8 @@ pub struct Nodes {
     waiting: Vec<(usize, usize, Box<dyn Link>)>,
     /// Pairs between which nothing arrives.
     pub cut: Vec<(usize, usize)>,
+    /// Nodes that hear of nobody, and learn of no decision.
+    pub isolated: BTreeSet<usize>,
     council: Arc<Council>,
     orchestrated: bool,
 }
@@ -108,6 +111,7 @@ impl Nodes {
             wires: Vec::new(),
             waiting: Vec::new(),
             cut: Vec::new(),
+            isolated: BTreeSet::new(),
             council: Arc::default(),
             orchestrated: false,
         };
@@ -166,9 +170,25 @@ impl Nodes {
         self.nodes.iter().flatten().for_each(|node| node.orchestrate());
     }
 
-    /// Another node leads.
-    pub fn elect(&self, index: usize) {
-        *self.council.leader.lock().unwrap() = Some(index);
+    /// Another node leads, or none does.
+    pub fn elect(&self, index: impl Into<Option<usize>>) {
+        *self.council.leader.lock().unwrap() = index.into();
+    }
+
+    /// Who leads.
+    pub fn leader(&self) -> Option<usize> {
+        *self.council.leader.lock().unwrap()
+    }
+
+    /// The connections between two nodes break, and are made again.
+    pub fn reset(&mut self, one: usize, other: usize) {
+        let between = |wire: &mut Wire| {
+            (wire.from, wire.to) == (one, other) || (wire.to, wire.from) == (one, other)
+        };
+        for mut wire in self.wires.extract_if(.., between) {
+            wire.link.lost();
+            self.waiting.push((wire.from, wire.to, wire.link));
+        }
     }
 
     /// Lets time pass while the nodes work.
@@ -208,13 +228,14 @@ impl Nodes {
                 }
             }
             let mut moved = self.deliver();
-            let cut = &self.cut;
-            for wire in &mut self.wires {
-                if !cut.contains(&(wire.from, wire.to)) && !cut.contains(&(wire.to, wire.from)) {
+            let mut wires = std::mem::take(&mut self.wires);
+            for wire in &mut wires {
+                if !self.is_cut(wire.from, wire.to) {
                     let from = self.nodes[wire.from].as_ref().unwrap();
                     moved |= wire.pump(from);
                 }
             }
+            self.wires = wires;
             if !moved {
                 return;
             }
@@ -222,7 +243,8 @@ impl Nodes {
     }
 
     fn is_cut(&self, one: usize, other: usize) -> bool {
-        self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
+        let isolated = one != other && [one, other].iter().any(|node| self.isolated.contains(node));
+        isolated || self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
     }
 
     /// Brings messages to those who are up and not cut off; says whether there were any.
@@ -239,7 +261,11 @@ impl Nodes {
             }
         }
         // What was decided is known to all, sooner or later.
-        self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
+        let connected =
+            self.nodes.iter().enumerate().filter(|(index, _)| !self.isolated.contains(index));
+        connected
+            .filter_map(|(_, node)| node.as_ref())
+            .for_each(|node| drop(self.council.catch_up(node)));
         delivered
     }
 
