@@ -9,6 +9,7 @@ use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{OutOfOrder, Vbucket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
 /// branch of history that begins if it becomes the active copy, or begins anew.
@@ -83,9 +84,12 @@ impl Node {
         }
     }
 
-    /// A follower is no more.
-    pub(crate) fn follower_ended(&self, bucket: &Bucket, peer: NodeId) {
+    /// A follower is no more. There is another one if it is needed again by now.
+    pub(crate) fn follower_ended(self: &Arc<Node>, bucket: &Bucket, peer: NodeId) {
         self.followed.lock().remove(&(bucket.uuid.clone(), peer));
+        if !self.is_stopping() && !bucket.is_closed() {
+            self.follow();
+        }
     }
 
     /// Follows these nodes no more, which are about to be replaced, and others again.
@@ -94,6 +98,7 @@ impl Node {
         let is_news = *self.fenced.read() != lost;
         if is_news {
             *self.fenced.write() = lost;
+            self.fences.fetch_add(1, Ordering::AcqRel);
             self.follow();
             self.wake_map_watchers();
         }

@@ -60,6 +60,8 @@ pub struct Node {
     pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
     /// The nodes that are about to be replaced: they are not followed.
     pub(crate) fenced: RwLock<BTreeSet<NodeId>>,
+    /// Grows with every change of them.
+    pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,
     orchestration: OnceLock<Arc<Orchestration>>,
     stopping: AtomicBool,
@@ -115,6 +117,7 @@ impl Node {
             ear: RwLock::default(),
             followed: Mutex::default(),
             fenced: RwLock::default(),
+            fences: AtomicU64::new(0),
             lease: Arc::default(),
             orchestration: OnceLock::new(),
             stopping: AtomicBool::new(false),

@@ -26,6 +26,7 @@ use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
 use nacre_types::{Document, FailoverLog, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes that the peer may send before they are taken in.
@@ -77,8 +78,8 @@ pub(crate) struct Follower {
     opaque: u32,
     /// Greetings that are not answered yet; `None` without a connection.
     greetings: Option<usize>,
-    /// The revision of the agreed state that the streams were compared with.
-    compared: Option<i64>,
+    /// The revisions of the agreed state and of the fences that the streams were compared with.
+    compared: Option<(i64, u64)>,
     /// Bytes taken in of which the peer was not told.
     taken: u32,
 }
@@ -336,7 +337,7 @@ impl Link for Follower {
         if self.greetings != Some(0) {
             return None;
         }
-        let rev = self.node.map_rev();
+        let rev = (self.node.map_rev(), self.node.fences.load(Ordering::Acquire));
         if self.compared != Some(rev) {
             self.compared = Some(rev);
             self.compare(out, now);

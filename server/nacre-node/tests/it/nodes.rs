@@ -79,7 +79,27 @@ pub struct Nodes {
     pub isolated: BTreeSet<usize>,
     council: Arc<Council>,
     orchestrated: bool,
+    /// When set, it decides who gets to work in each slice of time, and what arrives; else everybody works until nothing is
+    /// left to do.
+    pub haste: Option<Chance>,
 }
+
+/// Numbers from a seed.
+pub struct Chance(pub u64);
+
+impl Chance {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// How long a slice of time is, in milliseconds.
+const SLICE_MS: u64 = 5;
 
 impl Nodes {
     /// `count` nodes with the bucket `b` of four vBuckets and `replicas`, all with their part of it.
@@ -114,6 +134,7 @@ impl Nodes {
             isolated: BTreeSet::new(),
             council: Arc::default(),
             orchestrated: false,
+            haste: None,
         };
         *nodes.council.leader.lock().unwrap() = Some(0);
         (0..count).for_each(|index| nodes.start(index));
@@ -141,6 +162,8 @@ impl Nodes {
     /// The process of a node is gone.
     pub fn kill(&mut self, index: usize) {
         self.worlds[index].crash();
+        // Nothing of it works any more; this only keeps what is left of it from connecting again.
+        self.nodes[index].iter().for_each(|node| node.stop());
         self.worlds[index].links.lock().unwrap().clear();
         self.worlds[index].sent.lock().unwrap().clear();
         let mut leader = self.council.leader.lock().unwrap();
@@ -193,10 +216,16 @@ impl Nodes {
 
     /// Lets time pass while the nodes work.
     pub fn pass(&mut self, milliseconds: u64) {
-        for _ in 0..milliseconds.div_ceil(50) {
-            self.worlds.iter().for_each(|world| world.pass(50));
+        let slice = if self.haste.is_some() { SLICE_MS } else { 50 };
+        for _ in 0..milliseconds.div_ceil(slice) {
+            self.worlds.iter().for_each(|world| world.pass(slice));
             self.run();
         }
+    }
+
+    /// Whether something happens in this slice of time.
+    fn happens(&mut self, of: u64) -> bool {
+        self.haste.as_mut().is_none_or(|chance| chance.below(of) > 0)
     }
 
     /// Has the copies of all vBuckets where `copies` says, numbers of nodes from 1.
@@ -222,21 +251,22 @@ impl Nodes {
     pub fn run(&mut self) {
         loop {
             self.connect_links();
-            for (world, node) in self.worlds.iter().zip(&self.nodes) {
-                if node.is_some() {
-                    world.run_tasks();
+            for index in 0..self.nodes.len() {
+                if self.nodes[index].is_some() && self.happens(3) {
+                    self.worlds[index].run_tasks();
                 }
             }
             let mut moved = self.deliver();
             let mut wires = std::mem::take(&mut self.wires);
+            wires.retain(|wire| !wire.link.is_over());
             for wire in &mut wires {
-                if !self.is_cut(wire.from, wire.to) {
+                if !self.is_cut(wire.from, wire.to) && self.happens(3) {
                     let from = self.nodes[wire.from].as_ref().unwrap();
                     moved |= wire.pump(from);
                 }
             }
             self.wires = wires;
-            if !moved {
+            if !moved || self.haste.is_some() {
                 return;
             }
         }

@@ -7,11 +7,12 @@
 //!
 //! A few seeds run with every test run; `NACRE_SIM_SEEDS` says how many, `NACRE_SIM_SEED` which one alone.
 
-use crate::nodes::Nodes;
+use crate::nodes::{Chance, Nodes};
 use crate::world::{Connection, durable, request};
 use nacre_cluster::{Change, Cluster, Membership};
 use nacre_types::{NodeId, VbState, Vbid};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 const SEEDS: u64 = 12;
@@ -22,19 +23,6 @@ const STEP_MS: u64 = 50;
 const FAULTS: usize = 8;
 /// How long a write may take before its client gives up, in steps.
 const PATIENCE: u64 = 300;
-
-/// Numbers from a seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// A write that is not answered.
 struct Pending {
@@ -85,6 +73,7 @@ impl Simulation {
         let settings = nacre_cluster::AutoFailover { count_max: 9, ..Default::default() };
         nodes.change(&Change::SetAutoFailover { settings });
         nodes.pass(2000);
+        nodes.haste = Some(Chance(!seed));
         let known = (0..KEYS).map(|key| (key, Known::default())).collect();
         let chance = Chance(seed);
         let trace = Vec::new();
@@ -171,7 +160,9 @@ impl Simulation {
             _ if self.known[&key].pending.is_none() => self.write(key),
             _ => {}
         }
-        self.nodes.pass(STEP_MS);
+        // Faults come at any moment, not only when all is done.
+        let some = 1 + self.chance.below(STEP_MS);
+        self.nodes.pass(some);
         for key in 0..KEYS {
             let Some(mut pending) = self.known.get_mut(&key).unwrap().pending.take() else {
                 continue;
@@ -336,8 +327,31 @@ impl Simulation {
         }
     }
 
+    /// What happened, and how things are.
     fn story(&self) -> String {
-        format!("\n{}", self.trace.join("\n"))
+        let cluster = self.cluster();
+        let mut story = format!("\n{}\n", self.trace.join("\n"));
+        let parts: Vec<_> = cluster.nodes.values().map(|node| node.membership).collect();
+        let _ = writeln!(story, "{parts:?}, rebalance: {:?}", cluster.rebalance.is_some());
+        for (vbid, chain) in (0..).map(Vbid).zip(&cluster.buckets["b"].chains) {
+            let _ = writeln!(story, "{vbid}: {chain:?}");
+            for (index, node) in self.nodes.nodes.iter().enumerate() {
+                let Some(bucket) = node.as_ref().and_then(|node| node.bucket("b")) else {
+                    continue;
+                };
+                let vbucket = bucket.vbucket(vbid).unwrap();
+                let _ = writeln!(
+                    story,
+                    "  node {index}: {:?} {:?} stored to {}, {} prepares, log {:?}",
+                    vbucket.state(),
+                    vbucket.standing(),
+                    vbucket.persisted(),
+                    vbucket.prepare_count(),
+                    vbucket.failover_log().entries(),
+                );
+            }
+        }
+        story
     }
 }
 
