@@ -260,9 +260,10 @@ impl Nodes {
             let mut wires = std::mem::take(&mut self.wires);
             wires.retain(|wire| !wire.link.is_over());
             for wire in &mut wires {
-                if !self.is_cut(wire.from, wire.to) && self.happens(3) {
+                if !self.is_cut(wire.from, wire.to) {
+                    let (there, back) = (self.happens(2), self.happens(2));
                     let from = self.nodes[wire.from].as_ref().unwrap();
-                    moved |= wire.pump(from);
+                    moved |= wire.pump(from, there, back);
                 }
             }
             self.wires = wires;
@@ -324,17 +325,19 @@ impl Nodes {
 
 impl Wire {
     /// Moves bytes in both directions; says whether there were any.
-    fn pump(&mut self, from: &Arc<Node>) -> bool {
+    fn pump(&mut self, from: &Arc<Node>, there: bool, back: bool) -> bool {
         let now = from.now();
         self.link.look(&mut self.towards, now);
         let before = (self.towards.len(), self.back.len());
-        let (consumed, _) = self.session.receive(&self.towards, &mut self.back, now);
+        let arrives = if there { &self.towards[..] } else { &[] };
+        let (consumed, _) = self.session.receive(arrives, &mut self.back, now);
         self.towards.drain(..consumed);
         if self.session.is_ready() {
             self.session.resume(&mut self.back, now);
         }
         let moved = consumed > 0 || self.back.len() > before.1;
-        let taken = self.link.receive(&self.back, &mut self.towards, now).unwrap();
+        let arrives = if back { &self.back[..] } else { &[] };
+        let taken = self.link.receive(arrives, &mut self.towards, now).unwrap();
         self.back.drain(..taken);
         moved || taken > 0
     }

@@ -17,12 +17,14 @@ use std::sync::Arc;
 
 const SEEDS: u64 = 12;
 const NODES: usize = 3;
-const KEYS: u16 = 6;
+const KEYS: u16 = 12;
 const VBUCKETS: u16 = 4;
-const STEP_MS: u64 = 50;
+const STEP_MS: u64 = 20;
 const FAULTS: usize = 8;
+/// Operations that begin in a step.
+const OPERATIONS: usize = 4;
 /// How long a write may take before its client gives up, in steps.
-const PATIENCE: u64 = 300;
+const PATIENCE: u64 = 1000;
 
 /// A write that is not answered.
 struct Pending {
@@ -154,11 +156,13 @@ impl Simulation {
     /// One step of time, and whatever clients do in it.
     fn go_on(&mut self) {
         self.step += 1;
-        let key = self.chance.below(u64::from(KEYS)) as u16;
-        match self.chance.below(3) {
-            0 => self.read(key),
-            _ if self.known[&key].pending.is_none() => self.write(key),
-            _ => {}
+        for _ in 0..OPERATIONS {
+            let key = self.chance.below(u64::from(KEYS)) as u16;
+            match self.chance.below(3) {
+                0 => self.read(key),
+                _ if self.known[&key].pending.is_none() => self.write(key),
+                _ => {}
+            }
         }
         // Faults come at any moment, not only when all is done.
         let some = 1 + self.chance.below(STEP_MS);
@@ -187,7 +191,7 @@ impl Simulation {
     fn fault(&mut self) {
         let node = self.chance.below(NODES as u64) as usize;
         let other = (node + 1 + self.chance.below(NODES as u64 - 1) as usize) % NODES;
-        let longest = [4, 40, 400][self.chance.below(3) as usize];
+        let longest = [4, 60, 800][self.chance.below(3) as usize];
         let steps = 1 + self.chance.below(longest);
         match self.chance.below(5) {
             0 | 1 => {
@@ -247,7 +251,7 @@ impl Simulation {
         let begun = self.step;
         loop {
             self.go_on();
-            assert!(self.step < begun + 2400, "the copies are not whole{}", self.story());
+            assert!(self.step < begun + 8000, "the copies are not whole{}", self.story());
             let cluster = self.cluster();
             if cluster.rebalance.is_some() {
                 continue;
@@ -307,7 +311,7 @@ impl Simulation {
                     None => self.known.get_mut(&key).unwrap().pending = Some(pending),
                 }
             }
-            assert!(self.step < begun + 600, "the copies do not come to rest{}", self.story());
+            assert!(self.step < begun + 4000, "the copies do not come to rest{}", self.story());
         }
         for key in 0..KEYS {
             let name = format!("\0k{key}");
