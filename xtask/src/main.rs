@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | bench | sim | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -12,6 +12,7 @@ mod demo;
 mod node;
 mod plugins;
 mod readme;
+mod sim;
 mod suites;
 mod test;
 mod tools;
@@ -37,6 +38,8 @@ enum Chore {
     Plugins(plugins::Options),
     /// Measure, as ratios to a peer in the same run
     Bench(bench::Bench),
+    /// Put a simulated cluster through faults
+    Sim(sim::Sim),
     /// Run the SDKs' own test suites against a node and write down the results
     Conformance(suites::Conformance),
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Plugins(options) => plugins::run_chore(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Sim(options) => sim::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };
     match outcome {

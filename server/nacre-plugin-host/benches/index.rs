@@ -41,6 +41,7 @@ fn batch(numbers: std::ops::Range<u32>) -> Batch {
     Batch {
         documents: numbers.map(document).collect(),
         progress: vec![(Vbid(0), ResumePoint::default())],
+        previous: nacre_dcp::Previous::new(),
     }
 }
 
