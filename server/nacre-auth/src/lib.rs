@@ -19,9 +19,11 @@ mod hash;
 mod policy;
 mod role;
 pub mod sasl;
+mod scram_client;
 mod users;
 
 pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
 pub use policy::PasswordPolicy;
 pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
+pub use scram_client::{ScramClient, ScramProof};
 pub use users::{Group, INTERNAL, User, Users};

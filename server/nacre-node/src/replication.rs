@@ -20,6 +20,7 @@ use crate::node::Node;
 use crate::platform::Link;
 use crate::reader::News;
 use crate::ticket::Waiter;
+use nacre_auth::{ScramClient, ScramProof};
 use nacre_protocol::dcp::{Message, Payload, open_flag};
 use nacre_protocol::replication::{self, Told};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
@@ -37,11 +38,22 @@ const WINDOW_NEWS_BYTES: u32 = WINDOW_BYTES / 4;
 const PIECE_DOCUMENTS: usize = 256;
 /// When a stream that was refused is asked for again: the peer may not know yet that it is the active one.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Requests before the first stream, each of which is answered.
-const GREETINGS: usize = 8;
-
 /// Opcode, extras, key and value of a request.
 type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
+
+/// How far a connection is.
+enum Talk {
+    /// There is none.
+    Silent,
+    /// The peer is to send a challenge.
+    Introduced(ScramClient),
+    /// The peer is to show that it knows the secret, too.
+    Proved(ScramProof),
+    /// So many requests are to be granted before streams are asked for.
+    Opening(usize),
+    /// Streams.
+    Open,
+}
 
 /// Where an incoming stream is.
 enum Stage {
@@ -76,8 +88,7 @@ pub(crate) struct Follower {
     news: Option<Arc<News>>,
     streams: BTreeMap<Vbid, Incoming>,
     opaque: u32,
-    /// Greetings that are not answered yet; `None` without a connection.
-    greetings: Option<usize>,
+    talk: Talk,
     /// The revisions of the agreed state and of the fences that the streams were compared with.
     compared: Option<(i64, u64)>,
     /// Bytes taken in of which the peer was not told.
@@ -93,7 +104,7 @@ impl Follower {
             news: None,
             streams: BTreeMap::new(),
             opaque: 0,
-            greetings: None,
+            talk: Talk::Silent,
             compared: None,
             taken: 0,
         }
@@ -115,22 +126,31 @@ impl Follower {
             .collect()
     }
 
+    /// Says who this is.
     fn greet(&mut self, out: &mut Vec<u8>) {
         let features: Vec<u8> = [Feature::Collections, Feature::Xattr, Feature::Json]
             .into_iter()
             .flat_map(|feature| (feature as u16).to_be_bytes())
             .collect();
+        let nonce = [self.node.random(), self.node.random()].map(u64::to_be_bytes);
         let cluster = self.node.cluster();
+        let client =
+            ScramClient::new(nacre_auth::INTERNAL, cluster.secret.reveal(), nonce.as_flattened());
+        let mechanism = ScramClient::MECHANISM.as_bytes();
+        request(Opcode::Hello, Vbid(0), 0, b"", b"nacre", &features, out);
+        request(Opcode::SaslAuth, Vbid(0), 0, b"", mechanism, &client.first(), out);
+        self.talk = Talk::Introduced(client);
+    }
+
+    /// Says what it is here for.
+    fn open(&mut self, out: &mut Vec<u8>) {
         let me = self.node.id().0;
-        let login = ["\0", nacre_auth::INTERNAL, "\0", cluster.secret.reveal()].concat();
         let name = format!("replication:{me}:{}:{}", self.peer.0, self.bucket.name);
         let flags = open_flag::PRODUCER | open_flag::INCLUDE_XATTRS;
         let open = [[0; 4], flags.to_be_bytes()].concat();
         let (control, number, window) =
             (Opcode::DcpControl, me.to_string(), WINDOW_BYTES.to_string());
-        let greetings: [Greeting<'_>; GREETINGS] = [
-            (Opcode::Hello, b"", b"nacre", &features),
-            (Opcode::SaslAuth, b"", b"PLAIN", login.as_bytes()),
+        let greetings: [Greeting<'_>; 6] = [
             (Opcode::SelectBucket, b"", self.bucket.name.as_bytes(), b""),
             (Opcode::DcpOpen, &open, name.as_bytes(), b""),
             (control, b"", b"enable_sync_writes", number.as_bytes()),
@@ -141,7 +161,31 @@ impl Follower {
         for (opcode, extras, key, value) in greetings {
             request(opcode, Vbid(0), 0, extras, key, value, out);
         }
-        self.greetings = Some(GREETINGS);
+        self.talk = Talk::Opening(greetings.len());
+    }
+
+    /// Takes the answer to something that was said before there are streams.
+    fn greeted(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+        let opcode = frame.opcode_byte;
+        let refused = || Err(format!("request {opcode:#x} was refused with {:#x}", frame.vbid));
+        let granted = frame.vbid == Status::Success as u16;
+        match std::mem::replace(&mut self.talk, Talk::Silent) {
+            Talk::Introduced(client) if frame.opcode() == Some(Opcode::Hello) && granted => {
+                self.talk = Talk::Introduced(client);
+            }
+            Talk::Introduced(client) if frame.vbid == Status::AuthContinue as u16 => {
+                let proof = client.prove(frame.value).ok_or("a challenge that is none")?;
+                let (step, mechanism) = (Opcode::SaslStep, ScramClient::MECHANISM.as_bytes());
+                request(step, Vbid(0), 0, b"", mechanism, &proof.message, out);
+                self.talk = Talk::Proved(proof);
+            }
+            Talk::Proved(proof) if granted && frame.value == proof.signature => self.open(out),
+            Talk::Proved(_) if granted => return Err("the peer does not know the secret".into()),
+            Talk::Opening(1) if granted => self.talk = Talk::Open,
+            Talk::Opening(left) if granted => self.talk = Talk::Opening(left - 1),
+            _ => return refused(),
+        }
+        Ok(())
     }
 
     /// Brings the streams in line with the agreed state.
@@ -190,13 +234,8 @@ impl Follower {
     }
 
     fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
-        if let Some(left @ 1..) = self.greetings {
-            if frame.vbid != Status::Success as u16 {
-                let opcode = frame.opcode_byte;
-                return Err(format!("request {opcode:#x} was refused with {:#x}", frame.vbid));
-            }
-            self.greetings = Some(left - 1);
-            return Ok(());
+        if !matches!(self.talk, Talk::Open) {
+            return self.greeted(frame, out);
         }
         if frame.opcode() != Some(Opcode::DcpStreamRequest) {
             return Ok(());
@@ -307,7 +346,7 @@ impl Link for Follower {
     }
 
     fn lost(&mut self) {
-        self.greetings = None;
+        self.talk = Talk::Silent;
     }
 
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String> {
@@ -334,7 +373,7 @@ impl Link for Follower {
     }
 
     fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration> {
-        if self.greetings != Some(0) {
+        if !matches!(self.talk, Talk::Open) {
             return None;
         }
         let rev = (self.node.map_rev(), self.node.fences.load(Ordering::Acquire));

@@ -1,0 +1,124 @@
+//! The client's side of SCRAM over SHA-256: how a node logs in to another.
+//!
+//! ```text
+//! n,,n=@nacre,r=abc                          ──────►
+//!                                            ◄──────  r=abcdef,s=<salt>,i=15000
+//! c=biws,r=abcdef,p=<proof>                  ──────►
+//!                                            ◄──────  v=<signature>
+//! ```
+//!
+//! The password is never sent, and the server proves that it knows it too. Sources: RFC 5802, RFC 7677.
+
+use crate::hash::Hash;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// Rounds of stretching that are believed: fewer protect nobody, more would only cost time.
+const ITERATIONS: std::ops::RangeInclusive<u32> = 4096..=1_000_000;
+/// `n,,` in base64: channel binding is not used.
+const BINDING: &str = "biws";
+
+/// One exchange of a client.
+#[derive(Clone)]
+pub struct ScramClient {
+    password: String,
+    nonce: String,
+    /// The first message without its header.
+    first: String,
+}
+
+/// The client's last message, and what the server must say to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScramProof {
+    /// To be sent.
+    pub message: Vec<u8>,
+    /// To be expected.
+    pub signature: Vec<u8>,
+}
+
+impl ScramClient {
+    /// The mechanism, as it is named in requests.
+    pub const MECHANISM: &str = "SCRAM-SHA256";
+
+    /// For `user`, whose name has neither a comma nor an equals sign. `nonce` is random, 16 bytes or more.
+    pub fn new(user: &str, password: &str, nonce: &[u8]) -> ScramClient {
+        let nonce = STANDARD.encode(nonce);
+        let first = format!("n={user},r={nonce}");
+        ScramClient { password: password.to_owned(), nonce, first }
+    }
+
+    /// The first message.
+    pub fn first(&self) -> Vec<u8> {
+        format!("n,,{}", self.first).into_bytes()
+    }
+
+    /// The answer to the server's challenge; `None` when that is none.
+    pub fn prove(&self, challenge: &[u8]) -> Option<ScramProof> {
+        let challenge = std::str::from_utf8(challenge).ok()?;
+        let mut fields = challenge.split(',');
+        let nonce = fields.next()?.strip_prefix("r=")?;
+        let salt = STANDARD.decode(fields.next()?.strip_prefix("s=")?).ok()?;
+        let iterations: u32 = fields.next()?.strip_prefix("i=")?.parse().ok()?;
+        if !nonce.starts_with(&self.nonce) || !ITERATIONS.contains(&iterations) {
+            return None;
+        }
+        let hash = Hash::Sha256;
+        let stretched = hash.stretch(self.password.as_bytes(), &salt, iterations);
+        let without_proof = format!("c={BINDING},r={nonce}");
+        let covered = format!("{},{challenge},{without_proof}", self.first);
+        let client_key = hash.hmac(&stretched, &[b"Client Key"]);
+        let signature = hash.hmac(&hash.digest(&client_key), &[covered.as_bytes()]);
+        let proof: Vec<u8> =
+            client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect();
+        let server_key = hash.hmac(&stretched, &[b"Server Key"]);
+        let signature = hash.hmac(&server_key, &[covered.as_bytes()]);
+        Some(ScramProof {
+            message: format!("{without_proof},p={}", STANDARD.encode(proof)).into_bytes(),
+            signature: format!("v={}", STANDARD.encode(signature)).into_bytes(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sasl::{Mechanism, Session, Step};
+    use crate::{User, Users};
+
+    /// What the server says to a client with that password.
+    fn log_in(password: &str) -> Option<bool> {
+        let mut users = Users::new([7; 32]);
+        users.insert(User::new("ann", "secret", Vec::new(), [1; crate::SALT_BYTES]));
+        let client = ScramClient::new("ann", password, &[3; 16]);
+        let step = Session::start(Mechanism::ScramSha256, &client.first(), &users, &[9; 16]);
+        let Step::Continue { reply, session } = step else { return None };
+        let proof = client.prove(&reply)?;
+        match session.step(&proof.message) {
+            Step::Done { reply, .. } => Some(reply == proof.signature),
+            _ => Some(false),
+        }
+    }
+
+    #[test]
+    fn client_and_server_prove_to_each_other_that_they_know_the_password() {
+        assert_eq!(log_in("secret"), Some(true));
+        assert_eq!(log_in("guess"), Some(false));
+    }
+
+    #[test]
+    fn a_challenge_that_is_none_is_not_answered() {
+        let client = ScramClient::new("ann", "secret", &[3; 16]);
+        let nonce = STANDARD.encode([3; 16]);
+        assert!(client.prove(format!("r={nonce}x,s=AAAA,i=4096").as_bytes()).is_some());
+        for challenge in [
+            "",
+            "r=other,s=AAAA,i=4096",
+            &format!("r={nonce}x,s=AAAA,i=1"),
+            &format!("r={nonce}x,s=AAAA,i=4000000000"),
+            &format!("r={nonce}x,s=?,i=4096"),
+            &format!("r={nonce}x,s=AAAA"),
+        ] {
+            assert_eq!(client.prove(challenge.as_bytes()), None, "{challenge}");
+        }
+    }
+}
