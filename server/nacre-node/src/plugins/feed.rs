@@ -273,7 +273,7 @@ impl Feed {
                 Read::CaughtUp => return Ok(None),
                 Read::Behind(after) => {
                     drop(vbucket);
-                    let past = self.bucket.scan(vbid, after, false)?;
+                    let past = self.bucket.scan(vbid, after, self.deployment.spec.old)?;
                     stream.begin_backfill(past);
                 }
             }

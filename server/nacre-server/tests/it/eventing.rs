@@ -184,7 +184,7 @@ fn a_function_that_asks_is_told_every_version_with_the_one_before() {
     let settings = "ramQuotaMB=256&numVBuckets=64&storageBackend=magma&historyRetentionSeconds=60";
     let settings = format!("name={BUCKET}&{settings}");
     assert_eq!(server.rest("POST", "/pools/default/buckets", &settings).unwrap().status, 202);
-    collections(&server, &["meta", "dst"]);
+    collections(&server, &["meta", "dst", "late"]);
     let code =
         "function OnUpdate(doc, meta) { dst[`${meta.id} ${doc.n}`] = ['old' in meta, meta.old] }
         function OnDelete(meta) { dst[`${meta.id} gone`] = ['old' in meta, meta.old] }";
@@ -205,6 +205,14 @@ fn a_function_that_asks_is_told_every_version_with_the_one_before() {
     for n in 2..=50 {
         assert_eq!(told.get(&format!("k {n}")), Some(json!([true, {"n": n - 1}])));
     }
+    // One that comes when all has left memory reads it from the store.
+    let mut late = function("late", &code.replace("dst[", "late["), "_default", &["late"]);
+    late["settings"] = json!({"old_documents": true});
+    deploy(&mut server, &late);
+    let mut told = Collection::open(&server, "late");
+    let last = server.wait_for("the deletion once more", |_| told.get("k gone"));
+    assert_eq!(last, json!([true, {"n": 50}]));
+    assert_eq!(told.get("k 30"), Some(json!([true, {"n": 29}])));
     let wrong = json!({"old_documents": 1});
     let path = "/api/v1/functions/asks/settings";
     assert_ne!(ask(&server, "POST", path, &wrong).0, 200);
