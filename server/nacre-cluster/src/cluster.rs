@@ -797,6 +797,12 @@ impl Cluster {
                 known[usize::from(*vbid)] = chain.clone();
             }
         }
+        let is_lost = |node: &NodeId| memberships.get(node) == Some(&Membership::FailedOver);
+        if self.rebalance.as_ref().is_some_and(|rebalance| rebalance.keep.iter().any(is_lost)) {
+            // Its plan cannot be carried out any more.
+            self.rebalance = None;
+            self.settle_chains();
+        }
         self.set_memberships(memberships);
         Ok(())
     }

@@ -223,8 +223,11 @@ impl Orchestrator {
         let silent = |node: &NodeId| {
             self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
         };
-        let active = cluster.serving_nodes();
-        let silent: BTreeSet<NodeId> = active.keys().copied().filter(silent).collect();
+        // Whoever copies are moved to is waited for, though it has no share yet.
+        let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
+        let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
+        let needed: BTreeSet<NodeId> = cluster.serving_nodes().into_keys().chain(targets).collect();
+        let silent: BTreeSet<NodeId> = needed.into_iter().filter(silent).collect();
         let room = settings.count_max.saturating_sub(settings.count);
         if silent.len() <= room && silent.len() * 2 < cluster.nodes.len() {
             let keeps_copies =
@@ -249,7 +252,7 @@ impl Orchestrator {
                     let doubted = self.doubted.get(&active).and_then(|doubted| doubted.get(name));
                     doubted.is_some_and(|doubted| doubted.contains(vbid))
                 };
-                chain.copies.iter().flatten().any(|node| lost.contains(node))
+                lost.iter().any(|node| chain.involves(*node))
                     || chain.active().is_some_and(is_doubted)
             });
             let concerned: BTreeSet<u16> = concerned.map(|(vbid, _)| vbid).collect();
@@ -667,6 +670,28 @@ mod tests {
         for chain in &world.cluster.buckets["b"].chains {
             assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(2)));
             assert_eq!(chain.copies.iter().flatten().count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
+        let mut world = World::new(cluster(3, 1));
+        let added = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(4), member: added }).unwrap();
+        let keep = [1, 2, 4].map(NodeId).into();
+        let rest = Membership::Leaving;
+        world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+        world.down = vec![NodeId(4)];
+        for _ in 0..200 {
+            for change in world.tick() {
+                world.cluster.apply(&change).unwrap();
+            }
+        }
+        assert_eq!(world.cluster.rebalance, None);
+        assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
+        for chain in &world.cluster.buckets["b"].chains {
+            assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(4)));
+            assert_eq!(chain.copies.iter().flatten().count(), 2, "what was there stays");
         }
     }
 

@@ -27,11 +27,12 @@ impl Node {
             | Change::SetAutoFailover { .. }
             | Change::ResetAutoFailover
             | Change::StartRebalance { .. } => {}
-            Change::StopRebalance | Change::EndRebalance { .. } => {
-                after.buckets.values().for_each(|bucket| self.arrange(bucket));
-            }
-            Change::MoveCopies { chains, .. } => {
+            Change::MoveCopies { chains, .. } if before.rebalance == after.rebalance => {
                 chains.keys().for_each(|bucket| self.arrange(&after.buckets[bucket]));
+            }
+            // The end of a rebalance leaves copies where they are, in all buckets.
+            Change::MoveCopies { .. } | Change::StopRebalance | Change::EndRebalance { .. } => {
+                after.buckets.values().for_each(|bucket| self.arrange(bucket));
             }
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?

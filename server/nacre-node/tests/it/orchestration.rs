@@ -148,3 +148,23 @@ fn a_rebalance_moves_everything_while_clients_write() {
     }
     assert!(write_durably(&mut nodes, 3, "end"));
 }
+
+#[test]
+fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
+    let mut nodes = Nodes::new(3, 1);
+    nodes.place(&[1, 2]);
+    nodes.orchestrate();
+    nodes.pass(1000);
+    assert!(write_durably(&mut nodes, 1, "1"));
+    let keep = [1, 2, 3].map(NodeId).into();
+    let rest = Membership::Leaving;
+    nodes.kill(2);
+    nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest });
+    nodes.pass(15_000);
+    assert_eq!(cluster(&nodes).rebalance, None);
+    assert_eq!(cluster(&nodes).nodes[&NodeId(3)].membership, Membership::FailedOver);
+    let chains = &cluster(&nodes).buckets["b"].chains;
+    assert!(chains.iter().all(|chain| !chain.involves(NodeId(3)) && !chain.held), "{chains:?}");
+    assert_eq!(client(&nodes).get("k").value, b"1");
+    assert!(write_durably(&mut nodes, 3, "2"));
+}
