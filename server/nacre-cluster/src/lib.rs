@@ -18,12 +18,13 @@ pub mod orchestrator;
 mod placement;
 mod plugin;
 mod query_function;
+mod refusal;
 mod secret;
 mod settings;
 
 pub use bucket::Bucket;
 pub use chain::Chain;
-pub use cluster::{Change, Cluster, Refusal};
+pub use cluster::{Change, Cluster};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
     FunctionKeyspace, FunctionState, Functions, UrlAuth, UrlBinding,
@@ -34,6 +35,7 @@ pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance};
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;
+pub use refusal::Refusal;
 pub use secret::Secret;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,

@@ -1,0 +1,173 @@
+//! Why a change is refused, in the words that clients know.
+
+use nacre_types::NodeId;
+
+/// Why a change was refused; nothing has changed. All are the requester's to fix. The texts are API: SDKs match on them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No such node.
+    #[error("there is no {id} in the cluster")]
+    NodeNotFound {
+        /// Its number.
+        id: NodeId,
+    },
+    /// Somebody else has moved the copies meanwhile: look again.
+    #[error("the copies of {bucket} have been moved meanwhile")]
+    CopiesMoved {
+        /// The bucket.
+        bucket: String,
+    },
+    /// Copies are being moved.
+    #[error("Rebalance running.")]
+    RebalanceRuns,
+    /// No copies are being moved.
+    #[error("There is no rebalance running.")]
+    NoRebalance,
+    /// The number belongs, or belonged, to another node.
+    #[error("{id} is, or was, another node")]
+    NodeNumberTaken {
+        /// The number.
+        id: NodeId,
+    },
+    /// No such bucket.
+    #[error("Requested resource not found.")]
+    BucketNotFound {
+        /// The name.
+        bucket: String,
+    },
+    /// The name is taken.
+    #[error("Bucket with given name already exists")]
+    BucketExists {
+        /// The name.
+        bucket: String,
+    },
+    /// The bucket may not be flushed.
+    #[error("Flush is disabled for the bucket")]
+    FlushDisabled,
+    /// No such scope.
+    #[error("Scope with name \"{scope}\" is not found")]
+    ScopeNotFound {
+        /// The name.
+        scope: String,
+    },
+    /// The name is taken.
+    #[error("Scope with name \"{scope}\" already exists")]
+    ScopeExists {
+        /// The name.
+        scope: String,
+    },
+    /// No such collection.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" is not found")]
+    CollectionNotFound {
+        /// Scope.
+        scope: String,
+        /// The name.
+        collection: String,
+    },
+    /// The name is taken.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" already exists")]
+    CollectionExists {
+        /// Scope.
+        scope: String,
+        /// The name.
+        collection: String,
+    },
+    /// No such design document.
+    #[error("missing")]
+    DesignDocumentNotFound {
+        /// The name.
+        name: String,
+    },
+    /// No such index.
+    #[error("GSI index {name} not found.")]
+    IndexNotFound {
+        /// The name.
+        name: String,
+    },
+    /// There is no such function of the query language.
+    #[error("Function not found: {name}")]
+    QueryFunctionNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("Function already exists: {name}")]
+    QueryFunctionExists {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("The index {name} already exists.")]
+    IndexExists {
+        /// The name.
+        name: String,
+    },
+    /// No such package, or not in that version.
+    #[error("there is no package {name} {version}")]
+    PackageNotFound {
+        /// Its name.
+        name: String,
+        /// The version.
+        version: String,
+    },
+    /// A version of a package is what it is.
+    #[error(
+        "there is a package {name} {version} with another content: give this one another version"
+    )]
+    PackageExists {
+        /// Its name.
+        name: String,
+        /// The version.
+        version: String,
+    },
+    /// A package that is deployed must stay.
+    #[error("the package is used by the deployment {deployment}: undeploy it first")]
+    PackageInUse {
+        /// The deployment.
+        deployment: String,
+    },
+    /// No such deployment.
+    #[error("there is no deployment {name}")]
+    DeploymentNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken by a deployment of another package, or with another source.
+    #[error(
+        "there is a deployment {name} of another package or with another source: undeploy it, or choose another name"
+    )]
+    DeploymentExists {
+        /// The name.
+        name: String,
+    },
+    /// No such function.
+    #[error("there is no function {name}")]
+    FunctionNotFound {
+        /// The name.
+        name: String,
+    },
+    /// Only a function that is not deployed can be changed so.
+    #[error("the function is deployed: undeploy it first")]
+    FunctionDeployed,
+    /// The function is deployed already.
+    #[error("the function is deployed already")]
+    FunctionRuns,
+    /// The function is not deployed.
+    #[error("the function is not deployed")]
+    FunctionNotDeployed,
+    /// The function is paused already.
+    #[error("the function is already in paused state")]
+    FunctionPaused,
+    /// A function would listen to where its state is kept.
+    #[error("source and metadata of a function must differ")]
+    SameKeyspace,
+    /// A field has a value it cannot have.
+    #[error("{reason}")]
+    Invalid {
+        /// The field, as REST names it; `_` for the request as a whole.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
