@@ -8,10 +8,11 @@
 //! the decision, so that what is decided takes effect once, whenever the node stops. A node that was away for too
 //! long is given the whole state instead ([`Node::install`]).
 
+use crate::Error;
 use crate::node::{Identity, Node, row};
-use crate::{Error, Waiter};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{Change, Cluster, Refusal};
+use nacre_store::Write;
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -69,9 +70,6 @@ struct Agreed {
     password_policy: PasswordPolicy,
 }
 
-/// A row to be stored, or to be removed.
-type Write = (Vec<u8>, Option<Vec<u8>>);
-
 /// A row with `value` as JSON.
 pub(crate) fn write(row: &[u8], value: &impl Serialize) -> Write {
     let stored = serde_json::to_vec(value).expect("the agreed state is plain data with text keys");
@@ -82,7 +80,6 @@ impl Node {
     /// Lets `agreement` decide from now on.
     pub fn agree_by(&self, agreement: Arc<dyn Agreement>) {
         *self.agreement.write() = agreement;
-        self.leadership_changed();
     }
 
     fn propose(self: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
@@ -94,20 +91,6 @@ impl Node {
     pub fn leads(&self) -> bool {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leads()
-    }
-
-    /// Wakes `watcher` whenever another node may have begun to lead, until it is dropped.
-    pub fn watch_leadership(&self, watcher: &Arc<dyn Waiter>) {
-        let mut watchers = self.leadership_watchers.lock();
-        watchers.retain(|known| known.strong_count() > 0);
-        watchers.push(Arc::downgrade(watcher));
-    }
-
-    /// Says that another node may have begun to lead.
-    pub fn leadership_changed(&self) {
-        self.leadership_watchers
-            .lock()
-            .retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
     }
 
     /// Changes the cluster and lets the change take effect. Gives the state after it. Blocks: not for a thread that
@@ -273,7 +256,7 @@ impl Node {
         self.map_rev.store(after.rev, Ordering::Release);
         self.follow();
         self.map_changed.notify_waiters();
-        self.wake_map_watchers();
+        self.map_watchers.wake();
         effect.map_err(|error| Error::Effect(Box::new(error)))
     }
 

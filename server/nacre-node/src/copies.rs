@@ -100,7 +100,7 @@ impl Node {
             *self.fenced.write() = lost;
             self.fences.fetch_add(1, Ordering::AcqRel);
             self.follow();
-            self.wake_map_watchers();
+            self.map_watchers.wake();
         }
     }
 

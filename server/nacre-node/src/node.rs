@@ -6,18 +6,18 @@ use crate::cluster_map::Here;
 use crate::orchestration::{Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
-use crate::ticket::Waiter;
+use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Secret};
-use nacre_store::Space;
+use nacre_store::{Space, Write};
 use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 /// Rows of the space that keeps what the node knows.
@@ -44,9 +44,6 @@ pub(crate) struct Identity {
     pub uuid: String,
 }
 
-/// Rows to be stored, or removed.
-type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
 /// One node.
 pub struct Node {
     pub(crate) platform: Arc<dyn Platform>,
@@ -54,7 +51,6 @@ pub struct Node {
     /// Where this process is reached; the host is what the nodes agree on.
     own: Endpoints,
     pub(crate) agreement: RwLock<Arc<dyn Agreement>>,
-    pub(crate) leadership_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
     ear: RwLock<Option<Arc<dyn Hear>>>,
     /// The nodes that are followed, by UUID of the bucket.
     pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
@@ -82,7 +78,7 @@ pub struct Node {
     pub(crate) map_rev: AtomicU64,
     pub(crate) map_changed: Notify,
     /// The connections that are told of a new map, as long as they live.
-    pub(crate) map_watchers: Mutex<Vec<Weak<dyn Waiter>>>,
+    pub(crate) map_watchers: Watchers,
 }
 
 impl Node {
@@ -113,7 +109,6 @@ impl Node {
             identity: RwLock::new(identity),
             own: endpoints,
             agreement: RwLock::new(Arc::new(Alone)),
-            leadership_watchers: Mutex::default(),
             ear: RwLock::default(),
             followed: Mutex::default(),
             fenced: RwLock::default(),
@@ -133,7 +128,7 @@ impl Node {
             queries: Queries::default(),
             map_rev,
             map_changed: Notify::new(),
-            map_watchers: Mutex::default(),
+            map_watchers: Watchers::default(),
         });
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
@@ -256,14 +251,7 @@ impl Node {
 
     /// Wakes `watcher` at each change of the cluster map, until it is dropped.
     pub(crate) fn watch_map(&self, watcher: &Arc<dyn Waiter>) {
-        let mut watchers = self.map_watchers.lock();
-        watchers.retain(|known| known.strong_count() > 0);
-        watchers.push(Arc::downgrade(watcher));
-    }
-
-    pub(crate) fn wake_map_watchers(&self) {
-        let mut watchers = self.map_watchers.lock();
-        watchers.retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.wake()).is_some());
+        self.map_watchers.add(watcher);
     }
 
     /// Both clocks.
@@ -297,7 +285,7 @@ impl Node {
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.wake_map_watchers();
+        self.map_watchers.wake();
         self.plugins.stop();
         for bucket in self.buckets.read().values() {
             bucket.close();
@@ -328,7 +316,7 @@ fn begin(
     platform: &dyn Platform,
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
     endpoints: &Endpoints,
-) -> Result<(Identity, Cluster, Writes), Error> {
+) -> Result<(Identity, Cluster, Vec<Write>), Error> {
     let mut writes = Vec::new();
     let identity = match rows.get(row::IDENTITY) {
         Some(stored) => serde_json::from_slice(stored).map_err(|_| Error::Settings("identity"))?,

@@ -36,5 +36,5 @@ pub use log::{LogOptions, LogStore};
 pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;
-pub use space::{MemorySpaces, SledSpaces, Space, Spaces};
+pub use space::{MemorySpaces, SledSpaces, Space, Spaces, Write};
 pub use store::{COMMIT_DOCUMENTS_MAX, Commit, HistorySize, Scan, Store, Usage, Which, load_all};

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows of a space, as read and written: key and value, or `None` to remove.
+/// Rows of a space, as read: key and value.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A row of a space, as written: key and value, or `None` to remove it.
+pub type Write = (Vec<u8>, Option<Vec<u8>>);
 
 /// One ordered key space.
 pub trait Space: Send + Sync {
@@ -24,7 +27,7 @@ pub trait Space: Send + Sync {
     ///
     /// # Errors
     /// When the disk refuses; nothing may be assumed about these rows then.
-    fn apply(&self, writes: &[(Vec<u8>, Option<Vec<u8>>)], durable: bool) -> Result<(), Error>;
+    fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error>;
 
     /// Removes all rows.
     ///
@@ -122,7 +125,7 @@ impl Space for SledSpace {
             .collect()
     }
 
-    fn apply(&self, writes: &[(Vec<u8>, Option<Vec<u8>>)], durable: bool) -> Result<(), Error> {
+    fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error> {
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
             match value {
@@ -174,7 +177,7 @@ impl Space for MemorySpace {
         Ok(self.0.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    fn apply(&self, writes: &[(Vec<u8>, Option<Vec<u8>>)], _durable: bool) -> Result<(), Error> {
+    fn apply(&self, writes: &[Write], _durable: bool) -> Result<(), Error> {
         let mut rows = self.0.lock();
         for (key, value) in writes {
             match value {

@@ -198,7 +198,7 @@ impl Consensus {
         });
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
-        self.runtime.spawn(tell_of_leaders(Arc::clone(&self.node), raft.clone()));
+        self.runtime.spawn(watch_for_failure(raft.clone()));
         self.directory.replace(Some(raft));
         Ok(())
     }
@@ -245,7 +245,6 @@ impl Consensus {
         self.end();
         let entered = self.node.begin_anew(id, uuid, cluster).map_err(|error| error.to_string());
         self.begin()?;
-        self.node.leadership_changed();
         self.settle()?;
         entered
     }
@@ -528,23 +527,15 @@ async fn remove_voter(raft: &Raft, id: u64) -> Written {
     raft.change_membership(change, false).await
 }
 
-/// Says on the node when another one leads.
-async fn tell_of_leaders(node: Arc<Node>, raft: Raft) {
+/// Says when this node agrees with nobody any more.
+async fn watch_for_failure(raft: Raft) {
     let mut metrics = raft.metrics();
-    let mut known = None;
     while metrics.changed().await.is_ok() {
-        let leader = {
-            let metrics = metrics.borrow_and_update();
-            if let Err(error) = &metrics.running_state
-                && *error != Fatal::Stopped
-            {
-                tracing::error!("this node agrees with nobody any more: {error}");
-            }
-            (metrics.current_leader, metrics.state)
-        };
-        if known != Some(leader) {
-            known = Some(leader);
-            node.leadership_changed();
+        if let Err(error) = &metrics.borrow_and_update().running_state
+            && *error != Fatal::Stopped
+        {
+            tracing::error!("this node agrees with nobody any more: {error}");
+            return;
         }
     }
 }

@@ -10,7 +10,7 @@
 //! The log is short, as snapshots are taken often: all of it is also in memory.
 
 use super::types::{Entry, StorageError, Types};
-use nacre_store::Space;
+use nacre_store::{Space, Write};
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogId, LogState, OptionalSend, RaftLogReader, StorageIOError, Vote};
 use parking_lot::Mutex;
@@ -24,9 +24,6 @@ use std::sync::Arc;
 const VOTE: &[u8] = b"vote";
 const PURGED: &[u8] = b"purged";
 const ENTRY: &[u8] = b"log/";
-
-/// Rows to be stored, or removed.
-type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// The log of a node. Clones are the same log.
 #[derive(Clone)]
@@ -74,14 +71,14 @@ impl Log {
     }
 
     /// Stores rows away from the thread that sends heartbeats.
-    async fn store(&self, writes: Writes) -> Result<(), std::io::Error> {
+    async fn store(&self, writes: Vec<Write>) -> Result<(), std::io::Error> {
         let space = Arc::clone(&self.space);
         let stored = tokio::task::spawn_blocking(move || space.apply(&writes, true)).await;
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }
 
     /// Removes the entries of `range` from memory; gives their rows, to be removed.
-    fn remove(&self, range: impl RangeBounds<u64>) -> Writes {
+    fn remove(&self, range: impl RangeBounds<u64>) -> Vec<Write> {
         let mut held = self.held.lock();
         let indexes: Vec<u64> = held.entries.range(range).map(|(index, _)| *index).collect();
         indexes
