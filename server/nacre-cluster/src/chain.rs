@@ -33,16 +33,15 @@ impl Chain {
         self.copies.first().copied().flatten()
     }
 
-    /// The nodes that follow the active one: replicas, and those that are to be.
-    pub fn followers(&self) -> impl Iterator<Item = NodeId> {
-        let active = self.active();
-        let all = self.copies.iter().chain(&self.next).flatten().copied();
-        let mut seen = Vec::new();
-        all.filter(move |node| {
-            let new = Some(*node) != active && !seen.contains(node);
-            seen.push(*node);
-            new
-        })
+    /// Whether `node` follows the active copy: as a replica, or as one that is to be.
+    pub fn is_followed_by(&self, node: NodeId) -> bool {
+        self.active().is_some_and(|active| active != node) && self.involves(node)
+    }
+
+    /// Whether anybody but the active copy has one, or is to.
+    pub fn has_followers(&self) -> bool {
+        let mut all = self.copies.iter().chain(&self.next).flatten();
+        all.any(|node| Some(*node) != self.active())
     }
 
     /// Whether `node` holds a copy, or is to.
@@ -79,8 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn followers_are_all_but_the_active_one_each_once() {
-        let followers = |chain: Chain| chain.followers().map(|node| node.0).collect::<Vec<_>>();
+    fn followers_are_all_but_the_active_one() {
+        let followers = |chain: Chain| {
+            assert_eq!(chain.has_followers(), (1..9).any(|id| chain.is_followed_by(NodeId(id))));
+            (1..9).filter(|id| chain.is_followed_by(NodeId(*id))).collect::<Vec<u64>>()
+        };
         assert_eq!(followers(chain(&[1, 2, 0], &[])), [2]);
         assert_eq!(followers(chain(&[1, 2, 3], &[2, 4, 1])), [2, 3, 4]);
         assert_eq!(followers(chain(&[0, 0], &[])), [0; 0]);

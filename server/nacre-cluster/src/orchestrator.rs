@@ -228,6 +228,9 @@ impl Orchestrator {
         let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
         let needed: BTreeSet<NodeId> = cluster.serving_nodes().into_keys().chain(targets).collect();
         let silent: BTreeSet<NodeId> = needed.into_iter().filter(silent).collect();
+        if silent.is_empty() {
+            return lost;
+        }
         let room = settings.count_max.saturating_sub(settings.count);
         if silent.len() <= room && silent.len() * 2 < cluster.nodes.len() {
             let keeps_copies =
@@ -245,6 +248,10 @@ impl Orchestrator {
     /// Has others serve what lost nodes served, and what nodes that are not sure of themselves should.
     fn replace_lost(&mut self, cluster: &Cluster, since: u64, now: u64, effects: &mut Vec<Effect>) {
         let lost = self.lost(cluster, now);
+        if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
+            self.failover = None;
+            return;
+        }
         let mut wanted: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
         for (name, bucket) in &cluster.buckets {
             let concerned = (0_u16..).zip(&bucket.chains).filter(|(vbid, chain)| {
@@ -292,9 +299,7 @@ impl Orchestrator {
         let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
         effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
         self.failover = None;
-        for vbids in self.doubted.values_mut() {
-            vbids.clear();
-        }
+        self.doubted.clear();
     }
 
     fn poll(

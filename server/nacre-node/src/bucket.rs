@@ -24,6 +24,7 @@ use nacre_vbucket::{
     Vbucket,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -76,6 +77,8 @@ pub struct Bucket {
     /// Wakes the [`Compactor`].
     pub(crate) compactor: Signal,
     compaction_asked: AtomicBool,
+    /// The vBuckets that [are in doubt](Vbucket::doubt).
+    pub(crate) doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
     disk_full: AtomicBool,
@@ -141,14 +144,20 @@ impl Bucket {
             }
         }
         let now = platform.now();
-        let mut dropped = Vec::new();
+        let (mut dropped, mut doubted) = (Vec::new(), BTreeSet::new());
         for vbucket in &mut vbuckets {
             if let Some(chain) = config.chains.get(vbucket.id().index()) {
-                let others = chain.followers().next().is_some();
-                if !clean && others && vbucket.state() == VbState::Active && vbucket.term() > 0 {
+                if !clean
+                    && chain.has_followers()
+                    && vbucket.state() == VbState::Active
+                    && vbucket.term() > 0
+                {
                     vbucket.doubt();
                 }
                 copies::arrange(vbucket, chain, home.node, random_uuid());
+                if vbucket.is_doubted() {
+                    doubted.insert(vbucket.id());
+                }
             }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
@@ -195,6 +204,7 @@ impl Bucket {
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
+            doubted: RwLock::new(doubted),
             dropped: Mutex::new(dropped),
             disk_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),

@@ -70,9 +70,7 @@ impl Node {
         let (cluster, me) = (self.cluster(), self.id());
         for config in cluster.buckets.values() {
             let Some(bucket) = self.bucket(&config.name) else { continue };
-            let mine = config.chains.iter().filter(|chain| {
-                chain.active().is_some() && chain.followers().any(|node| node == me)
-            });
+            let mine = config.chains.iter().filter(|chain| chain.is_followed_by(me));
             let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
             for peer in peers.difference(&self.fenced.read()) {
                 let Some(member) = cluster.nodes.get(peer) else { continue };
@@ -109,9 +107,7 @@ impl Node {
         let cluster = self.cluster();
         let of_bucket = |name: &String| {
             let bucket = self.bucket(name)?;
-            let doubted: Vec<u16> = (0..bucket.vbucket_count())
-                .filter(|vbid| bucket.vbucket(Vbid(*vbid)).is_some_and(|v| v.is_doubted()))
-                .collect();
+            let doubted: Vec<u16> = bucket.doubted.read().iter().map(|vbid| vbid.0).collect();
             (!doubted.is_empty()).then(|| (name.clone(), doubted))
         };
         cluster.buckets.keys().filter_map(of_bucket).collect()
@@ -143,6 +139,7 @@ impl Bucket {
                 self.note(vbid);
             }
         }
+        self.doubted.write().retain(|vbid| self.vbucket(*vbid).is_some_and(|v| v.is_doubted()));
         self.wake_readers();
     }
 

@@ -55,23 +55,14 @@ enum Talk {
     Open,
 }
 
-/// Where an incoming stream is.
-enum Stage {
-    /// Asked for.
-    Asked,
-    /// Versions arrive.
-    Open,
-    /// To be asked for again after that monotonic time.
-    Refused(u64),
-}
-
 /// One vBucket that is followed.
 struct Incoming {
     /// The term in which the peer is the active one.
     term: u64,
     /// What its messages carry.
     opaque: u32,
-    stage: Stage,
+    /// Versions arrive.
+    is_open: bool,
     /// The snapshot that versions arrive of, and whether it may be large.
     snapshot: (Seqno, Seqno),
     from_disk: bool,
@@ -87,6 +78,8 @@ pub(crate) struct Follower {
     /// Has the vBuckets of which more was stored; there once the link is attached.
     news: Option<Arc<News>>,
     streams: BTreeMap<Vbid, Incoming>,
+    /// The streams that are to be asked for, and from which monotonic time on.
+    to_ask: BTreeMap<Vbid, u64>,
     opaque: u32,
     talk: Talk,
     /// The revisions of the agreed state and of the fences that the streams were compared with.
@@ -103,6 +96,7 @@ impl Follower {
             peer,
             news: None,
             streams: BTreeMap::new(),
+            to_ask: BTreeMap::new(),
             opaque: 0,
             talk: Talk::Silent,
             compared: None,
@@ -110,18 +104,22 @@ impl Follower {
         }
     }
 
+    /// What decides about the vBuckets to follow: the revisions of the agreed state and of the fences.
+    fn known(&self) -> (i64, u64) {
+        (self.node.map_rev(), self.node.fences.load(Ordering::Acquire))
+    }
+
     /// The vBuckets to follow, each with the term.
     fn wanted(&self) -> BTreeMap<Vbid, u64> {
-        let cluster = self.node.cluster();
-        let bucket = cluster.buckets.get(&self.bucket.name);
-        let bucket = bucket.filter(|bucket| bucket.uuid == self.bucket.uuid);
-        let chains = bucket.into_iter().flat_map(|bucket| (0..).map(Vbid).zip(&bucket.chains));
         if self.node.fenced.read().contains(&self.peer) {
             return BTreeMap::new();
         }
+        let (cluster, me) = (self.node.cluster(), self.node.id());
+        let bucket = cluster.buckets.get(&self.bucket.name);
+        let bucket = bucket.filter(|bucket| bucket.uuid == self.bucket.uuid);
+        let chains = bucket.into_iter().flat_map(|bucket| (0..).map(Vbid).zip(&bucket.chains));
         chains
-            .filter(|(_, chain)| chain.active() == Some(self.peer))
-            .filter(|(_, chain)| chain.followers().any(|node| node == self.node.id()))
+            .filter(|(_, chain)| chain.active() == Some(self.peer) && chain.is_followed_by(me))
             .map(|(vbid, chain)| (vbid, chain.term))
             .collect()
     }
@@ -193,27 +191,33 @@ impl Follower {
         let wanted = self.wanted();
         let unwanted = |vbid: &Vbid, known: &mut Incoming| wanted.get(vbid) != Some(&known.term);
         for (vbid, incoming) in self.streams.extract_if(.., unwanted) {
-            if matches!(incoming.stage, Stage::Open | Stage::Asked) {
+            if self.to_ask.remove(&vbid).is_none() {
                 request(Opcode::DcpCloseStream, vbid, incoming.opaque, b"", b"", b"", out);
             }
         }
         for (vbid, term) in wanted {
-            self.streams.entry(vbid).or_insert_with(|| Incoming {
-                term,
-                opaque: 0,
-                stage: Stage::Refused(now.monotonic_ns),
-                snapshot: Default::default(),
-                from_disk: false,
-                pending: Vec::new(),
-                acknowledged: Seqno::ZERO,
+            let to_ask = &mut self.to_ask;
+            self.streams.entry(vbid).or_insert_with(|| {
+                to_ask.insert(vbid, now.monotonic_ns);
+                Incoming {
+                    term,
+                    opaque: 0,
+                    is_open: false,
+                    snapshot: Default::default(),
+                    from_disk: false,
+                    pending: Vec::new(),
+                    acknowledged: Seqno::ZERO,
+                }
             });
         }
     }
 
-    /// Asks for a stream from where the copy stands.
+    /// Asks for a stream from where the copy stands. One that cannot be stored any more is not followed.
     fn ask(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
+        self.to_ask.remove(&vbid);
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
-        let Some(vbucket) = self.bucket.vbucket(vbid) else { return };
+        let vbucket = self.bucket.vbucket(vbid).filter(|vbucket| !vbucket.is_read_only());
+        let Some(vbucket) = vbucket else { return };
         let start = vbucket.high_seqno();
         let (snapshot_start, snapshot_end) = vbucket.snapshot_at(start);
         let vb_uuid = match start {
@@ -223,7 +227,6 @@ impl Follower {
         drop(vbucket);
         self.opaque = self.opaque % (u32::MAX - 1) + 1;
         incoming.opaque = self.opaque;
-        incoming.stage = Stage::Asked;
         incoming.pending.clear();
         // Who stands at the end of a snapshot stands in none; a snapshot of a stream begins at or before its start.
         let snapshot_start = snapshot_start.min(start);
@@ -241,15 +244,14 @@ impl Follower {
             return Ok(());
         }
         let asked = self.streams.iter_mut().find(|(_, known)| known.opaque == frame.opaque);
-        let Some((vbid, incoming)) = asked else { return Ok(()) };
-        let retry_at = now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64;
-        incoming.stage = Stage::Refused(retry_at);
+        let Some((&vbid, incoming)) = asked else { return Ok(()) };
+        let mut ask_again_at = Some(now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64);
         if frame.vbid == Status::Success as u16 {
             let log = failover_log(frame.value).ok_or("a failover log that is none")?;
-            if self.bucket.change(*vbid, |vbucket| vbucket.adopt(log)).is_some() {
-                incoming.stage = Stage::Open;
+            if self.bucket.change(vbid, |vbucket| vbucket.adopt(log)).is_some() {
+                ask_again_at = None;
+                incoming.is_open = true;
                 incoming.acknowledged = Seqno::ZERO;
-                let vbid = *vbid;
                 // It may have all there is already.
                 self.acknowledge(vbid, out);
             }
@@ -260,9 +262,10 @@ impl Follower {
                 self.peer
             );
             let vb_uuid = VbUuid(self.node.random() >> 16 | 1);
-            self.bucket.begin_anew(*vbid, vb_uuid);
-            incoming.stage = Stage::Refused(0);
+            self.bucket.begin_anew(vbid, vb_uuid);
+            ask_again_at = Some(now.monotonic_ns);
         }
+        self.to_ask.extend(ask_again_at.map(|at| (vbid, at)));
         Ok(())
     }
 
@@ -294,7 +297,8 @@ impl Follower {
             }
             Told::Advanced(seqno) => Some(seqno),
             Told::Ended | Told::Noop => {
-                incoming.stage = Stage::Refused(now.monotonic_ns);
+                incoming.is_open = false;
+                self.to_ask.insert(vbid, now.monotonic_ns);
                 None
             }
         };
@@ -314,7 +318,7 @@ impl Follower {
     /// Says how far a copy has come, if that is news.
     fn acknowledge(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
-        if !matches!(incoming.stage, Stage::Open) {
+        if !incoming.is_open {
             return;
         }
         let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return };
@@ -340,6 +344,7 @@ impl Link for Follower {
 
     fn connected(&mut self, out: &mut Vec<u8>) {
         self.streams.clear();
+        self.to_ask.clear();
         self.compared = None;
         self.taken = 0;
         self.greet(out);
@@ -368,7 +373,6 @@ impl Link for Follower {
             request(Opcode::DcpBufferAck, Vbid(0), 0, &extras, b"", b"", out);
         }
         self.bucket.wake_readers();
-        self.look(out, now);
         Ok(consumed)
     }
 
@@ -376,25 +380,29 @@ impl Link for Follower {
         if !matches!(self.talk, Talk::Open) {
             return None;
         }
-        let rev = (self.node.map_rev(), self.node.fences.load(Ordering::Acquire));
-        if self.compared != Some(rev) {
-            self.compared = Some(rev);
+        let known = self.known();
+        if self.compared != Some(known) {
+            self.compared = Some(known);
             self.compare(out, now);
         }
         while let Some(vbid) = self.news.as_ref().and_then(|news| news.take(0)) {
             self.acknowledge(vbid, out);
         }
-        let is_due =
-            |known: &Incoming| matches!(known.stage, Stage::Refused(at) if at <= now.monotonic_ns);
-        let due: Vec<Vbid> =
-            self.streams.iter().filter(|(_, known)| is_due(known)).map(|(vbid, _)| *vbid).collect();
+        let due = self.to_ask.iter().filter(|(_, at)| **at <= now.monotonic_ns);
+        let due: Vec<Vbid> = due.map(|(vbid, _)| *vbid).collect();
         due.into_iter().for_each(|vbid| self.ask(vbid, out));
-        let waits = self.streams.values().any(|known| matches!(known.stage, Stage::Refused(_)));
-        waits.then_some(RETRY_INTERVAL)
+        (!self.to_ask.is_empty()).then_some(RETRY_INTERVAL)
     }
 
     fn is_over(&self) -> bool {
-        self.bucket.is_closed() || self.node.is_stopping() || self.wanted().is_empty()
+        if self.bucket.is_closed() || self.node.is_stopping() {
+            return true;
+        }
+        // Asked after each piece that arrives: what is wanted is only worked out again when something has changed.
+        match self.compared == Some(self.known()) {
+            true => self.streams.is_empty(),
+            false => self.wanted().is_empty(),
+        }
     }
 }
 
