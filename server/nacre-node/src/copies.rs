@@ -124,14 +124,18 @@ impl Bucket {
         now: Now,
     ) {
         for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
-            let mut is_new = false;
-            let mut serves = false;
+            let (mut is_new, mut serves, mut begins_anew) = (false, false, false);
             self.complete(vbid, |vbucket| {
+                let generation = vbucket.generation();
                 is_new = arrange(vbucket, chain, me, vb_uuid());
                 serves = vbucket.state() == VbState::Active;
+                begins_anew = vbucket.generation() != generation;
                 // Another chain may be satisfied with what the copies have.
                 vbucket.complete(now)
             });
+            if begins_anew {
+                self.persisted.reset(vbid, Seqno::ZERO);
+            }
             if is_new {
                 if !serves {
                     self.give_up_waiting(&[vbid]);

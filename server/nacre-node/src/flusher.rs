@@ -90,12 +90,11 @@ impl Flusher {
                 continue;
             }
             let mut position = vbucket.persisted();
-            let is_due = |vbucket: &mut Vbucket, position| {
-                position < vbucket.high_seqno()
-                    || vbucket.has_graves()
-                    || vbucket.take_record_changed()
-            };
-            while is_due(&mut vbucket, position) && bytes < GROUP_BYTES_MAX {
+            let mut record_changed = vbucket.take_record_changed();
+            while (record_changed || position < vbucket.high_seqno() || vbucket.has_graves())
+                && bytes < GROUP_BYTES_MAX
+            {
+                record_changed = false;
                 let history = Arc::clone(vbucket.history_collections());
                 let drained =
                     vbucket.checkpoint().read_keeping(position, COMMIT_DOCUMENTS_MAX, &history);
@@ -124,30 +123,44 @@ impl Flusher {
     }
 
     /// What erases the histories that were thrown away. They are stored before anything of the new ones is read.
-    fn erasures(&mut self, store: &dyn Store) -> Result<Vec<Commit>, Error> {
+    fn erasures(&mut self, store: &dyn Store) -> Vec<Commit> {
         let mut commits = Vec::new();
         for vbid in std::mem::take(&mut self.begun_anew) {
-            let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
-            for document in store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
-                let document = document?;
-                erased.push((document.key().into(), document.meta.seqno));
+            match self.erasure(store, vbid) {
+                Ok(commit) => commits.extend(commit),
+                Err(error) => {
+                    tracing::error!(
+                        "bucket {}, vBucket {vbid}: it cannot begin anew, it is read-only now: {error}",
+                        self.bucket.name
+                    );
+                    self.fail(&[vbid]);
+                }
             }
-            let Some(vbucket) = self.bucket.vbucket(vbid) else { continue };
-            self.generations[vbid.index()] = vbucket.generation();
-            let nothing = (Seqno::ZERO, Seqno::ZERO);
-            let record = VbRecord {
-                high_seqno: Seqno::ZERO,
-                snapshot: nothing,
-                term: 0,
-                purge_seqno: Seqno::ZERO,
-                history_start: None,
-                ..record_of(&vbucket)
-            };
-            let (documents, history) = (Vec::new(), Arc::default());
-            commits.push(Commit { vbid, record, documents, erased, history });
-            self.news.note(vbid);
         }
-        Ok(commits)
+        commits
+    }
+
+    /// What erases the history of one vBucket, which is taken for erased from now on.
+    fn erasure(&mut self, store: &dyn Store, vbid: Vbid) -> Result<Option<Commit>, Error> {
+        let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
+        for document in store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
+            let document = document?;
+            erased.push((document.key().into(), document.meta.seqno));
+        }
+        let Some(vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
+        self.generations[vbid.index()] = vbucket.generation();
+        self.news.note(vbid);
+        let nothing = (Seqno::ZERO, Seqno::ZERO);
+        let record = VbRecord {
+            high_seqno: Seqno::ZERO,
+            snapshot: nothing,
+            term: 0,
+            purge_seqno: Seqno::ZERO,
+            history_start: None,
+            ..record_of(&vbucket)
+        };
+        let (documents, history) = (Vec::new(), Arc::default());
+        Ok(Some(Commit { vbid, record, documents, erased, history }))
     }
 
     /// Without a store, memory is all there is: history goes as soon as every other reader has it.
@@ -182,17 +195,22 @@ impl Flusher {
         self.bucket.persisted.publish();
     }
 
-    /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
-    fn poison(&mut self, commits: &[Commit], error: &Error) {
-        let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
-        vbids.dedup();
-        self.failed.extend(&vbids);
-        for vbid in &vbids {
+    /// Nothing more is stored of these vBuckets.
+    fn fail(&mut self, vbids: &[Vbid]) {
+        self.failed.extend(vbids);
+        for vbid in vbids {
             if let Some(mut vbucket) = self.bucket.vbucket(*vbid) {
                 vbucket.make_read_only();
             }
         }
-        self.bucket.give_up_waiting(&vbids);
+        self.bucket.give_up_waiting(vbids);
+    }
+
+    /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
+    fn poison(&mut self, commits: &[Commit], error: &Error) {
+        let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
+        vbids.dedup();
+        self.fail(&vbids);
         let first =
             commits.first().map_or((Vbid(0), Seqno::ZERO), |c| (c.vbid, c.record.high_seqno));
         tracing::error!(
@@ -221,21 +239,16 @@ impl Task for Flusher {
         let Some(store) = self.bucket.store.clone() else { return self.let_go() };
         let held = std::mem::take(&mut self.held);
         let waited = !held.is_empty();
-        let commits = match (waited, self.begun_anew.is_empty()) {
+        let erases = !waited && !self.begun_anew.is_empty();
+        let commits = match (waited, erases) {
             (true, _) => held,
-            (false, true) => self.collect(),
-            (false, false) => match self.erasures(&*store) {
-                Ok(erasures) => erasures,
-                Err(error) => {
-                    tracing::error!("bucket {}: cannot begin anew: {error}", self.bucket.name);
-                    return Next::After(FULL_DISK_INTERVAL);
-                }
-            },
+            (false, true) => self.erasures(&*store),
+            (false, false) => self.collect(),
         };
-        if commits.is_empty() && !self.begun_anew.is_empty() {
-            return Next::Again;
-        }
         if commits.is_empty() {
+            if erases || !self.begun_anew.is_empty() {
+                return Next::Again;
+            }
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }
         match store.commit(&commits) {

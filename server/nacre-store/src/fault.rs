@@ -12,8 +12,8 @@ pub enum Fault {
     Full,
     /// The disk fails in the middle of a commit: its first half is there, the call fails.
     Torn,
-    /// What is there cannot be scanned.
-    Unreadable,
+    /// What is there of that vBucket cannot be scanned.
+    Unreadable(Vbid),
 }
 
 /// Passes everything on to another store until told to fail.
@@ -37,7 +37,7 @@ impl<S: Store> FaultStore<S> {
 impl<S: Store> Store for FaultStore<S> {
     fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
         match *self.fault.lock() {
-            None | Some(Fault::Unreadable) => self.inner.commit(commits),
+            None | Some(Fault::Unreadable(_)) => self.inner.commit(commits),
             Some(Fault::Full) => Err(Error::Full),
             Some(Fault::Torn) => {
                 self.inner.commit(&commits[..commits.len() / 2])?;
@@ -51,7 +51,7 @@ impl<S: Store> Store for FaultStore<S> {
     }
 
     fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
-        if *self.fault.lock() == Some(Fault::Unreadable) {
+        if *self.fault.lock() == Some(Fault::Unreadable(vbid)) {
             return Err(Error::io("scan")(std::io::ErrorKind::Other.into()));
         }
         self.inner.scan(vbid, after, which)

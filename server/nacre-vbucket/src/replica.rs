@@ -108,6 +108,8 @@ impl Vbucket {
             state,
             term: 0,
             generation: self.generation + 1,
+            // What the store holds is unknown, whatever the history.
+            read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
             retention: self.retention.begun_anew(),
             checkpoint,
@@ -210,5 +212,19 @@ impl Vbucket {
     /// How good this copy is.
     pub fn standing(&self) -> Standing {
         Standing { term: self.term, prepared: self.prepared(), high_seqno: self.high_seqno() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Vbid;
+
+    #[test]
+    fn a_copy_that_cannot_be_stored_cannot_be_stored_after_it_begins_anew_either() {
+        let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
+        vbucket.make_read_only();
+        vbucket.clear(VbState::Replica, VbUuid(2));
+        assert!(vbucket.is_read_only());
     }
 }

@@ -557,7 +557,7 @@ fn a_store_that_cannot_be_read_ends_the_stream() {
     world.run_tasks();
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.stream(BEGINNING).0, 0);
-    world.store().inject(Some(Fault::Unreadable));
+    world.store().inject(Some(Fault::Unreadable(Vbid(0))));
     assert_eq!(consumer.received(), ["0 end 5"]);
     world.store().inject(None);
     assert_eq!(consumer.stream(BEGINNING).0, 0);

@@ -3,6 +3,7 @@
 use crate::nodes::Nodes;
 use crate::world::{durable, request};
 use nacre_cluster::Change;
+use nacre_store::Fault;
 use nacre_types::{Seqno, VbState, Vbid};
 
 /// What a node has of the key `k` and its vBucket.
@@ -106,7 +107,7 @@ fn a_prepare_that_is_inherited_hides_its_key_until_it_is_committed() {
     nodes.cut = vec![(0, 2)];
     client.give(&durable(3, 10_000, &set("2")));
     // The second node gets the prepare, and its acknowledgement is lost with the first node.
-    nodes.worlds[1].store().inject(Some(nacre_store::Fault::Full));
+    nodes.worlds[1].store().inject(Some(Fault::Full));
     nodes.run();
     assert_eq!(client.resume(), []);
     nodes.kill(0);
@@ -151,6 +152,60 @@ fn a_copy_with_another_history_begins_anew() {
     nodes.connect(1).set("k", "3");
     nodes.run();
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("3"), "it follows on");
+}
+
+#[test]
+fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let set_in = |nodes: &Nodes, index: usize, vbid: u8, value: &str| {
+        let mut request = set(value);
+        request[7] = vbid;
+        assert_eq!(nodes.connect(index).ask(&request).status, 0);
+    };
+    let has = |nodes: &Nodes, index: usize, vbid: u16| {
+        let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
+        let vbucket = bucket.vbucket(Vbid(vbid)).unwrap();
+        let document = vbucket.find(b"\0k")?;
+        Some(String::from_utf8_lossy(document.value()).into_owned())
+    };
+    nodes.cut.push((0, 1));
+    (0..3).for_each(|vbid| set_in(&nodes, 0, vbid, "lost"));
+    nodes.run();
+    nodes.place(&[2, 1]);
+    (0..3).for_each(|vbid| set_in(&nodes, 1, vbid, "2"));
+    nodes.worlds[0].store().inject(Some(Fault::Unreadable(Vbid(1))));
+    nodes.cut.clear();
+    nodes.run();
+    (0..3).for_each(|vbid| set_in(&nodes, 1, vbid, "3"));
+    nodes.worlds[0].wait(1);
+    nodes.run();
+    let bucket = nodes.nodes[0].as_ref().unwrap().bucket("b").unwrap();
+    let read_only = (0..3).map(|vbid| bucket.vbucket(Vbid(vbid)).unwrap().is_read_only());
+    assert_eq!(read_only.collect::<Vec<bool>>(), [false, true, false]);
+    nodes.worlds[0].store().inject(None);
+    nodes.kill(0);
+    nodes.start(0);
+    let found: Vec<Option<String>> = (0..3).map(|vbid| has(&nodes, 0, vbid)).collect();
+    assert_eq!(found, [Some("3".into()), Some("lost".into()), Some("3".into())]);
+    nodes.run();
+    assert_eq!(has(&nodes, 0, 1).as_deref(), Some("3"), "what it could not do then it does now");
+}
+
+#[test]
+fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1));
+    nodes.place(&[1, 0]);
+    nodes.run();
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno::ZERO);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1));
 }
 
 #[test]
