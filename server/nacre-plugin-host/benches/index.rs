@@ -7,10 +7,9 @@
 mod stage;
 
 use crossbeam_skiplist::SkipSet;
-use nacre_dcp::{Batch, ResumePoint};
+use nacre_dcp::Batch;
 use nacre_plugin_host::{IndexSnapshot, MemoryStorage, Partition, Plugin, Setup, Span};
-use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
-use std::sync::Arc;
+use nacre_types::{Now, Vbid};
 use std::time::Instant;
 
 const ENTRY_COUNT: u32 = 1_000_000;
@@ -26,23 +25,9 @@ fn batch(numbers: std::ops::Range<u32>) -> Batch {
         let spread = number.wrapping_mul(2_654_435_761);
         let body =
             format!("{{\"serial\":{spread},\"text\":\"a quiet house beside the old harbour\"}}");
-        let vbid = Vbid::of(name.as_bytes(), VBUCKETS);
-        let meta = Meta {
-            seqno: Seqno(1),
-            cas: Cas(1 << 16),
-            rev: 1,
-            datatype: 1,
-            kind: Kind::Alive,
-            ..Meta::default()
-        };
-        let key = DocKey::new(CollectionId(8), name.as_bytes());
-        (vbid, Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
+        (Vbid::of(name.as_bytes(), VBUCKETS), stage::document(&name, &body))
     };
-    Batch {
-        documents: numbers.map(document).collect(),
-        progress: vec![(Vbid(0), ResumePoint::default())],
-        previous: nacre_dcp::Previous::new(),
-    }
+    stage::batch(numbers.map(document))
 }
 
 /// A partition that has all documents, and how many it took in a second.

@@ -6,15 +6,14 @@
 
 mod stage;
 
-use nacre_dcp::{Batch, ResumePoint};
+use nacre_dcp::Batch;
 use nacre_js_service::Program;
 use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
 use nacre_plugin_host::{
     Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Setup, validate,
 };
 use nacre_probe::Probe;
-use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
-use std::sync::Arc;
+use nacre_types::{Now, Vbid};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 15;
@@ -66,23 +65,8 @@ fn documents(count: usize, body: impl Fn(usize) -> String) -> Vec<(String, Strin
 }
 
 fn batches(documents: &[(String, String)], size: usize) -> Vec<Batch> {
-    let document = |(key, body): &(String, String)| {
-        let meta = Meta {
-            seqno: Seqno(1),
-            cas: Cas(1 << 16),
-            rev: 1,
-            datatype: 1,
-            kind: Kind::Alive,
-            ..Meta::default()
-        };
-        let key = DocKey::new(CollectionId(8), key.as_bytes());
-        (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
-    };
-    let batch = |chunk: &[(String, String)]| Batch {
-        previous: nacre_dcp::Previous::new(),
-        documents: chunk.iter().map(document).collect(),
-        progress: vec![(Vbid(0), ResumePoint::default())],
-    };
+    let document = |(key, body): &(String, String)| (Vbid(0), stage::document(key, body));
+    let batch = |chunk: &[(String, String)]| stage::batch(chunk.iter().map(document));
     documents.chunks(size).map(batch).collect()
 }
 

@@ -1,7 +1,10 @@
 //! A host that ticks, and the components that `cargo xtask plugins` has built.
 
+use nacre_dcp::{Batch, Previous, ResumePoint};
 use nacre_plugin_host::Host;
+use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Seqno, Vbid};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A host whose time passes.
@@ -27,4 +30,29 @@ pub fn component(name: &str) -> Vec<u8> {
     let path = target.join("plugins").join(name).with_extension("wasm");
     std::fs::read(&path)
         .unwrap_or_else(|_| panic!("{} is missing: run cargo xtask plugins first", path.display()))
+}
+
+/// The first version of a JSON document in the collection that all benchmarks use.
+#[allow(dead_code, reason = "each benchmark has its own copy of this module")]
+pub fn document(name: &str, body: &str) -> Arc<Document> {
+    let meta = Meta {
+        seqno: Seqno(1),
+        cas: Cas(1 << 16),
+        rev: 1,
+        datatype: 1,
+        kind: Kind::Alive,
+        ..Meta::default()
+    };
+    let key = DocKey::new(CollectionId(8), name.as_bytes());
+    Arc::new(Document::new(meta, key.prefixed(), body.as_bytes()))
+}
+
+/// A batch of documents, after which the plugin stands where it did.
+#[allow(dead_code, reason = "each benchmark has its own copy of this module")]
+pub fn batch(documents: impl Iterator<Item = (Vbid, Arc<Document>)>) -> Batch {
+    Batch {
+        documents: documents.collect(),
+        progress: vec![(Vbid(0), ResumePoint::default())],
+        previous: Previous::new(),
+    }
 }

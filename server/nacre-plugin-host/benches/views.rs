@@ -6,12 +6,11 @@
 
 mod stage;
 
-use nacre_dcp::{Batch, ResumePoint};
+use nacre_dcp::Batch;
 use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
 use nacre_plugin_host::{MemoryStorage, Partition, Plugin, Setup};
-use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, Vbid};
+use nacre_types::{Now, Vbid};
 use nacre_views::Views;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DOCUMENT_COUNT: usize = 20_000;
@@ -117,23 +116,9 @@ fn sandboxed(plugin: &Plugin, batches: &[Batch]) -> Duration {
 
 fn batches(documents: &[(String, String)]) -> Vec<Batch> {
     let document = |(key, body): &(String, String)| {
-        let vbid = Vbid::of(key.as_bytes(), VBUCKETS);
-        let meta = Meta {
-            seqno: Seqno(1),
-            cas: Cas(1 << 16),
-            rev: 1,
-            datatype: 1,
-            kind: Kind::Alive,
-            ..Meta::default()
-        };
-        let key = DocKey::new(CollectionId(8), key.as_bytes());
-        (vbid, Arc::new(Document::new(meta, key.prefixed(), body.as_bytes())))
+        (Vbid::of(key.as_bytes(), VBUCKETS), stage::document(key, body))
     };
-    let batch = |chunk: &[(String, String)]| Batch {
-        previous: nacre_dcp::Previous::new(),
-        documents: chunk.iter().map(document).collect(),
-        progress: vec![(Vbid(0), ResumePoint::default())],
-    };
+    let batch = |chunk: &[(String, String)]| stage::batch(chunk.iter().map(document));
     documents.chunks(BATCH_COUNT).map(batch).collect()
 }
 
