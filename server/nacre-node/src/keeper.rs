@@ -1,6 +1,6 @@
 //! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
-//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up durable writes whose time is over, and notices
-//! consumers that have fallen silent.
+//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up durable writes
+//! whose time is over, and notices consumers that have fallen silent.
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};

@@ -167,18 +167,22 @@ impl Simulation {
         // Faults come at any moment, not only when all is done.
         let some = 1 + self.chance.below(STEP_MS);
         self.nodes.pass(some);
+        self.collect_answers();
+    }
+
+    /// What has become of the writes that were not answered. A client gives up when its node is gone, or time is over.
+    fn collect_answers(&mut self) {
         for key in 0..KEYS {
             let Some(mut pending) = self.known.get_mut(&key).unwrap().pending.take() else {
                 continue;
             };
             let gone = self.nodes.nodes[pending.node].is_none();
             let answer = if gone { None } else { pending.client.resume().into_iter().next() };
+            let known = self.known.get_mut(&key).unwrap();
             match answer {
                 Some(answer) => self.answered(key, pending.value, answer.status),
-                None if gone || self.step >= pending.given_up_at => {
-                    self.known.get_mut(&key).unwrap().maybe.push(pending.value);
-                }
-                None => self.known.get_mut(&key).unwrap().pending = Some(pending),
+                None if gone || self.step >= pending.given_up_at => known.maybe.push(pending.value),
+                None => known.pending = Some(pending),
             }
         }
     }
@@ -196,12 +200,6 @@ impl Simulation {
         match self.chance.below(5) {
             0 | 1 => {
                 self.note(format!("node {node} is killed for {} ms", steps * STEP_MS));
-                for known in self.known.values_mut() {
-                    if known.pending.as_ref().is_some_and(|pending| pending.node == node) {
-                        let pending = known.pending.take().unwrap();
-                        known.maybe.push(pending.value);
-                    }
-                }
                 self.nodes.kill(node);
                 self.without_leader(node, steps);
                 self.nodes.start(node);
@@ -302,15 +300,7 @@ impl Simulation {
         while self.known.values().any(|known| known.pending.is_some()) || !self.is_in_sync() {
             self.nodes.pass(STEP_MS);
             self.step += 1;
-            for key in 0..KEYS {
-                let Some(mut pending) = self.known.get_mut(&key).unwrap().pending.take() else {
-                    continue;
-                };
-                match pending.client.resume().into_iter().next() {
-                    Some(answer) => self.answered(key, pending.value, answer.status),
-                    None => self.known.get_mut(&key).unwrap().pending = Some(pending),
-                }
-            }
+            self.collect_answers();
             assert!(self.step < begun + 4000, "the copies do not come to rest{}", self.story());
         }
         for key in 0..KEYS {
