@@ -8,6 +8,7 @@ use crate::line::Lines;
 use crate::orchestration::Lease;
 use crate::range_scan::Scans;
 use crate::reader::News;
+use crate::spread::Vbids;
 use crate::ticket::{Ticket, Waiter};
 use crate::waits::Waits;
 use crate::worker::{Jobs, WORKERS, Worker};
@@ -77,6 +78,10 @@ pub struct Bucket {
     /// Wakes the [`Compactor`].
     pub(crate) compactor: Signal,
     compaction_asked: AtomicBool,
+    /// Counts the times that vBuckets were given another part.
+    pub(crate) arrangements: AtomicU64,
+    /// vBuckets that were seen to be served, and after how many of these times.
+    served: Mutex<(u64, Vbids)>,
     /// The vBuckets that [are in doubt](Vbucket::doubt).
     pub(crate) doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
@@ -204,6 +209,8 @@ impl Bucket {
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
+            arrangements: AtomicU64::new(0),
+            served: Mutex::default(),
             doubted: RwLock::new(doubted),
             dropped: Mutex::new(dropped),
             disk_full: AtomicBool::new(false),
@@ -308,6 +315,25 @@ impl Bucket {
         self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
     }
 
+    /// Whether this node, and no other, serves all of some vBuckets now.
+    pub(crate) fn serves(&self, vbids: &Vbids, now: Now) -> bool {
+        if !self.lease.holds(now.monotonic_ns) {
+            return false;
+        }
+        let arrangements = self.arrangements.load(Ordering::Acquire);
+        let mut served = self.served.lock();
+        if served.0 == arrangements && served.1.holds(vbids) {
+            return true;
+        }
+        let is_active =
+            |vbid| self.vbucket(vbid).is_some_and(|vbucket| vbucket.state() == VbState::Active);
+        let all = vbids.iter().all(is_active);
+        if all {
+            *served = (arrangements, vbids.clone());
+        }
+        all
+    }
+
     /// Locks one vBucket, if a copy of it is here.
     pub(crate) fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
@@ -327,8 +353,13 @@ impl Bucket {
 
     /// What a collection has in the vBuckets that are served here. Its seqno means nothing here and is zero.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
+        self.counts_in(collection, &Vbids::first(self.vbucket_count()))
+    }
+
+    /// The same of some vBuckets.
+    pub(crate) fn counts_in(&self, collection: CollectionId, vbids: &Vbids) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
-        for vbid in (0..self.vbucket_count()).map(Vbid) {
+        for vbid in vbids.iter() {
             let Some(vbucket) = self.served(vbid) else { continue };
             let counts = vbucket.counts_of(collection);
             sum.documents += counts.documents;

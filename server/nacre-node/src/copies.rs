@@ -137,6 +137,7 @@ impl Bucket {
                 self.persisted.reset(vbid, Seqno::ZERO);
             }
             if is_new {
+                self.arrangements.fetch_add(1, Ordering::AcqRel);
                 if !serves {
                     self.give_up_waiting(&[vbid]);
                 }

@@ -12,6 +12,7 @@
 //! `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;
+mod block;
 mod bucket;
 pub mod changes;
 pub mod cluster_map;
@@ -33,6 +34,7 @@ mod range_scan;
 mod reader;
 mod replication;
 mod retention;
+mod spread;
 mod tap;
 mod ticket;
 mod waits;
@@ -42,6 +44,6 @@ mod worker;
 pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use node::{GROUP_DEFAULT, Node};
-pub use platform::{Hear, Link, Next, Platform, Signal, Task};
+pub use platform::{Hear, Link, Next, Platform, Signal, Task, Unanswered};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

@@ -6,6 +6,7 @@ use crate::cluster_map::Here;
 use crate::orchestration::{Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
+use crate::spread::Owners;
 use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
@@ -77,6 +78,8 @@ pub struct Node {
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
     pub(crate) map_changed: Notify,
+    /// Who serves what, by bucket, as it was asked for last.
+    pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections that are told of a new map, as long as they live.
     pub(crate) map_watchers: Watchers,
 }
@@ -128,6 +131,7 @@ impl Node {
             queries: Queries::default(),
             map_rev,
             map_changed: Notify::new(),
+            owners: RwLock::default(),
             map_watchers: Watchers::default(),
         });
         for config in node.cluster().buckets.values() {

@@ -66,8 +66,29 @@ pub trait Platform: Send + Sync {
     /// way when a connection breaks. What arrives does so in order, at [`Node::hear`](crate::Node::hear).
     fn send(&self, to: NodeId, message: Vec<u8>);
 
+    /// Asks another node something; the answer arrives on the channel, or why there is none, after `patience` at the
+    /// latest. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), away from what its clients
+    /// wait for.
+    fn ask(
+        &self,
+        to: NodeId,
+        question: Vec<u8>,
+        patience: Duration,
+    ) -> Receiver<Result<Vec<u8>, Unanswered>>;
+
     /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
+}
+
+/// Why another node did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// It was not asked.
+    #[error("{0}")]
+    NotAsked(String),
+    /// It may have been, and done what was asked.
+    #[error("{0}")]
+    Lost(String),
 }
 
 /// One end of a connection to another node, without the connection: bytes in, bytes out.

@@ -35,6 +35,13 @@ impl Watermarks {
         self.moved.notify_waiters();
     }
 
+    /// Ends when waiters are to look again; from when this is called, not from when it is awaited.
+    pub fn moved(&self) -> impl Future<Output = ()> + '_ {
+        let mut moved = Box::pin(self.moved.notified());
+        moved.as_mut().enable();
+        moved
+    }
+
     /// Sets the watermark of `vbid` back, as after a rollback.
     pub fn reset(&self, vbid: Vbid, seqno: Seqno) {
         self.seqnos[vbid.index()].store(seqno.0, Ordering::Release);
@@ -43,10 +50,8 @@ impl Watermarks {
     /// Waits until `vbid` has reached `seqno`, or `ended` says that it never will.
     pub async fn reached(&self, vbid: Vbid, seqno: Seqno, ended: impl Fn() -> bool) -> bool {
         loop {
-            let moved = self.moved.notified();
-            let mut moved = std::pin::pin!(moved);
-            // Registered before looking, so that a publish in between is not missed.
-            moved.as_mut().enable();
+            // Before looking, so that a publish in between is not missed.
+            let moved = self.moved();
             if self.get(vbid) >= seqno {
                 return true;
             }

@@ -13,6 +13,7 @@ use crate::abi::exports::nacre::plugin::projection::Entry;
 use crate::instance::Refused;
 use crate::space::{KEY_BYTES_MAX, State, View};
 use nacre_types::{Document, Kind, Vbid};
+use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -134,7 +135,7 @@ fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A range of an index.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The first key of the range.
     pub start: Vec<u8>,

@@ -14,6 +14,7 @@ use crate::space::{State, View};
 use crate::{Error, Plugin, Setup, Status};
 use nacre_types::Now;
 use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use wasmtime::Store;
 
@@ -78,7 +79,7 @@ impl Shared {
 }
 
 /// A request, in the words of HTTP.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// `GET`, `POST`, ….
     pub method: String,
@@ -89,17 +90,19 @@ pub struct Request {
     /// What the plugin may see of the headers, their names in lower case; credentials are not for it.
     pub headers: Vec<Header>,
     /// The body.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
 }
 
 /// A whole answer to a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
     /// An HTTP status.
     pub status: u16,
     /// Headers.
     pub headers: Vec<Header>,
     /// The body.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
 }
 

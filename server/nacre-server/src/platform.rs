@@ -5,8 +5,9 @@ use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
+use crossbeam_channel::{Receiver, bounded};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
-use nacre_node::{Link, Next, Platform, Task};
+use nacre_node::{Link, Next, Platform, Task, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -14,10 +15,12 @@ use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Memory that sled may use for its own cache of one bucket. The documents are in the node's memory anyway.
 const STORE_CACHE_BYTES: u64 = 32 << 20;
+/// How much later than another node's answer is late an answer that says so may come.
+const ASK_GRACE: Duration = Duration::from_secs(1);
 /// Memory that sled may use for settings and plugin state.
 const SPACES_CACHE_BYTES: u64 = 32 << 20;
 /// How much less often a background thread runs than others when both want to, as `nice` counts. Measured beside an
@@ -34,6 +37,7 @@ pub struct SystemPlatform {
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     peers: OnceLock<Arc<Peers>>,
+    questions: OnceLock<Arc<Peers>>,
     /// There once another node is followed.
     links: OnceLock<Links>,
 }
@@ -62,14 +66,16 @@ impl SystemPlatform {
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
             peers: OnceLock::new(),
+            questions: OnceLock::new(),
             links: OnceLock::new(),
         })
     }
 
-    /// Lets messages go out from now on.
-    pub fn connect(&self, peers: &Arc<Peers>) {
+    /// Lets messages and questions go out from now on.
+    pub fn connect(&self, peers: &Arc<Peers>, questions: &Arc<Peers>) {
         // There is one node in a process.
         let _ = self.peers.set(Arc::clone(peers));
+        let _ = self.questions.set(Arc::clone(questions));
     }
 
     /// Waits for every task to end.
@@ -180,6 +186,22 @@ impl Platform for SystemPlatform {
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
         let peers = self.peers.get().ok_or("this node has no others to ask")?;
         membership::fetch_package(peers.directory(), digest)
+    }
+
+    fn ask(
+        &self,
+        to: NodeId,
+        question: Vec<u8>,
+        patience: Duration,
+    ) -> Receiver<Result<Vec<u8>, Unanswered>> {
+        let (answer, answered) = bounded(1);
+        match self.questions.get() {
+            Some(questions) => questions.ask(to, question, patience + ASK_GRACE, answer),
+            None => {
+                let _ = answer.send(Err(Unanswered::NotAsked("the node is starting".into())));
+            }
+        }
+        answered
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

@@ -238,14 +238,15 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
     let agreeing = agreement_threads()?;
+    let answering = answering_threads()?;
     let wanted = options.clone();
     let consensus = Consensus::start(
         &node,
         Arc::clone(&platform) as Arc<_>,
-        agreeing.handle().clone(),
+        [agreeing.handle().clone(), answering.handle().clone()],
         move |node| initialise(node, &wanted),
     )?;
-    platform.connect(consensus.peers());
+    platform.connect(consensus.peers(), consensus.questions());
     node.orchestrate();
     consensus.see_off();
     let tls = Arc::new(options.tls(&node)?);
@@ -319,6 +320,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     // Connections may still hold the node; the process ends with them.
     runtime.shutdown_background();
+    answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())
 }
@@ -331,6 +333,17 @@ fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
         .enable_all()
         .build();
     runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))
+}
+
+/// Where other nodes are asked, and answered: apart from requests of clients, which wait for these answers.
+fn answering_threads() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("questions")
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build();
+    runtime.map_err(|error| format!("cannot start the thread for other nodes: {error}"))
 }
 
 /// Creates the administrator and the buckets that were asked for, where they do not exist yet.

@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The number of a vBucket within its bucket, 0..=1023.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Vbid(pub u16);
 
 impl Vbid {
@@ -43,7 +46,10 @@ impl fmt::Display for NodeId {
 }
 
 /// The position of a mutation in its vBucket's history: 1, 2, 3, …; 0 is "before the first".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Seqno(pub u64);
 
 impl Seqno {
@@ -67,7 +73,10 @@ impl fmt::Display for Seqno {
 ///
 /// The upper 48 bits are wall-clock nanoseconds with the low 16 bits cleared, the lower 16 bits count.
 /// 0 is "any version" in a request and never the version of a document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Cas(pub u64);
 
 impl Cas {

@@ -1,12 +1,15 @@
 //! One deployment at work: what it has processed, how it is doing, and answers from its state.
 
+use super::coverage::Coverage;
+use super::part::Missing;
 use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Platform;
+use crate::spread::Vbids;
 use crate::watermark::Watermarks;
 use nacre_plugin_host::{
-    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Reader, Request, Status,
+    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Reader, Request, Response, Status,
 };
 use nacre_types::{Now, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
@@ -48,6 +51,8 @@ pub struct Deployment {
     pub(super) reader: Option<Reader>,
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
+    /// Which vBuckets the state is to have.
+    pub(super) coverage: Coverage,
     progress: Mutex<Progress>,
     /// Whether somebody wants what is new.
     is_asked: AtomicBool,
@@ -79,6 +84,7 @@ impl Deployment {
             bucket: Arc::clone(bucket),
             reader,
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
+            coverage: Coverage::new(bucket.vbucket_count()),
             progress: Mutex::new(progress),
             is_asked: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
@@ -202,12 +208,12 @@ impl Deployment {
     ///
     /// # Errors
     /// The reason, when the deployment ends before.
-    pub async fn catch_up_in(&self, vbids: Option<&[Vbid]>) -> Result<(), String> {
+    pub async fn catch_up_in(&self, vbids: Option<&Vbids>) -> Result<(), String> {
         self.ask_for_update();
         for (index, high_seqno) in self.bucket.served_seqnos().into_iter().enumerate() {
             let vbid = Vbid(index as u16);
             if high_seqno > Seqno::ZERO
-                && vbids.is_none_or(|vbids| vbids.contains(&vbid))
+                && vbids.is_none_or(|vbids| vbids.contains(vbid))
                 && !self.processed.reached(vbid, high_seqno, || self.is_ended()).await
             {
                 break;
@@ -279,7 +285,7 @@ impl Deployment {
 
     /// The vBuckets that a deployment which is being tried out answers from: some of them, so that its first rows are
     /// there soon. `None` for all: of other deployments, and when there are not many documents.
-    pub fn development_subset(&self) -> Option<Vec<Vbid>> {
+    pub fn development_subset(&self) -> Option<Vbids> {
         if !self.spec.is_development {
             return None;
         }
@@ -310,6 +316,20 @@ impl Deployment {
             }
             error.to_string()
         })
+    }
+}
+
+impl Deployment {
+    /// Begins to make one answer of those of several nodes.
+    pub(super) fn merge(
+        &self,
+        request: &Request,
+        parts: &[Response],
+        now: Now,
+    ) -> Result<Answer, Missing> {
+        let not_running = || Missing::Failed("the plugin does not run".into());
+        let reader = self.reader.as_ref().ok_or_else(not_running)?;
+        reader.merge(request, parts, now).map_err(|error| Missing::Failed(error.to_string()))
     }
 }
 

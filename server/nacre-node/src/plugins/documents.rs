@@ -28,7 +28,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// How long a call that is over may wait for the stores.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The documents of a deployment's bucket, and those of others that it names.
+/// The documents of a deployment's bucket, and those of others that it names, as far as this node serves them.
 pub(crate) struct BucketDocuments {
     bucket: Arc<Bucket>,
     node: Weak<Node>,
@@ -83,6 +83,21 @@ impl BucketDocuments {
         match self.bucket.apply(vbid, &wire_key, &Command::Get, now)?.0 {
             Ok(Reply::Found(document, cas)) => Some(found(&document, cas)),
             _ => None,
+        }
+    }
+
+    /// A vBucket that was written since that was settled last, and up to where.
+    pub fn written(&self) -> Option<(Vbid, Seqno)> {
+        let written = self.written.lock();
+        written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
+    }
+
+    /// Takes those vBuckets of the bucket for written.
+    pub fn has_written(&self, seqnos: &[(Vbid, Seqno)]) {
+        let mut written = self.written.lock();
+        for (vbid, seqno) in seqnos {
+            let at = (self.bucket.name.clone(), *vbid);
+            written.insert(at, (Arc::clone(&self.bucket), *seqno));
         }
     }
 
@@ -207,7 +222,6 @@ impl Call<'_> {
         level: Option<nacre_vbucket::Level>,
     ) -> Result<Reply, KvError> {
         let bucket = self.bucket();
-        let gone = || KvError::Temporary("the bucket does not serve here".into());
         // What is refused is asked for again from the start of the batch: so locks are waited for here, as long as there
         // is time left for the rest of the call.
         let locked_until_ns = self.deadline_ns - self.left_ns() / 2;
@@ -216,13 +230,13 @@ impl Call<'_> {
             let (reply, ticket) = match level {
                 None => {
                     let applied = bucket.apply(self.vbid, &self.key, command, now);
-                    (applied.ok_or_else(gone)?.0, None)
+                    (applied.ok_or(KvError::Elsewhere)?.0, None)
                 }
                 Some(level) => {
                     let terms = (level, self.deadline_ns);
                     let prepared =
                         bucket.prepare(self.vbid, &self.key, command, terms, now, &self.waiter);
-                    let (reply, ticket, _) = prepared.ok_or_else(gone)?;
+                    let (reply, ticket, _) = prepared.ok_or(KvError::Elsewhere)?;
                     bucket.wake_readers();
                     (reply, ticket)
                 }
@@ -237,7 +251,7 @@ impl Call<'_> {
                 (Ok(reply), None) => return Ok(reply),
                 (Err(Refusal::NotResident), _) => {
                     let ticket = bucket.fetch_later(self.vbid, &self.key, &self.waiter);
-                    if !self.wait(&*ticket.ok_or_else(gone)?)? {
+                    if !self.wait(&*ticket.ok_or(KvError::Elsewhere)?)? {
                         return Err(KvError::Temporary("the document cannot be read".into()));
                     }
                 }
@@ -260,6 +274,7 @@ fn error(refusal: &Refusal) -> KvError {
         Refusal::Locked => KvError::Locked,
         Refusal::TooBig => KvError::TooLarge,
         Refusal::NotANumber => KvError::Invalid("the document is no number".into()),
+        Refusal::NotActive | Refusal::NoLease => KvError::Elsewhere,
         Refusal::Subdoc { failure, .. } => KvError::Path(path_failure(*failure)),
         other => KvError::Temporary(format!("the vBucket does not take it: {other:?}")),
     }

@@ -8,7 +8,7 @@ use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
 use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
-use nacre_types::{Document, Seqno, Vbid};
+use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(crate) struct Feed {
     news: Arc<News>,
     signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
+    /// The branch of history that each of them reads.
+    branches: Vec<VbUuid>,
     turn: usize,
     batch_documents: usize,
     /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
@@ -74,6 +76,13 @@ impl Feed {
         let signal = Signal::default();
         let news = bucket.add_reader(Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
+        let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
+        for vbid in (0..bucket.vbucket_count()).map(Vbid) {
+            // What the state has of them is what readers get until there is more.
+            if bucket.served(vbid).is_some() {
+                deployment.coverage.has(vbid, Seqno::ZERO);
+            }
+        }
         let beginning = Some(bucket.served_seqnos());
         Feed {
             platform,
@@ -84,6 +93,7 @@ impl Feed {
             news,
             signal,
             streams,
+            branches,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
             has_fired: false,
@@ -108,7 +118,11 @@ impl Feed {
             let to = match verdict {
                 Resume::Continue => {
                     let mut stream = Stream::open(&mut vbucket, from.seqno);
+                    self.branches[vbid.index()] = vbucket.failover_log().current();
                     drop(vbucket);
+                    if !self.deployment.coverage.is_known(vbid) {
+                        self.deployment.coverage.has(vbid, high);
+                    }
                     if self.deployment.spec.old {
                         stream = stream.with_history();
                     }
@@ -140,9 +154,14 @@ impl Feed {
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
             let Some(vbid) = self.next_vbucket() else { break };
             self.turn = vbid.index() + 1;
-            if self.bucket.served(vbid).is_none() {
+            let branch = self.bucket.served(vbid).map(|vbucket| vbucket.failover_log().current());
+            let Some(branch) = branch else {
                 self.release(vbid).map_err(Failure::Plugin)?;
                 continue;
+            };
+            if branch != self.branches[vbid.index()] {
+                // What was read may be no part of it.
+                self.close(vbid);
             }
             if self.streams[vbid.index()].is_none()
                 && let Err(error) = self.open(vbid)
@@ -205,16 +224,21 @@ impl Feed {
 
     /// Forgets a vBucket that another node serves: what it shows is shown there.
     fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
-        if let (Some(stream), Some(mut vbucket)) =
-            (self.streams[vbid.index()].take(), self.bucket.vbucket(vbid))
-        {
-            stream.close(&mut vbucket);
-        }
+        self.close(vbid);
+        self.deployment.coverage.lacks(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         if self.partition.progress(vbid).seqno > Seqno::ZERO {
             self.partition.rollback(vbid, ResumePoint::default())?;
         }
         Ok(())
+    }
+
+    fn close(&mut self, vbid: Vbid) {
+        if let (Some(stream), Some(mut vbucket)) =
+            (self.streams[vbid.index()].take(), self.bucket.vbucket(vbid))
+        {
+            stream.close(&mut vbucket);
+        }
     }
 
     /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
@@ -291,12 +315,11 @@ impl Feed {
         self.retry = None;
         for index in 0..self.streams.len() {
             let vbid = Vbid(index as u16);
-            if let (Some(stream), Some(mut vbucket)) =
-                (self.streams[index].take(), self.bucket.vbucket(vbid))
-            {
-                stream.close(&mut vbucket);
-            }
+            self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
+            if let Some(vbucket) = self.bucket.served(vbid) {
+                self.deployment.coverage.has(vbid, vbucket.high_seqno());
+            }
             self.news.note(vbid);
         }
         Next::Again

@@ -8,18 +8,21 @@
 //! A deployment's state lives in a space named after everything that the state depends on: what is changed is built
 //! anew beside the old state, and what is not resumes after a restart.
 
+mod coverage;
 mod deployment;
 mod documents;
 mod feed;
 pub mod functions;
 mod loader;
 pub mod packages;
+mod part;
 mod spec;
 mod storage;
 
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
+use crate::spread::SpreadDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
@@ -29,6 +32,7 @@ use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
+pub use part::{Missing, Reply, Terms};
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -472,7 +476,7 @@ fn open(
         Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
     };
-    let documents = BucketDocuments::new(node, bucket);
+    let documents = SpreadDocuments::new(node, bucket);
     let setup = Setup {
         name: spec.name.clone(),
         config,

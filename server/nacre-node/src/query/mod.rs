@@ -5,15 +5,19 @@
 //! ```
 
 mod answer;
-mod block;
 mod catalog;
 mod consistency;
+mod failure;
+mod gathered;
+mod held;
 mod notes;
+mod part;
 mod session;
 mod vitals;
 
 use crate::node::Node;
 use crate::plugins::Code;
+use held::Held;
 use nacre_plugin_host::{Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::RwLock;
@@ -24,6 +28,7 @@ use std::time::Duration;
 use vitals::Counted;
 
 pub use answer::Answer;
+pub(crate) use consistency::Wanted;
 pub use vitals::Vitals;
 
 /// The component that answers.
@@ -39,6 +44,7 @@ fn limits() -> Limits {
 pub struct Queries {
     reader: RwLock<Option<Reader>>,
     notes: Notes,
+    held: Held,
     vitals: Arc<Vitals>,
 }
 
@@ -64,6 +70,11 @@ impl Queries {
             Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
         };
         Ok(answer)
+    }
+
+    /// The request that asked under that number has ended.
+    pub(crate) fn forget(&self, asker: u64) {
+        self.held.forget(asker);
     }
 
     /// Counts of requests.

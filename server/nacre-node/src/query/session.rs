@@ -1,75 +1,41 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
-use super::block;
-use super::consistency::Wanted;
-use crate::bucket::Bucket;
+use super::failure::{code, failure, no_bucket, not_found, refused, retry};
+use super::gathered::{Gathered, Source};
+use super::part::unexpected;
 use crate::error::Error;
 use crate::node::Node;
-use crate::plugins::{BucketDocuments, Deployment};
+use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, FunctionId, Index, Refusal};
+use nacre_cluster::{Change, FunctionId, Index};
 use nacre_plugin_host::{
-    Action, Consistency, Content, Database, DatabaseIndex, DatabaseKeyspace, Definition, Documents,
-    Failure, FunctionPath, IndexPage, IndexScan, IndexSnapshot, Indexed, KvError, Mutation,
-    NewIndex, Row, RowRefusal, Span, StoreMode,
+    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
+    IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal,
 };
-use nacre_types::{Cas, CollectionId, Vbid};
+use nacre_types::{NodeId, Vbid};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes of documents that one call gives, give or take one.
-const PAGE_BYTES: usize = 4 << 20;
-/// Documents that a scan reads before it looks how large they are together.
-const FETCHED_AT_ONCE: usize = 64;
-/// Entries that one call gives.
-const ENTRIES_MAX: usize = 4096;
-
-/// Codes of the query service. Source: Couchbase's list of error codes.
-mod code {
-    pub const TIMEOUT: u32 = 1080;
-    pub const INDEX_EXISTS: u32 = 4300;
-    pub const INTERNAL: u32 = 5000;
-    pub const FUNCTION_NOT_FOUND: u32 = 10101;
-    pub const FUNCTION_EXISTS: u32 = 10102;
-    pub const KEYSPACE_NOT_FOUND: u32 = 12003;
-    pub const INDEX_FAILURE: u32 = 12015;
-    pub const INDEX_NOT_FOUND: u32 = 12016;
-    pub const DML: u32 = 12009;
-    pub const BUCKET_NOT_FOUND: u32 = 12020;
-    pub const SCOPE: u32 = 12021;
-    pub const COLLECTION_EXISTS: u32 = 12027;
-    pub const SCOPE_EXISTS: u32 = 12028;
-    pub const FORBIDDEN: u32 = 13014;
-}
-
-fn failure(code: u32, message: impl Into<String>) -> Failure {
-    Failure { code, message: message.into(), retry: false }
-}
-
-fn retry(code: u32, message: impl Into<String>) -> Failure {
-    Failure { code, message: message.into(), retry: true }
-}
+/// Scans that a request goes on with later.
+const SCANS_MAX: usize = 64;
 
 pub struct Session {
     pub(super) node: Arc<Node>,
     user: String,
-    /// Indexes that were read, as they were then.
-    snapshots: Mutex<HashMap<String, IndexSnapshot>>,
-    /// Ids of the vBucket that a scan has come to, so that it need not be listed for every page.
-    listed: Mutex<Option<Listed>>,
+    /// The number under which it asks nodes for what they have.
+    asker: u64,
+    /// The buckets of which nodes may keep something until the request ends.
+    asked: Mutex<BTreeSet<String>>,
+    /// Scans that have come some way, with where they go on.
+    scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Set when nobody waits for the answer any more.
     gone: Arc<AtomicBool>,
     /// Keys of notes that go with the request.
     noted: Mutex<Vec<String>>,
-}
-
-struct Listed {
-    collection: (DatabaseKeyspace, Vbid),
-    ids: Arc<Vec<String>>,
 }
 
 impl Session {
@@ -77,8 +43,9 @@ impl Session {
         Session {
             node: Arc::clone(node),
             user: user.to_owned(),
-            snapshots: Mutex::default(),
-            listed: Mutex::default(),
+            asker: node.random(),
+            asked: Mutex::default(),
+            scans: Mutex::default(),
             gone,
             noted: Mutex::default(),
         }
@@ -133,104 +100,89 @@ impl Session {
         Err(failure(code::FORBIDDEN, message))
     }
 
-    fn bucket(&self, keyspace: &DatabaseKeyspace) -> Result<Arc<Bucket>, Failure> {
-        self.node.bucket(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
+    /// Checks that a collection is there, as far as this node knows.
+    fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
+        let cluster = self.node.cluster();
+        let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
+        let resolved = bucket.manifest.resolve(&path(keyspace));
+        resolved.map(drop).map_err(|refusal| not_found(keyspace, &refusal.to_string()))
     }
 
-    /// A bucket and one of its collections, in which the user may do that.
-    fn collection(
+    /// Who serves what of a collection in which the user may do that.
+    fn owners(
         &self,
         privilege: Privilege,
         keyspace: &DatabaseKeyspace,
-    ) -> Result<(Arc<Bucket>, CollectionId), Failure> {
+    ) -> Result<Arc<Owners>, Failure> {
         self.require(privilege, keyspace)?;
-        self.resolve(keyspace)
+        self.resolve(keyspace)?;
+        self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
     }
 
-    fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(Arc<Bucket>, CollectionId), Failure> {
-        let bucket = self.bucket(keyspace)?;
-        let whole = self.node.check_serves_all(&keyspace.bucket);
-        whole.map_err(|reason| failure(code::INTERNAL, reason))?;
-        let resolved = bucket.manifest().resolve(&path(keyspace));
-        let id = resolved.map_err(|refusal| not_found(keyspace, &refusal.to_string()))?;
-        Ok((bucket, id))
+    /// Asks about a collection, each vBucket where it is served.
+    fn ask(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        vbids: Vbids,
+        call: &dyn Fn(&Vbids) -> CollectionCall,
+        left: Duration,
+    ) -> Result<Vec<(Vbids, Answer)>, Failure> {
+        let question = |vbids: &Vbids| Question::Collection {
+            bucket: keyspace.bucket.clone(),
+            path: path(keyspace),
+            call: call(vbids),
+        };
+        let want = Want { vbids, question: Box::new(question) };
+        let gathered = self.node.gather(&keyspace.bucket, &[want], left);
+        let answers = gathered.map_err(|reason| retry(code::INTERNAL, reason))?.into_iter();
+        let answers = answers.map(|gathered| match gathered.answer {
+            Answer::Failed(failure) => Err(failure),
+            answer => Ok((gathered.vbids, answer)),
+        });
+        answers.collect()
     }
 
-    fn documents(&self, bucket: &Arc<Bucket>) -> BucketDocuments {
-        BucketDocuments::new(&self.node, bucket)
-    }
-
-    /// An index and what keeps it, found by its uuid.
-    fn index(&self, uuid: &str) -> Result<(DatabaseKeyspace, Arc<Deployment>), Failure> {
+    /// The collection of an index.
+    fn keyspace_of(&self, index: &str) -> Result<DatabaseKeyspace, Failure> {
         let cluster = self.node.cluster();
         let found = cluster.buckets.values().find_map(|bucket| {
-            let index = bucket.indexes.iter().find(|index| index.uuid == uuid)?;
-            let keyspace = DatabaseKeyspace {
+            let index = bucket.indexes.iter().find(|known| known.uuid == index)?;
+            Some(DatabaseKeyspace {
                 bucket: bucket.name.clone(),
                 scope: index.scope.clone(),
                 collection: index.collection.clone(),
-            };
-            Some((keyspace, self.node.plugins().index(&bucket.name, index)))
+            })
         });
-        if let Some((keyspace, _)) = &found {
-            let whole = self.node.check_serves_all(&keyspace.bucket);
-            whole.map_err(|reason| failure(code::INTERNAL, reason))?;
-        }
-        match found {
-            Some((keyspace, Some(deployment))) => Ok((keyspace, deployment)),
-            Some((_, None)) => Err(retry(code::INDEX_FAILURE, "the index is not ready yet")),
-            None => Err(failure(code::INDEX_NOT_FOUND, format!("GSI index {uuid} not found."))),
-        }
+        let missing = || failure(code::INDEX_NOT_FOUND, format!("GSI index {index} not found."));
+        found.ok_or_else(missing)
     }
 
-    /// An index as of one moment, which is as late as the request wants it.
-    fn snapshot(&self, scan: &IndexScan, left: Duration) -> Result<IndexSnapshot, Failure> {
-        if let Some(known) = self.snapshots.lock().get(&scan.index) {
-            return Ok(known.clone());
-        }
-        let (keyspace, deployment) = self.index(&scan.index)?;
-        self.require(Privilege::Query, &keyspace)?;
-        let platform = &*self.node.platform;
-        let caught_up = match Wanted::read(&scan.consistency, &keyspace.bucket)? {
-            Wanted::Anything => Some(Ok(())),
-            Wanted::Everything => block::on(platform, deployment.catch_up(), left),
-            Wanted::Vector(vector) => block::on(platform, deployment.reach(&vector), left),
+    /// Waits until an index has all that its collection has, on all nodes.
+    fn build(&self, keyspace: &DatabaseKeyspace, index: &str) -> Result<(), Failure> {
+        let owners = self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
+        let everything = Consistency { level: "request_plus".into(), vectors: String::new() };
+        let question = |vbids: &Vbids| {
+            Question::Index(IndexPart {
+                asker: self.asker,
+                bucket: keyspace.bucket.clone(),
+                index: index.to_owned(),
+                vbids: vbids.clone(),
+                spans: Vec::new(),
+                reverse: false,
+                after: None,
+                limit: 0,
+                consistency: everything.clone(),
+            })
         };
-        caught_up
-            .ok_or_else(|| {
-                retry(code::TIMEOUT, "The index did not catch up before the request timed out")
-            })?
-            .map_err(|reason| failure(code::INDEX_FAILURE, reason))?;
-        let snapshot =
-            deployment.snapshot().map_err(|reason| failure(code::INDEX_FAILURE, reason))?;
-        self.snapshots.lock().insert(scan.index.clone(), snapshot.clone());
-        Ok(snapshot)
-    }
-
-    /// The ids of a vBucket in order.
-    fn ids(
-        &self,
-        keyspace: &DatabaseKeyspace,
-        bucket: &Bucket,
-        collection: CollectionId,
-        vbid: Vbid,
-    ) -> Result<Arc<Vec<String>>, Failure> {
-        let mut listed = self.listed.lock();
-        if let Some(listed) = &*listed
-            && listed.collection.1 == vbid
-            && listed.collection.0 == *keyspace
-        {
-            return Ok(Arc::clone(&listed.ids));
-        }
-        let documents = bucket
-            .documents_of(vbid, collection, self.node.now())
-            .map_err(|refused| failure(code::INTERNAL, format!("{refused:?}")))?;
-        let id = |name: &[u8]| String::from_utf8(name.to_vec()).ok();
-        let ids: Vec<_> = documents.iter().filter_map(|document| id(document.name())).collect();
-        let ids = Arc::new(ids);
-        let collection = (keyspace.clone(), vbid);
-        *listed = Some(Listed { collection, ids: Arc::clone(&ids) });
-        Ok(ids)
+        let want = Want { vbids: owners.all(), question: Box::new(question) };
+        self.asked.lock().insert(keyspace.bucket.clone());
+        let gathered = self.node.gather(&keyspace.bucket, &[want], BUILD_PATIENCE);
+        let failed = gathered.into_iter().flatten().find_map(|gathered| match gathered.answer {
+            Answer::Failed(failure) if failure.code != code::TIMEOUT => Some(failure),
+            _ => None,
+        });
+        // What is not built in time is built afterwards.
+        failed.map_or(Ok(()), Err)
     }
 
     fn change(&self, change: &Change) -> Result<(), Failure> {
@@ -257,73 +209,38 @@ impl Session {
             built: !new.deferred,
         };
         let bucket = new.keyspace.bucket.clone();
-        self.change(&Change::CreateIndex { bucket: bucket.clone(), index: index.clone() })?;
-        if index.built
-            && let Some(deployment) = self.node.plugins().index(&bucket, &index)
-        {
+        self.change(&Change::CreateIndex { bucket, index: index.clone() })?;
+        match index.built {
             // As with Couchbase, the statement ends when the index is built, or its time is over.
-            let built = block::on(&*self.node.platform, deployment.catch_up(), BUILD_PATIENCE);
-            if let Some(Err(reason)) = built {
-                return Err(failure(code::INDEX_FAILURE, reason));
-            }
+            true => self.build(&new.keyspace, &index.uuid),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
+
+/// How long another node may take to hear that a request has ended.
+const FORGET_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long counting documents may take.
+const COUNT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of documents that one call gives, give or take one.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// How long CREATE INDEX waits for the index to be built. It goes on afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
-fn no_bucket(keyspace: &DatabaseKeyspace) -> Failure {
-    not_found(keyspace, &format!("No bucket named {}", keyspace.bucket))
-}
-
-fn not_found(keyspace: &DatabaseKeyspace, cause: &str) -> Failure {
-    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
-    let path = match (scope.as_str(), collection.as_str()) {
-        ("_default", "_default") => format!("default:{bucket}"),
-        _ => format!("default:{bucket}.{scope}.{collection}"),
-    };
-    failure(
-        code::KEYSPACE_NOT_FOUND,
-        format!("Keyspace not found in CB datastore: {path} - cause: {cause}"),
-    )
-}
-
-fn refused(refusal: &Refusal) -> Failure {
-    let code = match refusal {
-        Refusal::IndexExists { .. } => code::INDEX_EXISTS,
-        Refusal::IndexNotFound { .. } => code::INDEX_NOT_FOUND,
-        Refusal::QueryFunctionExists { .. } => code::FUNCTION_EXISTS,
-        Refusal::QueryFunctionNotFound { .. } => code::FUNCTION_NOT_FOUND,
-        Refusal::BucketNotFound { .. } => code::BUCKET_NOT_FOUND,
-        Refusal::ScopeNotFound { .. } => code::SCOPE,
-        Refusal::ScopeExists { .. } => code::SCOPE_EXISTS,
-        Refusal::CollectionNotFound { .. } => code::KEYSPACE_NOT_FOUND,
-        Refusal::CollectionExists { .. } => code::COLLECTION_EXISTS,
-        _ => code::INTERNAL,
-    };
-    failure(code, refusal.to_string())
+fn path(keyspace: &DatabaseKeyspace) -> String {
+    format!("{}.{}", keyspace.scope, keyspace.collection)
 }
 
 fn function_id(path: &FunctionPath) -> FunctionId {
     FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
-fn path(keyspace: &DatabaseKeyspace) -> String {
-    format!("{}.{}", keyspace.scope, keyspace.collection)
-}
-
-fn dml(error: &KvError) -> Failure {
-    match error {
-        KvError::Temporary(_) | KvError::Locked => retry(code::DML, error.to_string()),
-        _ => failure(code::DML, error.to_string()),
-    }
-}
-
 impl Database for Session {
     fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
-        self.resolve(keyspace).map(drop)
+        self.resolve(keyspace)
     }
 
     fn version(&self) -> u64 {
@@ -355,26 +272,30 @@ impl Database for Session {
         ids: &[String],
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
-        let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
-        let (documents, path) = (self.documents(&bucket), path(keyspace));
-        let now = self.node.now();
-        let get = |id: &[u8]| match documents.resident(collection, id, now) {
-            Some(found) => Ok(found),
-            None => documents.get(&path, id, left),
-        };
-        let row = |id: &String| match get(id.as_bytes()) {
-            Ok(found) => Ok(Some(Row {
-                id: id.clone(),
-                body: found.body,
-                cas: found.cas.0,
-                flags: found.flags,
-                expiry: found.expiry,
-                is_json: found.is_json,
-            })),
-            Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => Ok(None),
-            Err(error) => Err(dml(&error)),
-        };
-        ids.iter().map(row).collect()
+        let owners = self.owners(Privilege::Query, keyspace)?;
+        let mut rows: Vec<Option<Row>> = vec![None; ids.len()];
+        let mut missing: Vec<(Vbid, usize)> =
+            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
+        while !missing.is_empty() {
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
+                asked.map(|(_, at)| *at).collect()
+            };
+            let call = |vbids: &Vbids| {
+                CollectionCall::Fetch(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
+            };
+            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
+            let mut told = BTreeSet::new();
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let Answer::Fetched(fetched) = answer else { return Err(unexpected()) };
+                for (at, row) in those(&vbids).into_iter().zip(fetched) {
+                    rows[at] = row;
+                    told.insert(at);
+                }
+            }
+            missing.retain(|(_, at)| !told.contains(at));
+        }
+        Ok(rows)
     }
 
     fn scan(
@@ -386,70 +307,80 @@ impl Database for Session {
         _: &Consistency,
         left: Duration,
     ) -> Result<Vec<Row>, Failure> {
-        let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
-        let first = after.map_or(0, |id| Vbid::of(id.as_bytes(), bucket.vbucket_count()).0);
-        let mut rows = Vec::new();
-        for vbid in (first..bucket.vbucket_count()).map(Vbid) {
-            let ids = self.ids(keyspace, &bucket, collection, vbid)?;
-            let from = match after {
-                Some(after) if vbid.0 == first => ids.partition_point(|id| id.as_str() <= after),
-                _ => 0,
-            };
-            for ids in ids[from..].chunks(FETCHED_AT_ONCE) {
-                let ids = &ids[..ids.len().min(limit - rows.len())];
-                match bodies {
-                    // What is gone meanwhile is left out.
-                    true => rows.extend(self.fetch(keyspace, ids, left)?.into_iter().flatten()),
-                    false => {
-                        rows.extend(ids.iter().map(|id| Row { id: id.clone(), ..Row::default() }))
-                    }
-                }
+        let owners = self.owners(Privilege::Query, keyspace)?;
+        self.asked.lock().insert(keyspace.bucket.clone());
+        let first = after.map_or(Vbid(0), |id| owners.vbid_of(id.as_bytes()));
+        let mut rows: Vec<Row> = Vec::new();
+        for vbid in owners.all().iter().filter(|vbid| *vbid >= first) {
+            let mut after = after.filter(|_| vbid == first).map(str::to_owned);
+            loop {
+                let call = |_: &Vbids| CollectionCall::Scan {
+                    asker: self.asker,
+                    vbid,
+                    after: after.clone(),
+                    bodies,
+                    limit: limit - rows.len(),
+                };
+                let answer = self.ask(keyspace, [vbid].into_iter().collect(), &call, left)?.pop();
+                let Some((_, Answer::Scanned(scanned, is_whole))) = answer else {
+                    return Err(unexpected());
+                };
+                rows.extend(scanned);
                 let bytes: usize = rows.iter().map(|row| row.body.len()).sum();
                 if rows.len() >= limit || bytes >= PAGE_BYTES {
                     return Ok(rows);
                 }
+                if is_whole {
+                    break;
+                }
+                after = rows.last().map(|row| row.id.clone()).or(after);
             }
         }
         Ok(rows)
     }
 
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Result<IndexPage, Failure> {
-        let snapshot = self.snapshot(scan, left)?;
-        let limit = scan.limit.min(ENTRIES_MAX);
-        let mut page = IndexPage::default();
-        let mut last = None;
-        let (begin, resume) = match &scan.cursor {
-            Some(cursor) => position(cursor, scan.spans.len())?,
-            None => (0, None),
+        let keyspace = self.keyspace_of(&scan.index)?;
+        self.require(Privilege::Query, &keyspace)?;
+        let known = {
+            let mut scans = self.scans.lock();
+            let at = scans.iter().position(|(known, _)| goes_on(known, scan));
+            at.map(|at| scans.swap_remove(at).1)
         };
-        for (number, span) in scan.spans.iter().enumerate().skip(begin) {
-            let span = match (&resume, number == begin) {
-                (Some(at), true) => at.rest_of(span, scan.reverse),
-                _ => span.clone(),
-            };
-            for found in snapshot.scan(&span, scan.reverse) {
-                if let (Some(at), true) = (&resume, number == begin)
-                    && at.is_given(&found, scan.reverse)
-                {
-                    continue;
-                }
-                if page.entries.len() >= limit {
-                    page.cursor =
-                        last.zip(page.entries.last()).map(|(place, entry)| cursor(place, entry));
-                    return Ok(page);
-                }
-                let Indexed { key, id, number: of_document, .. } = found;
-                let Ok(id) = String::from_utf8(id) else { continue };
-                page.entries.push((key, id));
-                last = Some((number, of_document));
+        let mut gathered = match known {
+            Some(gathered) => gathered,
+            None => {
+                let owners = self.node.owners(&keyspace.bucket);
+                let vbids = owners.ok_or_else(|| no_bucket(&keyspace))?.all();
+                self.asked.lock().insert(keyspace.bucket.clone());
+                let after = scan.cursor.as_deref().map(|cursor| position(cursor, scan.spans.len()));
+                Gathered::new(vbids, after.transpose()?)
             }
+        };
+        let source = Source { node: &self.node, bucket: &keyspace.bucket, asker: self.asker, left };
+        let (mut page, last) = gathered.page(&source, scan)?;
+        if let Some(last) = last {
+            let cursor = cursor(&last);
+            page.cursor = Some(cursor.clone());
+            let mut scans = self.scans.lock();
+            if scans.len() >= SCANS_MAX {
+                // It is begun again, from where it was.
+                scans.remove(0);
+            }
+            scans.push((IndexScan { cursor: Some(cursor), ..scan.clone() }, gathered));
         }
         Ok(page)
     }
 
     fn count(&self, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
-        let (bucket, collection) = self.collection(Privilege::Query, keyspace)?;
-        Ok(bucket.counts_of(collection).documents)
+        let owners = self.owners(Privilege::Query, keyspace)?;
+        let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
+        let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
+        let count = |(_, answer): (_, Answer)| match answer {
+            Answer::Count(count) => Ok(count),
+            _ => Err(unexpected()),
+        };
+        counts.into_iter().map(count).sum()
     }
 
     fn mutate(
@@ -458,32 +389,28 @@ impl Database for Session {
         mutations: Vec<Mutation>,
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
-        let (bucket, _) = self.collection(Privilege::QueryWrite, keyspace)?;
-        let (documents, path) = (self.documents(&bucket), path(keyspace));
-        let one = |mutation: Mutation| {
-            let id = mutation.id.as_bytes();
-            let cas = Some(Cas(mutation.cas)).filter(|_| mutation.cas != 0);
-            let mode = match mutation.action {
-                Action::Remove => return documents.remove(&path, id, cas, left),
-                Action::Insert => StoreMode::Insert,
-                Action::Upsert => StoreMode::Upsert,
-                Action::Replace => StoreMode::Replace(cas),
+        let owners = self.owners(Privilege::QueryWrite, keyspace)?;
+        let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
+        let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
+        loop {
+            let missing: Vec<usize> =
+                (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
+            if missing.is_empty() {
+                return Ok(outcomes.into_iter().flatten().collect());
+            }
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                missing.iter().copied().filter(|at| vbids.contains(vbid_of(*at))).collect()
             };
-            let expiry = match mutation.expiry {
-                Some(expiry) => expiry,
-                None => documents.get(&path, id, left).map_or(0, |found| found.expiry),
+            let call = |vbids: &Vbids| {
+                let those = those(vbids).into_iter();
+                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect())
             };
-            let content = Content { body: mutation.body, flags: JSON_FLAGS, expiry };
-            documents.store(&path, id, content, mode, left)
-        };
-        let outcome = |mutation| match one(mutation) {
-            Ok(cas) => Ok(cas.0),
-            Err(KvError::Exists) => Err(RowRefusal::Exists),
-            Err(KvError::NotFound) => Err(RowRefusal::NotFound),
-            Err(KvError::CasMismatch) => Err(RowRefusal::CasMismatch),
-            Err(error) => Err(RowRefusal::Other(dml(&error))),
-        };
-        Ok(mutations.into_iter().map(outcome).collect())
+            let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let Answer::Mutated(told) = answer else { return Err(unexpected()) };
+                those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
+            }
+        }
     }
 
     fn define(&self, definition: &Definition) -> Result<(), Failure> {
@@ -605,65 +532,44 @@ const OF_REQUEST: &str = "request/";
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.node.queries().forget(self.asker);
+        let asked = std::mem::take(self.asked.get_mut());
+        let owners = asked.iter().filter_map(|bucket| self.node.owners(bucket));
+        let nodes: BTreeSet<NodeId> = owners.flat_map(|owners| owners.nodes()).collect();
+        for node in nodes.into_iter().filter(|node| *node != self.node.id()) {
+            // Nobody waits for the answer.
+            drop(self.node.ask(node, Question::Forget(self.asker), FORGET_PATIENCE));
+        }
         for key in std::mem::take(self.noted.get_mut()) {
             self.node.queries().notes.set(&key, None);
         }
     }
 }
 
-/// What SDKs take for JSON. Source: Couchbase's common flags.
-const JSON_FLAGS: u32 = 0x0200_0000;
-
-/// The last entry that was given.
-struct Given {
-    key: Vec<u8>,
-    id: Vec<u8>,
-    /// Of the entries that the document has with this key.
-    number: u32,
+/// Whether `scan` is where `known` goes on.
+fn goes_on(known: &IndexScan, scan: &IndexScan) -> bool {
+    let of = |scan: &IndexScan| IndexScan { limit: 0, ..scan.clone() };
+    of(known) == of(scan)
 }
 
-impl Given {
-    /// The part of a span that was not given whole.
-    fn rest_of(&self, span: &Span, reverse: bool) -> Span {
-        match reverse {
-            false => Span { start: self.key.clone(), end: span.end.clone() },
-            true => Span { start: span.start.clone(), end: [&self.key[..], &[0]].concat() },
-        }
-    }
-
-    fn is_given(&self, found: &Indexed, reverse: bool) -> bool {
-        let found = (&found.key[..], &found.id[..], found.number);
-        let last = (&self.key[..], &self.id[..], self.number);
-        if reverse { found >= last } else { found <= last }
-    }
-}
-
-/// Says which span a page ended in, and with which entry, of those that its document has with its key.
-fn cursor((span, number): (usize, u32), (key, id): &(Vec<u8>, String)) -> Vec<u8> {
-    let mut out = [(span as u32).to_be_bytes(), number.to_be_bytes()].concat();
+/// Says which entry a page ended with.
+fn cursor(Place { span, key, id, number }: &Place) -> Vec<u8> {
+    let mut out = [(*span as u32).to_be_bytes(), number.to_be_bytes()].concat();
     out.extend_from_slice(&(key.len() as u32).to_be_bytes());
     out.extend_from_slice(key);
-    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(id);
     out
 }
 
-fn position(cursor: &[u8], spans: usize) -> Result<(usize, Option<Given>), Failure> {
+fn position(cursor: &[u8], spans: usize) -> Result<Place, Failure> {
     let read = || {
         let (span, rest) = cursor.split_first_chunk::<4>()?;
         let (number, rest) = rest.split_first_chunk::<4>()?;
         let (length, rest) = rest.split_first_chunk::<4>()?;
         let (key, id) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
         let span = u32::from_be_bytes(*span) as usize;
-        (span < spans).then(|| {
-            (
-                span,
-                Some(Given {
-                    key: key.to_vec(),
-                    id: id.to_vec(),
-                    number: u32::from_be_bytes(*number),
-                }),
-            )
-        })
+        let number = u32::from_be_bytes(*number);
+        (span < spans).then(|| Place { span, key: key.to_vec(), id: id.to_vec(), number })
     };
     read().ok_or_else(|| failure(code::INTERNAL, "a scan goes on where it never was"))
 }

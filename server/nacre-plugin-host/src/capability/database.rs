@@ -4,6 +4,7 @@ use crate::Span;
 use crate::abi::nacre::plugin::database as abi;
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
@@ -12,7 +13,7 @@ use wasmtime::Result;
 const DOCUMENTS_MAX: usize = 1024;
 
 /// Why a call does not succeed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message} ({code})")]
 pub struct Failure {
     /// The code that clients of the query service know it by.
@@ -46,11 +47,12 @@ pub struct DatabaseIndex {
 }
 
 /// A document.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// Its key.
     pub id: String,
     /// The body, without extended attributes, not compressed.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
     /// The version.
     pub cas: u64,
@@ -63,7 +65,7 @@ pub struct Row {
 }
 
 /// How fresh what is read must be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consistency {
     /// `scan_consistency`; empty for `not_bounded`.
     pub level: String,
@@ -98,7 +100,7 @@ pub struct IndexPage {
 }
 
 /// What is done to a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// It must not be there.
     Insert,
@@ -111,13 +113,14 @@ pub enum Action {
 }
 
 /// A change of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutation {
     /// What is done.
     pub action: Action,
     /// To which document.
     pub id: String,
     /// The new body.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
     /// The version it must have, for [`Action::Replace`] and [`Action::Remove`]; 0 for any.
     pub cas: u64,
@@ -126,7 +129,7 @@ pub struct Mutation {
 }
 
 /// Why a document was not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowRefusal {
     /// There is one already.
     Exists,

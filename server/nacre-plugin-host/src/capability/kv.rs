@@ -4,6 +4,7 @@ use crate::abi::nacre::plugin::kv as abi;
 use crate::capability::{Capability, Looked, MutateOptions, Mutated, PathLookup, PathMutation};
 use crate::instance::{Data, Refused};
 use nacre_types::Cas;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
@@ -12,9 +13,10 @@ use wasmtime::Result;
 const GET_MANY_MAX: usize = 1024;
 
 /// A document as it was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The body, without extended attributes, not compressed.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
     /// The version.
     pub cas: Cas,
@@ -27,9 +29,10 @@ pub struct Found {
 }
 
 /// A document to be written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The body.
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
     /// What is kept beside it for clients.
     pub flags: u32,
@@ -38,7 +41,7 @@ pub struct Content {
 }
 
 /// What must be there for a document to be stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreMode {
     /// Nothing.
     Insert,
@@ -49,7 +52,7 @@ pub enum StoreMode {
 }
 
 /// A counter after it was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Its value.
     pub value: u64,
@@ -58,7 +61,7 @@ pub struct Counted {
 }
 
 /// Why a document was not read or written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum KvError {
     /// There is none.
     #[error("there is no such document")]
@@ -78,6 +81,9 @@ pub enum KvError {
     /// The same call may succeed later.
     #[error("{0}")]
     Temporary(String),
+    /// Another node serves it. Whoever has several nodes asks that one.
+    #[error("another node serves the document")]
+    Elsewhere,
     /// The keyspace does not exist, or not for this deployment.
     #[error("{0}")]
     Denied(String),
@@ -418,6 +424,7 @@ impl From<KvError> for abi::Error {
             KvError::CasMismatch => abi::Error::CasMismatch,
             KvError::TooLarge => abi::Error::TooLarge,
             KvError::Locked => abi::Error::Locked,
+            error @ KvError::Elsewhere => abi::Error::Temporary(error.to_string()),
             KvError::Temporary(why) => abi::Error::Temporary(why),
             KvError::Denied(why) => abi::Error::Denied(why),
             KvError::Invalid(why) => abi::Error::Invalid(why),

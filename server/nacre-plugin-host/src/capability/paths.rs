@@ -7,9 +7,10 @@ use nacre_value::multi::{
     Failure, Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec,
 };
 use nacre_value::subdoc::{Lookup, Mutation};
+use serde::{Deserialize, Serialize};
 
 /// One part of a lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathLookup {
     /// What is read.
     pub operation: LookupOperation,
@@ -20,7 +21,7 @@ pub struct PathLookup {
 }
 
 /// What a lookup found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
     /// The version of the document.
     pub cas: Cas,
@@ -29,7 +30,7 @@ pub struct Looked {
 }
 
 /// One part of a mutation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathMutation {
     /// What is done.
     pub operation: MutationOperation,
@@ -46,7 +47,7 @@ pub struct PathMutation {
 }
 
 /// How a mutation treats the document as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MutateOptions {
     /// What must be there.
     pub mode: StoreMode,
@@ -57,7 +58,7 @@ pub struct MutateOptions {
 }
 
 /// What a mutation did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutated {
     /// The new version of the document.
     pub cas: Cas,

@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use super::frame::Kind;
+use super::link::Lane;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
 use super::membership;
@@ -102,7 +103,10 @@ pub struct Consensus {
     node: Arc<Node>,
     platform: Arc<dyn Platform>,
     runtime: Handle,
+    /// Where questions of other nodes are answered.
+    answering: Handle,
     peers: Arc<Peers>,
+    questions: Arc<Peers>,
     waiting: Waiting,
     directory: Arc<Directory>,
     heard: Sender<(NodeId, Vec<u8>)>,
@@ -113,7 +117,7 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Has `node` agree with others from now on, on the threads of `runtime`. A node that is alone can change its state
+    /// Has `node` agree with others from now on, on the threads of `runtime`, and answer their questions on those of `answering`. A node that is alone can change its state
     /// when this returns, and has been given what `initialise` gives a new cluster.
     ///
     /// # Errors
@@ -121,7 +125,7 @@ impl Consensus {
     pub fn start(
         node: &Arc<Node>,
         platform: Arc<dyn Platform>,
-        runtime: Handle,
+        [runtime, answering]: [Handle; 2],
         initialise: impl Fn(&Arc<Node>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Arc<Consensus>, String> {
         let (heard, hearing) = bounded::<(NodeId, Vec<u8>)>(HEARD_MAX);
@@ -136,9 +140,11 @@ impl Consensus {
             this: Weak::clone(this),
             node: Arc::clone(node),
             platform,
-            peers: Peers::new(&directory, runtime.clone()),
+            peers: Peers::new(&directory, Lane::Agreement, runtime.clone()),
+            questions: Peers::new(&directory, Lane::Questions, answering.clone()),
             directory,
             runtime,
+            answering,
             waiting: Waiting::default(),
             heard,
             entering: Mutex::default(),
@@ -156,8 +162,11 @@ impl Consensus {
     }
 
     /// Where connections of other nodes are served.
-    pub fn runtime(&self) -> &Handle {
-        &self.runtime
+    pub fn runtime(&self, lane: Lane) -> &Handle {
+        match lane {
+            Lane::Agreement => &self.runtime,
+            Lane::Questions => &self.answering,
+        }
     }
 
     /// Who the other nodes are.
@@ -168,6 +177,11 @@ impl Consensus {
     /// The links to other nodes.
     pub fn peers(&self) -> &Arc<Peers> {
         &self.peers
+    }
+
+    /// The links over which other nodes are asked what they serve.
+    pub fn questions(&self) -> &Arc<Peers> {
+        &self.questions
     }
 
     /// Runs `work` on the agreement's threads and waits for it. Not for these threads themselves.
@@ -229,6 +243,7 @@ impl Consensus {
             let _ = self.wait(async move { raft.shutdown().await });
         }
         self.peers.reset();
+        self.questions.reset();
     }
 
     /// Gives up everything for another cluster, of which this node becomes `id`. One with other nodes takes it in as soon
@@ -273,7 +288,13 @@ impl Consensus {
     ///
     /// # Errors
     /// Why there is no answer, for people.
-    pub async fn answer(self: &Arc<Self>, kind: Kind, payload: &[u8]) -> Result<Vec<u8>, String> {
+    pub async fn answer(self: &Arc<Self>, kind: Kind, payload: Vec<u8>) -> Result<Vec<u8>, String> {
+        if kind == Kind::Ask {
+            let node = Arc::clone(&self.node);
+            let answered = tokio::task::spawn_blocking(move || node.answer(&payload)).await;
+            return answered.map_err(|error| error.to_string());
+        }
+        let payload = &payload[..];
         let raft = self.raft().map_err(|error| error.to_string())?;
         match kind {
             Kind::Append => Ok(json(&raft.append_entries(parse(payload)?).await)),
@@ -283,7 +304,9 @@ impl Consensus {
                 Ok(json(&raft.install_snapshot(piece).await))
             }
             Kind::Lead => Ok(json(&lead(&raft, parse(payload)?).await)),
-            Kind::Message | Kind::Answer | Kind::Failure => Err("that is no request".into()),
+            Kind::Message | Kind::Answer | Kind::Failure | Kind::Ask => {
+                Err("that is no request".into())
+            }
         }
     }
 

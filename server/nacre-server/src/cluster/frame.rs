@@ -32,12 +32,14 @@ pub enum Kind {
     Answer = 5,
     /// Why a request has no answer, for people.
     Failure = 6,
+    /// What a node wants to know of what another one serves.
+    Ask = 7,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
         use Kind::*;
-        let all = [Message, Append, Vote, Snapshot, Lead, Answer, Failure];
+        let all = [Message, Append, Vote, Snapshot, Lead, Answer, Failure, Ask];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -122,7 +124,7 @@ mod tests {
         for end in 14..bytes.len() {
             assert!(read_all(&bytes[..end]).await.is_err(), "cut after {end} bytes");
         }
-        bytes[4] = 7;
+        bytes[4] = 8;
         assert!(read_all(&bytes).await.is_err(), "a kind that there is not");
         bytes[..5].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 2]);
         assert!(read_all(&bytes).await.is_err(), "more than may come");

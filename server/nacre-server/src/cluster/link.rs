@@ -6,7 +6,8 @@
 //! Nacre-Cluster: <uuid>            421 when another node is meant
 //! Nacre-From: <id> <uuid>
 //! Nacre-To: <id>                   426 in another language
-//! Nacre-At: <host:port>       ◄──  101, and then frames
+//! Nacre-At: <host:port>
+//! Nacre-Lane: <what for>      ◄──  101, and then frames
 //! ```
 
 use super::consensus::Consensus;
@@ -39,18 +40,47 @@ const CLUSTER: &str = "nacre-cluster";
 const FROM: &str = "nacre-from";
 const TO: &str = "nacre-to";
 const AT: &str = "nacre-at";
+const LANE: &str = "nacre-lane";
 /// A connection that is silent for so long is dead: its node says each second that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// How long the system tries to get bytes through to a machine that is gone.
 const UNSENT_MAX: Duration = Duration::from_secs(5);
-/// Requests of one connection that are worked on at the same time.
-const REQUESTS_MAX: usize = 64;
+/// What a connection is for. Each has threads of its own on both sides, so that large answers do not delay a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Agreeing, and messages.
+    Agreement,
+    /// Questions about what the other node serves.
+    Questions,
+}
+
+impl Lane {
+    fn name(self) -> &'static str {
+        match self {
+            Lane::Agreement => "agreement",
+            Lane::Questions => "questions",
+        }
+    }
+
+    /// Requests of one connection that are worked on at the same time.
+    fn requests_max(self) -> usize {
+        match self {
+            Lane::Agreement => 64,
+            // Many of them wait.
+            Lane::Questions => 512,
+        }
+    }
+}
 
 /// Connects to another node of the cluster, as that is known now.
 ///
 /// # Errors
 /// Why not, for people.
-pub async fn connect(directory: &Directory, to: NodeId) -> Result<TokioIo<Upgraded>, String> {
+pub async fn connect(
+    directory: &Directory,
+    to: NodeId,
+    lane: Lane,
+) -> Result<TokioIo<Upgraded>, String> {
     let node = directory.node();
     let cluster = node.cluster();
     let address = directory.place(to).ok_or("it is not in the cluster")?.management;
@@ -71,6 +101,7 @@ pub async fn connect(directory: &Directory, to: NodeId) -> Result<TokioIo<Upgrad
         .header(FROM, format!("{} {}", node.id().0, node.uuid()))
         .header(TO, to.0.to_string())
         .header(AT, node.endpoints().management())
+        .header(LANE, lane.name())
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
     let answer =
@@ -104,8 +135,12 @@ pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> R
         Err(refusal) => return refusal,
     };
     let consensus = Arc::clone(consensus);
-    let runtime = consensus.runtime().clone();
-    runtime.spawn(async move {
+    let lane = request.headers().get(LANE).map(|lane| lane.as_bytes());
+    let lane = match lane == Some(Lane::Questions.name().as_bytes()) {
+        true => Lane::Questions,
+        false => Lane::Agreement,
+    };
+    consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         // Only the management port without TLS is asked.
         let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
@@ -114,7 +149,7 @@ pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> R
         let Ok(stream) = moved else { return };
         let (reader, writer) = stream.into_split();
         let begun = std::io::Cursor::new(parts.read_buf).chain(reader);
-        serve(&consensus, from, begun, writer).await;
+        serve(&consensus, (from, lane), begun, writer).await;
     });
     let mut reply = reply(StatusCode::SWITCHING_PROTOCOLS, "", "");
     let headers = reply.headers_mut();
@@ -166,12 +201,12 @@ async fn check(consensus: &Arc<Consensus>, request: &Request<Incoming>) -> Resul
 /// Serves the frames of a node until its connection ends, or one of the two is in another cluster.
 async fn serve(
     consensus: &Arc<Consensus>,
-    from: NodeId,
+    (from, lane): (NodeId, Lane),
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
     let uuid = consensus.node().cluster().uuid.clone();
-    let (answers, mut answered) = mpsc::channel::<Frame>(REQUESTS_MAX);
+    let (answers, mut answered) = mpsc::channel::<Frame>(lane.requests_max());
     let writing = tokio::spawn(async move {
         while let Some(frame) = answered.recv().await {
             if frame::write(&mut writer, &frame).await.is_err() {
@@ -179,7 +214,7 @@ async fn serve(
             }
         }
     });
-    let room = Arc::new(tokio::sync::Semaphore::new(REQUESTS_MAX));
+    let room = Arc::new(tokio::sync::Semaphore::new(lane.requests_max()));
     loop {
         let frame = match tokio::time::timeout(SILENCE_MAX, frame::read(&mut reader)).await {
             Ok(Ok(Some(frame))) => frame,
@@ -200,7 +235,7 @@ async fn serve(
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { break };
         let (consensus, answers) = (Arc::clone(consensus), answers.clone());
         tokio::spawn(async move {
-            let (kind, payload) = match consensus.answer(frame.kind, &frame.payload).await {
+            let (kind, payload) = match consensus.answer(frame.kind, frame.payload).await {
                 Ok(payload) => (Kind::Answer, payload),
                 Err(reason) => (Kind::Failure, reason.into_bytes()),
             };

@@ -5,7 +5,9 @@
 
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
-use super::link;
+use super::link::{self, Lane};
+use crossbeam_channel::Sender;
+use nacre_node::Unanswered;
 use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -45,6 +47,7 @@ pub enum CallError {
 /// The links to all other nodes.
 pub struct Peers {
     directory: Arc<Directory>,
+    lane: Lane,
     runtime: Handle,
     links: Mutex<BTreeMap<NodeId, Link>>,
     dropped: AtomicU64,
@@ -67,10 +70,10 @@ struct Call {
 type Pending = Mutex<BTreeMap<u64, oneshot::Sender<Result<Vec<u8>, CallError>>>>;
 
 impl Peers {
-    /// Links that are made when they are first needed, on `runtime`.
-    pub fn new(directory: &Arc<Directory>, runtime: Handle) -> Arc<Peers> {
+    /// Links for one purpose, on `runtime`.
+    pub fn new(directory: &Arc<Directory>, lane: Lane, runtime: Handle) -> Arc<Peers> {
         let (directory, links) = (Arc::clone(directory), Mutex::default());
-        let peers = Peers { directory, runtime, links, dropped: AtomicU64::new(0) };
+        let peers = Peers { directory, lane, runtime, links, dropped: AtomicU64::new(0) };
         let peers = Arc::new(peers);
         peers.runtime.spawn(say_that_we_are_there(Arc::clone(&peers)));
         peers
@@ -108,7 +111,8 @@ impl Peers {
         let (messages, sent) = mpsc::channel(MESSAGES_MAX);
         let (connecting, connected) = watch::channel(false);
         let queues = Queues { calls: called, messages: sent };
-        let task = self.runtime.spawn(keep_up(Arc::clone(&self.directory), to, queues, connecting));
+        let directory = Arc::clone(&self.directory);
+        let task = self.runtime.spawn(keep_up(directory, (to, self.lane), queues, connecting));
         Link { calls, messages, connected, task: task.abort_handle() }
     }
 
@@ -123,6 +127,25 @@ impl Peers {
                 );
             }
         }
+    }
+
+    /// Sends a question; its answer goes to `answer`.
+    pub fn ask(
+        self: &Arc<Self>,
+        to: NodeId,
+        question: Vec<u8>,
+        patience: Duration,
+        answer: Sender<Result<Vec<u8>, Unanswered>>,
+    ) {
+        let peers = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let answered = peers.call(to, Kind::Ask, question, patience).await;
+            // Fails when nobody wants to know any more.
+            let _ = answer.send(answered.map_err(|error| match error {
+                CallError::NotSent(why) => Unanswered::NotAsked(why),
+                CallError::Lost(why) => Unanswered::Lost(why),
+            }));
+        });
     }
 
     /// Sends a request and waits for its answer, at most until `patience` ends.
@@ -179,14 +202,14 @@ struct Queues {
 /// Keeps a connection to a node for as long as there is a link.
 async fn keep_up(
     directory: Arc<Directory>,
-    to: NodeId,
+    (to, lane): (NodeId, Lane),
     mut queues: Queues,
     connected: watch::Sender<bool>,
 ) {
     let mut pause = PAUSE.0;
     let mut said = String::new();
     loop {
-        let made = timeout(CONNECT_TIMEOUT, link::connect(&directory, to)).await;
+        let made = timeout(CONNECT_TIMEOUT, link::connect(&directory, to, lane)).await;
         match made.unwrap_or_else(|_| Err("there is no answer".into())) {
             Ok(stream) => {
                 tracing::debug!("connected to {to}");

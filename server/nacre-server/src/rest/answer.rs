@@ -8,10 +8,9 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{HeaderMap, StatusCode};
-use nacre_node::plugins::Deployment;
-use nacre_node::query;
-use nacre_plugin_host::{Answer, Header, Request};
-use nacre_types::Now;
+use nacre_node::plugins::{self, Missing, Terms};
+use nacre_node::{Node, query};
+use nacre_plugin_host::{Header, Request};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -24,13 +23,13 @@ pub(super) trait Pieces: Send + 'static {
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
 }
 
-impl Pieces for Answer {
+impl Pieces for plugins::Reply {
     fn head(&self) -> (u16, &[Header]) {
-        (self.status, &self.headers)
+        plugins::Reply::head(self)
     }
 
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
-        Answer::next_piece(self).map_err(|error| error.to_string())
+        plugins::Reply::next_piece(self)
     }
 }
 
@@ -49,12 +48,26 @@ impl Pieces for query::Answer {
 /// # Errors
 /// A reply of the kind `failure` when there is no answer. One that breaks off later breaks off the body.
 pub(super) async fn answered(
-    deployment: Arc<Deployment>,
+    node: &Arc<Node>,
+    name: &str,
     request: Request,
-    now: Now,
+    terms: Terms,
     failure: &str,
 ) -> Result<Reply, Reply> {
-    sent(failure, move || deployment.handle(&request, now)).await
+    let (node, name) = (Arc::clone(node), name.to_owned());
+    let status = |missing: &Missing| match missing {
+        Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+        Missing::Stopped(_) => (StatusCode::SERVICE_UNAVAILABLE, failure),
+        Missing::Late => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
+        Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, failure),
+    };
+    let ask = move || node.plugins().request(&node, &name, &request, &terms);
+    let answer = blocking("the request", ask).await?;
+    let answer = answer.map_err(|missing| {
+        let (status, error) = status(&missing);
+        error_reply(status, error, &missing.to_string())
+    })?;
+    sent(failure, move || Ok(answer)).await
 }
 
 /// Begins an answer away from the threads that serve others, and sends it.

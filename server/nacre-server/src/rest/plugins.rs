@@ -15,18 +15,18 @@
 
 use super::Call;
 use super::answer::answered;
-use super::body::{Reply, blocking, error_reply, json_reply, not_found, ok, refused};
+use super::body::{Reply, blocking, json_reply, not_found, ok, refused};
 use super::buckets::change;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
-use nacre_node::plugins::{Deployment, Progress, packages};
+use nacre_node::plugins::{Deployment, Terms, packages};
 use nacre_plugin_host::{Capabilities, Manifest, Request, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a request waits for a state that reflects what was written before it.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -228,7 +228,6 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
     call.require(Privilege::InvokePlugins, Some(&wanted.source.bucket))?;
-    let deployment = serving(&call, name).await?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
@@ -236,43 +235,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
         headers: call.headers,
         body: call.body,
     };
-    answered(deployment, request, call.node.now(), "plugin_failed").await
-}
-
-/// What answers under `name`: with a state that reflects what was written before, if the request asks for that.
-async fn serving(call: &Call, name: &str) -> Result<Arc<Deployment>, Reply> {
-    let unavailable =
-        |error: &str, reason: &str| error_reply(StatusCode::SERVICE_UNAVAILABLE, error, reason);
-    let begun = Instant::now();
-    loop {
-        let changed = call.node.plugins().changed();
-        let deployment = call
-            .node
-            .plugins()
-            .deployment(name)
-            .ok_or_else(|| unavailable("not_ready", "the plugin is being loaded: try again"))?;
-        if let Progress::Failed(reason) = deployment.progress() {
-            return Err(unavailable("plugin_failed", &reason));
-        }
-        if !call.consistent {
-            return Ok(deployment);
-        }
-        let left = FRESH_TIMEOUT.saturating_sub(begun.elapsed());
-        match tokio::time::timeout(left, deployment.catch_up()).await {
-            Ok(Ok(())) => return Ok(deployment),
-            // Another version answers now, or soon.
-            Ok(Err(_)) if deployment.is_replaced() => {
-                let answering = call.node.plugins().deployment(name);
-                if answering.is_some_and(|answering| Arc::ptr_eq(&answering, &deployment)) {
-                    // Woken at each change; the time-out is looked at above.
-                    let _ = tokio::time::timeout(left, changed).await;
-                }
-            }
-            Ok(Err(reason)) => return Err(unavailable("plugin_failed", &reason)),
-            Err(_) => {
-                let reason = format!("the state was not up to date after {FRESH_TIMEOUT:?}");
-                return Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason));
-            }
-        }
-    }
+    let terms =
+        Terms { vbids: None, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
+    answered(&call.node, name, request, terms, "plugin_failed").await
 }

@@ -8,17 +8,14 @@ use super::changes;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
-use nacre_node::plugins::{Deployment, Progress};
+use nacre_node::plugins::{Deployment, Progress, Terms};
 use nacre_plugin_host::{Request, Usage};
-use nacre_types::Vbid;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a query waits for fresh rows when it names no other time.
 const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
-/// The header that tells the views plugin which vBuckets an answer is made of.
-const VBUCKETS: &str = "nacre-vbuckets";
 
 pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<String> = call.path.clone();
@@ -203,8 +200,6 @@ fn usage_of(usage: &Usage) -> Value {
 
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
     let deployment = deployment(&call, bucket, name)?;
-    let whole = call.node.check_serves_all(bucket);
-    whole.map_err(|reason| error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &reason))?;
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let parameter = |wanted: &str| {
@@ -213,56 +208,29 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         named.or_else(|| posted[wanted].as_str())
     };
     let is_true = |wanted: &str| parameter(wanted) == Some("true") || posted[wanted] == true;
-    let subset = if is_true("full_set") { None } else { deployment.development_subset() };
-    let asks_for_update = match parameter("stale") {
-        None | Some("update_after") => true,
-        Some("ok" | "true") => false,
-        Some("false") => {
-            fresh(&deployment, subset.as_deref(), parameter("connection_timeout")).await?;
-            false
-        }
+    let (fresh, updates) = match parameter("stale") {
+        None | Some("update_after") => (false, true),
+        Some("ok" | "true") => (false, false),
+        Some("false") => (true, false),
         Some(other) => {
             let reason =
                 format!("Invalid value for stale: {other:?}, expected false, ok or update_after");
             return Err(error_reply(StatusCode::BAD_REQUEST, "query_parse_error", &reason));
         }
     };
+    let patience = parameter("connection_timeout").and_then(|text| text.parse().ok());
+    let terms = Terms {
+        vbids: if is_true("full_set") { None } else { deployment.development_subset() },
+        fresh,
+        updates,
+        patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
+    };
     let request = Request {
         method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
         path: format!("/{view}"),
         query: call.query.clone(),
-        headers: subset.iter().map(|vbids| (VBUCKETS.into(), list(vbids))).collect(),
+        headers: Vec::new(),
         body: call.body,
     };
-    let answer = answered(Arc::clone(&deployment), request, call.node.now(), "view_failed").await;
-    if asks_for_update {
-        deployment.ask_for_update();
-    }
-    answer
-}
-
-/// vBuckets as the views plugin reads them.
-fn list(vbids: &[Vbid]) -> String {
-    vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
-}
-
-/// Waits until the rows reflect what was written before the query came.
-async fn fresh(
-    deployment: &Deployment,
-    subset: Option<&[Vbid]>,
-    timeout_ms: Option<&str>,
-) -> Result<(), Reply> {
-    let timeout = timeout_ms
-        .and_then(|text| text.parse().ok())
-        .map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis);
-    match tokio::time::timeout(timeout, deployment.catch_up_in(subset)).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(reason)) => {
-            Err(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))
-        }
-        Err(_) => {
-            let reason = format!("the rows were not up to date after {} ms", timeout.as_millis());
-            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
-        }
-    }
+    answered(&call.node, &deployment.name, request, terms, "view_failed").await
 }

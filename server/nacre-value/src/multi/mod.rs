@@ -22,6 +22,7 @@ use crate::subdoc::{self, Lookup, Mutation};
 use crate::xattr::{self, Xattrs};
 use crate::{Error, crc32c};
 pub use macros::Macros;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The most operations of a request.
@@ -55,7 +56,7 @@ impl Source<'static> {
 }
 
 /// What one operation of a lookup does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookupOperation {
     /// Reads at a path.
     Path(Lookup),
@@ -64,7 +65,7 @@ pub enum LookupOperation {
 }
 
 /// What one operation of a mutation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MutationOperation {
     /// Edits at a path.
     Path(Mutation),

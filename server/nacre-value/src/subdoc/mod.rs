@@ -20,11 +20,12 @@ mod walk;
 
 use crate::path::Path;
 use crate::{Error, path::Component};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use walk::{Children, Target, value_end, walk};
 
 /// An operation that reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Lookup {
     /// Gives the text of the value.
     Get,
@@ -35,7 +36,7 @@ pub enum Lookup {
 }
 
 /// An operation that writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mutation {
     /// Adds a member that must not exist.
     DictAdd,

@@ -1,0 +1,116 @@
+//! Which vBuckets the state of a deployment has, as vBuckets come to the node and leave it.
+
+use crate::spread::Vbids;
+use crate::watermark::Watermarks;
+use nacre_types::{Seqno, Vbid};
+use parking_lot::Mutex;
+
+/// What the feed has said about each vBucket.
+#[derive(Debug)]
+pub struct Coverage(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    /// Counts what the feed has said: as long as that is nothing new, the state has the same vBuckets.
+    changes: u64,
+    /// Up to where what is in the state must reach before readers may see it; `None` of vBuckets that are not to be in it.
+    owed: Vec<Option<Seqno>>,
+    /// Of these the feed has seen that nothing is in the state.
+    absent: Vbids,
+}
+
+/// What was seen of a state that has all of some vBuckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    changes: u64,
+    /// Whether it has nothing of others.
+    pub is_exact: bool,
+}
+
+impl Coverage {
+    /// Of a state that nobody has looked at.
+    pub fn new(vbucket_count: u16) -> Coverage {
+        let owed = vec![None; usize::from(vbucket_count)];
+        Coverage(Mutex::new(Known { changes: 0, owed, absent: Vbids::default() }))
+    }
+
+    /// A vBucket is in the state, for readers from `owed` on.
+    pub fn has(&self, vbid: Vbid, owed: Seqno) {
+        let mut known = self.0.lock();
+        known.changes += 1;
+        known.owed[vbid.index()] = Some(owed);
+        known.absent.remove_all(&[vbid].into_iter().collect());
+    }
+
+    /// A vBucket leaves the state. Said before it does.
+    pub fn lacks(&self, vbid: Vbid) {
+        let mut known = self.0.lock();
+        if known.owed[vbid.index()].take().is_some() || !known.absent.contains(vbid) {
+            known.changes += 1;
+            known.absent.insert(vbid);
+        }
+    }
+
+    /// Whether a vBucket is to be in the state.
+    pub fn is_known(&self, vbid: Vbid) -> bool {
+        self.0.lock().owed[vbid.index()].is_some()
+    }
+
+    /// Whether the state has all of `vbids`, as far as readers may expect.
+    pub fn covers(&self, vbids: &Vbids, processed: &Watermarks) -> Option<Covered> {
+        let known = self.0.lock();
+        let is_there = |vbid: Vbid| {
+            let owed = known.owed.get(vbid.index()).copied().flatten();
+            owed.is_some_and(|owed| processed.get(vbid) >= owed)
+        };
+        let mut others = Vbids::first(known.owed.len() as u16);
+        others.remove_all(vbids);
+        let covered = Covered { changes: known.changes, is_exact: known.absent.holds(&others) };
+        vbids.iter().all(is_there).then_some(covered)
+    }
+
+    /// Whether nothing has come or gone since.
+    pub fn is_still(&self, covered: Covered) -> bool {
+        self.0.lock().changes == covered.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(vbids: &[u16]) -> Vbids {
+        vbids.iter().copied().map(Vbid).collect()
+    }
+
+    #[test]
+    fn a_vbucket_counts_once_all_that_it_came_with_is_there() {
+        let (coverage, processed) = (Coverage::new(4), Watermarks::new(4));
+        assert_eq!(coverage.covers(&set(&[0]), &processed), None, "nobody has looked");
+        coverage.has(Vbid(0), Seqno::ZERO);
+        coverage.has(Vbid(1), Seqno(7));
+        assert!(coverage.covers(&set(&[0]), &processed).is_some());
+        assert_eq!(coverage.covers(&set(&[0, 1]), &processed), None);
+        processed.raise(Vbid(1), Seqno(7));
+        assert!(coverage.covers(&set(&[0, 1]), &processed).is_some());
+        assert_eq!(coverage.covers(&set(&[0, 9]), &processed), None, "there is no such vBucket");
+    }
+
+    #[test]
+    fn a_state_is_exact_once_the_others_were_seen_to_be_absent() {
+        let (coverage, processed) = (Coverage::new(3), Watermarks::new(3));
+        coverage.has(Vbid(0), Seqno::ZERO);
+        coverage.lacks(Vbid(1));
+        let covered = coverage.covers(&set(&[0]), &processed).unwrap();
+        assert!(!covered.is_exact, "of the last nothing is known");
+        coverage.lacks(Vbid(2));
+        assert!(!coverage.is_still(covered));
+        let covered = coverage.covers(&set(&[0]), &processed).unwrap();
+        assert!(covered.is_exact);
+        coverage.lacks(Vbid(2));
+        assert!(coverage.is_still(covered), "nothing new");
+        coverage.has(Vbid(2), Seqno::ZERO);
+        assert!(!coverage.is_still(covered));
+        assert!(!coverage.covers(&set(&[0]), &processed).unwrap().is_exact);
+    }
+}

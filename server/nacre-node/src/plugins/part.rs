@@ -1,0 +1,348 @@
+//! Requests to a deployment whose state is spread over the nodes: each node answers for the vBuckets that it serves, and the
+//! plugin makes one answer of them.
+
+use super::spec::INDEX;
+use super::{Deployment, Plugins, Progress};
+use crate::block;
+use crate::node::Node;
+use crate::query::Wanted;
+use crate::spread::{Answer, Question, RequestPart, Vbids, Want, failed};
+use nacre_plugin_host::{Answer as Given, Header, Request, Response};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The header that tells a plugin which vBuckets an answer is made of.
+const VBUCKETS: &str = "nacre-vbuckets";
+/// The header that tells a plugin that its answer will be merged with others, and who gives it.
+const PART: &str = "nacre-part";
+/// The header of a merged answer that goes on: with its value the parts are asked for again.
+const REST: &str = "nacre-rest";
+/// How soon is looked again whether a state has what it should, when nothing happens to it.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a state was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Other nodes serve some of the vBuckets.
+    Elsewhere,
+    /// What is asked for is not there yet, for this reason: the same request may succeed later.
+    NotYet(String),
+    /// It was not there in time.
+    Late,
+    /// The deployment is paused or has stopped.
+    Stopped(String),
+    /// It cannot answer.
+    Failed(String),
+}
+
+/// What a request wants beside its answer.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The vBuckets that the answer is made of; all of the bucket's when there are none.
+    pub vbids: Option<Vbids>,
+    /// Whether it reflects everything that was written before.
+    pub fresh: bool,
+    /// Whether the deployment takes afterwards what is new.
+    pub updates: bool,
+    /// How long may be waited for the state.
+    pub patience: Duration,
+}
+
+impl Deployment {
+    /// Reads the state when it has all of `vbids`, as fresh as is wanted, and this node serves them: before and after, so
+    /// that what was read is all there is of them. `read` is told whether the state has nothing else; otherwise it has
+    /// to leave that out.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub(crate) fn read<T>(
+        &self,
+        vbids: &Vbids,
+        wanted: &Wanted,
+        left: Duration,
+        read: impl Fn(bool) -> Result<T, String>,
+    ) -> Result<T, Missing> {
+        let node = self.node.upgrade().ok_or(Missing::NotYet("the node ends".into()))?;
+        let begun_ns = node.now().monotonic_ns;
+        let serves = || match self.bucket.serves(vbids, node.now()) {
+            true => Ok(()),
+            false => Err(Missing::Elsewhere),
+        };
+        loop {
+            serves()?;
+            match self.progress() {
+                Progress::Running => {}
+                Progress::Paused if *wanted == Wanted::Anything => {
+                    return read(false).map_err(Missing::Failed);
+                }
+                Progress::Paused => return Err(Missing::Stopped("it is paused".into())),
+                Progress::Failed(reason) => return Err(Missing::Stopped(reason)),
+                Progress::Removed | Progress::HandedOver => {
+                    return Err(Missing::NotYet("it was replaced or deleted meanwhile".into()));
+                }
+            }
+            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = left.saturating_sub(passed);
+            let moved = self.processed.moved();
+            // An index that does not have everything yet has nothing.
+            let is_built = self.spec.code != INDEX || self.is_complete();
+            let covered = self.coverage.covers(vbids, &self.processed).filter(|_| is_built);
+            let Some(covered) = covered else {
+                if left.is_zero() {
+                    return Err(Missing::Late);
+                }
+                self.ask_for_update();
+                block::on(&*node.platform, moved, PAUSE.min(left));
+                continue;
+            };
+            let caught_up = match wanted {
+                Wanted::Anything => Some(Ok(())),
+                Wanted::Everything => {
+                    block::on(&*node.platform, self.catch_up_in(Some(vbids)), left)
+                }
+                Wanted::Vector(vector) => {
+                    let ours = vector.iter().filter(|(vbid, _)| vbids.contains(*vbid)).copied();
+                    let ours: Vec<_> = ours.collect();
+                    block::on(&*node.platform, self.reach(&ours), left)
+                }
+            };
+            match caught_up {
+                None => return Err(Missing::Late),
+                // The reason is looked at above, if it is one that stays.
+                Some(Err(_)) => continue,
+                Some(Ok(())) => {}
+            }
+            let value = read(covered.is_exact).map_err(Missing::Failed)?;
+            serves()?;
+            if self.coverage.is_still(covered) {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Begins to answer a request from what this node serves.
+    fn answer_here(
+        &self,
+        node: &Node,
+        request: &Request,
+        vbids: &Vbids,
+        wanted: &Wanted,
+        left: Duration,
+    ) -> Result<Given, Missing> {
+        self.read(vbids, wanted, left, |is_exact| match is_exact {
+            true => self.handle(request, node.now()),
+            false => {
+                let mut masked = request.clone();
+                masked.headers.push((VBUCKETS.into(), list(vbids)));
+                self.handle(&masked, node.now())
+            }
+        })
+    }
+}
+
+fn not_loaded() -> Missing {
+    Missing::NotYet("the plugin is being loaded: try again".into())
+}
+
+/// vBuckets as plugins read them.
+fn list(vbids: &Vbids) -> String {
+    vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
+}
+
+impl Plugins {
+    /// Answers another node's request for a part.
+    pub(crate) fn answer_part(
+        &self,
+        node: &Arc<Node>,
+        part: &RequestPart,
+        left: Duration,
+    ) -> Answer {
+        let Some(deployment) = self.deployment(&part.deployment) else {
+            return Answer::NotYet(not_loaded().to_string());
+        };
+        let wanted = if part.fresh { Wanted::Everything } else { Wanted::Anything };
+        let mut request = part.request.clone();
+        request.headers.push((PART.into(), node.endpoints().management()));
+        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left);
+        if part.updates {
+            deployment.ask_for_update();
+        }
+        match given {
+            Ok(given) => match given.whole() {
+                Ok(response) => Answer::Response(response),
+                Err(error) => failed(error.to_string()),
+            },
+            Err(Missing::Elsewhere) => Answer::Elsewhere,
+            Err(Missing::NotYet(reason)) => Answer::NotYet(reason),
+            Err(Missing::Late) => Answer::NotYet("the state was not up to date in time".into()),
+            Err(Missing::Stopped(reason) | Missing::Failed(reason)) => failed(reason),
+        }
+    }
+
+    /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: not for a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    /// [`Missing`]; never that it is elsewhere.
+    pub fn request(
+        &self,
+        node: &Arc<Node>,
+        name: &str,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        let begun_ns = node.now().monotonic_ns;
+        loop {
+            let changed = self.changed();
+            let deployment = self.deployment(name).ok_or_else(not_loaded)?;
+            let outcome = self.request_to(node, &deployment, request, terms);
+            let passed_ns = node.now().monotonic_ns.saturating_sub(begun_ns);
+            let left = terms.patience.saturating_sub(Duration::from_nanos(passed_ns));
+            match outcome {
+                // Another version answers now, or soon.
+                Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
+                    block::on(&*node.platform, changed, PAUSE.min(left));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn request_to(
+        &self,
+        node: &Arc<Node>,
+        deployment: &Arc<Deployment>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        let owners = node.owners(&deployment.bucket.name);
+        let owners = owners.ok_or(Missing::NotYet("the bucket is gone".into()))?;
+        let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
+        if owners.only() == Some(node.id()) {
+            let wanted = if terms.fresh { Wanted::Everything } else { Wanted::Anything };
+            let given = deployment.answer_here(node, request, &vbids, &wanted, terms.patience);
+            if terms.updates {
+                deployment.ask_for_update();
+            }
+            match given {
+                // They were just moved.
+                Err(Missing::Elsewhere) => {}
+                given => return given.map(Reply::Here),
+            }
+        }
+        let spread = Spread {
+            node: Arc::clone(node),
+            deployment: Arc::clone(deployment),
+            request: request.clone(),
+            vbids,
+            terms: terms.clone(),
+        };
+        let (given, rest) = spread.round(None)?;
+        Ok(Reply::Merged(Box::new(Merged { spread, given, rest })))
+    }
+}
+
+/// An answer from one node or from several, whose body comes in pieces.
+pub enum Reply {
+    /// From this node alone.
+    Here(Given),
+    /// From several.
+    Merged(Box<Merged>),
+}
+
+impl Reply {
+    /// An HTTP status, and headers.
+    pub fn head(&self) -> (u16, &[Header]) {
+        let given = match self {
+            Reply::Here(given) => given,
+            Reply::Merged(merged) => &merged.given,
+        };
+        (given.status, &given.headers)
+    }
+
+    /// The next piece of the body; none after the last. Takes as long as the plugin does.
+    ///
+    /// # Errors
+    /// Why there is no more of it.
+    pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        match self {
+            Reply::Here(given) => given.next_piece().map_err(|error| error.to_string()),
+            Reply::Merged(merged) => merged.next_piece(),
+        }
+    }
+}
+
+/// A request on its way to several nodes.
+struct Spread {
+    node: Arc<Node>,
+    deployment: Arc<Deployment>,
+    request: Request,
+    vbids: Vbids,
+    terms: Terms,
+}
+
+/// An answer that is made of those of several nodes, some of each at a time.
+pub struct Merged {
+    spread: Spread,
+    given: Given,
+    /// With what the nodes are asked for more.
+    rest: Option<String>,
+}
+
+impl Merged {
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        loop {
+            if let Some(piece) = self.given.next_piece().map_err(|error| error.to_string())? {
+                return Ok(Some(piece));
+            }
+            let Some(rest) = self.rest.take() else { return Ok(None) };
+            let round = self.spread.round(Some(rest));
+            (self.given, self.rest) = round.map_err(|missing| missing.to_string())?;
+        }
+    }
+}
+
+impl Spread {
+    /// Has all nodes answer and the plugin merge what they say; gives also with what to ask them again, if there is more.
+    fn round(&self, rest: Option<String>) -> Result<(Given, Option<String>), Missing> {
+        let Terms { fresh, updates, patience, .. } = self.terms;
+        let mut request = self.request.clone();
+        request.headers.extend(rest.map(|rest| (REST.to_owned(), rest)));
+        let question = |vbids: &Vbids| {
+            Question::Request(RequestPart {
+                deployment: self.deployment.name.clone(),
+                vbids: vbids.clone(),
+                fresh,
+                updates,
+                request: request.clone(),
+            })
+        };
+        let want = Want { vbids: self.vbids.clone(), question: Box::new(question) };
+        let bucket = &self.deployment.bucket.name;
+        let gathered = self.node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
+        let mut parts: Vec<Response> = Vec::new();
+        for part in gathered {
+            match part.answer {
+                Answer::Response(response) => parts.push(response),
+                Answer::Failed(failure) => return Err(Missing::Failed(failure.message)),
+                _ => return Err(Missing::Failed("a node answers something else".into())),
+            }
+        }
+        let mut given = self.deployment.merge(&request, &parts, self.node.now())?;
+        let is_rest = |(name, _): &mut Header| name == REST;
+        let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
+        Ok((given, rest))
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Missing::Elsewhere => f.write_str("other nodes serve some of the vBuckets"),
+            Missing::NotYet(reason) | Missing::Stopped(reason) | Missing::Failed(reason) => {
+                f.write_str(reason)
+            }
+            Missing::Late => f.write_str("the state was not up to date in time"),
+        }
+    }
+}

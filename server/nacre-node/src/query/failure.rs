@@ -1,0 +1,69 @@
+//! What goes wrong, with the codes that clients of the query service know.
+
+use nacre_cluster::Refusal;
+use nacre_plugin_host::{DatabaseKeyspace, Failure, KvError};
+
+/// Codes of the query service. Source: Couchbase's list of error codes.
+pub mod code {
+    pub const TIMEOUT: u32 = 1080;
+    pub const INDEX_EXISTS: u32 = 4300;
+    pub const INTERNAL: u32 = 5000;
+    pub const FUNCTION_NOT_FOUND: u32 = 10101;
+    pub const FUNCTION_EXISTS: u32 = 10102;
+    pub const KEYSPACE_NOT_FOUND: u32 = 12003;
+    pub const INDEX_FAILURE: u32 = 12015;
+    pub const INDEX_NOT_FOUND: u32 = 12016;
+    pub const DML: u32 = 12009;
+    pub const BUCKET_NOT_FOUND: u32 = 12020;
+    pub const SCOPE: u32 = 12021;
+    pub const COLLECTION_EXISTS: u32 = 12027;
+    pub const SCOPE_EXISTS: u32 = 12028;
+    pub const FORBIDDEN: u32 = 13014;
+}
+
+pub fn failure(code: u32, message: impl Into<String>) -> Failure {
+    Failure { code, message: message.into(), retry: false }
+}
+
+pub fn retry(code: u32, message: impl Into<String>) -> Failure {
+    Failure { code, message: message.into(), retry: true }
+}
+
+pub fn no_bucket(keyspace: &DatabaseKeyspace) -> Failure {
+    not_found(keyspace, &format!("No bucket named {}", keyspace.bucket))
+}
+
+pub fn not_found(keyspace: &DatabaseKeyspace, cause: &str) -> Failure {
+    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
+    let path = match (scope.as_str(), collection.as_str()) {
+        ("_default", "_default") => format!("default:{bucket}"),
+        _ => format!("default:{bucket}.{scope}.{collection}"),
+    };
+    failure(
+        code::KEYSPACE_NOT_FOUND,
+        format!("Keyspace not found in CB datastore: {path} - cause: {cause}"),
+    )
+}
+
+pub fn refused(refusal: &Refusal) -> Failure {
+    let code = match refusal {
+        Refusal::IndexExists { .. } => code::INDEX_EXISTS,
+        Refusal::IndexNotFound { .. } => code::INDEX_NOT_FOUND,
+        Refusal::QueryFunctionExists { .. } => code::FUNCTION_EXISTS,
+        Refusal::QueryFunctionNotFound { .. } => code::FUNCTION_NOT_FOUND,
+        Refusal::BucketNotFound { .. } => code::BUCKET_NOT_FOUND,
+        Refusal::ScopeNotFound { .. } => code::SCOPE,
+        Refusal::ScopeExists { .. } => code::SCOPE_EXISTS,
+        Refusal::CollectionNotFound { .. } => code::KEYSPACE_NOT_FOUND,
+        Refusal::CollectionExists { .. } => code::COLLECTION_EXISTS,
+        _ => code::INTERNAL,
+    };
+    failure(code, refusal.to_string())
+}
+
+pub fn dml(error: &KvError) -> Failure {
+    match error {
+        KvError::Temporary(_) | KvError::Locked => retry(code::DML, error.to_string()),
+        _ => failure(code::DML, error.to_string()),
+    }
+}

@@ -1,0 +1,59 @@
+//! What a node keeps for requests that are being answered here or on other nodes, until they end.
+
+use crate::spread::Vbids;
+use nacre_plugin_host::IndexSnapshot;
+use nacre_types::{CollectionId, Now, Vbid};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Requests above which those are let go whose node must have forgotten to.
+const ASKERS_MAX: usize = 1024;
+/// A request takes less than this, in nanoseconds.
+const LIFETIME_NS: u64 = 120_000_000_000;
+
+/// What is kept, by the number under which a request asks.
+#[derive(Default)]
+pub struct Held(Mutex<HashMap<u64, (u64, Kept)>>);
+
+/// What is kept for one request.
+#[derive(Clone, Default)]
+pub struct Kept {
+    /// Indexes that were read, as they were then, and of which vBuckets.
+    pub snapshots: HashMap<String, (Vbids, IndexSnapshot)>,
+    /// Ids of the vBucket that a scan has come to, so that it need not be listed for every page.
+    pub listed: Option<Listed>,
+}
+
+/// The ids of a vBucket in order.
+#[derive(Clone)]
+pub struct Listed {
+    /// Of which bucket, by UUID, collection and vBucket.
+    pub of: (String, CollectionId, Vbid),
+    /// They.
+    pub ids: Arc<Vec<String>>,
+}
+
+impl Held {
+    /// What is kept for a request.
+    pub fn look<T>(&self, asker: u64, look: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
+        look(&self.0.lock().get(&asker)?.1)
+    }
+
+    /// Changes what is kept for a request.
+    pub fn keep(&self, asker: u64, now: Now, change: impl FnOnce(&mut Kept)) {
+        let mut held = self.0.lock();
+        if held.len() >= ASKERS_MAX && !held.contains_key(&asker) {
+            let oldest_ns = now.monotonic_ns.saturating_sub(LIFETIME_NS);
+            held.retain(|_, (since_ns, _)| *since_ns >= oldest_ns);
+        }
+        change(&mut held.entry(asker).or_insert_with(|| (now.monotonic_ns, Kept::default())).1);
+    }
+
+    /// The request has ended.
+    pub fn forget(&self, asker: u64) {
+        let kept = self.0.lock().remove(&asker);
+        // What was kept may be much: it is let go without the lock.
+        drop(kept);
+    }
+}

@@ -1,0 +1,309 @@
+//! What this node answers of a collection or an index: of the vBuckets that it serves.
+
+use super::Queries;
+use super::consistency::Wanted;
+use super::failure::{code, dml, failure, not_found, retry};
+use super::held::Listed;
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::plugins::{BucketDocuments, Missing};
+use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
+use nacre_plugin_host::{
+    Action, Content, DatabaseKeyspace, Documents, Failure, IndexSnapshot, Indexed, KvError,
+    Mutation, Row, RowRefusal, Span, StoreMode,
+};
+use nacre_types::{Cas, CollectionId, Vbid};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of documents that one answer gives, give or take one.
+const PAGE_BYTES: usize = 4 << 20;
+/// Documents that a scan reads before it looks how large they are together.
+const FETCHED_AT_ONCE: usize = 64;
+/// Entries that one answer gives.
+const ENTRIES_MAX: usize = 4096;
+/// What SDKs take for JSON. Source: Couchbase's common flags.
+const JSON_FLAGS: u32 = 0x0200_0000;
+
+/// A collection as this node has it.
+struct Collection<'a> {
+    node: &'a Arc<Node>,
+    bucket: Arc<Bucket>,
+    id: CollectionId,
+    path: &'a str,
+    documents: BucketDocuments,
+    left: Duration,
+}
+
+/// Why there is no answer, which is an answer.
+type Outcome = Result<Answer, Answer>;
+
+impl Queries {
+    /// Answers what a query wants of a collection.
+    pub(crate) fn answer_collection(
+        &self,
+        node: &Arc<Node>,
+        bucket: &str,
+        path: &str,
+        call: CollectionCall,
+        left: Duration,
+    ) -> Answer {
+        let Some(bucket) = node.bucket(bucket) else { return Answer::Elsewhere };
+        let id = match bucket.manifest().resolve(path) {
+            Ok(id) => id,
+            Err(refusal) => {
+                let (scope, collection) = path.split_once('.').unwrap_or((path, ""));
+                let keyspace = DatabaseKeyspace {
+                    bucket: bucket.name.clone(),
+                    scope: scope.into(),
+                    collection: collection.into(),
+                };
+                return Answer::Failed(not_found(&keyspace, &refusal.to_string()));
+            }
+        };
+        let documents = BucketDocuments::new(node, &bucket);
+        let collection = Collection { node, bucket, id, path, documents, left };
+        let answer = match call {
+            CollectionCall::Fetch(ids) => collection.fetch(&ids).map(Answer::Fetched),
+            CollectionCall::Scan { asker, vbid, after, bodies, limit } => self
+                .ids(asker, &collection, vbid)
+                .and_then(|ids| collection.scan(&ids, after.as_deref(), bodies, limit)),
+            CollectionCall::Count(vbids) => collection.count(&vbids),
+            CollectionCall::Mutate(mutations) => Ok(collection.mutate(mutations)),
+        };
+        answer.unwrap_or_else(|answer| answer)
+    }
+
+    /// The ids of a vBucket in order.
+    fn ids(
+        &self,
+        asker: u64,
+        collection: &Collection<'_>,
+        vbid: Vbid,
+    ) -> Result<Arc<Vec<String>>, Answer> {
+        let Collection { node, bucket, id, .. } = collection;
+        let of = (bucket.uuid.clone(), *id, vbid);
+        let known = self.held.look(asker, |kept| {
+            let listed = kept.listed.as_ref().filter(|listed| listed.of == of)?;
+            Some(Arc::clone(&listed.ids))
+        });
+        if let Some(ids) = known {
+            return Ok(ids);
+        }
+        if !bucket.serves(&[vbid].into_iter().collect(), node.now()) {
+            return Err(Answer::Elsewhere);
+        }
+        let documents = bucket
+            .documents_of(vbid, *id, node.now())
+            .map_err(|refused| Answer::Failed(failure(code::INTERNAL, format!("{refused:?}"))))?;
+        let name = |name: &[u8]| String::from_utf8(name.to_vec()).ok();
+        let ids: Vec<_> = documents.iter().filter_map(|document| name(document.name())).collect();
+        let ids = Arc::new(ids);
+        let listed = Listed { of, ids: Arc::clone(&ids) };
+        self.held.keep(asker, node.now(), |kept| kept.listed = Some(listed));
+        Ok(ids)
+    }
+
+    /// Answers with the next entries of an index.
+    pub(crate) fn answer_index(
+        &self,
+        node: &Arc<Node>,
+        part: &IndexPart,
+        left: Duration,
+    ) -> Answer {
+        let Some(bucket) = node.bucket(&part.bucket) else { return Answer::Elsewhere };
+        match self.snapshot(node, part, left) {
+            Ok(snapshot) => page(&snapshot, part, bucket.vbucket_count()),
+            Err(answer) => answer,
+        }
+    }
+
+    /// An index as of one moment, which is as late as the request wants it.
+    fn snapshot(
+        &self,
+        node: &Arc<Node>,
+        part: &IndexPart,
+        left: Duration,
+    ) -> Result<IndexSnapshot, Answer> {
+        let known = self.held.look(part.asker, |kept| {
+            let (vbids, snapshot) = kept.snapshots.get(&part.index)?;
+            vbids.holds(&part.vbids).then(|| snapshot.clone())
+        });
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let cluster = node.cluster();
+        let index = cluster
+            .buckets
+            .get(&part.bucket)
+            .and_then(|bucket| bucket.indexes.iter().find(|index| index.uuid == part.index));
+        let missing = || {
+            let message = format!("GSI index {} not found.", part.index);
+            Answer::Failed(failure(code::INDEX_NOT_FOUND, message))
+        };
+        let deployment = node.plugins().index(&part.bucket, index.ok_or_else(missing)?);
+        let not_ready = || Answer::NotYet("the index is not ready yet".into());
+        let deployment = deployment.ok_or_else(not_ready)?;
+        let wanted = Wanted::read(&part.consistency, &part.bucket).map_err(Answer::Failed)?;
+        let read = deployment.read(&part.vbids, &wanted, left, |_| deployment.snapshot());
+        let snapshot = read.map_err(|missing| match missing {
+            Missing::Elsewhere => Answer::Elsewhere,
+            Missing::NotYet(reason) => Answer::NotYet(reason),
+            Missing::Late => {
+                let message = "The index did not catch up before the request timed out";
+                Answer::Failed(retry(code::TIMEOUT, message))
+            }
+            Missing::Stopped(reason) | Missing::Failed(reason) => {
+                Answer::Failed(failure(code::INDEX_FAILURE, reason))
+            }
+        })?;
+        let kept = (part.vbids.clone(), snapshot.clone());
+        self.held.keep(part.asker, node.now(), |held| {
+            held.snapshots.insert(part.index.clone(), kept);
+        });
+        Ok(snapshot)
+    }
+}
+
+impl Collection<'_> {
+    fn serves(&self, vbids: &Vbids) -> Result<(), Answer> {
+        match self.bucket.serves(vbids, self.node.now()) {
+            true => Ok(()),
+            false => Err(Answer::Elsewhere),
+        }
+    }
+
+    /// Documents by id: the first of them, as many as an answer holds.
+    fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, Answer> {
+        let now = self.node.now();
+        let get = |id: &[u8]| match self.documents.resident(self.id, id, now) {
+            Some(found) => Ok(found),
+            None => self.documents.get(self.path, id, self.left),
+        };
+        let (mut rows, mut bytes) = (Vec::with_capacity(ids.len()), 0);
+        for id in ids {
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+            rows.push(match get(id.as_bytes()) {
+                Ok(found) => {
+                    bytes += found.body.len();
+                    Some(Row {
+                        id: id.clone(),
+                        body: found.body,
+                        cas: found.cas.0,
+                        flags: found.flags,
+                        expiry: found.expiry,
+                        is_json: found.is_json,
+                    })
+                }
+                Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
+                Err(KvError::Elsewhere) => return Err(Answer::Elsewhere),
+                Err(error) => return Err(Answer::Failed(dml(&error))),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Documents among `ids`, in their order.
+    fn scan(&self, ids: &[String], after: Option<&str>, bodies: bool, limit: usize) -> Outcome {
+        let from = after.map_or(0, |after| ids.partition_point(|id| id.as_str() <= after));
+        let (mut rows, mut rest) = (Vec::new(), &ids[from..]);
+        while !rest.is_empty() && rows.len() < limit {
+            let (asked, behind) =
+                rest.split_at(rest.len().min(FETCHED_AT_ONCE).min(limit - rows.len()));
+            match bodies {
+                true => {
+                    let fetched = self.fetch(asked)?;
+                    rest = &rest[fetched.len()..];
+                    // What is gone meanwhile is left out.
+                    rows.extend(fetched.into_iter().flatten());
+                }
+                false => {
+                    rest = behind;
+                    rows.extend(asked.iter().map(|id| Row { id: id.clone(), ..Row::default() }));
+                }
+            }
+            if rows.iter().map(|row: &Row| row.body.len()).sum::<usize>() >= PAGE_BYTES {
+                break;
+            }
+        }
+        Ok(Answer::Scanned(rows, rest.is_empty()))
+    }
+
+    fn count(&self, vbids: &Vbids) -> Outcome {
+        self.serves(vbids)?;
+        let count = self.bucket.counts_in(self.id, vbids).documents;
+        self.serves(vbids)?;
+        Ok(Answer::Count(count))
+    }
+
+    /// Changes documents, each for itself.
+    fn mutate(&self, mutations: Vec<Mutation>) -> Answer {
+        let one = |mutation: Mutation| {
+            let id = mutation.id.as_bytes();
+            let cas = Some(Cas(mutation.cas)).filter(|_| mutation.cas != 0);
+            let mode = match mutation.action {
+                Action::Remove => return self.documents.remove(self.path, id, cas, self.left),
+                Action::Insert => StoreMode::Insert,
+                Action::Upsert => StoreMode::Upsert,
+                Action::Replace => StoreMode::Replace(cas),
+            };
+            let expiry = match mutation.expiry {
+                Some(expiry) => expiry,
+                None => {
+                    let found = self.documents.get(self.path, id, self.left);
+                    found.map_or(0, |found| found.expiry)
+                }
+            };
+            let content = Content { body: mutation.body, flags: JSON_FLAGS, expiry };
+            self.documents.store(self.path, id, content, mode, self.left)
+        };
+        let outcome = |mutation| match one(mutation) {
+            Ok(cas) => Some(Ok(cas.0)),
+            Err(KvError::Elsewhere) => None,
+            Err(KvError::Exists) => Some(Err(RowRefusal::Exists)),
+            Err(KvError::NotFound) => Some(Err(RowRefusal::NotFound)),
+            Err(KvError::CasMismatch) => Some(Err(RowRefusal::CasMismatch)),
+            Err(error) => Some(Err(RowRefusal::Other(dml(&error)))),
+        };
+        Answer::Mutated(mutations.into_iter().map(outcome).collect())
+    }
+}
+
+/// The next entries of a part.
+fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answer {
+    let limit = part.limit.min(ENTRIES_MAX);
+    let begin = part.after.as_ref().map_or(0, |after| after.span);
+    let mut entries: Vec<Place> = Vec::new();
+    for (number, span) in part.spans.iter().enumerate().skip(begin) {
+        let after = part.after.as_ref().filter(|after| after.span == number);
+        let span = after.map_or_else(|| span.clone(), |after| rest_of(after, span, part.reverse));
+        for Indexed { key, id, number: of_document, .. } in snapshot.scan(&span, part.reverse) {
+            let place = Place { span: number, key, id, number: of_document };
+            if after.is_some_and(|after| place.compare(after, part.reverse).is_le())
+                || !part.vbids.contains(Vbid::of(&place.id, vbucket_count))
+            {
+                continue;
+            }
+            if entries.len() >= limit {
+                return Answer::Entries(entries, false);
+            }
+            entries.push(place);
+        }
+    }
+    Answer::Entries(entries, true)
+}
+
+/// The part of a span that was not given whole.
+fn rest_of(after: &Place, span: &Span, reverse: bool) -> Span {
+    match reverse {
+        false => Span { start: after.key.clone(), end: span.end.clone() },
+        true => Span { start: span.start.clone(), end: [&after.key[..], &[0]].concat() },
+    }
+}
+
+/// Says that an answer is not of the kind that was asked for.
+pub(super) fn unexpected() -> Failure {
+    failure(code::INTERNAL, "a node answers something else")
+}

@@ -1,0 +1,284 @@
+//! What is spread over the nodes, put together: each node answers for the vBuckets that it serves.
+//!
+//! ```text
+//! Node::gather ─► who serves what ─┬─► Node::reply, on this node
+//!                                  └─► Platform::ask ─► Node::answer ─► Node::reply, on another one
+//! ```
+//!
+//! An answer is about exactly the vBuckets that were asked about. A node that does not serve all of them, or did not while
+//! it answered, says so ([`Answer::Elsewhere`]), and they are asked for again where they are served now: each vBucket counts
+//! once, also while it moves.
+
+mod documents;
+mod question;
+mod reply;
+mod vbids;
+
+pub(crate) use documents::SpreadDocuments;
+pub(crate) use question::{
+    Answer, CollectionCall, DocumentCall, DocumentReply, IndexPart, Place, Question, RequestPart,
+};
+pub(crate) use reply::failed;
+pub use vbids::Vbids;
+
+use crate::block;
+use crate::node::Node;
+use crate::platform::Unanswered;
+use crossbeam_channel::Receiver;
+use nacre_types::{NodeId, Vbid};
+use question::Asked;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon is asked again what could not be answered, unless the cluster changes before.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a node that cannot be reached is asked again before that is an error: another one may take its place meanwhile.
+const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which node serves which vBuckets of a bucket.
+pub(crate) struct Owners {
+    /// The revision of the agreed state that says so.
+    rev: u64,
+    by_vbid: Vec<Option<NodeId>>,
+    by_node: Vec<(NodeId, Vbids)>,
+}
+
+impl Owners {
+    fn new(rev: u64, bucket: &nacre_cluster::Bucket) -> Owners {
+        let by_vbid: Vec<_> = bucket.chains.iter().map(|chain| chain.active()).collect();
+        let mut by_node: BTreeMap<NodeId, Vbids> = BTreeMap::new();
+        for (vbid, owner) in (0..).map(Vbid).zip(&by_vbid) {
+            if let Some(owner) = owner {
+                by_node.entry(*owner).or_default().insert(vbid);
+            }
+        }
+        Owners { rev, by_vbid, by_node: by_node.into_iter().collect() }
+    }
+
+    /// The vBucket of a key.
+    pub fn vbid_of(&self, key: &[u8]) -> Vbid {
+        Vbid::of(key, self.by_vbid.len() as u16)
+    }
+
+    /// Who serves a vBucket, if somebody does.
+    pub fn of(&self, vbid: Vbid) -> Option<NodeId> {
+        self.by_vbid.get(vbid.index()).copied().flatten()
+    }
+
+    /// Who serves any.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.by_node.iter().map(|(node, _)| *node).collect()
+    }
+
+    /// All vBuckets.
+    pub fn all(&self) -> Vbids {
+        Vbids::first(self.by_vbid.len() as u16)
+    }
+
+    /// The node that serves all of them, if one does.
+    pub fn only(&self) -> Option<NodeId> {
+        match &self.by_node[..] {
+            [(node, vbids)] if *vbids == self.all() => Some(*node),
+            _ => None,
+        }
+    }
+
+    /// Some vBuckets, by who serves them; those that nobody serves are left out.
+    fn split(&self, vbids: &Vbids) -> Vec<(NodeId, Vbids)> {
+        if *vbids == self.all() {
+            return self.by_node.clone();
+        }
+        let mut parts: BTreeMap<NodeId, Vbids> = BTreeMap::new();
+        for vbid in vbids.iter() {
+            if let Some(owner) = self.of(vbid) {
+                parts.entry(owner).or_default().insert(vbid);
+            }
+        }
+        parts.into_iter().collect()
+    }
+}
+
+/// What is to be known about some vBuckets.
+pub(crate) struct Want<'a> {
+    /// They.
+    pub vbids: Vbids,
+    /// What is asked about those of them that one node serves.
+    pub question: Box<dyn Fn(&Vbids) -> Question + 'a>,
+}
+
+/// What a node said.
+pub(crate) struct Gathered {
+    /// Which of the [`Want`]s it is about.
+    pub want: usize,
+    /// The vBuckets.
+    pub vbids: Vbids,
+    /// What it said; never [`Answer::Elsewhere`] nor [`Answer::NotYet`].
+    pub answer: Answer,
+}
+
+/// A question on its way.
+enum Pending {
+    Here(Question),
+    There(Receiver<Result<Vec<u8>, Unanswered>>),
+}
+
+impl Node {
+    /// Who serves what of a bucket; `None` when there is no such bucket.
+    pub(crate) fn owners(&self, bucket: &str) -> Option<Arc<Owners>> {
+        let cluster = self.cluster();
+        if let Some(owners) = self.owners.read().get(bucket)
+            && owners.rev == cluster.rev
+        {
+            return Some(Arc::clone(owners));
+        }
+        let owners = Arc::new(Owners::new(cluster.rev, cluster.buckets.get(bucket)?));
+        let mut known = self.owners.write();
+        known.retain(|name, _| cluster.buckets.contains_key(name));
+        known.insert(bucket.to_owned(), Arc::clone(&owners));
+        Some(owners)
+    }
+
+    /// Asks about vBuckets of a bucket, each where it is served; of all of them, or of none. Blocks: not for a thread that
+    /// others wait for.
+    ///
+    /// # Errors
+    /// Why there is no answer about some of them, for people.
+    pub(crate) fn gather(
+        self: &Arc<Node>,
+        bucket: &str,
+        wants: &[Want<'_>],
+        left: Duration,
+    ) -> Result<Vec<Gathered>, String> {
+        let begun_ns = self.now().monotonic_ns;
+        let mut missing: Vec<Vbids> = wants.iter().map(|want| want.vbids.clone()).collect();
+        let mut gathered = Vec::new();
+        let mut unreached_ns = None;
+        loop {
+            let passed = Duration::from_nanos(self.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = left.saturating_sub(passed);
+            let changed = self.map_changed.notified();
+            let owners =
+                self.owners(bucket).ok_or_else(|| format!("there is no bucket {bucket}"))?;
+            let mut pending = Vec::new();
+            for (number, want) in wants.iter().enumerate() {
+                for (node, vbids) in owners.split(&missing[number]) {
+                    let question = (want.question)(&vbids);
+                    let writes = question.writes();
+                    let asked = match node == self.id() {
+                        true => Pending::Here(question),
+                        false => Pending::There(self.ask(node, question, left)),
+                    };
+                    pending.push((number, vbids, writes, asked));
+                }
+            }
+            let is_orphan = |vbid| owners.of(vbid).is_none();
+            let mut is_unreached = missing.iter().any(|vbids| vbids.iter().any(is_orphan));
+            let mut reason = "some vBuckets are served by no node".to_owned();
+            // Others work while this node does its part.
+            pending.sort_by_key(|(.., asked)| matches!(asked, Pending::There(_)));
+            for (want, vbids, writes, asked) in pending {
+                match self.hear_answer(asked, left) {
+                    Ok(Answer::Elsewhere) => {
+                        "some vBuckets are on the move".clone_into(&mut reason)
+                    }
+                    Ok(Answer::NotYet(why)) => reason = why,
+                    Ok(answer) => {
+                        missing[want].remove_all(&vbids);
+                        gathered.push(Gathered { want, vbids, answer });
+                    }
+                    // Nobody knows whether it was done: to do it again is for who asks.
+                    Err(Unanswered::Lost(why)) if writes => return Err(why),
+                    Err(why) => {
+                        is_unreached = true;
+                        reason = why.to_string();
+                    }
+                }
+            }
+            if missing.iter().all(Vbids::is_empty) {
+                return Ok(gathered);
+            }
+            let now_ns = self.now().monotonic_ns;
+            unreached_ns = is_unreached.then(|| unreached_ns.unwrap_or(now_ns));
+            let unreached_ns = unreached_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+            let is_patient = Duration::from_nanos(unreached_ns) < UNREACHED_PATIENCE;
+            if left.is_zero() || !is_patient || self.is_stopping() {
+                return Err(reason);
+            }
+            block::on(&*self.platform, changed, PAUSE.min(left));
+        }
+    }
+
+    /// The answer about one vBucket, from where it is served.
+    ///
+    /// # Errors
+    /// As for [`Node::gather`].
+    pub(crate) fn ask_about(
+        self: &Arc<Node>,
+        bucket: &str,
+        vbid: Vbid,
+        question: &Question,
+        left: Duration,
+    ) -> Result<Answer, String> {
+        let vbids = [vbid].into_iter().collect();
+        let want = Want { vbids, question: Box::new(|_| question.clone()) };
+        let mut gathered = self.gather(bucket, &[want], left)?;
+        gathered.pop().map(|gathered| gathered.answer).ok_or_else(|| "there is no answer".into())
+    }
+
+    fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, Unanswered> {
+        let lost = |why: String| Unanswered::Lost(why);
+        match asked {
+            Pending::Here(question) => Ok(self.reply(question, left)),
+            Pending::There(answer) => {
+                let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
+                postcard::from_bytes(&bytes)
+                    .map_err(|error| lost(format!("an answer cannot be read: {error}")))
+            }
+        }
+    }
+
+    /// Sends a question to another node.
+    pub(crate) fn ask(
+        &self,
+        to: NodeId,
+        question: Question,
+        left: Duration,
+    ) -> Receiver<Result<Vec<u8>, Unanswered>> {
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let asked = Asked { rev: self.cluster().rev, left_ms, question };
+        let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");
+        self.platform.ask(to, bytes, left)
+    }
+
+    /// Answers a question of another node. Blocks as long as the question allows.
+    pub fn answer(self: &Arc<Node>, asked: &[u8]) -> Vec<u8> {
+        let answer = match postcard::from_bytes::<Asked>(asked) {
+            Ok(Asked { rev, left_ms, question }) => {
+                let left = Duration::from_millis(left_ms);
+                match self.knows(rev, left) {
+                    true => self.reply(question, left),
+                    false => Answer::NotYet("a node does not know the newest decisions".into()),
+                }
+            }
+            Err(error) => failed(format!("a question cannot be read: {error}")),
+        };
+        postcard::to_stdvec(&answer).expect("answers are plain data")
+    }
+
+    /// Waits until this node knows what was agreed up to a revision.
+    fn knows(&self, rev: u64, left: Duration) -> bool {
+        let reached = async {
+            loop {
+                let changed = self.map_changed.notified();
+                let mut changed = std::pin::pin!(changed);
+                changed.as_mut().enable();
+                if self.cluster().rev >= rev {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        self.cluster().rev >= rev || block::on(&*self.platform, reached, left).is_some()
+    }
+}

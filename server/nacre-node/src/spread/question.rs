@@ -1,0 +1,223 @@
+//! What nodes ask each other about the vBuckets that they serve.
+//!
+//! On the wire a question is an [`Asked`], an answer an [`Answer`], both in the format of postcard: nodes of one cluster are
+//! of one version.
+
+use super::Vbids;
+use nacre_plugin_host::{
+    Consistency, Content, Counted, Failure, Found, KvError, Looked, MutateOptions, Mutated,
+    Mutation, PathLookup, PathMutation, Request, Response, Row, RowRefusal, Span, StoreMode,
+};
+use nacre_types::{Cas, Seqno, Vbid};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+/// A question with what its answer depends on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Asked {
+    /// Who answers knows the agreed state at least up to this revision.
+    pub rev: u64,
+    /// How long the answer may take, in milliseconds.
+    pub left_ms: u64,
+    /// The question.
+    pub question: Question,
+}
+
+/// A question.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Question {
+    /// A plugin reads or writes a document.
+    Document {
+        /// The bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// What it does.
+        call: DocumentCall,
+    },
+    /// Whether the store has these vBuckets of a bucket up to these seqnos.
+    Stored(String, Vec<(Vbid, Seqno)>),
+    /// What a query wants of a collection.
+    Collection {
+        /// The bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// What it wants.
+        call: CollectionCall,
+    },
+    /// The next entries of an index.
+    Index(IndexPart),
+    /// The request that asked under this number has ended.
+    Forget(u64),
+    /// A request to a deployment.
+    Request(RequestPart),
+}
+
+impl Question {
+    /// Whether it changes documents, so that it is not asked twice.
+    pub fn writes(&self) -> bool {
+        match self {
+            Question::Document { call, .. } => {
+                !matches!(call, DocumentCall::Get | DocumentCall::Lookup(_))
+            }
+            Question::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
+            Question::Stored(..)
+            | Question::Index(_)
+            | Question::Forget(_)
+            | Question::Request(_) => false,
+        }
+    }
+}
+
+/// What a plugin does with a document.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum DocumentCall {
+    /// See [`Documents::get`](nacre_plugin_host::Documents::get), as the others there.
+    Get,
+    /// Stores it.
+    Store(Content, StoreMode),
+    /// Deletes it.
+    Remove(Option<Cas>),
+    /// Adds to a counter: delta, initial value, expiry.
+    Count(i64, Option<u64>, u32),
+    /// Sets when it expires.
+    Touch(u32),
+    /// Reads parts of it.
+    Lookup(Vec<PathLookup>),
+    /// Changes parts of it.
+    Mutate(Vec<PathMutation>, MutateOptions),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum DocumentReply {
+    /// The document.
+    Found(Found),
+    /// Its version.
+    Stored(Cas),
+    /// The counter.
+    Counted(Counted),
+    /// The parts.
+    Looked(Looked),
+    /// What the mutation did.
+    Mutated(Mutated),
+}
+
+/// What a query wants of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CollectionCall {
+    /// Documents by id.
+    Fetch(Vec<String>),
+    /// Documents of a vBucket in the order of their ids.
+    Scan {
+        /// Under which number the request asks.
+        asker: u64,
+        /// The vBucket.
+        vbid: Vbid,
+        /// Behind which id.
+        after: Option<String>,
+        /// Whether bodies are wanted.
+        bodies: bool,
+        /// How many at most.
+        limit: usize,
+    },
+    /// How many there are.
+    Count(Vbids),
+    /// Changes of documents.
+    Mutate(Vec<Mutation>),
+}
+
+/// A question for entries of an index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IndexPart {
+    /// Under which number the request asks: it sees one moment of each index.
+    pub asker: u64,
+    /// The bucket.
+    pub bucket: String,
+    /// The index.
+    pub index: String,
+    /// Of documents in these vBuckets.
+    pub vbids: Vbids,
+    /// Disjoint and in order.
+    pub spans: Vec<Span>,
+    /// From the end.
+    pub reverse: bool,
+    /// Behind which entry.
+    pub after: Option<Place>,
+    /// How many at most.
+    pub limit: usize,
+    /// How fresh they must be.
+    pub consistency: Consistency,
+}
+
+/// Where an entry stands among those of several spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the span.
+    pub span: usize,
+    /// The key.
+    #[serde(with = "serde_bytes")]
+    pub key: Vec<u8>,
+    /// The document.
+    #[serde(with = "serde_bytes")]
+    pub id: Vec<u8>,
+    /// Which of the entries that the document has with this key.
+    pub number: u32,
+}
+
+impl Place {
+    /// The order in which a scan comes by.
+    pub fn compare(&self, other: &Place, reverse: bool) -> Ordering {
+        let order = (&self.key, &self.id, self.number).cmp(&(&other.key, &other.id, other.number));
+        let order = if reverse { order.reverse() } else { order };
+        self.span.cmp(&other.span).then(order)
+    }
+}
+
+/// A request to a deployment, for a part of the answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RequestPart {
+    /// The deployment.
+    pub deployment: String,
+    /// The vBuckets that the answer is made of.
+    pub vbids: Vbids,
+    /// Whether it reflects all that was written before.
+    pub fresh: bool,
+    /// Whether the deployment is to take afterwards what is new.
+    pub updates: bool,
+    /// The request.
+    pub request: Request,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Not all of the vBuckets are served by this node, or not any more.
+    Elsewhere,
+    /// The same question may be answered later: why not now.
+    NotYet(String),
+    /// There is no answer.
+    Failed(Failure),
+    /// Of [`Question::Document`], with the vBucket and the seqno that it wrote.
+    Document(Result<DocumentReply, KvError>, Option<(Vbid, Seqno)>),
+    /// Of [`Question::Stored`].
+    Stored(bool),
+    /// Of [`CollectionCall::Fetch`]: as many as fit into an answer.
+    Fetched(Vec<Option<Row>>),
+    /// Of [`CollectionCall::Scan`], and whether the vBucket has no more.
+    Scanned(Vec<Row>, bool),
+    /// Of [`CollectionCall::Count`].
+    Count(u64),
+    /// Of [`CollectionCall::Mutate`]: the new versions; none of those that were not tried here.
+    Mutated(Vec<Option<Result<u64, RowRefusal>>>),
+    /// Of [`Question::Index`], and whether there are no more.
+    Entries(Vec<Place>, bool),
+    /// Of [`Question::Forget`].
+    Forgotten,
+    /// Of [`Question::Request`].
+    Response(Response),
+}

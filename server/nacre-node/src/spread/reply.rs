@@ -1,0 +1,54 @@
+//! What this node answers for the vBuckets that it serves.
+
+use super::documents::perform;
+use super::{Answer, Question};
+use crate::node::Node;
+use crate::plugins::BucketDocuments;
+use nacre_plugin_host::{Documents, Failure, KvError};
+use nacre_types::{Seqno, Vbid};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The code of what no user can do anything about. Source: Couchbase's query service.
+const INTERNAL: u32 = 5000;
+
+/// No answer, for a reason that nobody can do anything about.
+pub(crate) fn failed(message: String) -> Answer {
+    Answer::Failed(Failure { code: INTERNAL, message, retry: false })
+}
+
+impl Node {
+    /// Answers a question about what this node serves. Blocks, for `left` at most.
+    pub(super) fn reply(self: &Arc<Node>, question: Question, left: Duration) -> Answer {
+        match question {
+            Question::Document { bucket, path, key, call } => {
+                let Some(bucket) = self.bucket(&bucket) else { return Answer::Elsewhere };
+                let documents = BucketDocuments::new(self, &bucket);
+                match perform(&documents, &path, &key, &call, left) {
+                    Err(KvError::Elsewhere) => Answer::Elsewhere,
+                    outcome => Answer::Document(outcome, documents.written()),
+                }
+            }
+            Question::Stored(bucket, seqnos) => self.has_stored(&bucket, &seqnos),
+            Question::Collection { bucket, path, call } => {
+                self.queries().answer_collection(self, &bucket, &path, call, left)
+            }
+            Question::Index(part) => self.queries().answer_index(self, &part, left),
+            Question::Forget(asker) => {
+                self.queries().forget(asker);
+                Answer::Forgotten
+            }
+            Question::Request(part) => self.plugins().answer_part(self, &part, left),
+        }
+    }
+
+    fn has_stored(self: &Arc<Node>, bucket: &str, seqnos: &[(Vbid, Seqno)]) -> Answer {
+        let Some(bucket) = self.bucket(bucket) else { return Answer::Elsewhere };
+        if !bucket.serves(&seqnos.iter().map(|(vbid, _)| *vbid).collect(), self.now()) {
+            return Answer::Elsewhere;
+        }
+        let documents = BucketDocuments::new(self, &bucket);
+        documents.has_written(seqnos);
+        Answer::Stored(documents.settle().is_ok())
+    }
+}

@@ -1,0 +1,79 @@
+//! Sets of vBuckets.
+
+use nacre_types::Vbid;
+use serde::{Deserialize, Serialize};
+
+/// Some vBuckets of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vbids(Vec<u64>);
+
+impl Vbids {
+    /// The first `count`.
+    pub fn first(count: u16) -> Vbids {
+        (0..count).map(Vbid).collect()
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, vbid: Vbid) {
+        let word = vbid.index() / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (vbid.index() % 64);
+    }
+
+    /// Takes out those of another set.
+    pub fn remove_all(&mut self, others: &Vbids) {
+        self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word &= !other);
+    }
+
+    /// Whether one is among them.
+    pub fn contains(&self, vbid: Vbid) -> bool {
+        self.0.get(vbid.index() / 64).is_some_and(|word| word >> (vbid.index() % 64) & 1 == 1)
+    }
+
+    /// Whether all of another set are among them.
+    pub fn holds(&self, others: &Vbids) -> bool {
+        others.iter().all(|vbid| self.contains(vbid))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// They, in order. What came from elsewhere may name vBuckets that there are not.
+    pub fn iter(&self) -> impl Iterator<Item = Vbid> + '_ {
+        let bits = self.0.iter().take(usize::from(u16::MAX) / 64).enumerate();
+        bits.flat_map(|(index, word)| {
+            let is_set = move |bit: &usize| word >> bit & 1 == 1;
+            (0..64).filter(is_set).map(move |bit| Vbid((index * 64 + bit) as u16))
+        })
+    }
+}
+
+impl FromIterator<Vbid> for Vbids {
+    fn from_iter<I: IntoIterator<Item = Vbid>>(vbids: I) -> Vbids {
+        let mut set = Vbids::default();
+        vbids.into_iter().for_each(|vbid| set.insert(vbid));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_not_taken_out() {
+        let mut set: Vbids = [Vbid(3), Vbid(1023), Vbid(64), Vbid(3)].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(3), Vbid(64), Vbid(1023)]);
+        assert!(set.contains(Vbid(64)) && !set.contains(Vbid(65)) && !set.contains(Vbid(2000)));
+        assert!(Vbids::first(1024).holds(&set) && !set.holds(&Vbids::first(4)));
+        set.remove_all(&Vbids::first(65));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(1023)]);
+        assert!(!set.is_empty());
+        set.remove_all(&Vbids::first(1024));
+        assert!(set.is_empty());
+    }
+}
