@@ -152,7 +152,7 @@ fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
 }
 
 /// Begins a rebalance in which some of the nodes leave.
-fn rebalance(nodes: &[Node], leaving: &[&Node]) {
+pub fn rebalance(nodes: &[Node], leaving: &[&Node]) {
     let pool = nodes[0].json("/pools/default");
     let known: Vec<&str> =
         pool["nodes"].as_array().unwrap().iter().filter_map(|n| n["otpNode"].as_str()).collect();
@@ -162,7 +162,7 @@ fn rebalance(nodes: &[Node], leaving: &[&Node]) {
     nodes[0].succeed("POST", "/controller/rebalance", &form.replace('@', "%40"));
 }
 
-fn is_rebalancing(node: &Node) -> bool {
+pub fn is_rebalancing(node: &Node) -> bool {
     node.json("/pools/default/rebalanceProgress")["status"] != "none"
 }
 

@@ -20,6 +20,7 @@ mod restart;
 mod sh;
 mod slow_clients;
 mod space;
+mod spread;
 mod tls;
 mod users;
 mod views;

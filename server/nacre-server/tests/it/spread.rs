@@ -1,0 +1,139 @@
+//! Queries, views and changes of what is spread over several real nodes: the same answer from each of them, also while
+//! vBuckets move and after a node was lost.
+
+use crate::cluster::{Node, three};
+use crate::copies::{is_rebalancing, rebalance};
+use crate::process::{PASSWORD, USER};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const BUCKET: &str = "spread";
+const DOCUMENTS: u64 = 3000;
+
+fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
+    let nodes = three();
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber={replicas}");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    nodes
+}
+
+fn http(node: &Node, port: u16, method: &str, path: &str, body: &str) -> Value {
+    let address = format!("127.0.0.1:{}", node.port_base + port);
+    let login = Some((USER, PASSWORD));
+    let answer = nacre_conformance::http::request(
+        &address,
+        method,
+        path,
+        login,
+        "application/json",
+        body.as_bytes(),
+    );
+    let text = answer.unwrap().text();
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{method} {path}: {text}"))
+}
+
+fn ask(node: &Node, request: &Value) -> Value {
+    http(node, 2, "POST", "/query/service", &request.to_string())
+}
+
+/// The rows of a statement that sees everything that was written before.
+fn rows(node: &Node, statement: &str) -> Value {
+    rows_at(node, "request_plus", statement)
+}
+
+fn rows_at(node: &Node, consistency: &str, statement: &str) -> Value {
+    let answer = ask(node, &json!({"statement": statement, "scan_consistency": consistency}));
+    assert_eq!(answer["status"], "success", "{statement}: {answer}");
+    answer["results"].clone()
+}
+
+fn fill(node: &Node) {
+    for first in (0..DOCUMENTS).step_by(500) {
+        let values: Vec<String> = (first..first + 500)
+            .map(|n| format!("VALUES ('k{n}', {{'n': {n}, 'kind': 'k{}', 'text': 'a b'}})", n % 7))
+            .collect();
+        rows(node, &format!("UPSERT INTO {BUCKET} (KEY, VALUE) {}", values.join(", ")));
+    }
+}
+
+/// What any node answers, whatever has moved.
+fn check(node: &Node, consistency: &str, count: u64) {
+    let rows = |statement: &str| rows_at(node, consistency, statement);
+    assert_eq!(rows(&format!("SELECT RAW COUNT(*) FROM {BUCKET}")), json!([count]));
+    let all = format!("SELECT RAW COUNT(n) FROM {BUCKET} WHERE n >= 0");
+    assert_eq!(rows(&all), json!([count]));
+    let range = format!("SELECT RAW n FROM {BUCKET} WHERE n >= 100 AND n < 700 ORDER BY n DESC");
+    let expected: Vec<u64> = (100..700).rev().collect();
+    assert_eq!(rows(&range), json!(expected));
+    let page = format!("SELECT n, kind FROM {BUCKET} WHERE n > 250 ORDER BY n LIMIT 3 OFFSET 2");
+    let expected = [253, 254, 255].map(|n| json!({"n": n, "kind": format!("k{}", n % 7)}));
+    assert_eq!(rows(&page), json!(expected));
+    let by_keys = format!("SELECT RAW n FROM {BUCKET} USE KEYS ['k7', 'k1', 'none', 'k2999']");
+    assert_eq!(rows(&by_keys), json!([7, 1, 2999]));
+    let groups = format!("SELECT RAW COUNT(*) FROM {BUCKET} GROUP BY kind ORDER BY kind");
+    let total: u64 = serde_json::from_value::<Vec<u64>>(rows(&groups)).unwrap().iter().sum();
+    assert_eq!(total, count);
+}
+
+fn index(node: &Node) {
+    rows(node, &format!("CREATE PRIMARY INDEX ON {BUCKET}"));
+    rows(node, &format!("CREATE INDEX by_n ON {BUCKET}(n)"));
+}
+
+#[test]
+fn each_node_answers_queries_for_all_of_them() {
+    let nodes = nodes_with_bucket(1);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    index(&nodes[0]);
+    fill(&nodes[1]);
+    nodes.iter().for_each(|node| check(node, "request_plus", DOCUMENTS));
+    // What one changes the others see.
+    let updated = format!("UPDATE {BUCKET} SET seen = true WHERE n < 50 RETURNING RAW n");
+    assert_eq!(rows(&nodes[2], &updated).as_array().unwrap().len(), 50);
+    let seen = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE n < 100 AND seen");
+    nodes.iter().for_each(|node| assert_eq!(rows(node, &seen), json!([50])));
+    rows(&nodes[1], &format!("DELETE FROM {BUCKET} WHERE n >= 2990"));
+    let left = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE n >= 0");
+    nodes.iter().for_each(|node| assert_eq!(rows(node, &left), json!([2990])));
+    let twice = ask(
+        &nodes[0],
+        &json!({"statement": format!("INSERT INTO {BUCKET} (KEY, VALUE) VALUES ('k1', 1), ('k2', 2)")}),
+    );
+    assert_eq!(twice["errors"][0]["code"], 12009, "{twice}");
+}
+
+#[test]
+fn queries_see_each_document_once_while_vbuckets_move() {
+    let mut nodes = nodes_with_bucket(1);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    fill(&nodes[0]);
+    index(&nodes[0]);
+    let moves = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let asking = nodes.each_ref().map(|node| {
+            let moves = &moves;
+            scope.spawn(move || {
+                let mut rounds = 0;
+                while moves.load(Ordering::Relaxed) || rounds < 3 {
+                    let consistency = ["request_plus", "not_bounded"][rounds % 2];
+                    check(node, consistency, DOCUMENTS);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        rebalance(&nodes, &[]);
+        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+        moves.store(false, Ordering::Relaxed);
+        let rounds = asking.map(|thread| thread.join().unwrap());
+        eprintln!("{rounds:?} rounds of questions while vBuckets moved");
+    });
+    nodes[2].kill();
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
+    });
+    for consistency in ["not_bounded", "request_plus"] {
+        nodes[..2].iter().for_each(|node| check(node, consistency, DOCUMENTS));
+    }
+}
