@@ -7,16 +7,29 @@ use crate::query::Query;
 use crate::reduction::ViewReducer;
 use crate::row::corrupt;
 use nacre_js::{Engine, quote};
-use nacre_plugin::btree::Tree;
+use nacre_plugin::btree::{Range, Tree};
 use nacre_plugin::{Fault, Request, Response, State};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 /// What a request comes to.
 pub enum Answered {
     /// All of the answer.
     Whole(Response),
     /// Rows, which are given piece by piece.
-    Listing(Listing),
+    Listing(Box<Listing>),
+}
+
+/// A query that fits its view.
+pub struct Asked {
+    /// Number of the view in its design document.
+    pub view: usize,
+    /// Whether groups are asked for, or rows.
+    pub reduced: bool,
+    /// The ranges of the tree, in the order of the answer.
+    pub ranges: VecDeque<Range>,
+    /// The parameters.
+    pub query: Query,
 }
 
 /// Begins to answer a request.
@@ -26,31 +39,45 @@ pub fn answer(
     request: &Request,
     state: &dyn State,
 ) -> Result<Answered, Fault> {
-    let name = request.path.trim_start_matches('/');
-    let is_post = request.method == "POST";
-    let whole = |response: Response| Ok(Answered::Whole(response));
-    if name.is_empty() && request.method == "GET" {
-        return whole(info(design, engine, state)?);
+    if name_of(request).is_empty() && request.method == "GET" {
+        return info(design, engine, state).map(Answered::Whole);
     }
-    let Some(number) = design.views.iter().position(|view| view.name == name) else {
-        return whole(error(404, "not_found", "missing"));
+    let asked = match asked(design, request) {
+        Ok(asked) => asked,
+        Err(response) => return Ok(Answered::Whole(response)),
     };
-    if request.method != "GET" && !is_post {
-        return whole(error(405, "method_not_allowed", "Only GET and POST are allowed"));
-    }
-    let body: &[u8] = if is_post { &request.body } else { &[] };
-    let mask = Mask::of(request)?;
-    let asked = Query::parse(&request.query, body)
-        .and_then(|query| checked(&design.views[number], query))
-        .and_then(|query| Listing::new(number, &design.views[number], &query, mask));
-    match asked {
-        Ok(listing) => Ok(Answered::Listing(listing)),
-        Err(reason) => whole(error(400, "query_parse_error", &reason)),
-    }
+    let listing = Listing::new(asked, Mask::of(request)?);
+    Ok(Answered::Listing(Box::new(listing)))
 }
 
-/// A query that fits its view.
-fn checked(view: &View, query: Query) -> Result<Query, String> {
+/// The name of the view that a request is for.
+fn name_of(request: &Request) -> &str {
+    request.path.trim_start_matches('/')
+}
+
+/// What a request asks of which view.
+///
+/// # Errors
+/// The answer that says what is wrong with it.
+pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
+    let is_post = request.method == "POST";
+    let Some(view) = design.views.iter().position(|view| view.name == name_of(request)) else {
+        return Err(error(404, "not_found", "missing"));
+    };
+    if request.method != "GET" && !is_post {
+        return Err(error(405, "method_not_allowed", "Only GET and POST are allowed"));
+    }
+    let body: &[u8] = if is_post { &request.body } else { &[] };
+    Query::parse(&request.query, body)
+        .and_then(|query| {
+            let reduced = checked(&design.views[view], &query)?;
+            Ok(Asked { view, reduced, ranges: query.ranges()?, query })
+        })
+        .map_err(|reason| error(400, "query_parse_error", &reason))
+}
+
+/// Whether a query reduces, if it fits its view.
+fn checked(view: &View, query: &Query) -> Result<bool, String> {
     let reduced = query.reduce.unwrap_or(view.reduce.is_some());
     if reduced && view.reduce.is_none() {
         return Err("invalid value for reduce: \"true\", the view has no reduce function".into());
@@ -63,7 +90,7 @@ fn checked(view: &View, query: Query) -> Result<Query, String> {
             "invalid use of keys: a query that reduces several keys needs group=true".into()
         );
     }
-    Ok(query)
+    Ok(reduced)
 }
 
 fn error(status: u16, error: &str, reason: &str) -> Response {

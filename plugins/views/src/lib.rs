@@ -24,13 +24,16 @@
 //! the trees are exactly those in the back index.
 
 mod answer;
+mod body;
 mod design;
+mod header;
 mod index;
 mod listing;
 mod mask;
 mod query;
 mod reduction;
 mod row;
+mod scan;
 
 use answer::{Answered, answer};
 use design::Design;
@@ -47,8 +50,11 @@ pub struct Views {
     // Reductions are made while a tree is read or written, which only borrows the reducer.
     engine: RefCell<Engine>,
     /// The answer that is given piece by piece.
-    listing: Option<Listing>,
+    listing: Option<Box<Listing>>,
 }
+
+/// A piece of an answer ends with the row that brings it here.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A cursor needs to say nothing: it comes back to the instance that has the answer.
 const MORE: &[u8] = b"more";
@@ -129,7 +135,8 @@ impl Views {
     fn piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
         let no_answer = || Fault::Reject("there is no answer to go on with".into());
         let mut listing = self.listing.take().ok_or_else(no_answer)?;
-        let (body, is_last) = listing.piece(&self.design.views, &self.engine, state)?;
+        let (body, is_last) =
+            listing.piece(&self.design.views, &self.engine, state, PIECE_BYTES)?;
         if !is_last {
             self.listing = Some(listing);
         }

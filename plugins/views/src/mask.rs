@@ -1,13 +1,9 @@
 //! Which vBuckets a query sees.
 
+use crate::header;
 use crate::row::vbucket;
 use nacre_plugin::btree::Row;
 use nacre_plugin::{Fault, Request};
-
-/// The header in which the host names the vBuckets that an answer is made of: `0-511,600`. Without it, all are.
-///
-/// While vBuckets move between nodes, each of them is to be seen on one node only.
-pub const HEADER: &str = "nacre-vbuckets";
 
 /// Some of the vBuckets, of which there are at most 1024.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +15,11 @@ impl Mask {
     /// # Errors
     /// When it is malformed, which is the host's fault.
     pub fn of(request: &Request) -> Result<Option<Mask>, Fault> {
-        let header = request.headers.iter().find(|(name, _)| name == HEADER);
-        header.map(|(_, value)| Mask::parse(value)).transpose()
+        header::value_of(request, header::VBUCKETS).map(Mask::parse).transpose()
     }
 
     fn parse(text: &str) -> Result<Mask, Fault> {
-        let malformed = || Fault::Reject(format!("malformed {HEADER}: {text:?}"));
+        let malformed = || Fault::Reject(format!("malformed {}: {text:?}", header::VBUCKETS));
         let mut mask = Mask([0; 16]);
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -17,7 +17,8 @@ pub struct Query {
     startkey_docid: Option<String>,
     endkey_docid: Option<String>,
     inclusive_end: bool,
-    descending: bool,
+    /// Whether the order of keys is turned round.
+    pub descending: bool,
     /// Rows (or groups) at most.
     pub limit: u64,
     /// Rows (or groups) to leave out first.
