@@ -1,10 +1,14 @@
 //! The read side: requests to answers.
 
+use crate::Bounds;
 use crate::design::{Design, View};
+use crate::header;
 use crate::listing::Listing;
 use crate::mask::Mask;
+use crate::part;
 use crate::query::Query;
 use crate::reduction::ViewReducer;
+use crate::rest::Rest;
 use crate::row::corrupt;
 use nacre_js::{Engine, quote};
 use nacre_plugin::btree::{Range, Tree};
@@ -38,6 +42,7 @@ pub fn answer(
     engine: &RefCell<Engine>,
     request: &Request,
     state: &dyn State,
+    bounds: &Bounds,
 ) -> Result<Answered, Fault> {
     if name_of(request).is_empty() && request.method == "GET" {
         return info(design, engine, state).map(Answered::Whole);
@@ -46,8 +51,13 @@ pub fn answer(
         Ok(asked) => asked,
         Err(response) => return Ok(Answered::Whole(response)),
     };
-    let listing = Listing::new(asked, Mask::of(request)?);
-    Ok(Answered::Listing(Box::new(listing)))
+    let mask = Mask::of(request)?;
+    let Some(from) = header::value_of(request, header::PART) else {
+        return Ok(Answered::Listing(Box::new(Listing::new(asked, mask))));
+    };
+    let (rest, view) = (Rest::of(request)?, &design.views[asked.view]);
+    part::give(&asked, from, rest.as_ref(), mask.as_ref(), view, engine, state, bounds)
+        .map(Answered::Whole)
 }
 
 /// The name of the view that a request is for.

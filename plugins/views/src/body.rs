@@ -8,7 +8,9 @@
 //! ```
 
 use crate::answer::Asked;
+use crate::rest::Rest;
 use crate::row::{ViewRow, corrupt};
+use crate::scan::Place;
 use nacre_js::quote;
 use nacre_plugin::btree::{Step, Tree};
 use nacre_plugin::{Fault, State};
@@ -46,7 +48,7 @@ pub struct Head {
 }
 
 /// What an answer tells about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
     /// Rows of the view.
     pub index_rows: u64,
@@ -84,6 +86,11 @@ pub struct Window {
 }
 
 impl Window {
+    /// How many items are of interest at all.
+    pub fn item_count(&self) -> u64 {
+        if self.limit == 0 { 0 } else { self.skip.saturating_add(self.limit) }
+    }
+
     /// Counts one item: whether it is to be shown.
     fn shows(&mut self) -> bool {
         match (self.skip, self.limit) {
@@ -109,9 +116,9 @@ pub struct Body {
     group_level: Option<usize>,
     stops_on_error: bool,
     /// What failed so far, as much of it as is named.
-    pub failures: Vec<Failure>,
+    failures: Vec<Failure>,
     /// Whether a row was written.
-    pub has_rows: bool,
+    has_rows: bool,
 }
 
 impl Body {
@@ -125,6 +132,23 @@ impl Body {
             stops_on_error: query.stops_on_error,
             failures: Vec::new(),
             has_rows: false,
+        }
+    }
+
+    /// Goes on where an earlier text ended.
+    pub fn resume(&mut self, rest: Rest) {
+        let Rest { window, has_rows, failures, .. } = rest;
+        (self.window, self.has_rows, self.failures) = (window, has_rows, failures);
+    }
+
+    /// What is needed to go on behind `place`, the item that was dealt with last.
+    pub fn rest_at(&self, place: Place<'_>) -> Rest {
+        Rest {
+            range: place.range,
+            name: place.name.to_vec(),
+            window: self.window,
+            has_rows: self.has_rows,
+            failures: self.failures.clone(),
         }
     }
 

@@ -20,41 +20,90 @@
 //! Requests: `GET /` tells about the views, `GET` or `POST /{view}` queries one, with the parameters of
 //! Couchbase's view queries. `stale` means nothing here: who calls has waited for the feed.
 //!
+//! Where the vBuckets of a bucket are on several nodes, each has a partition with its share of the rows. The host then asks
+//! each of them for its part, and one for the answer (`header` has the names):
+//!
+//! ```text
+//! handle   GET /v, nacre-part: node, nacre-rest of the last round  ─► part      on every node
+//! merge    GET /v, nacre-rest of the last round, all parts         ─► text, nacre-rest when there is more to come
+//! ```
+//!
+//! Rounds follow until there is no `nacre-rest`; their texts one after the other are the answer.
+//!
 //! Invariants: a document whose map fails has no rows in that view, and keeps those in the others; the rows in
 //! the trees are exactly those in the back index.
 
 mod answer;
 mod body;
+mod bytes;
 mod design;
 mod header;
 mod index;
 mod listing;
 mod mask;
+mod merge;
+mod part;
 mod query;
 mod reduction;
+mod rest;
 mod row;
 mod scan;
 
-use answer::{Answered, answer};
+use answer::{Answered, answer, asked};
 use design::Design;
 use listing::Listing;
+use merge::Merged;
 use nacre_js::{Engine, Limits};
 use nacre_plugin::{
     Chunk, DocumentError, Events, Fault, Request, Response, Service, State, StateMut, collate,
 };
+use rest::Rest;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 /// The views plugin: one instance serves one design document.
 pub struct Views {
     design: Design,
     // Reductions are made while a tree is read or written, which only borrows the reducer.
     engine: RefCell<Engine>,
+    bounds: Bounds,
     /// The answer that is given piece by piece.
-    listing: Option<Box<Listing>>,
+    pending: Pending,
 }
 
-/// A piece of an answer ends with the row that brings it here.
-const PIECE_BYTES: usize = 256 << 10;
+/// What is left of an answer.
+#[derive(Default)]
+enum Pending {
+    #[default]
+    Nothing,
+    Listing(Box<Listing>),
+    Pieces(VecDeque<String>),
+}
+
+/// How much is given at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A piece of an answer ends with the row that brings it here.
+    pub piece_bytes: usize,
+    /// A part of an answer ends with the item that brings it here. All parts are in memory when they are merged.
+    pub part_bytes: usize,
+    /// A round of merging ends with the row that brings its text here.
+    pub round_bytes: usize,
+    /// Groups that a part has at most, and that a round reduces again: each may be a call of a function, and all of them
+    /// happen in one call of the plugin, which has a deadline.
+    pub reductions: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            piece_bytes: 256 << 10,
+            part_bytes: 4 << 20,
+            round_bytes: 32 << 20,
+            reductions: 16 << 10,
+        }
+    }
+}
 
 /// A cursor needs to say nothing: it comes back to the instance that has the answer.
 const MORE: &[u8] = b"more";
@@ -93,7 +142,8 @@ impl Service for Views {
         let mut engine =
             Engine::new(LIMITS).map_err(|error| Fault::Retry(format!("JavaScript: {error}")))?;
         let design = Design::compile(config, &mut engine).map_err(Fault::Reject)?;
-        Ok(Views { design, engine: RefCell::new(engine), listing: None })
+        let (bounds, pending) = (Bounds::default(), Pending::Nothing);
+        Ok(Views { design, engine: RefCell::new(engine), bounds, pending })
     }
 
     fn on_batch(
@@ -118,9 +168,10 @@ impl Service for Views {
 
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         self.engine.get_mut().set_now(request.now_us);
-        self.listing = match answer(&self.design, &self.engine, request, state)? {
+        let answered = answer(&self.design, &self.engine, request, state, &self.bounds)?;
+        self.pending = match answered {
             Answered::Whole(response) => return Ok(response),
-            Answered::Listing(listing) => Some(listing),
+            Answered::Listing(listing) => Pending::Listing(listing),
         };
         let Chunk { body, cursor } = self.piece(state)?;
         Ok(Response { cursor, ..Response::json(200, body) })
@@ -129,19 +180,63 @@ impl Service for Views {
     fn more(&mut self, _cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
         self.piece(state)
     }
+
+    fn merge(&mut self, request: &Request, partials: Vec<Response>) -> Result<Response, Fault> {
+        if partials.is_empty() {
+            return Err(Fault::Reject("there are no answers to merge".into()));
+        }
+        if let Some(refusal) = partials.iter().find(|partial| partial.status != 200) {
+            return Ok(refusal.clone());
+        }
+        self.engine.get_mut().set_now(request.now_us);
+        let asked = match asked(&self.design, request) {
+            Ok(asked) => asked,
+            Err(response) => return Ok(response),
+        };
+        let (rest, view) = (Rest::of(request)?, &self.design.views[asked.view]);
+        let merged = merge::merge(&asked, rest, view, &self.engine, &partials, &self.bounds)?;
+        let Merged { pieces, rest } = merged;
+        let Chunk { body, cursor } = self.first_of(pieces);
+        let mut response = Response { cursor, ..Response::json(200, body) };
+        let rest = rest.map(|rest| (header::REST.to_owned(), rest.to_text()));
+        response.headers.extend(rest);
+        Ok(response)
+    }
 }
 
 impl Views {
-    fn piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
-        let no_answer = || Fault::Reject("there is no answer to go on with".into());
-        let mut listing = self.listing.take().ok_or_else(no_answer)?;
-        let (body, is_last) =
-            listing.piece(&self.design.views, &self.engine, state, PIECE_BYTES)?;
-        if !is_last {
-            self.listing = Some(listing);
-        }
-        Ok(Chunk { body: body.into(), cursor: (!is_last).then(|| MORE.to_vec()) })
+    /// The same with other bounds, as tests want them.
+    pub fn bounded(self, bounds: Bounds) -> Views {
+        Views { bounds, ..self }
     }
+
+    fn piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
+        let mut listing = match std::mem::take(&mut self.pending) {
+            Pending::Listing(listing) => listing,
+            Pending::Pieces(pieces) => return Ok(self.first_of(pieces)),
+            Pending::Nothing => {
+                return Err(Fault::Reject("there is no answer to go on with".into()));
+            }
+        };
+        let (views, piece_bytes) = (&self.design.views, self.bounds.piece_bytes);
+        let (body, is_last) = listing.piece(views, &self.engine, state, piece_bytes)?;
+        if !is_last {
+            self.pending = Pending::Listing(listing);
+        }
+        Ok(chunk(body, is_last))
+    }
+
+    /// The first of some pieces; the others wait.
+    fn first_of(&mut self, mut pieces: VecDeque<String>) -> Chunk {
+        let body = pieces.pop_front().unwrap_or_default();
+        let is_last = pieces.is_empty();
+        self.pending = if is_last { Pending::Nothing } else { Pending::Pieces(pieces) };
+        chunk(body, is_last)
+    }
+}
+
+fn chunk(body: String, is_last: bool) -> Chunk {
+    Chunk { body: body.into(), cursor: (!is_last).then(|| MORE.to_vec()) }
 }
 
 nacre_plugin::export!(Views);

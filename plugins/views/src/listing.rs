@@ -67,7 +67,7 @@ impl Taker for Piece<'_> {
 
     fn take(&mut self, _range: usize, item: Item<'_>) -> Step {
         match item {
-            Item::Row(row) => self.body.row(&row),
+            Item::Row(_, row) => self.body.row(&row),
             Item::Group(group) => self.body.group(group.key, || {
                 result_json(group.reduction).map_err(|reason| vec![Failure::local(reason)])
             }),

@@ -135,6 +135,14 @@ pub fn result_json(reduction: &[u8]) -> Result<String, String> {
     }
 }
 
+/// The error that a reduction is, if it is one.
+pub fn error_of(reduction: &[u8]) -> Option<String> {
+    match Reduction::decode(reduction) {
+        Reduction::Error(text) => Some(text),
+        _ => None,
+    }
+}
+
 /// A number as JavaScript would write it: whole numbers without a fraction, what is not finite as null.
 fn number_json(number: f64) -> String {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -266,7 +274,7 @@ fn stats(numbers: &[f64]) -> Stats {
 
 fn combined(a: Reduction, b: Reduction) -> Reduction {
     match (a, b) {
-        (Reduction::Count(a), Reduction::Count(b)) => Reduction::Count(a + b),
+        (Reduction::Count(a), Reduction::Count(b)) => Reduction::Count(a.saturating_add(b)),
         (Reduction::Sum(a), Reduction::Sum(b)) => Reduction::Sum(a + b),
         (Reduction::Sums(sums), Reduction::Sum(sum))
         | (Reduction::Sum(sum), Reduction::Sums(sums)) => {

@@ -9,12 +9,13 @@ use nacre_js::Engine;
 use nacre_plugin::btree::{self, Range, Row, Step, Tree};
 use nacre_plugin::{Fault, State, collate, successor};
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 /// One of the things that an answer lists.
 pub enum Item<'a> {
-    /// A row.
-    Row(ViewRow<'a>),
+    /// A row, as it stands in the tree and as it reads.
+    Row(Row<'a>, ViewRow<'a>),
     /// Rows that were reduced.
     Group(Group<'a>),
 }
@@ -30,6 +31,33 @@ pub struct Group<'a> {
     pub key: &'a str,
     /// The reduction, as the tree keeps it.
     pub reduction: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    /// What places an item among the others of its range.
+    pub fn name(&self) -> &'a [u8] {
+        match self {
+            Item::Row(row, _) => row.key,
+            Item::Group(group) => group.name,
+        }
+    }
+}
+
+/// Where an item stands in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Which of the query's ranges the item is in.
+    pub range: usize,
+    /// What places it there ([`Item::name`]).
+    pub name: &'a [u8],
+}
+
+impl Place<'_> {
+    /// Which of two places comes first.
+    pub fn compare(&self, other: &Place<'_>, descending: bool) -> Ordering {
+        let names = self.name.cmp(other.name);
+        self.range.cmp(&other.range).then(if descending { names.reverse() } else { names })
+    }
 }
 
 /// Who takes the items of a scan.
@@ -59,6 +87,14 @@ impl Scan {
     pub fn new(asked: &Asked) -> Scan {
         let ranges = asked.ranges.clone();
         Scan { reduced: asked.reduced, group_level: asked.query.group_level, ranges, number: 0 }
+    }
+
+    /// Leaves out everything up to `place`, the item there included.
+    pub fn pass(&mut self, place: Place<'_>) {
+        while self.number < place.range && self.pass_range() {}
+        if self.number == place.range {
+            self.pass_item(place.name);
+        }
     }
 
     fn pass_range(&mut self) -> bool {
@@ -121,7 +157,7 @@ impl Scan {
                 damaged = true;
                 return Step::Break(());
             };
-            let step = taker.take(self.number, Item::Row(view_row));
+            let step = taker.take(self.number, Item::Row(row, view_row));
             if step.is_break() {
                 last = Some(row.key.to_vec());
             }

@@ -1,7 +1,7 @@
 //! A plugin over a state in memory, fed with packed buffers as the host makes them.
 
 use nacre_plugin::{DocumentError, Event, EventKind, Events, MemoryState, Request, Service, pack};
-use nacre_views::Views;
+use nacre_views::{Bounds, Views};
 
 /// A change of a document.
 #[derive(Clone, Debug)]
@@ -57,6 +57,10 @@ impl Fixture {
     pub fn new(config: &str) -> Fixture {
         let (views, state) = (Views::init(config).unwrap(), MemoryState::default());
         Fixture { views, state, headers: Vec::new() }
+    }
+
+    pub fn bounded(self, bounds: Bounds) -> Fixture {
+        Fixture { views: self.views.bounded(bounds), ..self }
     }
 
     /// With one view called `v`.

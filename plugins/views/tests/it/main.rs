@@ -2,5 +2,7 @@
 
 mod fixture;
 mod model;
+mod nodes;
 mod parameters;
+mod parts;
 mod rows;

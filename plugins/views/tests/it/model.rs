@@ -15,7 +15,7 @@ type Row = (Vec<u8>, String, Value, i32, u16);
 /// What a document emits: each pair of key and number.
 type Emits = Vec<(Value, i32)>;
 
-fn any_key() -> impl Strategy<Value = Value> {
+pub fn any_key() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         (0i32..4).prop_map(Value::from),
@@ -128,7 +128,7 @@ fn group_of(key: &Value, level: usize) -> Value {
 }
 
 /// How many histories are tried: `NACRE_VIEW_CASES`, or 100.
-fn cases() -> u32 {
+pub fn cases() -> u32 {
     std::env::var("NACRE_VIEW_CASES").map_or(100, |text| text.parse().expect("a number"))
 }
 

@@ -1,0 +1,331 @@
+//! The part of an answer that one partition has, as the nodes tell it each other.
+//!
+//! Numbers and lengths are LEB128, *bytes* have their length in front.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 4 | `NVP1` |
+//! | 1 | flags: 1 groups and not rows, 2 there is `total_rows`, 4 there is debug info; the others are 0 |
+//! | bytes | who answers |
+//! | number | `total_rows` of this part |
+//! | 3 numbers | debug info: rows, bytes and ranges |
+//! | items | a row: 1, number of its range, tree key, tree value |
+//! | | a group: 1, number of its range, how many bytes of the tree key name it, tree key of its first row, the key of that row as JSON, reduction as in the tree |
+//! | 1 | the end: 0 when all was given that the answer may need, 2 when the part was cut behind its last item |
+//!
+//! ```text
+//! 4e56503101 01 61    groups, of "a"
+//! 01 00 01 02 10 .. 04 null 09 c 02 00 00 00 00 00 00 00
+//!                     range 0, the group named 10 whose first row is 10 .., emitted with null: a count of 2
+//! 02                  there may be more
+//! ```
+//!
+//! Items stand in the order of the answer: by range, then by name ([`Item::name`]), which ascends, or descends when the query
+//! says so. A group is whole: the part holds no more rows of it. `total_rows` and debug info are in the first round only.
+//! `skip` is left to who merges. A part that reaches `skip + limit` items needs no more, so that it is not cut: each of its
+//! items stands in the merged answer at the same place or behind. A reduction that failed ends it too when the query stops
+//! on errors, once it stands behind what is skipped: so does the merged answer, there or before.
+
+use crate::Bounds;
+use crate::answer::Asked;
+use crate::body::{DebugInfo, Head, Window};
+use crate::bytes::{Reader, put_bytes, put_number};
+use crate::design::View;
+use crate::mask::Mask;
+use crate::reduction::error_of;
+use crate::rest::Rest;
+use crate::row::ViewRow;
+use crate::scan::{Group, Item, Place, Scan, Taker, with_tree};
+use nacre_js::Engine;
+use nacre_plugin::btree::{Row, Step};
+use nacre_plugin::{Fault, Response, State};
+use std::cell::RefCell;
+
+const MAGIC: &[u8; 4] = b"NVP1";
+const GROUPS: u8 = 1;
+const TOTAL_ROWS: u8 = 2;
+const DEBUG: u8 = 4;
+
+const END: u8 = 0;
+const ITEM: u8 = 1;
+const CUT: u8 = 2;
+
+/// Gives the part that `from` has of what is asked, from behind `rest` on.
+pub fn give(
+    asked: &Asked,
+    from: &str,
+    rest: Option<&Rest>,
+    mask: Option<&Mask>,
+    view: &View,
+    engine: &RefCell<Engine>,
+    state: &dyn State,
+    bounds: &Bounds,
+) -> Result<Response, Fault> {
+    let window = Window { skip: asked.query.skip, limit: asked.query.limit };
+    let window = rest.map_or(window, |rest| rest.window);
+    let mut scan = Scan::new(asked);
+    if let Some(rest) = rest {
+        scan.pass(rest.place());
+    }
+    let body = with_tree(view, engine, mask, |tree| {
+        let head = match rest {
+            Some(_) => Head::default(),
+            None => Head::of(asked, tree, state)?,
+        };
+        let mut giving = Giving {
+            out: begun(asked.reduced, from, &head),
+            given: 0,
+            window,
+            stops_on_error: asked.query.stops_on_error,
+            bounds,
+            end: END,
+        };
+        if window.item_count() > 0 {
+            let _ = scan.read(tree, state, &mut giving)?;
+        }
+        giving.out.push(giving.end);
+        Ok(giving.out)
+    })?;
+    let headers = vec![("content-type".into(), "application/octet-stream".into())];
+    Ok(Response { status: 200, headers, body, cursor: None })
+}
+
+fn begun(reduced: bool, from: &str, head: &Head) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    let flag = |is_there: bool, flag| if is_there { flag } else { 0 };
+    out.push(
+        flag(reduced, GROUPS)
+            | flag(head.total_rows.is_some(), TOTAL_ROWS)
+            | flag(head.debug.is_some(), DEBUG),
+    );
+    put_bytes(from.as_bytes(), &mut out);
+    let DebugInfo { index_rows, index_bytes, range_count } = head.debug.unwrap_or_default();
+    let debug = head.debug.map(|_| [index_rows, index_bytes, range_count]);
+    let numbers = head.total_rows.into_iter().chain(debug.into_iter().flatten());
+    numbers.for_each(|number| put_number(number, &mut out));
+    out
+}
+
+fn put_item(range: usize, item: &Item<'_>, out: &mut Vec<u8>) {
+    out.push(ITEM);
+    put_number(range as u64, out);
+    match item {
+        Item::Row(Row { key, value }, _) => {
+            put_bytes(key, out);
+            put_bytes(value, out);
+        }
+        Item::Group(Group { name, first, key, reduction }) => {
+            put_number(name.len() as u64, out);
+            put_bytes(first, out);
+            put_bytes(key.as_bytes(), out);
+            put_bytes(reduction, out);
+        }
+    }
+}
+
+/// A part that is being written.
+struct Giving<'a> {
+    out: Vec<u8>,
+    given: u64,
+    window: Window,
+    stops_on_error: bool,
+    bounds: &'a Bounds,
+    end: u8,
+}
+
+impl Taker for Giving<'_> {
+    fn take(&mut self, range: usize, item: Item<'_>) -> Step {
+        put_item(range, &item, &mut self.out);
+        self.given += 1;
+        if self.given >= self.window.item_count() {
+            return Step::Break(());
+        }
+        if let Item::Group(group) = &item {
+            let ends = self.stops_on_error && self.given > self.window.skip;
+            // There is nothing behind the one group of all rows.
+            if group.name.is_empty() || (ends && error_of(group.reduction).is_some()) {
+                return Step::Break(());
+            }
+        }
+        let is_group = matches!(item, Item::Group(_));
+        let is_full = self.out.len() >= self.bounds.part_bytes
+            || (is_group && self.given >= self.bounds.reductions);
+        if !is_full {
+            return Step::Continue(());
+        }
+        self.end = CUT;
+        Step::Break(())
+    }
+}
+
+/// A part, read back. All of its items were looked at.
+pub struct Part<'a> {
+    /// Who gave it.
+    pub from: &'a str,
+    /// What it says before its items.
+    pub head: Head,
+    /// What it holds.
+    pub items: Items<'a>,
+    /// Where it stopped, if there may be more.
+    pub cut: Option<Place<'a>>,
+}
+
+impl<'a> Part<'a> {
+    /// Reads a part of what is asked, from behind `rest` on.
+    ///
+    /// # Errors
+    /// [`Fault::Reject`] with the offset when it is none.
+    pub fn read(body: &'a [u8], asked: &Asked, rest: Option<&Rest>) -> Result<Part<'a>, Fault> {
+        let mut reader = Reader(body);
+        Part::try_read(&mut reader, asked, rest).ok_or_else(|| {
+            let offset = body.len() - reader.0.len();
+            Fault::Reject(format!("malformed part of an answer, before byte {offset}"))
+        })
+    }
+
+    fn try_read(reader: &mut Reader<'a>, asked: &Asked, rest: Option<&Rest>) -> Option<Part<'a>> {
+        for byte in MAGIC {
+            only_if(reader.byte()? == *byte)?;
+        }
+        let flags = reader.byte()?;
+        let from = reader.text()?;
+        let flag = |flag: u8| flags & flag != 0;
+        let total_rows = if flag(TOTAL_ROWS) { Some(reader.number()?) } else { None };
+        let debug = if flag(DEBUG) { Some(debug_info(reader)?) } else { None };
+        // An answer to another question, or to another round of this one, is of no use.
+        let is_first = rest.is_none();
+        only_if(flags & !(GROUPS | TOTAL_ROWS | DEBUG) == 0 && flag(GROUPS) == asked.reduced)?;
+        only_if(total_rows.is_some() == (is_first && !asked.reduced))?;
+        only_if(debug.is_some() == (is_first && asked.query.debug))?;
+
+        let items = Items { reader: *reader, reduced: asked.reduced };
+        let mut last: Option<Place<'a>> = None;
+        loop {
+            let (range, item) = match next(reader, asked.reduced)? {
+                Next::Item(range, item) => (range, item),
+                Next::End { is_cut } => {
+                    let cut = last.filter(|_| is_cut);
+                    only_if(reader.0.is_empty() && is_cut == cut.is_some())?;
+                    return Some(Part { from, head: Head { total_rows, debug }, items, cut });
+                }
+            };
+            let place = Place { range, name: item.name() };
+            let before: Option<Place<'_>> = last.or(rest.map(Rest::place));
+            let follows =
+                |before: Place<'_>| before.compare(&place, asked.query.descending).is_lt();
+            only_if(before.is_none_or(follows) && range < asked.ranges.len())?;
+            // Only what all rows are reduced to has no name.
+            let is_all = asked.reduced && asked.query.group_level.is_none();
+            only_if(place.name.is_empty() == is_all)?;
+            last = Some(place);
+        }
+    }
+}
+
+/// The items of a part, in order.
+#[derive(Clone)]
+pub struct Items<'a> {
+    reader: Reader<'a>,
+    reduced: bool,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = (usize, Item<'a>);
+
+    fn next(&mut self) -> Option<(usize, Item<'a>)> {
+        match next(&mut self.reader, self.reduced)? {
+            Next::Item(range, item) => Some((range, item)),
+            Next::End { .. } => None,
+        }
+    }
+}
+
+enum Next<'a> {
+    Item(usize, Item<'a>),
+    End { is_cut: bool },
+}
+
+fn next<'a>(reader: &mut Reader<'a>, reduced: bool) -> Option<Next<'a>> {
+    match reader.byte()? {
+        ITEM => {
+            let range = reader.index()?;
+            let item = if reduced { group(reader)? } else { row(reader)? };
+            Some(Next::Item(range, item))
+        }
+        END => Some(Next::End { is_cut: false }),
+        CUT => Some(Next::End { is_cut: true }),
+        _ => None,
+    }
+}
+
+fn row<'a>(reader: &mut Reader<'a>) -> Option<Item<'a>> {
+    let row = Row { key: reader.bytes()?, value: reader.bytes()? };
+    Some(Item::Row(row, ViewRow::decode(row.key, row.value)?))
+}
+
+fn group<'a>(reader: &mut Reader<'a>) -> Option<Item<'a>> {
+    let name_bytes = reader.index()?;
+    let first = reader.bytes()?;
+    let name = first.get(..name_bytes)?;
+    Some(Item::Group(Group { name, first, key: reader.text()?, reduction: reader.bytes()? }))
+}
+
+fn debug_info(reader: &mut Reader<'_>) -> Option<DebugInfo> {
+    let (index_rows, index_bytes) = (reader.number()?, reader.number()?);
+    Some(DebugInfo { index_rows, index_bytes, range_count: reader.number()? })
+}
+
+/// Goes on only if `is_so`.
+fn only_if(is_so: bool) -> Option<()> {
+    is_so.then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Query;
+
+    fn asked(query: &str) -> Asked {
+        let query = Query::parse(query, b"").unwrap();
+        Asked { view: 0, reduced: true, ranges: query.ranges().unwrap(), query }
+    }
+
+    const EXAMPLE: &[u8] = b"NVP1\x01\x01a\
+        \x01\x00\x01\x02\x10.\x04null\x09c\x02\0\0\0\0\0\0\0\
+        \x02";
+
+    #[test]
+    fn the_example_of_the_format_is_true() {
+        let group = Group {
+            name: b"\x10",
+            first: b"\x10.",
+            key: "null",
+            reduction: b"c\x02\0\0\0\0\0\0\0",
+        };
+        let mut out = begun(true, "a", &Head::default());
+        put_item(0, &Item::Group(group), &mut out);
+        out.push(CUT);
+        assert_eq!(out, EXAMPLE);
+    }
+
+    #[test]
+    fn only_the_part_that_was_asked_for_is_read() {
+        let rest = |name: &[u8]| {
+            let window = Window { skip: 0, limit: 9 };
+            Rest { range: 0, name: name.into(), window, has_rows: true, failures: Vec::new() }
+        };
+        let is_read =
+            |query: &str, rest: Option<&Rest>| Part::read(EXAMPLE, &asked(query), rest).is_ok();
+        assert!(is_read("group=true", None));
+        assert!(is_read("group=true", Some(&rest(b"\x0f"))));
+        assert!(!is_read("group=true", Some(&rest(b"\x10"))), "that was the last round");
+        assert!(is_read("group=true&descending=true", Some(&rest(b"\x11"))));
+        assert!(!is_read("group=true&descending=true", Some(&rest(b"\x0f"))));
+        assert!(!is_read("", None), "a group has a name");
+        assert!(!is_read("group=true&keys=[]", None), "there is no range");
+        assert!(!is_read("group=true&debug=true", None));
+        let error = Part::read(&EXAMPLE[..20], &asked("group=true"), None).err();
+        let error = error.map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("malformed part of an answer, before byte 19"));
+    }
+}
