@@ -44,6 +44,6 @@ mod worker;
 pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use node::{GROUP_DEFAULT, Node};
-pub use platform::{Hear, Link, Next, Platform, Signal, Task, Unanswered};
+pub use platform::{Hear, Link, Next, Platform, Signal, Task, Told, Unanswered};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

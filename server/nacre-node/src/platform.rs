@@ -66,19 +66,17 @@ pub trait Platform: Send + Sync {
     /// way when a connection breaks. What arrives does so in order, at [`Node::hear`](crate::Node::hear).
     fn send(&self, to: NodeId, message: Vec<u8>);
 
-    /// Asks another node something; the answer arrives on the channel, or why there is none, after `patience` at the
-    /// latest. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), away from what its clients
+    /// Asks another node something; `told` gets the answer, or why there is none, after `patience` at the latest, and must not
+    /// block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), away from what its clients
     /// wait for.
-    fn ask(
-        &self,
-        to: NodeId,
-        question: Vec<u8>,
-        patience: Duration,
-    ) -> Receiver<Result<Vec<u8>, Unanswered>>;
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: Told);
 
     /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
 }
+
+/// Who waits for the answer of another node.
+pub type Told = Box<dyn FnOnce(Result<Vec<u8>, Unanswered>) + Send>;
 
 /// Why another node did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,9 +5,8 @@ use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
-use crossbeam_channel::{Receiver, bounded};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
-use nacre_node::{Link, Next, Platform, Task, Unanswered};
+use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -188,20 +187,11 @@ impl Platform for SystemPlatform {
         membership::fetch_package(peers.directory(), digest)
     }
 
-    fn ask(
-        &self,
-        to: NodeId,
-        question: Vec<u8>,
-        patience: Duration,
-    ) -> Receiver<Result<Vec<u8>, Unanswered>> {
-        let (answer, answered) = bounded(1);
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: Told) {
         match self.questions.get() {
-            Some(questions) => questions.ask(to, question, patience + ASK_GRACE, answer),
-            None => {
-                let _ = answer.send(Err(Unanswered::NotAsked("the node is starting".into())));
-            }
+            Some(questions) => questions.ask(to, question, patience + ASK_GRACE, told),
+            None => told(Err(Unanswered::NotAsked("the node is starting".into()))),
         }
-        answered
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

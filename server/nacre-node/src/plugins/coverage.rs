@@ -42,10 +42,18 @@ impl Coverage {
         known.absent.remove_all(&[vbid].into_iter().collect());
     }
 
-    /// A vBucket leaves the state. Said before it does.
+    /// A vBucket begins to leave the state.
+    pub fn leaves(&self, vbid: Vbid) {
+        let mut known = self.0.lock();
+        if known.owed[vbid.index()].take().is_some() {
+            known.changes += 1;
+        }
+    }
+
+    /// A vBucket that [left](Coverage::leaves) is gone from the state.
     pub fn lacks(&self, vbid: Vbid) {
         let mut known = self.0.lock();
-        if known.owed[vbid.index()].take().is_some() || !known.absent.contains(vbid) {
+        if !known.absent.contains(vbid) {
             known.changes += 1;
             known.absent.insert(vbid);
         }
@@ -109,6 +117,14 @@ mod tests {
         assert!(covered.is_exact);
         coverage.lacks(Vbid(2));
         assert!(coverage.is_still(covered), "nothing new");
+        coverage.has(Vbid(1), Seqno::ZERO);
+        coverage.leaves(Vbid(1));
+        let leaving = coverage.covers(&set(&[0]), &processed).unwrap();
+        assert!(!leaving.is_exact, "it is still there");
+        assert_eq!(coverage.covers(&set(&[0, 1]), &processed), None);
+        coverage.lacks(Vbid(1));
+        let covered = coverage.covers(&set(&[0]), &processed).unwrap();
+        assert!(covered.is_exact && !coverage.is_still(leaving));
         coverage.has(Vbid(2), Seqno::ZERO);
         assert!(!coverage.is_still(covered));
         assert!(!coverage.covers(&set(&[0]), &processed).unwrap().is_exact);

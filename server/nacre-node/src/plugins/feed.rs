@@ -225,11 +225,12 @@ impl Feed {
     /// Forgets a vBucket that another node serves: what it shows is shown there.
     fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
-        self.deployment.coverage.lacks(vbid);
+        self.deployment.coverage.leaves(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         if self.partition.progress(vbid).seqno > Seqno::ZERO {
             self.partition.rollback(vbid, ResumePoint::default())?;
         }
+        self.deployment.coverage.lacks(vbid);
         Ok(())
     }
 

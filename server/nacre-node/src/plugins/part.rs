@@ -227,37 +227,32 @@ impl Plugins {
             match given {
                 // They were just moved.
                 Err(Missing::Elsewhere) => {}
-                given => return given.map(Reply::Here),
+                given => return given.map(|given| Reply { given, rest: None }),
             }
         }
-        let spread = Spread {
+        let spread = Box::new(Spread {
             node: Arc::clone(node),
             deployment: Arc::clone(deployment),
             request: request.clone(),
             vbids,
             terms: terms.clone(),
-        };
+        });
         let (given, rest) = spread.round(None)?;
-        Ok(Reply::Merged(Box::new(Merged { spread, given, rest })))
+        Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
     }
 }
 
 /// An answer from one node or from several, whose body comes in pieces.
-pub enum Reply {
-    /// From this node alone.
-    Here(Given),
-    /// From several.
-    Merged(Box<Merged>),
+pub struct Reply {
+    given: Given,
+    /// Of an answer that is made of some of each node at a time: with what they are asked for more.
+    rest: Option<(Box<Spread>, String)>,
 }
 
 impl Reply {
     /// An HTTP status, and headers.
     pub fn head(&self) -> (u16, &[Header]) {
-        let given = match self {
-            Reply::Here(given) => given,
-            Reply::Merged(merged) => &merged.given,
-        };
-        (given.status, &given.headers)
+        (self.given.status, &self.given.headers)
     }
 
     /// The next piece of the body; none after the last. Takes as long as the plugin does.
@@ -265,9 +260,17 @@ impl Reply {
     /// # Errors
     /// Why there is no more of it.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
-        match self {
-            Reply::Here(given) => given.next_piece().map_err(|error| error.to_string()),
-            Reply::Merged(merged) => merged.next_piece(),
+        loop {
+            if let Some(piece) = self.given.next_piece().map_err(|error| error.to_string())? {
+                return Ok(Some(piece));
+            }
+            let Some((spread, rest)) = self.rest.take() else { return Ok(None) };
+            let begun = self.given.status;
+            let (given, rest) = spread.round(Some(rest)).map_err(|missing| missing.to_string())?;
+            if given.status != begun {
+                return Err(format!("a node answers {} in the middle", given.status));
+            }
+            *self = Reply { given, rest: rest.map(|rest| (spread, rest)) };
         }
     }
 }
@@ -279,27 +282,6 @@ struct Spread {
     request: Request,
     vbids: Vbids,
     terms: Terms,
-}
-
-/// An answer that is made of those of several nodes, some of each at a time.
-pub struct Merged {
-    spread: Spread,
-    given: Given,
-    /// With what the nodes are asked for more.
-    rest: Option<String>,
-}
-
-impl Merged {
-    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
-        loop {
-            if let Some(piece) = self.given.next_piece().map_err(|error| error.to_string())? {
-                return Ok(Some(piece));
-            }
-            let Some(rest) = self.rest.take() else { return Ok(None) };
-            let round = self.spread.round(Some(rest));
-            (self.given, self.rest) = round.map_err(|missing| missing.to_string())?;
-        }
-    }
 }
 
 impl Spread {

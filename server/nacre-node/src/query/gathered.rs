@@ -103,7 +103,7 @@ impl Gathered {
             }
         }
         // A node that tells nothing and says that there is more would be asked for ever.
-        match self.parts.iter_mut().any(|part| is_hungry(part)) && limit > 0 {
+        match self.parts.iter_mut().any(is_hungry) && limit > 0 {
             true => Err(failure(code::INTERNAL, "a node has more entries and does not tell them")),
             false => Ok(()),
         }

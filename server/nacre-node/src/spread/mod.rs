@@ -24,7 +24,7 @@ pub use vbids::Vbids;
 use crate::block;
 use crate::node::Node;
 use crate::platform::Unanswered;
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, bounded};
 use nacre_types::{NodeId, Vbid};
 use question::Asked;
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ pub(crate) struct Gathered {
 
 /// A question on its way.
 enum Pending {
-    Here(Question),
+    Here(Box<Question>),
     There(Receiver<Result<Vec<u8>, Unanswered>>),
 }
 
@@ -166,7 +166,7 @@ impl Node {
                     let question = (want.question)(&vbids);
                     let writes = question.writes();
                     let asked = match node == self.id() {
-                        true => Pending::Here(question),
+                        true => Pending::Here(Box::new(question)),
                         false => Pending::There(self.ask(node, question, left)),
                     };
                     pending.push((number, vbids, writes, asked));
@@ -229,7 +229,7 @@ impl Node {
     fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, Unanswered> {
         let lost = |why: String| Unanswered::Lost(why);
         match asked {
-            Pending::Here(question) => Ok(self.reply(question, left)),
+            Pending::Here(question) => Ok(self.reply(*question, left)),
             Pending::There(answer) => {
                 let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
                 postcard::from_bytes(&bytes)
@@ -248,7 +248,11 @@ impl Node {
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let asked = Asked { rev: self.cluster().rev, left_ms, question };
         let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");
-        self.platform.ask(to, bytes, left)
+        let (tell, told) = bounded(1);
+        // Fails when nobody wants to know any more.
+        let tell = move |answer| drop(tell.send(answer));
+        self.platform.ask(to, bytes, left, Box::new(tell));
+        told
     }
 
     /// Answers a question of another node. Blocks as long as the question allows.

@@ -76,7 +76,7 @@ fn answers_of_several_partitions_are_merged_by_the_plugin() {
     assert_eq!(merged.whole().unwrap().body, b"a+b");
     let views = open_in_memory("function (doc) {}", None);
     let error = views.reader().merge(&request, &[], NOW).err().unwrap();
-    insta::assert_snapshot!(error, @"travel/_design/d: this plugin cannot merge answers");
+    insta::assert_snapshot!(error, @"travel/_design/d: there are no answers to merge");
 }
 
 #[test]

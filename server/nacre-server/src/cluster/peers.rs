@@ -6,8 +6,7 @@
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::link::{self, Lane};
-use crossbeam_channel::Sender;
-use nacre_node::Unanswered;
+use nacre_node::{Told, Unanswered};
 use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -129,19 +128,12 @@ impl Peers {
         }
     }
 
-    /// Sends a question; its answer goes to `answer`.
-    pub fn ask(
-        self: &Arc<Self>,
-        to: NodeId,
-        question: Vec<u8>,
-        patience: Duration,
-        answer: Sender<Result<Vec<u8>, Unanswered>>,
-    ) {
+    /// Sends a question; `told` gets its answer.
+    pub fn ask(self: &Arc<Self>, to: NodeId, question: Vec<u8>, patience: Duration, told: Told) {
         let peers = Arc::clone(self);
         self.runtime.spawn(async move {
             let answered = peers.call(to, Kind::Ask, question, patience).await;
-            // Fails when nobody wants to know any more.
-            let _ = answer.send(answered.map_err(|error| match error {
+            told(answered.map_err(|error| match error {
                 CallError::NotSent(why) => Unanswered::NotAsked(why),
                 CallError::Lost(why) => Unanswered::Lost(why),
             }));

@@ -75,6 +75,53 @@ fn check(node: &Node, consistency: &str, count: u64) {
     assert_eq!(total, count);
 }
 
+fn view(node: &Node, query: &str) -> Value {
+    http(node, 1, "GET", &format!("/{BUCKET}/_design/d/_view/{query}"), "")
+}
+
+/// The same for views, of which `stale` says how fresh they are.
+fn check_views(node: &Node, stale: &str, count: u64) {
+    let view = |query: &str| view(node, &format!("{query}&stale={stale}"));
+    let all = view("by_n?limit=2&skip=700");
+    assert_eq!(all["total_rows"], count, "{all}");
+    let expected = [700, 701].map(|n| json!({"id": format!("k{n}"), "key": n, "value": "a b"}));
+    assert_eq!(all["rows"], json!(expected));
+    let range = view("by_n?startkey=120&endkey=100&descending=true&inclusive_end=false");
+    let keys: Vec<&Value> =
+        range["rows"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
+    assert_eq!(json!(keys), json!((101..=120).rev().collect::<Vec<u64>>()), "{range}");
+    let keys = view("by_n?keys=[7,5,9999,7]");
+    let found: Vec<&Value> =
+        keys["rows"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
+    assert_eq!(json!(found), json!([7, 5, 7]));
+    let sum: u64 = (0..count).sum();
+    let sums = json!([{"key": null, "value": sum}]);
+    assert_eq!(view("sums?reduce=true")["rows"], sums);
+    let groups = view("sums?group=true");
+    let groups = groups["rows"].as_array().unwrap();
+    let total: u64 = groups.iter().map(|group| group["value"].as_u64().unwrap()).sum();
+    assert_eq!((groups.len(), total), (7, sum));
+}
+
+fn put_views(node: &Node) {
+    let design = json!({"views": {
+        "by_n": {"map": "function (doc, meta) { emit(doc.n, doc.text); }"},
+        "sums": {"map": "function (doc, meta) { emit(doc.kind, doc.n); }", "reduce": "_sum"},
+        "large": {"map": "function (doc, meta) { emit(null, 'x'.repeat(6000)); }"},
+    }});
+    let path = format!("/{BUCKET}/_design/d");
+    node.wait_until("the views plugin", |node| {
+        http(node, 1, "PUT", &path, &design.to_string())["ok"] == true
+    });
+    assert_eq!(
+        view(node, "by_n?stale=false&limit=1&connection_timeout=60000")["rows"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
 fn index(node: &Node) {
     rows(node, &format!("CREATE PRIMARY INDEX ON {BUCKET}"));
     rows(node, &format!("CREATE INDEX by_n ON {BUCKET}(n)"));
@@ -88,6 +135,14 @@ fn each_node_answers_queries_for_all_of_them() {
     index(&nodes[0]);
     fill(&nodes[1]);
     nodes.iter().for_each(|node| check(node, "request_plus", DOCUMENTS));
+    put_views(&nodes[2]);
+    nodes.iter().for_each(|node| check_views(node, "false", DOCUMENTS));
+    let large = view(&nodes[1], "large?stale=false");
+    let values = large["rows"].as_array().unwrap().iter();
+    let lengths = values.map(|row| row["value"].as_str().unwrap().len() as u64);
+    assert_eq!(lengths.sum::<u64>(), 6000 * DOCUMENTS, "more than a node tells at a time");
+    let wrong = view(&nodes[1], "by_n?limit=few");
+    assert_eq!(wrong["error"], "query_parse_error", "{wrong}");
     // What one changes the others see.
     let updated = format!("UPDATE {BUCKET} SET seen = true WHERE n < 50 RETURNING RAW n");
     assert_eq!(rows(&nodes[2], &updated).as_array().unwrap().len(), 50);
@@ -109,6 +164,7 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
     fill(&nodes[0]);
     index(&nodes[0]);
+    put_views(&nodes[0]);
     let moves = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let asking = nodes.each_ref().map(|node| {
@@ -118,6 +174,7 @@ fn queries_see_each_document_once_while_vbuckets_move() {
                 while moves.load(Ordering::Relaxed) || rounds < 3 {
                     let consistency = ["request_plus", "not_bounded"][rounds % 2];
                     check(node, consistency, DOCUMENTS);
+                    check_views(node, ["false", "ok"][rounds % 2], DOCUMENTS);
                     rounds += 1;
                 }
                 rounds
@@ -135,5 +192,7 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     });
     for consistency in ["not_bounded", "request_plus"] {
         nodes[..2].iter().for_each(|node| check(node, consistency, DOCUMENTS));
+        let stale = if consistency == "request_plus" { "false" } else { "ok" };
+        nodes[..2].iter().for_each(|node| check_views(node, stale, DOCUMENTS));
     }
 }
