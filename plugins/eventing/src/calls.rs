@@ -13,6 +13,8 @@ use std::rc::Rc;
 const PASSING: [&str; 2] = ["temporary", "locked"];
 /// The timer that the node sets when it opens a function; no callback has such a name.
 const LAUNCH: &str = ":launch";
+/// What that timer says where another node calls `OnDeploy`.
+const SKIPPED: &[u8] = b"skipped";
 /// The entry of the state that says which launch was the last.
 const LAUNCHED: &[u8] = b"launched";
 
@@ -105,7 +107,7 @@ impl Program {
         let bridge = Rc::clone(&self.bridge);
         for timer in timers {
             if timer.name == LAUNCH {
-                self.launch(now_us, state)?;
+                self.launch(timer.payload == SKIPPED, now_us, state)?;
                 continue;
             }
             self.outside.borrow_mut().begin(format!("{}-{}", timer.name, timer.due_us));
@@ -121,13 +123,18 @@ impl Program {
         Ok(())
     }
 
-    /// `OnDeploy`, once for each deployment and resumption.
-    fn launch(&mut self, now_us: u64, state: &mut dyn StateMut) -> Result<(), Fault> {
+    /// `OnDeploy`, once for each deployment and resumption; not where another node calls it.
+    fn launch(
+        &mut self,
+        skipped: bool,
+        now_us: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
         let number = self.config.launch.number.to_string();
         if state.get(LAUNCHED).is_some_and(|last| last == number.as_bytes()) {
             return Ok(());
         }
-        if let Some(on_deploy) = self.handlers.on_deploy {
+        if let Some(on_deploy) = self.handlers.on_deploy.filter(|_| !skipped) {
             self.outside.borrow_mut().begin(format!("launch-{number}"));
             let action = serde_json::json!({
                 "reason": self.config.launch.reason,

@@ -1,13 +1,14 @@
 //! What a consumer that keeps derived state is fed: documents of many vBuckets, and where they leave it.
 
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where a consumer stands in the history of one vBucket; all it must keep to resume without loss or repetition.
 ///
 /// Invariant: `snapshot_start <= seqno <= snapshot_end`. The default is "before everything".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoint {
     /// The branch of history that `seqno` counts in; 0 when nothing was consumed yet.
     pub vb_uuid: VbUuid,

@@ -100,7 +100,10 @@ impl Cas {
 }
 
 /// The identity of one branch of a vBucket's history; random, never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct VbUuid(pub u64);
 
 /// The number of a collection: 0 is `_default`, 1..=7 are reserved, users' start at 8. Written in hexadecimal.

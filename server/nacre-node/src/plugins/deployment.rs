@@ -2,6 +2,7 @@
 
 use super::coverage::Coverage;
 use super::part::Missing;
+use super::places::Points;
 use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
@@ -51,6 +52,8 @@ pub struct Deployment {
     pub(super) reader: Option<Reader>,
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
+    /// How far it has come, for other nodes; nothing of what can be done again.
+    pub(super) places: Mutex<Points>,
     /// Which vBuckets the state is to have.
     pub(super) coverage: Coverage,
     progress: Mutex<Progress>,
@@ -84,6 +87,7 @@ impl Deployment {
             bucket: Arc::clone(bucket),
             reader,
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
+            places: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
             progress: Mutex::new(progress),
             is_asked: AtomicBool::new(false),

@@ -1,6 +1,7 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
 use super::deployment::{is_in_subset, keep_capsules};
+use super::places::{Heard, Points};
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
@@ -9,6 +10,7 @@ use crate::reader::News;
 use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +26,14 @@ const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
-/// How soon it is looked again whether a document is stored, for those who are told what was there before.
-const UNSTORED_INTERVAL: Duration = Duration::from_millis(20);
+/// How soon it is looked again at vBuckets that have to wait.
+const WAITING_INTERVAL: Duration = Duration::from_millis(20);
+/// How often other nodes are told how far it has come, in nanoseconds.
+const TELL_NS: u64 = 1_000_000_000;
+/// For how long what other nodes have said is good, in nanoseconds.
+const HEARD_NS: u64 = 50_000_000;
+/// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
+const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
 /// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
@@ -62,8 +70,15 @@ pub(crate) struct Feed {
     is_following: bool,
     /// When to look again how much has gathered, on the monotonic clock.
     look_at_ns: u64,
-    /// vBuckets whose news wait to be stored first.
-    unstored: Vec<Vbid>,
+    /// vBuckets whose news wait: to be stored, or for another node to have finished.
+    waiting: Vec<Vbid>,
+    /// How far it has come since other nodes were told last.
+    untold: Points,
+    tell_at_ns: u64,
+    /// What other nodes said, and when they are asked again.
+    heard: Option<(u64, Heard)>,
+    /// Since when another node is waited for, by vBucket.
+    waits_since_ns: BTreeMap<Vbid, u64>,
 }
 
 impl Feed {
@@ -84,6 +99,9 @@ impl Feed {
             }
         }
         let beginning = Some(bucket.served_seqnos());
+        if deployment.spec.keeps_places() {
+            *deployment.places.lock() = partition.progress_of_all().collect();
+        }
         Feed {
             platform,
             bucket,
@@ -104,15 +122,46 @@ impl Feed {
             is_promotion_due: false,
             is_following: true,
             look_at_ns: 0,
-            unstored: Vec::new(),
+            waiting: Vec::new(),
+            untold: Points::new(),
+            tell_at_ns: 0,
+            heard: None,
+            waits_since_ns: BTreeMap::new(),
         }
     }
 
-    /// Begins to read a vBucket where the partition stopped, or where both histories part.
-    fn open(&mut self, vbid: Vbid) -> Result<(), Error> {
-        let mut from = self.partition.progress(vbid);
+    /// Where the partition stopped with a vBucket; `None` while another node has not finished with it.
+    fn place(&mut self, vbid: Vbid) -> Result<Option<ResumePoint>, Error> {
+        let own = self.partition.progress(vbid);
+        if !self.deployment.spec.keeps_places() || self.deployment.coverage.is_known(vbid) {
+            return Ok(Some(own));
+        }
+        let Some(node) = self.deployment.node.upgrade() else { return Ok(None) };
+        let now_ns = self.platform.now().monotonic_ns;
+        let heard = match self.heard.take() {
+            Some((ends_ns, heard)) if now_ns < ends_ns => (ends_ns, heard),
+            _ => (now_ns + HEARD_NS, self.deployment.ask_places(&node)),
+        };
+        let (_, Heard { points, busy }) = self.heard.insert(heard);
+        let since_ns = *self.waits_since_ns.entry(vbid).or_insert(now_ns);
+        if busy.contains(&vbid) && now_ns.saturating_sub(since_ns) < OTHERS_PATIENCE_NS {
+            return Ok(None);
+        }
+        self.waits_since_ns.remove(&vbid);
+        let told = points.get(&vbid).copied().unwrap_or_default();
+        if told.seqno <= own.seqno {
+            return Ok(Some(own));
+        }
+        self.partition.begin_at(&[(vbid, told)])?;
+        Ok(Some(told))
+    }
+
+    /// Begins to read a vBucket where the partition stopped, or where both histories part. Gives false while another node
+    /// has not finished with it.
+    fn open(&mut self, vbid: Vbid) -> Result<bool, Error> {
+        let Some(mut from) = self.place(vbid)? else { return Ok(false) };
         loop {
-            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(()) };
+            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(true) };
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
             let verdict = resume(&from, log, high, vbucket.purge_seqno());
             let to = match verdict {
@@ -128,7 +177,7 @@ impl Feed {
                     }
                     self.deployment.processed.reset(vbid, consistent(&from));
                     self.streams[vbid.index()] = Some(stream);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Resume::Rollback(to) => {
                     ResumePoint { seqno: to, snapshot_start: to, snapshot_end: to, ..from }
@@ -148,7 +197,7 @@ impl Feed {
 
     /// Reads what is new, until the batch is full.
     fn collect(&mut self) -> Result<Batch, Failure> {
-        self.unstored.drain(..).for_each(|vbid| self.news.note(vbid));
+        self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
         let mut batch = Batch::default();
         let mut bytes = 0;
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
@@ -163,15 +212,22 @@ impl Feed {
                 // What was read may be no part of it.
                 self.close(vbid);
             }
-            if self.streams[vbid.index()].is_none()
-                && let Err(error) = self.open(vbid)
-            {
-                self.news.note(vbid);
-                // What was read from other vBuckets is not to be lost.
-                if error.is_retryable() && !batch.progress.is_empty() {
-                    break;
+            if self.streams[vbid.index()].is_none() {
+                match self.open(vbid) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.waiting.push(vbid);
+                        continue;
+                    }
+                    Err(error) => {
+                        self.news.note(vbid);
+                        // What was read from other vBuckets is not to be lost.
+                        if error.is_retryable() && !batch.progress.is_empty() {
+                            break;
+                        }
+                        return Err(Failure::Plugin(error));
+                    }
                 }
-                return Err(Failure::Plugin(error));
             }
             let room = self.batch_documents - batch.documents.len();
             let limit = Limit {
@@ -222,12 +278,14 @@ impl Feed {
         self.selection.holds(document.collection())
     }
 
-    /// Forgets a vBucket that another node serves: what it shows is shown there.
+    /// Forgets a vBucket that another node serves: what it shows is shown there. Of what is not to be done again the place is
+    /// kept.
     fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
         self.deployment.coverage.leaves(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
-        if self.partition.progress(vbid).seqno > Seqno::ZERO {
+        let is_kept = self.deployment.spec.keeps_places();
+        if !is_kept && self.partition.progress(vbid).seqno > Seqno::ZERO {
             self.partition.rollback(vbid, ResumePoint::default())?;
         }
         self.deployment.coverage.lacks(vbid);
@@ -288,7 +346,7 @@ impl Feed {
                 // What a version took the place of is found once it is stored.
                 let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
                 if stored == 0 && vbucket.high_seqno() > stream.position() {
-                    self.unstored.push(vbid);
+                    self.waiting.push(vbid);
                     return Ok(None);
                 }
                 limit.count = limit.count.min(stored.max(1));
@@ -408,14 +466,41 @@ impl Feed {
         Ok(true)
     }
 
-    /// Until the next timer is due, or somebody has news.
+    /// Until the next timer is due, others are to be told, or somebody has news.
     fn idle(&self) -> Next {
         if self.is_promotion_due {
             return Next::After(BUSY_INTERVAL);
         }
-        let Some(due_us) = self.partition.next_timer_us() else { return Next::Wait };
-        let now_us = self.platform.now().unix_ns / 1000;
-        Next::After(Duration::from_micros(due_us.saturating_sub(now_us)))
+        if !self.waiting.is_empty() {
+            return Next::After(WAITING_INTERVAL);
+        }
+        let now = self.platform.now();
+        let due = self.partition.next_timer_us();
+        let due = due.map(|due_us| due_us.saturating_sub(now.unix_ns / 1000) * 1000);
+        let tell = (!self.untold.is_empty())
+            .then(|| self.tell_at_ns - now.monotonic_ns.min(self.tell_at_ns));
+        let next = due.into_iter().chain(tell).min();
+        next.map_or(Next::Wait, |nanoseconds| Next::After(Duration::from_nanos(nanoseconds)))
+    }
+
+    /// Notes how far it has come, for other nodes, and tells them from time to time.
+    fn tell(&mut self, progress: &[(Vbid, ResumePoint)]) {
+        if !self.deployment.spec.keeps_places() {
+            return;
+        }
+        if !progress.is_empty() {
+            self.deployment.places.lock().extend(progress.iter().copied());
+            self.untold.extend(progress.iter().copied());
+        }
+        let now_ns = self.platform.now().monotonic_ns;
+        if self.untold.is_empty() || now_ns < self.tell_at_ns {
+            return;
+        }
+        self.tell_at_ns = now_ns + TELL_NS;
+        let untold = std::mem::take(&mut self.untold);
+        if let Some(node) = self.deployment.node.upgrade() {
+            self.deployment.tell_places(&node, &untold);
+        }
     }
 
     fn keep_capsules(&self) {
@@ -435,16 +520,14 @@ impl Feed {
             Some(batch) => batch,
             None => self.collect()?,
         };
+        self.tell(&[]);
         if batch.progress.is_empty() {
             self.is_following = false;
             self.partition.settle().map_err(Failure::Plugin)?;
             // Opening a stream may have shown that a vBucket is up to date.
             self.publish();
             self.race();
-            return Ok(match self.unstored.is_empty() {
-                true => self.idle(),
-                false => Next::After(UNSTORED_INTERVAL),
-            });
+            return Ok(self.idle());
         }
         let begun = self.platform.now();
         let outcome = self.partition.on_batch(&batch, begun);
@@ -461,6 +544,7 @@ impl Feed {
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
+        self.tell(&batch.progress);
         self.deployment.set_status(self.partition.status());
         self.publish();
         self.race();

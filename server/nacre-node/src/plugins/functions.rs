@@ -10,12 +10,21 @@ use nacre_cluster::{
     Source, UrlAuth, UrlBinding,
 };
 use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
+use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
 const LAUNCH: &str = ":launch";
+
+/// What that timer says where another node calls it.
+const SKIPPED: &[u8] = b"skipped";
+
+/// Whether `OnDeploy` is called on this node, and on no other.
+pub(super) fn leads(bucket: &Bucket, me: NodeId) -> bool {
+    bucket.chains.first().is_some_and(|chain| chain.active() == Some(me))
+}
 
 /// What the function `id` is deployed under. No bucket has such a name, so that no design document does.
 pub fn deployment_name(id: &FunctionId) -> String {
@@ -223,6 +232,7 @@ fn host(binding: &UrlBinding) -> Option<String> {
 }
 
 /// Has the component call `OnDeploy` before anything else.
-pub(super) fn launch(partition: &mut Partition) -> Result<(), Error> {
-    partition.set_timer(LAUNCH, Timer { due_us: 0, payload: Vec::new() })
+pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
+    let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
+    partition.set_timer(LAUNCH, Timer { due_us: 0, payload })
 }

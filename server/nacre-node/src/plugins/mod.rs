@@ -16,6 +16,7 @@ pub mod functions;
 mod loader;
 pub mod packages;
 mod part;
+mod places;
 mod spec;
 mod storage;
 
@@ -33,6 +34,7 @@ use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
+use places::Places;
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -83,6 +85,8 @@ pub struct Plugins {
     leaving: Mutex<Vec<Arc<Deployment>>>,
     changed: Notify,
     stopped: AtomicBool,
+    /// How far functions have come on other nodes.
+    pub(crate) places: Places,
 }
 
 impl Plugins {
@@ -239,6 +243,10 @@ impl Plugins {
                 self.leave(slot);
             }
             kept
+        });
+        self.places.retain(|space| {
+            let of_the_bucket = space.contains(&bucket.uuid);
+            !of_the_bucket || wanted.iter().any(|spec| spec.space == space)
         });
         for spec in wanted {
             self.place(node, bucket, spec);
@@ -495,7 +503,10 @@ fn open(
         partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
     }
     if spec.code == EVENTING && !spec.paused {
-        functions::launch(&mut partition).map_err(|error| error.to_string())?;
+        let cluster = node.cluster();
+        let config = cluster.buckets.get(&bucket.name);
+        let leads = config.is_some_and(|config| functions::leads(config, node.id()));
+        functions::launch(&mut partition, leads).map_err(|error| error.to_string())?;
     }
     Ok(partition)
 }

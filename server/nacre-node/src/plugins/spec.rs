@@ -96,6 +96,11 @@ impl Spec {
         self.code == VIEWS || self.code == INDEX
     }
 
+    /// Whether it does what is not to be done again, so that it goes on where it stood on another node.
+    pub fn keeps_places(&self) -> bool {
+        self.code == EVENTING
+    }
+
     /// Whether `other` goes on as this one, but for a pause.
     pub fn is_same_as(&self, other: &Spec) -> bool {
         (&self.code, &self.version, &self.space, &self.config, &self.source)

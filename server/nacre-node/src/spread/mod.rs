@@ -117,10 +117,13 @@ pub(crate) struct Gathered {
     pub answer: Answer,
 }
 
+/// Where the answer to a question that was sent arrives.
+pub(crate) type Answered = Receiver<Result<Vec<u8>, Unanswered>>;
+
 /// A question on its way.
 enum Pending {
     Here(Box<Question>),
-    There(Receiver<Result<Vec<u8>, Unanswered>>),
+    There(Answered),
 }
 
 impl Node {
@@ -227,24 +230,22 @@ impl Node {
     }
 
     fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, Unanswered> {
-        let lost = |why: String| Unanswered::Lost(why);
         match asked {
             Pending::Here(question) => Ok(self.reply(*question, left)),
-            Pending::There(answer) => {
-                let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
-                postcard::from_bytes(&bytes)
-                    .map_err(|error| lost(format!("an answer cannot be read: {error}")))
-            }
+            Pending::There(answer) => self.answered(&answer),
         }
     }
 
+    /// Waits for the answer to a question that was sent.
+    pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, Unanswered> {
+        let lost = |why: String| Unanswered::Lost(why);
+        let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
+        postcard::from_bytes(&bytes)
+            .map_err(|error| lost(format!("an answer cannot be read: {error}")))
+    }
+
     /// Sends a question to another node.
-    pub(crate) fn ask(
-        &self,
-        to: NodeId,
-        question: Question,
-        left: Duration,
-    ) -> Receiver<Result<Vec<u8>, Unanswered>> {
+    pub(crate) fn ask(&self, to: NodeId, question: Question, left: Duration) -> Answered {
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let asked = Asked { rev: self.cluster().rev, left_ms, question };
         let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");

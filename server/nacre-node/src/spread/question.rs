@@ -4,6 +4,7 @@
 //! of one version.
 
 use super::Vbids;
+use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
     Consistency, Content, Counted, Failure, Found, KvError, Looked, MutateOptions, Mutated,
     Mutation, PathLookup, PathMutation, Request, Response, Row, RowRefusal, Span, StoreMode,
@@ -11,6 +12,7 @@ use nacre_plugin_host::{
 use nacre_types::{Cas, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// A question with what its answer depends on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,6 +57,10 @@ pub enum Question {
     Forget(u64),
     /// A request to a deployment.
     Request(RequestPart),
+    /// How far the deployment of that name, with its state in that space, has come.
+    Places(String, String),
+    /// How far the deployment with its state in that space has come on the node that tells.
+    Told(String, BTreeMap<Vbid, ResumePoint>),
 }
 
 impl Question {
@@ -68,7 +74,9 @@ impl Question {
             Question::Stored(..)
             | Question::Index(_)
             | Question::Forget(_)
-            | Question::Request(_) => false,
+            | Question::Request(_)
+            | Question::Places(..)
+            | Question::Told(..) => false,
         }
     }
 }
@@ -216,8 +224,10 @@ pub enum Answer {
     Mutated(Vec<Option<Result<u64, RowRefusal>>>),
     /// Of [`Question::Index`], and whether there are no more.
     Entries(Vec<Place>, bool),
-    /// Of [`Question::Forget`].
-    Forgotten,
+    /// Of what is told rather than asked.
+    Heard,
+    /// Of [`Question::Places`], and with which vBuckets it has not finished.
+    Places(BTreeMap<Vbid, ResumePoint>, Vec<Vbid>),
     /// Of [`Question::Request`].
     Response(Response),
 }

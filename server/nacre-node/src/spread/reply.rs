@@ -36,7 +36,12 @@ impl Node {
             Question::Index(part) => self.queries().answer_index(self, &part, left),
             Question::Forget(asker) => {
                 self.queries().forget(asker);
-                Answer::Forgotten
+                Answer::Heard
+            }
+            Question::Places(name, space) => self.plugins().answer_places(&name, &space),
+            Question::Told(space, points) => {
+                self.plugins().places.hear(&space, &points);
+                Answer::Heard
             }
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
         }

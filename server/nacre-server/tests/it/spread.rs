@@ -196,3 +196,82 @@ fn queries_see_each_document_once_while_vbuckets_move() {
         nodes[..2].iter().for_each(|node| check_views(node, stale, DOCUMENTS));
     }
 }
+
+/// Writes documents `{prefix}{n}` to the source of the function, over all vBuckets.
+fn write_batch(node: &Node, prefix: &str) {
+    let values = (0..BATCH).map(|n| format!("VALUES ('{prefix}{n}', {{'n': {n}}})"));
+    let values: Vec<String> = values.collect();
+    rows(node, &format!("UPSERT INTO {BUCKET}._default.src (KEY, VALUE) {}", values.join(", ")));
+}
+
+const BATCH: u64 = 300;
+
+/// How often each document of some batches was handled, once all of the last are.
+fn handled(node: &Node, prefixes: &[&str]) -> Vec<(String, u64)> {
+    let count_of = |prefix: &str| {
+        let statement = format!(
+            "SELECT RAW COUNT(*) FROM {BUCKET}._default.dst d WHERE META(d).id LIKE '{prefix}%'"
+        );
+        rows(node, &statement)[0].as_u64().unwrap()
+    };
+    node.wait_until("the function", |_| count_of(prefixes.last().unwrap()) == BATCH);
+    let counted = |prefix: &&str| {
+        let statement = format!(
+            "SELECT RAW [META(d).id, d.`count`] FROM {BUCKET}._default.dst d WHERE META(d).id LIKE '{prefix}%'"
+        );
+        serde_json::from_value::<Vec<(String, u64)>>(rows(node, &statement)).unwrap()
+    };
+    prefixes.iter().flat_map(counted).collect()
+}
+
+#[test]
+fn functions_go_on_where_another_node_stopped() {
+    let mut nodes = three();
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=1&numVBuckets=16");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    for name in ["src", "dst", "meta"] {
+        let path = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
+        nodes[0].succeed("POST", &path, &format!("name={name}"));
+    }
+    rows(&nodes[0], &format!("CREATE PRIMARY INDEX ON {BUCKET}._default.dst"));
+    let function = json!({
+        "appname": "counts", "version": "1", "settings": {},
+        "appcode": "function OnDeploy(action) { couchbase.increment(dst, {id: 'OnDeploy'}) }
+            function OnUpdate(doc, meta) { couchbase.increment(dst, {id: meta.id}) }",
+        "depcfg": {
+            "source_bucket": BUCKET, "source_scope": "_default", "source_collection": "src",
+            "metadata_bucket": BUCKET, "metadata_scope": "_default", "metadata_collection": "meta",
+            "buckets": [{"alias": "dst", "bucket_name": BUCKET, "scope_name": "_default",
+                "collection_name": "dst", "access": "rw"}], "curl": [], "constants": [],
+        },
+    });
+    let path = "/api/v1/functions/counts";
+    let defined = http(&nodes[1], 5, "POST", path, &function.to_string());
+    assert_eq!(defined["code"], 0, "{defined}");
+    let deployed = http(&nodes[1], 5, "POST", &format!("{path}/deploy"), "");
+    assert_eq!(deployed["code"], 0, "{deployed}");
+    write_batch(&nodes[0], "a");
+    let once = |nodes: &[Node], prefixes: &[&str]| {
+        let handled = handled(&nodes[0], prefixes);
+        let often: Vec<_> = handled.iter().filter(|(_, count)| *count != 1).collect();
+        assert_eq!((handled.len(), often), (prefixes.len() * BATCH as usize, vec![]));
+    };
+    once(&nodes, &["a"]);
+    rebalance(&nodes, &[]);
+    write_batch(&nodes[1], "b");
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    // Whatever is handled again in a vBucket is so before what comes last.
+    write_batch(&nodes[2], "c");
+    once(&nodes, &["a", "b", "c"]);
+    nodes[2].kill();
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
+    });
+    write_batch(&nodes[0], "d");
+    drop(handled(&nodes[0], &["d"]));
+    // What was handled in the last second may be handled again.
+    once(&nodes, &["a"]);
+    let deployed = format!("SELECT RAW d.`count` FROM {BUCKET}._default.dst d USE KEYS 'OnDeploy'");
+    assert_eq!(rows(&nodes[0], &deployed), json!([1]));
+}
