@@ -46,18 +46,19 @@ impl Pieces for query::Answer {
 /// Has a deployment answer a request, away from the threads that serve others.
 ///
 /// # Errors
-/// A reply of the kind `failure` when there is no answer. One that breaks off later breaks off the body.
+/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run. One
+/// that breaks off later breaks off the body.
 pub(super) async fn answered(
     node: &Arc<Node>,
     name: &str,
     request: Request,
     terms: Terms,
-    failure: &str,
+    (failure, stopped): (&str, StatusCode),
 ) -> Result<Reply, Reply> {
     let (node, name) = (Arc::clone(node), name.to_owned());
     let status = |missing: &Missing| match missing {
         Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
-        Missing::Stopped(_) => (StatusCode::SERVICE_UNAVAILABLE, failure),
+        Missing::Stopped(_) => (stopped, failure),
         Missing::Late => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
         Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, failure),
     };

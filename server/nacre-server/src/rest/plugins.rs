@@ -235,7 +235,8 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
         headers: call.headers,
         body: call.body,
     };
+    let failure = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);
     let terms =
         Terms { vbids: None, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
-    answered(&call.node, name, request, terms, "plugin_failed").await
+    answered(&call.node, name, request, terms, failure).await
 }

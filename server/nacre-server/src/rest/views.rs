@@ -225,6 +225,8 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         updates,
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
     };
+    // One that has stopped stays so until it is replaced.
+    let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
     let request = Request {
         method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
         path: format!("/{view}"),
@@ -232,5 +234,5 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         headers: Vec::new(),
         body: call.body,
     };
-    answered(&call.node, &deployment.name, request, terms, "view_failed").await
+    answered(&call.node, &deployment.name, request, terms, failure).await
 }
