@@ -9,12 +9,14 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Coverage(Mutex<Known>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Known {
     /// Counts what the feed has said: as long as that is nothing new, the state has the same vBuckets.
     changes: u64,
     /// Up to where what is in the state must reach before readers may see it; `None` of vBuckets that are not to be in it.
     owed: Vec<Option<Seqno>>,
+    /// Those that have reached it.
+    there: Vbids,
     /// Of these the feed has seen that nothing is in the state.
     absent: Vbids,
 }
@@ -31,7 +33,7 @@ impl Coverage {
     /// Of a state that nobody has looked at.
     pub fn new(vbucket_count: u16) -> Coverage {
         let owed = vec![None; usize::from(vbucket_count)];
-        Coverage(Mutex::new(Known { changes: 0, owed, absent: Vbids::default() }))
+        Coverage(Mutex::new(Known { owed, ..Known::default() }))
     }
 
     /// A vBucket is in the state, for readers from `owed` on.
@@ -39,7 +41,9 @@ impl Coverage {
         let mut known = self.0.lock();
         known.changes += 1;
         known.owed[vbid.index()] = Some(owed);
-        known.absent.remove_all(&[vbid].into_iter().collect());
+        let one = [vbid].into_iter().collect();
+        known.there.remove_all(&one);
+        known.absent.remove_all(&one);
     }
 
     /// A vBucket begins to leave the state.
@@ -47,6 +51,7 @@ impl Coverage {
         let mut known = self.0.lock();
         if known.owed[vbid.index()].take().is_some() {
             known.changes += 1;
+            known.there.remove_all(&[vbid].into_iter().collect());
         }
     }
 
@@ -66,15 +71,20 @@ impl Coverage {
 
     /// Whether the state has all of `vbids`, as far as readers may expect.
     pub fn covers(&self, vbids: &Vbids, processed: &Watermarks) -> Option<Covered> {
-        let known = self.0.lock();
-        let is_there = |vbid: Vbid| {
-            let owed = known.owed.get(vbid.index()).copied().flatten();
-            owed.is_some_and(|owed| processed.get(vbid) >= owed)
-        };
+        let mut known = self.0.lock();
+        if !known.there.holds(vbids) {
+            for vbid in vbids.iter().filter(|vbid| !known.there.contains(*vbid)).collect::<Vec<_>>()
+            {
+                let owed = known.owed.get(vbid.index()).copied().flatten()?;
+                if processed.get(vbid) < owed {
+                    return None;
+                }
+                known.there.insert(vbid);
+            }
+        }
         let mut others = Vbids::first(known.owed.len() as u16);
         others.remove_all(vbids);
-        let covered = Covered { changes: known.changes, is_exact: known.absent.holds(&others) };
-        vbids.iter().all(is_there).then_some(covered)
+        Some(Covered { changes: known.changes, is_exact: known.absent.holds(&others) })
     }
 
     /// Whether nothing has come or gone since.

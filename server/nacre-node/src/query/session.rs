@@ -285,15 +285,14 @@ impl Database for Session {
                 CollectionCall::Fetch(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
             };
             let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
-            let mut told = BTreeSet::new();
+            let mut told = vec![false; ids.len()];
             for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
                 let Answer::Fetched(fetched) = answer else { return Err(unexpected()) };
                 for (at, row) in those(&vbids).into_iter().zip(fetched) {
-                    rows[at] = row;
-                    told.insert(at);
+                    (rows[at], told[at]) = (row, true);
                 }
             }
-            missing.retain(|(_, at)| !told.contains(at));
+            missing.retain(|(_, at)| !told[*at]);
         }
         Ok(rows)
     }

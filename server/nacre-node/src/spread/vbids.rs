@@ -10,7 +10,9 @@ pub struct Vbids(Vec<u64>);
 impl Vbids {
     /// The first `count`.
     pub fn first(count: u16) -> Vbids {
-        (0..count).map(Vbid).collect()
+        let (words, bits) = (usize::from(count / 64), count % 64);
+        let rest = (bits > 0).then(|| (1 << bits) - 1);
+        Vbids(std::iter::repeat_n(u64::MAX, words).chain(rest).collect())
     }
 
     /// Adds one.
@@ -25,6 +27,10 @@ impl Vbids {
     /// Takes out those of another set.
     pub fn remove_all(&mut self, others: &Vbids) {
         self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word &= !other);
+        // Equal sets are equal however they came about.
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
     }
 
     /// Whether one is among them.
@@ -34,7 +40,8 @@ impl Vbids {
 
     /// Whether all of another set are among them.
     pub fn holds(&self, others: &Vbids) -> bool {
-        others.iter().all(|vbid| self.contains(vbid))
+        let rest = others.0.iter().enumerate();
+        rest.into_iter().all(|(at, word)| word & !self.0.get(at).unwrap_or(&0) == 0)
     }
 
     /// Whether there is none.
@@ -44,10 +51,14 @@ impl Vbids {
 
     /// They, in order. What came from elsewhere may name vBuckets that there are not.
     pub fn iter(&self) -> impl Iterator<Item = Vbid> + '_ {
-        let bits = self.0.iter().take(usize::from(u16::MAX) / 64).enumerate();
-        bits.flat_map(|(index, word)| {
-            let is_set = move |bit: &usize| word >> bit & 1 == 1;
-            (0..64).filter(is_set).map(move |bit| Vbid((index * 64 + bit) as u16))
+        let words = self.0.iter().take(usize::from(u16::MAX) / 64).enumerate();
+        words.flat_map(|(index, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some(Vbid((index * 64) as u16 + bit as u16))
+            })
         })
     }
 }
@@ -74,6 +85,9 @@ mod tests {
         assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(1023)]);
         assert!(!set.is_empty());
         set.remove_all(&Vbids::first(1024));
-        assert!(set.is_empty());
+        assert!(set.is_empty() && set == Vbids::default());
+        for count in [0, 4, 64, 1000, 1024] {
+            assert_eq!(Vbids::first(count), (0..count).map(Vbid).collect(), "{count}");
+        }
     }
 }
