@@ -81,6 +81,20 @@ declare namespace nacre {
     type OnRollback = (vbucket: number, seqno: number) => number | Promise<number>;
     /** Answers: a `Response`, or what is to be sent as JSON, or undefined for 404. The state can only be read. */
     type Handle = (request: Request) => unknown;
+    /** Puts the answers of several nodes together, as `Handle` would have answered with all documents. There is no state. */
+    type Merge = (request: Request, parts: Part[]) => unknown;
+
+    /** What `Handle` answered on one node. */
+    interface Part {
+        status: number;
+        /** Names are in lower case. */
+        headers: Record<string, string>;
+        /** The body. */
+        bytes: Uint8Array;
+        text(): string;
+        /** @throws SyntaxError when the body is not JSON. */
+        json(): any;
+    }
 
     /** What is thrown when something cannot be had. */
     interface Failure extends Error {

@@ -118,23 +118,34 @@ const notFound = () => Response.json({ error: "not_found", reason: "missing" }, 
 /** What is left of the body of an answer. */
 let pieces = null;
 
-export async function runHandle(handle, request, body) {
-    pieces = null;
+const withBody = (body) => ({ bytes: body, text: () => host("text", body), json: () => JSON.parse(host("text", body)) });
+
+/** A request as handlers see it. */
+function asked(request, body) {
     const parameters = {};
     for (const part of request.query.split("&").filter(Boolean)) {
         const [name, value = ""] = part.split("=", 2).map((text) => decodeURIComponent(text.replaceAll("+", " ")));
         parameters[name] = value;
     }
     const { headers, ...rest } = request;
-    const asked = {
-        ...rest,
-        parameters,
-        headers: Object.fromEntries(headers),
-        bytes: body,
-        text: () => host("text", body),
-        json: () => JSON.parse(host("text", body)),
-    };
-    let answer = await handle(asked);
+    return { ...rest, parameters, headers: Object.fromEntries(headers), ...withBody(body) };
+}
+
+export async function runHandle(handle, request, body) {
+    respond(await handle(asked(request, body)));
+}
+
+export async function runMerge(merge, request, body, about, bodies) {
+    let end = 0;
+    const parts = about.map(({ status, headers, length }) => {
+        const body = bodies.slice(end, (end += length));
+        return { status, headers: Object.fromEntries(headers), ...withBody(body) };
+    });
+    respond(await merge(asked(request, body), parts));
+}
+
+function respond(answer) {
+    pieces = null;
     if (answer === undefined) answer = notFound();
     if (!(answer instanceof Response)) answer = Response.json(answer);
     const whole = isPiece(answer.body);

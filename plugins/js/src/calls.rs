@@ -6,8 +6,8 @@ use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Error, FunctionId, quote};
 use nacre_js_bridge::{Answered, Loan, forward_log};
 use nacre_plugin::{
-    Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Request, Response, State,
-    StateMut, Timer,
+    Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Request,
+    Response, State, StateMut, Timer,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -171,26 +171,49 @@ impl Program {
     /// `handle`.
     pub fn answer(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         let Some(handle) = self.handlers.handle else { return Ok(not_found()) };
-        let asked = json!({
-            "method": request.method,
-            "path": request.path,
-            "query": request.query,
-            "headers": request.headers,
-        });
+        let asked = asked(request);
+        let arguments =
+            [Argument::Function(handle), Argument::Json(&asked), Argument::Bytes(&request.body)];
+        self.respond(self.api.run_handle, &arguments, state)
+    }
+
+    /// `merge`.
+    pub fn merged(&mut self, request: &Request, parts: &[Response]) -> Result<Response, Fault> {
+        let Some(merge) = self.handlers.merge else {
+            let message = format!("{} has no merge for the answers of several nodes", self.file);
+            return Err(Fault::Reject(message));
+        };
+        let about = |part: &Response| json!({"status": part.status, "headers": part.headers, "length": part.body.len()});
+        let about = Value::Array(parts.iter().map(about).collect()).to_string();
+        let bodies: Vec<&[u8]> = parts.iter().map(|part| &part.body[..]).collect();
+        let asked = asked(request);
         let arguments = [
-            Argument::Function(handle),
-            Argument::Json(&asked.to_string()),
+            Argument::Function(merge),
+            Argument::Json(&asked),
             Argument::Bytes(&request.body),
+            Argument::Json(&about),
+            Argument::Bytes(&bodies.concat()),
         ];
+        // There is no state: the parts are all there is.
+        self.respond(self.api.run_merge, &arguments, &MemoryState::default())
+    }
+
+    /// Has a handler respond.
+    fn respond(
+        &mut self,
+        run: FunctionId,
+        arguments: &[Argument<'_>],
+        state: &dyn State,
+    ) -> Result<Response, Fault> {
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
-        let outcome = self.run(self.api.run_handle, &arguments);
+        let outcome = self.run(run, arguments);
         forward_log(&mut self.engine);
         match (outcome, loan.take_answer()) {
             (Ok(()), Some(Answered { status, headers, body, has_more })) => {
                 Ok(Response { status, headers, body, cursor: has_more.then(|| MORE.to_vec()) })
             }
-            (Ok(()), None) => Err(Fault::Fatal("handle has no answer".into())),
+            (Ok(()), None) => Err(Fault::Fatal("there is no answer".into())),
             // The program failed, and not the sandbox: there is no need for a new one.
             (Err(fault), _) => {
                 let body = json!({"error": "exception", "reason": fault.to_string()});
@@ -209,6 +232,17 @@ impl Program {
         let Answered { body, has_more, .. } = loan.take_answer().unwrap_or_default();
         Ok(Chunk { body, cursor: has_more.then(|| MORE.to_vec()) })
     }
+}
+
+/// A request as `api.js` takes it; its body goes beside it.
+fn asked(request: &Request) -> String {
+    json!({
+        "method": request.method,
+        "path": request.path,
+        "query": request.query,
+        "headers": request.headers,
+    })
+    .to_string()
 }
 
 fn not_found() -> Response {

@@ -9,6 +9,7 @@
 //! export function onTimer({name, due, payload}) {}
 //! export function onRollback(vbucket, seqno) { return seqno }
 //! export function handle(request) {}         // a Response, or what is to be sent as JSON
+//! export function merge(request, parts) {}   // the same, from those of several nodes
 //! ```
 //!
 //! which use `state`, `kv`, `timer`, `http`, `metrics`, `log` and `config`; `api.js` has them.
@@ -62,14 +63,17 @@ struct Handlers {
     on_timer: Option<FunctionId>,
     on_rollback: Option<FunctionId>,
     handle: Option<FunctionId>,
+    merge: Option<FunctionId>,
 }
 
 /// Their names, in that order.
-const HANDLERS: [&str; 6] = ["onUpdate", "onDelete", "onBatch", "onTimer", "onRollback", "handle"];
+const HANDLERS: [&str; 7] =
+    ["onUpdate", "onDelete", "onBatch", "onTimer", "onRollback", "handle", "merge"];
 
 /// The functions of `api.js` that are called.
 struct Api {
     run_handle: FunctionId,
+    run_merge: FunctionId,
     run_more: FunctionId,
     make_meta: FunctionId,
 }
@@ -106,9 +110,10 @@ impl Service for Program {
         let mut engine = Engine::new(LIMITS).map_err(broken)?;
         let bridge = Rc::new(RefCell::new(Bridge::default()));
         engine.set_host(Rc::clone(&bridge) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
-        let names = ["runHandle", "runMore", "makeMeta", "setConfig"];
+        let names = ["runHandle", "runMerge", "runMore", "makeMeta", "setConfig"];
         let found = engine.load("api.js", API, &names).map_err(broken)?;
-        let [Some(run_handle), Some(run_more), Some(make_meta), Some(set_config)] = found[..]
+        let [Some(run_handle), Some(run_merge), Some(run_more), Some(make_meta), Some(set_config)] =
+            found[..]
         else {
             return Err(Fault::Fatal("api.js lacks a function".into()));
         };
@@ -131,8 +136,9 @@ impl Service for Program {
             on_timer: found[3],
             on_rollback: found[4],
             handle: found[5],
+            merge: found[6],
         };
-        let api = Api { run_handle, run_more, make_meta };
+        let api = Api { run_handle, run_merge, run_more, make_meta };
         Ok(Program { file, engine, bridge, api, handlers })
     }
 
@@ -160,6 +166,11 @@ impl Service for Program {
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         self.engine.set_now(request.now_us);
         self.answer(request, state)
+    }
+
+    fn merge(&mut self, request: &Request, partials: Vec<Response>) -> Result<Response, Fault> {
+        self.engine.set_now(request.now_us);
+        self.merged(request, &partials)
     }
 
     fn more(&mut self, _cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {

@@ -262,6 +262,12 @@ struct Rest {
     cursor: Vec<u8>,
 }
 
+impl From<Response> for Answer {
+    fn from(Response { status, headers, body }: Response) -> Answer {
+        Answer { status, headers, first: Some(body), rest: None }
+    }
+}
+
 impl Answer {
     /// The media type of the body, or that of bytes.
     pub fn content_type(&self) -> &str {

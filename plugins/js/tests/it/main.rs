@@ -2,7 +2,7 @@
 
 use nacre_js_service::Program;
 use nacre_plugin::testing::{Harness, START_US};
-use nacre_plugin::{Fault, Request, http, kv};
+use nacre_plugin::{Fault, Request, Response, http, kv};
 use std::time::Duration;
 
 fn config(source: &str) -> String {
@@ -55,6 +55,15 @@ export function onDelete({ id }) {
 export function handle() {
     const counts = {};
     for (const [key, count] of state.scan({ prefix: "count/" })) counts[key.slice(6)] = count;
+    return counts;
+}
+
+export function merge({ path }, parts) {
+    if (path === "/texts") return new Response(parts.map((part) => part.text()).join("|"), { status: parts[0].status });
+    const counts = {};
+    for (const part of parts) {
+        for (const [type, count] of Object.entries(part.json())) counts[type] = (counts[type] ?? 0) + count;
+    }
     return counts;
 }
 "#;
@@ -115,7 +124,7 @@ fn what_is_wrong_with_a_program_is_said_with_its_place() {
     ];
     insta::assert_snapshot!(told.join("\n"), @r#"
     main.js: SyntaxError: expecting field name (line 2, column 9)
-    main.js has none of the handlers onUpdate, onDelete, onBatch, onTimer, onRollback, handle
+    main.js has none of the handlers onUpdate, onDelete, onBatch, onTimer, onRollback, handle, merge
     main.js: Error: at once (line 3, column 11)
     main.js: ReferenceError: could not load module 'other'
     main.js: stopped after 50000000 steps: a loop that does not end?
@@ -127,6 +136,27 @@ fn what_is_wrong_with_a_program_is_said_with_its_place() {
     "#);
     let error = Harness::<Program>::new("{}").err().unwrap();
     assert!(matches!(&error, Fault::Reject(message) if message.contains("source")), "{error}");
+}
+
+#[test]
+fn answers_of_several_nodes_are_merged() {
+    let mut counts = program(COUNTS);
+    let part =
+        |status: u16, body: &str| Response { body: body.into(), ..Response::json(status, "") };
+    let parts = || vec![part(200, r#"{"hotel":2,"none":1}"#), part(200, r#"{"hotel":5}"#)];
+    let mut merge = |path: &str, parts: Vec<Response>| {
+        let request = Request { path: path.into(), ..Request::default() };
+        let merged = counts.merge(&request, parts).unwrap();
+        (merged.status, String::from_utf8(merged.body).unwrap())
+    };
+    assert_eq!(merge("/", parts()), (200, r#"{"hotel":7,"none":1}"#.into()));
+    let texts = (200, r#"{"hotel":2,"none":1}|{"hotel":5}"#.into());
+    assert_eq!(merge("/texts", parts()), texts);
+    let (status, text) = merge("/", vec![part(200, "{")]);
+    assert_eq!(status, 500, "{text}");
+    let mut without = program("export function handle() { return 1 }");
+    let error = without.merge(&Request::default(), parts()).unwrap_err();
+    assert_eq!(error.to_string(), "main.js has no merge for the answers of several nodes");
 }
 
 #[test]

@@ -223,7 +223,22 @@ impl<S: Service> Harness<S> {
     pub fn ask(&mut self, request: &Request) -> Result<Response, Fault> {
         let request = Request { now_us: self.now_us, ..request.clone() };
         let mut service = S::init(&self.config)?;
-        let mut response = service.handle(&request, &self.state)?;
+        let response = service.handle(&request, &self.state)?;
+        self.whole(&mut service, response)
+    }
+
+    /// The answer that is made of those of several nodes, all pieces together.
+    ///
+    /// # Errors
+    /// What the service says.
+    pub fn merge(&mut self, request: &Request, parts: Vec<Response>) -> Result<Response, Fault> {
+        let request = Request { now_us: self.now_us, ..request.clone() };
+        let mut service = S::init(&self.config)?;
+        let response = service.merge(&request, parts)?;
+        self.whole(&mut service, response)
+    }
+
+    fn whole(&self, service: &mut S, mut response: Response) -> Result<Response, Fault> {
         while let Some(cursor) = response.cursor.take() {
             let chunk = service.more(&cursor, &self.state)?;
             response.body.extend(chunk.body);

@@ -140,6 +140,10 @@ impl Deployment {
     }
 }
 
+fn no_bucket() -> Missing {
+    Missing::NotYet("the bucket is gone".into())
+}
+
 fn not_loaded() -> Missing {
     Missing::NotYet("the plugin is being loaded: try again".into())
 }
@@ -162,7 +166,9 @@ impl Plugins {
         };
         let wanted = if part.fresh { Wanted::Everything } else { Wanted::Anything };
         let mut request = part.request.clone();
-        request.headers.push((PART.into(), node.endpoints().management()));
+        if !part.is_whole {
+            request.headers.push((PART.into(), node.endpoints().management()));
+        }
         let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left);
         if part.updates {
             deployment.ask_for_update();
@@ -216,7 +222,7 @@ impl Plugins {
         terms: &Terms,
     ) -> Result<Reply, Missing> {
         let owners = node.owners(&deployment.bucket.name);
-        let owners = owners.ok_or(Missing::NotYet("the bucket is gone".into()))?;
+        let owners = owners.ok_or_else(no_bucket)?;
         let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
         if owners.only() == Some(node.id()) {
             let wanted = if terms.fresh { Wanted::Everything } else { Wanted::Anything };
@@ -288,19 +294,22 @@ impl Spread {
     /// Has all nodes answer and the plugin merge what they say; gives also with what to ask them again, if there is more.
     fn round(&self, rest: Option<String>) -> Result<(Given, Option<String>), Missing> {
         let Terms { fresh, updates, patience, .. } = self.terms;
+        let bucket = &self.deployment.bucket.name;
+        let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
+        let is_whole = owners.split(&self.vbids).len() == 1;
         let mut request = self.request.clone();
-        request.headers.extend(rest.map(|rest| (REST.to_owned(), rest)));
+        request.headers.extend(rest.iter().map(|rest| (REST.to_owned(), rest.clone())));
         let question = |vbids: &Vbids| {
             Question::Request(RequestPart {
                 deployment: self.deployment.name.clone(),
                 vbids: vbids.clone(),
+                is_whole,
                 fresh,
                 updates,
                 request: request.clone(),
             })
         };
         let want = Want { vbids: self.vbids.clone(), question: Box::new(question) };
-        let bucket = &self.deployment.bucket.name;
         let gathered = self.node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
         let mut parts: Vec<Response> = Vec::new();
         for part in gathered {
@@ -310,7 +319,11 @@ impl Spread {
                 _ => return Err(Missing::Failed("a node answers something else".into())),
             }
         }
-        let mut given = self.deployment.merge(&request, &parts, self.node.now())?;
+        let mut given = match is_whole {
+            true if parts.len() > 1 => return self.round(rest),
+            true => parts.pop().map(Given::from).ok_or_else(no_bucket)?,
+            false => self.deployment.merge(&request, &parts, self.node.now())?,
+        };
         let is_rest = |(name, _): &mut Header| name == REST;
         let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
         Ok((given, rest))

@@ -85,7 +85,7 @@ impl Owners {
     }
 
     /// Some vBuckets, by who serves them; those that nobody serves are left out.
-    fn split(&self, vbids: &Vbids) -> Vec<(NodeId, Vbids)> {
+    pub fn split(&self, vbids: &Vbids) -> Vec<(NodeId, Vbids)> {
         if *vbids == self.all() {
             return self.by_node.clone();
         }
@@ -140,6 +140,16 @@ impl Node {
         known.retain(|name, _| cluster.buckets.contains_key(name));
         known.insert(bucket.to_owned(), Arc::clone(&owners));
         Some(owners)
+    }
+
+    /// The vBuckets of documents of a bucket; `None` when there is no such bucket.
+    pub fn vbids_of<'k>(
+        &self,
+        bucket: &str,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Option<Vbids> {
+        let owners = self.owners(bucket)?;
+        Some(keys.into_iter().map(|key| owners.vbid_of(key)).collect())
     }
 
     /// Asks about vBuckets of a bucket, each where it is served; of all of them, or of none. Blocks: not for a thread that

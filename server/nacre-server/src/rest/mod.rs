@@ -243,10 +243,12 @@ async fn admit(
     })
 }
 
-/// The headers that a plugin may see: credentials are not for it.
+/// The headers that a plugin may see: credentials are not for it, and what nodes say among each other is not for clients.
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
-    let seen = headers.iter().filter(|(name, _)| !secret.contains(name));
+    let is_ours = |name: &str| ["nacre-part", "nacre-rest", "nacre-vbuckets"].contains(&name);
+    let seen = headers.iter();
+    let seen = seen.filter(|(name, _)| !secret.contains(name) && !is_ours(name.as_str()));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     seen.map(|(name, value)| (name.to_string(), text(value))).collect()
 }

@@ -31,6 +31,9 @@ use std::time::Duration;
 /// How long a request waits for a state that reflects what was written before it.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The header with which a request is about one document: the node that serves it answers alone.
+const KEY: &str = "nacre-key";
+
 /// What a deployer wants. A member that is not listed here is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -236,7 +239,9 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
         body: call.body,
     };
     let failure = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);
-    let terms =
-        Terms { vbids: None, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
+    let key = request.headers.iter().find(|(name, _)| name == KEY);
+    let vbids =
+        key.and_then(|(_, key)| call.node.vbids_of(&wanted.source.bucket, [key.as_bytes()]));
+    let terms = Terms { vbids, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
     answered(&call.node, name, request, terms, failure).await
 }

@@ -39,8 +39,12 @@ impl Node {
         format!("127.0.0.1:{}", self.port_base)
     }
 
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
     pub fn ask(&self, method: &str, path: &str, form: &str) -> (u16, String) {
-        let answer = self.server.as_ref().unwrap().rest(method, path, form).unwrap();
+        let answer = self.server().rest(method, path, form).unwrap();
         (answer.status, answer.text())
     }
 

@@ -3,8 +3,11 @@
 
 use crate::cluster::{Node, three};
 use crate::copies::{is_rebalancing, rebalance};
+use crate::plugins;
 use crate::process::{PASSWORD, USER};
+use nacre_plugin_host::Package;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const BUCKET: &str = "spread";
@@ -274,4 +277,58 @@ fn functions_go_on_where_another_node_stopped() {
     once(&nodes, &["a"]);
     let deployed = format!("SELECT RAW d.`count` FROM {BUCKET}._default.dst d USE KEYS 'OnDeploy'");
     assert_eq!(rows(&nodes[0], &deployed), json!([1]));
+}
+
+/// Counts documents, and knows each by its id.
+const COUNTS: &str = r#"
+export function onUpdate(doc, { id }) {
+    if (state.get("id/" + id) === undefined) state.put("count", (state.get("count") ?? 0) + 1);
+    state.put("id/" + id, doc.n);
+}
+export function onRollback(vbucket, seqno) { throw new Error("it is built anew"); }
+export function handle({ path, headers }) {
+    if (path === "/count") return state.get("count") ?? 0;
+    return state.get("id" + path);
+}
+export function merge({ path }, parts) {
+    if (path !== "/count") throw new Error("one node knows that");
+    return parts.reduce((sum, part) => sum + part.json(), 0);
+}
+"#;
+
+#[test]
+fn a_plugin_answers_for_all_nodes_or_for_the_one_that_has_a_document() {
+    let nodes = nodes_with_bucket(0);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    fill(&nodes[0]);
+    let manifest = "name = \"counts\"\nversion = \"1.0.0\"\nscript = \"main.js\"\n";
+    let files = BTreeMap::from([("main.js".to_owned(), COUNTS.as_bytes().to_vec())]);
+    let package = Package::new(manifest.into(), files).unwrap().write();
+    let (status, answer) = plugins::ask(nodes[1].server(), "POST", "/plugins", "", &package);
+    assert_eq!(status, 201, "{answer}");
+    let wanted = json!({"package": "counts", "version": "1.0.0", "bucket": BUCKET}).to_string();
+    let path = "/deployments/counts";
+    let (status, answer) = plugins::ask(nodes[1].server(), "PUT", path, "", wanted.as_bytes());
+    assert!((200..300).contains(&status), "{answer}");
+    let fresh = "Nacre-Consistency: request_plus\r\n";
+    for node in &nodes {
+        node.wait_until("the plugin", |node| {
+            plugins::ask(node.server(), "GET", "/_plugin/counts/count", fresh, b"").0 == 200
+        });
+        let get = |path: &str, headers: &str| {
+            let path = format!("/_plugin/counts/{path}");
+            plugins::ask(node.server(), "GET", &path, headers, b"")
+        };
+        assert_eq!(get("count", fresh), (200, json!(DOCUMENTS)));
+        for n in [1, 2, 3, 2999] {
+            let about = format!("{fresh}Nacre-Key: k{n}\r\n");
+            assert_eq!(get(&format!("k{n}"), &about), (200, json!(n)));
+        }
+        let (status, answer) = get("k1", fresh);
+        assert_eq!(status, 500, "{answer}");
+        // What nodes say among each other no client says.
+        let spoofed = format!("{fresh}Nacre-Vbuckets: 0\r\nNacre-Part: me\r\n");
+        assert_eq!(get("count", &spoofed), (200, json!(DOCUMENTS)));
+    }
 }
