@@ -36,6 +36,10 @@ pub const TICK_NS: u64 = 100 * MS;
 const POLL_AGAIN_NS: u64 = 300 * MS;
 /// vBuckets of a bucket that change their active copy at once in a rebalance.
 const HAND_OVERS_MAX: usize = 64;
+/// How long nobody may write to a vBucket, since it is handed over.
+const HOLD_NS_MAX: u64 = 1000 * MS;
+/// How long writers are left alone after that.
+const HOLD_AGAIN_NS: u64 = 5000 * MS;
 /// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
 const LAG_MAX: u64 = 256;
 /// vBuckets of a bucket that get new copies at once in a rebalance.
@@ -133,6 +137,27 @@ pub struct Orchestrator {
     polls: u64,
     failover: Option<Poll>,
     moving: Option<Poll>,
+    /// vBuckets that are held, or were in vain: by bucket and number.
+    holds: BTreeMap<(String, u16), Hold>,
+}
+
+/// A vBucket that is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Nobody writes to it since then.
+    Since(u64),
+    /// It took too long: the next try is not before then.
+    Again(u64),
+}
+
+impl Hold {
+    fn is_too_long(self, now: u64) -> bool {
+        matches!(self, Hold::Since(since) if now.saturating_sub(since) >= HOLD_NS_MAX)
+    }
+
+    fn is_due(self, now: u64) -> bool {
+        matches!(self, Hold::Again(at) if now >= at)
+    }
 }
 
 impl Orchestrator {
@@ -147,6 +172,7 @@ impl Orchestrator {
             polls: 0,
             failover: None,
             moving: None,
+            holds: BTreeMap::new(),
         }
     }
 
@@ -196,6 +222,7 @@ impl Orchestrator {
         if !leads {
             self.leads_since = None;
             (self.failover, self.moving) = (None, None);
+            self.holds.clear();
             return Vec::new();
         }
         let since = *self.leads_since.get_or_insert_with(|| {
@@ -387,6 +414,7 @@ impl Orchestrator {
         effects: &mut Vec<Effect>,
     ) {
         let bucket = &cluster.buckets[name];
+        self.holds.retain(|(bucket, vbid), _| bucket == name && moving.contains(vbid));
         if moving.is_empty() {
             self.moving = None;
             return;
@@ -404,6 +432,13 @@ impl Orchestrator {
             let stays = chain.next.first() == chain.copies.first();
             let has_all = is_caught_up(chain, poll, name, *vbid);
             let moved = Chain { copies: chain.next.clone(), ..Chain::default() };
+            let hold = match (self.holds.get(&(name.to_owned(), *vbid)), chain.held) {
+                (Some(Hold::Since(since)), true) => Hold::Since(*since),
+                (_, true) => Hold::Since(now),
+                (Some(Hold::Again(at)), false) => Hold::Again(*at),
+                (_, false) => Hold::Again(0),
+            };
+            self.holds.insert((name.to_owned(), *vbid), hold);
             match (has_all, stays, chain.held) {
                 (true, true, _) => {
                     chains.insert(*vbid, Chain { term: chain.term, ..moved });
@@ -412,7 +447,13 @@ impl Orchestrator {
                 (true, false, true) => {
                     chains.insert(*vbid, Chain { term: chain.term + 1, ..moved });
                 }
-                (true, false, false) if hand_overs > 0 => {
+                // What comes next is too slow: writers go on meanwhile, on another branch of history.
+                (false, _, true) if hold.is_too_long(now) => {
+                    self.holds.insert((name.to_owned(), *vbid), Hold::Again(now + HOLD_AGAIN_NS));
+                    let term = chain.term + 1;
+                    chains.insert(*vbid, Chain { held: false, term, ..chain.clone() });
+                }
+                (true, false, false) if hand_overs > 0 && hold.is_due(now) => {
                     hand_overs -= 1;
                     chains.insert(*vbid, Chain { held: true, ..chain.clone() });
                 }
@@ -710,17 +751,29 @@ mod tests {
             .cluster
             .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
             .unwrap();
-        let behind = Standing { term: 1, prepared: 8, high_seqno: 8, rests: false };
+        let behind = Standing { term: 100, prepared: 8, high_seqno: 8, rests: false };
         world.standings.insert(NodeId(2), behind);
-        for _ in 0..100 {
+        let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
+        let (mut held, mut longest, mut ticks) = (0, 0, 0);
+        for _ in 0..300 {
+            for change in world.tick() {
+                world.cluster.apply(&change).unwrap();
+            }
+            ticks = if is_held(&world) { ticks + 1 } else { 0 };
+            (held, longest) = (held + u64::from(ticks > 0), longest.max(ticks));
+        }
+        let chains = &world.cluster.buckets["b"].chains;
+        assert!(chains.iter().all(|chain| chain.active() == Some(NodeId(1)) && chain.term > 2));
+        assert!((1..=HOLD_NS_MAX / TICK_NS + 1).contains(&longest), "writers wait for {longest}");
+        assert!(held * TICK_NS * 2 < 300 * TICK_NS, "and seldom: {held} ticks of 300");
+        while !is_held(&world) {
             for change in world.tick() {
                 world.cluster.apply(&change).unwrap();
             }
         }
-        let chains = &world.cluster.buckets["b"].chains;
-        assert!(chains.iter().all(|chain| chain.held && chain.active() == Some(NodeId(1))));
+        let term = world.cluster.buckets["b"].chains[0].term;
         world.cluster.apply(&Change::StopRebalance).unwrap();
         let chains = &world.cluster.buckets["b"].chains;
-        assert!(chains.iter().all(|chain| !chain.held && chain.term == 2));
+        assert!(chains.iter().all(|chain| !chain.held && chain.term == term + 1));
     }
 }
