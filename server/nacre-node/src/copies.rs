@@ -130,6 +130,10 @@ impl Bucket {
                 is_new = arrange(vbucket, chain, me, vb_uuid());
                 serves = vbucket.state() == VbState::Active;
                 begins_anew = vbucket.generation() != generation;
+                if is_new {
+                    // Under its lock: who reads what it has from now on finds it counted.
+                    self.arrangements.fetch_add(1, Ordering::AcqRel);
+                }
                 // Another chain may be satisfied with what the copies have.
                 vbucket.complete(now)
             });
@@ -137,7 +141,6 @@ impl Bucket {
                 self.persisted.reset(vbid, Seqno::ZERO);
             }
             if is_new {
-                self.arrangements.fetch_add(1, Ordering::AcqRel);
                 if !serves {
                     self.give_up_waiting(&[vbid]);
                 }
