@@ -5,6 +5,7 @@ use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::line::Lines;
+use crate::node::Node;
 use crate::orchestration::Lease;
 use crate::range_scan::Scans;
 use crate::reader::News;
@@ -313,6 +314,16 @@ impl Bucket {
     /// Locks one vBucket, if it is served here.
     pub(crate) fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
+    }
+
+    /// Locks one vBucket, if clients are served by this copy of it.
+    pub(crate) fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+        self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
+    }
+
+    /// Whether its node, `node`, may serve at all now.
+    pub(crate) fn has_lease(&self, node: &Node) -> bool {
+        self.lease.is_endless() || self.lease.holds(node.now().monotonic_ns)
     }
 
     /// Whether this node, and no other, serves all of some vBuckets now.

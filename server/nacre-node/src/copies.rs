@@ -48,23 +48,6 @@ impl Node {
         }
     }
 
-    /// Whether this node serves all vBuckets of a bucket, so that what it finds there is all there is.
-    ///
-    /// # Errors
-    /// A sentence for those who ask for what is spread over several nodes.
-    pub fn check_serves_all(&self, bucket: &str) -> Result<(), String> {
-        let (cluster, me) = (self.cluster(), self.id());
-        let elsewhere = |bucket: &nacre_cluster::Bucket| {
-            bucket.chains.iter().any(|chain| chain.active() != Some(me))
-        };
-        match cluster.buckets.get(bucket).is_some_and(elsewhere) {
-            false => Ok(()),
-            true => Err(format!(
-                "the vBuckets of {bucket} are spread over several nodes, and what several nodes find is not put together yet"
-            )),
-        }
-    }
-
     /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.
     pub(crate) fn follow(self: &Arc<Node>) {
         let (cluster, me) = (self.cluster(), self.id());

@@ -2,6 +2,7 @@
 
 use crate::agreement::{self, Agreement, Alone};
 use crate::bucket::Bucket;
+use crate::changes::Crowd;
 use crate::cluster_map::Here;
 use crate::orchestration::{Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
@@ -82,6 +83,8 @@ pub struct Node {
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections that are told of a new map, as long as they live.
     pub(crate) map_watchers: Watchers,
+    /// The questions of other nodes that wait for changes.
+    pub(crate) crowd: Crowd,
 }
 
 impl Node {
@@ -133,6 +136,7 @@ impl Node {
             map_changed: Notify::new(),
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
+            crowd: Crowd::default(),
         });
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));

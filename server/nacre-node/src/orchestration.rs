@@ -30,6 +30,11 @@ impl Lease {
         now_ns < self.0.load(Ordering::Relaxed)
     }
 
+    /// Whether it needs no other.
+    pub fn is_endless(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == u64::MAX
+    }
+
     fn set(&self, until_ns: u64) {
         self.0.store(until_ns, Ordering::Release);
     }

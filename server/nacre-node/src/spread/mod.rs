@@ -23,7 +23,7 @@ pub use vbids::Vbids;
 
 use crate::block;
 use crate::node::Node;
-use crate::platform::Unanswered;
+use crate::platform::{Told, Unanswered};
 use crossbeam_channel::{Receiver, bounded};
 use nacre_types::{NodeId, Vbid};
 use question::Asked;
@@ -34,7 +34,7 @@ use std::time::Duration;
 /// How soon is asked again what could not be answered, unless the cluster changes before.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a node that cannot be reached is asked again before that is an error: another one may take its place meanwhile.
-const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which node serves which vBuckets of a bucket.
 pub(crate) struct Owners {
@@ -197,6 +197,7 @@ impl Node {
                     }
                     Ok(Answer::NotYet(why)) => reason = why,
                     Ok(answer) => {
+                        let vbids = answer.is_about(vbids);
                         missing[want].remove_all(&vbids);
                         gathered.push(Gathered { want, vbids, answer });
                     }
@@ -256,14 +257,18 @@ impl Node {
 
     /// Sends a question to another node.
     pub(crate) fn ask(&self, to: NodeId, question: Question, left: Duration) -> Answered {
+        let (tell, told) = bounded(1);
+        // Fails when nobody wants to know any more.
+        self.ask_then(to, question, left, Box::new(move |answer| drop(tell.send(answer))));
+        told
+    }
+
+    /// Sends a question to another node; `told` gets the answer, as with [`Platform::ask`](crate::Platform::ask).
+    pub(crate) fn ask_then(&self, to: NodeId, question: Question, left: Duration, told: Told) {
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let asked = Asked { rev: self.cluster().rev, left_ms, question };
         let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");
-        let (tell, told) = bounded(1);
-        // Fails when nobody wants to know any more.
-        let tell = move |answer| drop(tell.send(answer));
-        self.platform.ask(to, bytes, left, Box::new(tell));
-        told
+        self.platform.ask(to, bytes, left, told);
     }
 
     /// Answers a question of another node. Blocks as long as the question allows.

@@ -4,6 +4,7 @@
 //! of one version.
 
 use super::Vbids;
+use crate::changes::{ChangesPart, ChangesTold, Position};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
     Consistency, Content, Counted, Failure, Found, KvError, Looked, MutateOptions, Mutated,
@@ -61,6 +62,8 @@ pub enum Question {
     Places(String, String),
     /// How far the deployment with its state in that space has come on the node that tells.
     Told(String, BTreeMap<Vbid, ResumePoint>),
+    /// The changes of a collection.
+    Changes(ChangesPart),
 }
 
 impl Question {
@@ -76,7 +79,8 @@ impl Question {
             | Question::Forget(_)
             | Question::Request(_)
             | Question::Places(..)
-            | Question::Told(..) => false,
+            | Question::Told(..)
+            | Question::Changes(_) => false,
         }
     }
 }
@@ -232,4 +236,21 @@ pub enum Answer {
     Places(BTreeMap<Vbid, ResumePoint>, Vec<Vbid>),
     /// Of [`Question::Request`].
     Response(Response),
+    /// Of [`ChangesCall::Begin`](crate::changes::ChangesCall::Begin): where the consumer stands, in the vBuckets that are
+    /// served here.
+    ChangesBegun(Vec<Position>),
+    /// Of [`ChangesCall::Read`](crate::changes::ChangesCall::Read).
+    ChangesTold(ChangesTold),
+    /// Of either: why the consumer must begin anew.
+    ChangesGone(String),
+}
+
+impl Answer {
+    /// The vBuckets that it is about, of those that were asked about.
+    pub fn is_about(&self, asked: Vbids) -> Vbids {
+        match self {
+            Answer::ChangesBegun(begun) => begun.iter().map(|position| position.vbid).collect(),
+            _ => asked,
+        }
+    }
 }

@@ -44,6 +44,7 @@ impl Node {
                 Answer::Heard
             }
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
+            Question::Changes(part) => self.answer_changes(part, left),
         }
     }
 

@@ -24,6 +24,14 @@ impl Vbids {
         self.0[word] |= 1 << (vbid.index() % 64);
     }
 
+    /// Adds those of another set.
+    pub fn add_all(&mut self, others: &Vbids) {
+        if self.0.len() < others.0.len() {
+            self.0.resize(others.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word |= other);
+    }
+
     /// Takes out those of another set.
     pub fn remove_all(&mut self, others: &Vbids) {
         self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word &= !other);
@@ -84,7 +92,9 @@ mod tests {
         set.remove_all(&Vbids::first(65));
         assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(1023)]);
         assert!(!set.is_empty());
-        set.remove_all(&Vbids::first(1024));
+        set.add_all(&[Vbid(5), Vbid(2000)].into_iter().collect());
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Vbid(5), Vbid(1023), Vbid(2000)]);
+        set.remove_all(&Vbids::first(2001));
         assert!(set.is_empty() && set == Vbids::default());
         for count in [0, 4, 64, 1000, 1024] {
             assert_eq!(Vbids::first(count), (0..count).map(Vbid).collect(), "{count}");

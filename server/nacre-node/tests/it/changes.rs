@@ -1,15 +1,17 @@
 //! The changes of a collection over all vBuckets, where the node is not the one it was.
 
-use crate::world::{Connection, World, nobody};
+use crate::nodes::Nodes;
+use crate::world::{Asked, Connection, World, nobody};
 use nacre_cluster::Change as ClusterChange;
 use nacre_node::Node;
-use nacre_node::changes::{Changes, Gone, Next, Since, Token, Until};
+use nacre_node::changes::{Changes, Next, Refused, Since, Token, Until, Wanted};
 use nacre_types::CollectionId;
 use std::sync::Arc;
 
-fn open(node: &Arc<Node>, since: Since) -> Result<Changes, Gone> {
+fn open(node: &Arc<Node>, since: Since) -> Result<Changes, Refused> {
     let bucket = node.bucket("b").unwrap();
-    Changes::open(bucket, CollectionId::DEFAULT, since, Until::Forever, nobody())
+    let wanted = Wanted { since, until: Until::Forever, ids: None, bodies: true, limit: u64::MAX };
+    Changes::open(node, &bucket, CollectionId::DEFAULT, wanted, nobody())
 }
 
 /// What there is, while workers work.
@@ -48,7 +50,7 @@ fn a_token_is_good_after_a_crash_that_lost_nothing_of_it() {
     Connection::open(&node).set("c", "1");
     let mut changes = open(&node, Since::Token(stored)).unwrap();
     assert_eq!(told(&world, &mut changes), ["c"]);
-    let Err(Gone(why)) = open(&node, Since::Token(lost)) else { panic!("it was lost") };
+    let Err(Refused::Gone(why)) = open(&node, Since::Token(lost)) else { panic!("it was lost") };
     assert!(why.contains("only seqno 2"), "{why}");
 }
 
@@ -91,4 +93,161 @@ fn changes_end_with_their_bucket() {
     assert!(matches!(changes.next_change(), Next::Broken(_)));
     Connection::open(&node).set("a", "1");
     assert!(open(&node, Since::Token(token)).is_ok(), "it had taken nothing");
+}
+
+/// Who asks the others, on the first of three nodes.
+struct Asker {
+    nodes: Nodes,
+    changes: Changes,
+    told: Vec<String>,
+}
+
+impl Asker {
+    /// Opens the changes, whose vBuckets another node serves.
+    fn open(nodes: Nodes) -> Asker {
+        let world = Arc::clone(&nodes.worlds[0]);
+        *world.asked.lock().unwrap() = Some(Vec::new());
+        let peers = nodes.nodes.clone();
+        let changes = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| open(peers[0].as_ref().unwrap(), Since::Beginning));
+            while !opening.is_finished() {
+                let asked = std::mem::take(world.asked.lock().unwrap().as_mut().unwrap());
+                asked.into_iter().for_each(|asked| answer(&peers, asked));
+                std::thread::yield_now();
+            }
+            opening.join().unwrap().unwrap()
+        });
+        Asker { nodes, changes, told: Vec::new() }
+    }
+
+    /// Takes what there is now; gives the questions that have come of it.
+    fn take(&mut self) -> Vec<Asked> {
+        loop {
+            match self.changes.next_change() {
+                Next::Change(change) => {
+                    let document = change.document;
+                    let told = [document.name(), b"=", document.body()].concat();
+                    self.told.push(String::from_utf8(told).unwrap());
+                }
+                Next::Nothing => {
+                    let mut asked = self.nodes.worlds[0].asked.lock().unwrap();
+                    return std::mem::take(asked.as_mut().unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Has questions answered, and takes what comes of it.
+    fn answer(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
+        asked.into_iter().for_each(|asked| answer(&self.nodes.nodes, asked));
+        self.take()
+    }
+
+    fn set(&mut self, index: usize, keys: &[&str], value: &str) {
+        let mut connection = self.nodes.connect(index);
+        keys.iter().for_each(|key| assert_eq!(connection.set(key, value).status, 0));
+        self.nodes.run();
+    }
+
+    /// Moves all vBuckets to a node, by way of a copy.
+    fn hand_over(&mut self, from: u64, to: u64) {
+        for copies in [[from, to], [to, from]] {
+            self.nodes.place(&copies);
+            self.nodes.run();
+        }
+    }
+}
+
+fn answer(nodes: &[Option<Arc<Node>>], (to, question, told): Asked) {
+    told(Ok(nodes[to.0 as usize - 1].as_ref().unwrap().answer(&question)));
+}
+
+/// To whom they go.
+fn receivers(asked: &[Asked]) -> Vec<u64> {
+    asked.iter().map(|(to, ..)| to.0).collect()
+}
+
+#[test]
+fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_come() {
+    let mut nodes = Nodes::new(3, 1);
+    nodes.place(&[2, 3]);
+    nodes.run();
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    keys.iter().for_each(|key| assert_eq!(nodes.connect(1).set(key, "1").status, 0));
+    nodes.run();
+    let mut asker = Asker::open(nodes);
+    let asked = asker.take();
+    assert_eq!(receivers(&asked), [2]);
+    let waiting = asker.answer(asked);
+    let mut told = std::mem::take(&mut asker.told);
+    told.sort();
+    let mut expected: Vec<String> = keys.iter().map(|key| format!("{key}=1")).collect();
+    expected.sort();
+    assert_eq!(told, expected);
+    assert!(asker.changes.is_caught_up());
+    assert_eq!(receivers(&waiting), [2], "it is asked for news");
+
+    // Another one serves them before there are any.
+    asker.hand_over(2, 3);
+    asker.set(2, &["a", "b", "c"], "2");
+    let asked = asker.take();
+    assert_eq!(receivers(&asked), [3]);
+    let asked = asker.answer(asked);
+    asker.told.sort();
+    assert_eq!(asker.told, ["a=2", "b=2", "c=2"]);
+    asker.told.clear();
+    let asked = [waiting, asked].into_iter().flatten().collect::<Vec<_>>();
+    assert_eq!(receivers(&asked), [2, 3]);
+    asker.set(2, &["a", "d"], "3");
+    let waiting = asker.answer(asked);
+    asker.told.sort();
+    assert_eq!(
+        (&asker.told[..], receivers(&waiting)),
+        (&["a=3".into(), "d=3".into()][..], vec![3])
+    );
+    asker.told.clear();
+
+    // And this node.
+    asker.hand_over(3, 1);
+    asker.set(0, &["a", "e"], "4");
+    assert_eq!(receivers(&asker.take()), [0; 0]);
+    asker.told.sort();
+    assert_eq!(asker.told, ["a=4", "e=4"]);
+    asker.told.clear();
+    assert_eq!(receivers(&asker.answer(waiting)), [0; 0]);
+    // It is not told what comes when it does not serve them, but by who does then.
+    asker.hand_over(1, 2);
+    asker.set(1, &["a"], "5");
+    let asked = asker.take();
+    assert_eq!((receivers(&asked), asker.told.len()), (vec![2], 0));
+    asker.answer(asked);
+    assert_eq!(asker.told, ["a=5"]);
+    let token = asker.changes.token();
+    asker.hand_over(2, 1);
+    let mut changes = open(asker.nodes.nodes[0].as_ref().unwrap(), Since::Token(token)).unwrap();
+    assert!(matches!(changes.next_change(), Next::Nothing));
+}
+
+#[test]
+fn changes_end_when_nobody_answers_for_long() {
+    let mut nodes = Nodes::new(3, 0);
+    nodes.place(&[2]);
+    nodes.run();
+    let mut asker = Asker::open(nodes);
+    let mut asked = asker.take();
+    for _ in 0..300 {
+        for (_, _, told) in asked {
+            told(Err(nacre_node::Unanswered::NotAsked("it is away".into())));
+        }
+        match asker.changes.next_change() {
+            Next::Nothing => {}
+            Next::Broken(why) => return assert_eq!(why, "it is away"),
+            other => panic!("{other:?}"),
+        }
+        asker.nodes.worlds[0].pass(50);
+        asked = asker.nodes.worlds[0].asked.lock().unwrap().replace(Vec::new()).unwrap();
+    }
+    panic!("it goes on for ever");
 }

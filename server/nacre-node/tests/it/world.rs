@@ -24,9 +24,14 @@ pub struct World {
     pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
     /// Messages to other nodes.
     pub sent: Mutex<Vec<(NodeId, Vec<u8>)>>,
+    /// Questions to other nodes, to be answered by hand; with none here, nobody is there to be asked.
+    pub asked: Mutex<Option<Vec<Asked>>>,
     /// The port for keys of the node in this world.
     port: u16,
 }
+
+/// A question on its way to a node.
+pub type Asked = (NodeId, Vec<u8>, Told);
 
 impl World {
     pub fn new() -> Arc<World> {
@@ -43,6 +48,7 @@ impl World {
             tasks: Mutex::default(),
             links: Mutex::default(),
             sent: Mutex::default(),
+            asked: Mutex::default(),
             port,
         })
     }
@@ -186,8 +192,11 @@ impl Platform for World {
         self.links.lock().unwrap().push((peer.plain.kv, link));
     }
 
-    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: Told) {
-        told(Err(Unanswered::NotAsked("there is one node in this world".into())));
+    fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, told: Told) {
+        match &mut *self.asked.lock().unwrap() {
+            Some(asked) => asked.push((to, question, told)),
+            None => told(Err(Unanswered::NotAsked("there is one node in this world".into()))),
+        }
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

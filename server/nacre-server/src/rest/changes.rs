@@ -1,7 +1,7 @@
 //! The changes of a collection over HTTP: at once, as soon as there are some, or as they come.
 
 use super::Call;
-use super::body::{Reply, error_reply, form};
+use super::body::{Reply, blocking, error_reply, form};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use http_body_util::channel::{Channel, Sender};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_node::changes::{Change, Changes, Gone, Next, Since, Until};
+use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
 use nacre_node::{Node, Waiter};
 use nacre_types::{CollectionId, DATATYPE_JSON};
 use serde::Serialize;
@@ -52,6 +52,19 @@ struct Wanted {
     ids: Option<BTreeSet<Vec<u8>>>,
 }
 
+impl Wanted {
+    /// What is asked of the node.
+    fn changes(&self) -> changes::Wanted {
+        changes::Wanted {
+            since: self.since.clone(),
+            until: if self.feed == Feed::Normal { Until::Now } else { Until::Forever },
+            ids: self.ids.clone(),
+            bodies: self.include_docs,
+            limit: self.limit,
+        }
+    }
+}
+
 /// A change as clients read it.
 #[derive(Serialize)]
 struct Row<'a> {
@@ -78,7 +91,7 @@ impl Waiter for Bell {
 }
 
 /// Answers `GET /{bucket}/{scope}/{collection}/_changes`.
-pub(super) fn answer(
+pub(super) async fn answer(
     call: &Call,
     bucket: &str,
     scope: &str,
@@ -98,16 +111,19 @@ pub(super) fn answer(
     let manifest = found.manifest();
     let id = manifest.collection(scope, collection).map(|known| CollectionId(known.id));
     let id = id.ok_or_else(|| missing("there is no such collection"))?;
-    let whole = call.node.check_serves_all(bucket);
-    whole.map_err(|reason| error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &reason))?;
     let wanted = parse(call).map_err(|reason| bad_request(&reason))?;
     let bell = Arc::new(Bell::default());
-    let until = if wanted.feed == Feed::Normal { Until::Now } else { Until::Forever };
-    let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
-    let changes = Changes::open(found, id, wanted.since.clone(), until, waiter);
-    let changes = changes.map_err(|Gone(why)| {
-        let reason = format!("begin anew, without \"since\": {why}");
-        error_reply(StatusCode::GONE, "gone", &reason)
+    let (node, waiter): (_, Arc<dyn Waiter>) = (Arc::clone(&call.node), Arc::clone(&bell) as _);
+    let asked = wanted.changes();
+    let changes = move || Changes::open(&node, &found, id, asked, waiter);
+    let changes = blocking("changes", changes).await?.map_err(|refused| match refused {
+        Refused::Gone(why) => {
+            let reason = format!("begin anew, without \"since\": {why}");
+            error_reply(StatusCode::GONE, "gone", &reason)
+        }
+        Refused::Unavailable(why) => {
+            error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why)
+        }
     })?;
     let (sender, body) = Channel::<Bytes, String>::new(1);
     let events = wanted.feed == Feed::Events;
@@ -224,7 +240,7 @@ enum Pause {
     /// There is nothing more.
     End,
     /// It cannot go on.
-    Broken(&'static str),
+    Broken(String),
 }
 
 impl Answer {
@@ -257,15 +273,12 @@ impl Answer {
                     if wait.is_some() && complete {
                         break;
                     }
-                    let rung = self.bell.0.notified();
-                    if wait.is_none() {
-                        rung.await;
-                    } else if tokio::time::timeout_at(deadline, rung).await.is_err() {
+                    if !self.rest(wait.map(|_| deadline)).await {
                         break;
                     }
                 }
                 Pause::End => break,
-                Pause::Broken(why) => return self.abort(why),
+                Pause::Broken(why) => return self.abort(&why),
             }
         }
         piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token()));
@@ -276,11 +289,15 @@ impl Answer {
     async fn events(&mut self) {
         let mut users_version = self.reader.node.users_version();
         let mut piece = String::new();
+        let mut heartbeat = tokio::time::Instant::now() + HEARTBEAT;
         loop {
             let before = self.told;
             let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
             if self.told > before {
                 piece.push_str(&format!("id: {}\n\n", self.changes.token()));
+            }
+            if !piece.is_empty() {
+                heartbeat = tokio::time::Instant::now() + HEARTBEAT;
             }
             if !self.send(&mut piece).await {
                 return;
@@ -288,17 +305,33 @@ impl Answer {
             match pause {
                 Pause::None => {}
                 Pause::Wait => {
-                    if tokio::time::timeout(HEARTBEAT, self.bell.0.notified()).await.is_err() {
+                    if !self.rest(Some(heartbeat)).await {
                         piece.push_str(":\n\n");
                     }
                 }
                 Pause::End => return,
-                Pause::Broken(why) => return self.abort(why),
+                Pause::Broken(why) => return self.abort(&why),
             }
             let version = self.reader.node.users_version();
             if version != std::mem::replace(&mut users_version, version) && !self.reader.may_read()
             {
                 return self.abort("the right to read is gone");
+            }
+        }
+    }
+
+    /// Waits until there may be more; false when `deadline` has come.
+    async fn rest(&mut self, deadline: Option<tokio::time::Instant>) -> bool {
+        let soon = self.changes.pause().map(|pause| tokio::time::Instant::now() + pause);
+        let rung = self.bell.0.notified();
+        match soon.into_iter().chain(deadline).min() {
+            Some(end) => match tokio::time::timeout_at(end, rung).await {
+                Ok(()) => true,
+                Err(_) => deadline.is_none_or(|deadline| end < deadline),
+            },
+            None => {
+                rung.await;
+                true
             }
         }
     }
@@ -319,6 +352,7 @@ impl Answer {
                         self.told += 1;
                     }
                 }
+                Next::Passed => {}
                 Next::Nothing => return Pause::Wait,
                 Next::Complete => return Pause::End,
                 Next::Broken(why) => return Pause::Broken(why),
@@ -327,9 +361,8 @@ impl Answer {
         Pause::None
     }
 
-    /// The JSON of a change, if it is wanted.
+    /// The JSON of a change.
     fn row(&self, Change { vbid, document }: &Change) -> Option<String> {
-        let wanted = self.wanted.ids.as_ref().is_none_or(|ids| ids.contains(document.name()));
         let (meta, alive) = (document.meta, document.is_alive());
         let shown = self.wanted.include_docs && alive;
         let json = (shown && meta.datatype & DATATYPE_JSON != 0)
@@ -345,8 +378,7 @@ impl Answer {
             base64: (shown && json.is_none()).then(|| BASE64_STANDARD.encode(document.body())),
         };
         // Documents may be written over several lines; events and rows are one.
-        let text = || serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "));
-        wanted.then(text).flatten()
+        serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "))
     }
 
     /// Sends what was gathered, and lets others work. False when nobody takes it.

@@ -23,7 +23,7 @@ pub(super) async fn route(call: Call) -> Reply {
     let outcome = match (call.method.as_str(), &path[..]) {
         ("GET", []) => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))),
         ("GET", [bucket, scope, collection, "_changes"]) => {
-            changes::answer(&call, bucket, scope, collection)
+            changes::answer(&call, bucket, scope, collection).await
         }
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),

@@ -33,22 +33,27 @@ fn last_seq(answer: &Value) -> &str {
 }
 
 /// A stream of events.
-struct Events(BufReader<TcpStream>);
+pub struct Events(BufReader<TcpStream>);
 
 impl Events {
     fn open(server: &Server, query: &str, headers: &str) -> Events {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port_base + 1)).unwrap();
+        Events::open_at(server.port_base, PATH, query, headers)
+    }
+
+    /// Those of the collection at `path`, from the node at `port_base`.
+    pub fn open_at(port_base: u16, path: &str, query: &str, headers: &str) -> Events {
+        let mut stream = TcpStream::connect(("127.0.0.1", port_base + 1)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let login = STANDARD.encode(format!("{USER}:{PASSWORD}"));
         let head = format!(
-            "GET {PATH}?feed=sse&{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n{headers}\r\n"
+            "GET {path}?feed=sse&{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n{headers}\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         Events(BufReader::new(stream))
     }
 
     /// The next line that begins so, without its beginning.
-    fn next(&mut self, begin: &str) -> String {
+    pub fn next(&mut self, begin: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");

@@ -19,7 +19,8 @@ const AMBIGUOUS: u16 = 0xa3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client that goes where the map says.
-struct SmartClient {
+pub struct SmartClient {
+    bucket: &'static str,
     /// Management of the nodes, any of which has a map.
     nodes: Vec<u16>,
     map: Vec<Vec<i64>>,
@@ -28,10 +29,10 @@ struct SmartClient {
 }
 
 impl SmartClient {
-    fn new(nodes: &[Node]) -> SmartClient {
+    pub fn new(nodes: &[Node], bucket: &'static str) -> SmartClient {
         let nodes = nodes.iter().map(|node| node.port_base).collect();
         let (map, servers, connections) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut client = SmartClient { nodes, map, servers, connections };
+        let mut client = SmartClient { bucket, nodes, map, servers, connections };
         client.refresh();
         client
     }
@@ -39,7 +40,7 @@ impl SmartClient {
     /// Takes the newest map that any node has.
     fn refresh(&mut self) {
         let map_of = |port: &u16| -> Option<Value> {
-            let path = format!("/pools/default/b/{BUCKET}");
+            let path = format!("/pools/default/b/{}", self.bucket);
             let login = Some((USER, PASSWORD));
             let address = format!("127.0.0.1:{port}");
             let answer = nacre_conformance::http::request(&address, "GET", &path, login, "", b"");
@@ -66,7 +67,7 @@ impl SmartClient {
         let place = place.map_err(|_| io::Error::other("nobody serves it"))?;
         let server = self.servers[place].clone();
         if !self.connections.contains_key(&server) {
-            let client = KvClient::connect(server.as_str(), USER, PASSWORD, BUCKET)?;
+            let client = KvClient::connect(server.as_str(), USER, PASSWORD, self.bucket)?;
             self.connections.insert(server.clone(), client);
         }
         let client = self.connections.get_mut(&server).expect("it was just made");
@@ -89,7 +90,7 @@ impl SmartClient {
     }
 
     /// Tries until the answer is final: the status, and the value of a read.
-    fn call(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> (u16, Vec<u8>) {
+    pub fn call(&mut self, key: &[u8], opcode: u8, level: u8, value: &[u8]) -> (u16, Vec<u8>) {
         let begun = Instant::now();
         loop {
             match self.try_once(key, opcode, level, value) {
@@ -169,7 +170,7 @@ pub fn is_rebalancing(node: &Node) -> bool {
 #[test]
 fn writes_go_on_while_a_rebalance_moves_the_copies() {
     let nodes = nodes_with_bucket(1);
-    let mut client = SmartClient::new(&nodes);
+    let mut client = SmartClient::new(&nodes, BUCKET);
     let mut acknowledged = Acknowledged::default();
     acknowledged.write_while(&mut client, 0, |round| round < 2000);
     rebalance(&nodes, &[]);
@@ -196,7 +197,7 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
     rebalance(&nodes, &[]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-    let mut client = SmartClient::new(&nodes);
+    let mut client = SmartClient::new(&nodes, BUCKET);
     let mut acknowledged = Acknowledged::default();
     acknowledged.write_while(&mut client, 1, |round| round < 1000);
     acknowledged.write_while(&mut client, 3, |round| round < 100);
@@ -209,27 +210,6 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     acknowledged.check(&mut client);
     acknowledged.write_while(&mut client, 3, |round| round < 100);
     acknowledged.check(&mut client);
-}
-
-#[test]
-fn nobody_takes_what_one_node_finds_for_all_there_is() {
-    let nodes = nodes_with_bucket(0);
-    let statement = format!("statement=SELECT COUNT(*) FROM {BUCKET}");
-    let login = Some((USER, PASSWORD));
-    let ask = |port: u16, method: &str, path: &str, body: &str| {
-        let address = format!("127.0.0.1:{}", nodes[0].port_base + port);
-        let kind = "application/x-www-form-urlencoded";
-        nacre_conformance::http::request(&address, method, path, login, kind, body.as_bytes())
-            .unwrap()
-            .text()
-    };
-    rebalance(&nodes, &[]);
-    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-    let reason = "not put together yet";
-    let answer = ask(2, "POST", "/query/service", &statement);
-    assert!(answer.contains(reason), "{answer}");
-    let answer = ask(1, "GET", &format!("/{BUCKET}/_default/_default/_changes"), "");
-    assert!(answer.contains(reason), "{answer}");
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Queries, views and changes of what is spread over several real nodes: the same answer from each of them, also while
 //! vBuckets move and after a node was lost.
 
+use crate::changes::Events;
 use crate::cluster::{Node, three};
-use crate::copies::{is_rebalancing, rebalance};
+use crate::copies::{SmartClient, is_rebalancing, rebalance};
 use crate::plugins;
 use crate::process::{PASSWORD, USER};
 use nacre_plugin_host::Package;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const BUCKET: &str = "spread";
@@ -330,5 +332,192 @@ fn a_plugin_answers_for_all_nodes_or_for_the_one_that_has_a_document() {
         // What nodes say among each other no client says.
         let spoofed = format!("{fresh}Nacre-Vbuckets: 0\r\nNacre-Part: me\r\n");
         assert_eq!(get("count", &spoofed), (200, json!(DOCUMENTS)));
+    }
+}
+
+const CHANGES: &str = "/spread/_default/_default/_changes";
+
+/// The rows of an answer of changes, and where it leaves who asked.
+fn changes(node: &Node, query: &str) -> (Vec<Value>, String) {
+    let answer = http(node, 1, "GET", &format!("{CHANGES}?{query}"), "");
+    let rows = answer["results"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
+    (rows.clone(), answer["last_seq"].as_str().unwrap().to_owned())
+}
+
+/// The ids, sorted; a deleted one behind a minus.
+fn ids(rows: &[Value]) -> Vec<String> {
+    let id = |row: &Value| {
+        let minus = if row["deleted"] == true { "-" } else { "" };
+        format!("{minus}{}", row["id"].as_str().unwrap())
+    };
+    let mut ids: Vec<String> = rows.iter().map(id).collect();
+    ids.sort();
+    ids
+}
+
+fn set(client: &mut SmartClient, level: u8, key: &str, n: u64) {
+    let (status, _) = client.call(key.as_bytes(), 1, level, json!({"n": n}).to_string().as_bytes());
+    assert_eq!(status, 0, "{key}");
+}
+
+#[test]
+fn each_node_tells_the_changes_of_all_of_them() {
+    let nodes = nodes_with_bucket(1);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    fill(&nodes[1]);
+    let mut all: Vec<String> = (0..DOCUMENTS).map(|n| format!("k{n}")).collect();
+    all.sort();
+    let tokens = nodes.each_ref().map(|node| {
+        let (rows, token) = changes(node, "include_docs=true");
+        assert_eq!(ids(&rows), all);
+        for row in &rows {
+            assert_eq!(row["id"], format!("k{}", row["doc"]["n"]), "{row}");
+        }
+        token
+    });
+    let wanted = "include_docs=true&filter=_doc_ids&doc_ids=%5B%22k1%22,%22k2%22,%22z%22%5D";
+    nodes.iter().for_each(|node| assert_eq!(ids(&changes(node, wanted).0), ["k1", "k2"]));
+    assert!(!changes(&nodes[0], "").0.iter().any(|row| row["doc"] != Value::Null));
+    // Each page from another node.
+    let (mut paged, mut since) = (Vec::new(), "0".to_owned());
+    for node in nodes.iter().cycle() {
+        let (rows, token) = changes(node, &format!("limit=700&since={since}"));
+        if rows.is_empty() {
+            break;
+        }
+        paged.extend(rows);
+        assert!(paged.len() <= all.len(), "each once");
+        since = token;
+    }
+    assert_eq!(ids(&paged), all);
+
+    let now = nodes.each_ref().map(|node| changes(node, "since=now").1);
+    rows(&nodes[2], &format!("UPSERT INTO {BUCKET} (KEY, VALUE) VALUES ('k5', 1), ('new', 2)"));
+    rows(&nodes[0], &format!("DELETE FROM {BUCKET} USE KEYS ['k6', 'k7', 'k8']"));
+    for (index, node) in nodes.iter().enumerate() {
+        for token in [&tokens[(index + 1) % 3], &now[(index + 2) % 3], &since] {
+            let news = changes(node, &format!("since={token}"));
+            assert_eq!(ids(&news.0), ["-k6", "-k7", "-k8", "k5", "new"]);
+            assert_eq!(changes(node, &format!("since={}", news.1)).0, [Value::Null; 0]);
+        }
+    }
+    // One waits for what happens to vBuckets of each node.
+    let mut client = SmartClient::new(&nodes, BUCKET);
+    let mut since = changes(&nodes[0], "since=now").1;
+    for n in 0..12 {
+        let key = format!("wake-{n}");
+        let query = format!("feed=longpoll&include_docs=true&since={since}");
+        let (rows, token) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| changes(&nodes[n % 3], &query));
+            set(&mut client, 0, &key, n as u64);
+            waiting.join().unwrap()
+        });
+        assert_eq!((ids(&rows), &rows[0]["doc"]["n"]), (vec![key], &json!(n)));
+        since = token;
+    }
+    let (rows, token) = changes(&nodes[1], &format!("feed=longpoll&timeout=50&since={since}"));
+    assert_eq!((rows.len(), ids(&changes(&nodes[2], &format!("since={token}")).0).len()), (0, 0));
+}
+
+/// Takes the events of a node into a map until that is what it is to be.
+fn follow(node: &Node, expected: &Mutex<Option<BTreeMap<String, u64>>>) -> usize {
+    let mut events = Events::open_at(node.port_base, CHANGES, "include_docs=true", "");
+    assert_eq!(events.next("HTTP/1.1 "), "200 OK");
+    let (mut map, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    loop {
+        let row: Value = serde_json::from_str(&events.next("data: ")).unwrap();
+        let place = (row["vbucket"].as_u64().unwrap(), row["seqno"].as_u64().unwrap());
+        assert!(seen.insert(place), "twice: {row}");
+        let id = row["id"].as_str().unwrap().to_owned();
+        match row["deleted"] == true {
+            true => map.remove(&id),
+            false => map.insert(id, row["doc"]["n"].as_u64().unwrap()),
+        };
+        if expected.lock().unwrap().as_ref() == Some(&map) {
+            return seen.len();
+        }
+    }
+}
+
+#[test]
+fn events_come_once_and_in_order_while_vbuckets_move() {
+    let nodes = nodes_with_bucket(1);
+    let mut client = SmartClient::new(&nodes, BUCKET);
+    nodes[1].wait_until("the bucket", |node| {
+        http(node, 1, "GET", CHANGES, "")["results"] != Value::Null
+    });
+    let mut map = BTreeMap::new();
+    let expected = Mutex::new(None);
+    std::thread::scope(|scope| {
+        let stay = [&nodes[0], &nodes[1]];
+        let followers = stay.map(|node| scope.spawn(|| follow(node, &expected)));
+        let mut round = 0;
+        let mut write = |client: &mut SmartClient| {
+            round += 1;
+            let key = format!("key-{}", round * 7 % 1900);
+            match round % 11 {
+                0 => {
+                    let (status, _) = client.call(key.as_bytes(), 4, 0, b"");
+                    assert!([0, 1].contains(&status), "{status:#x}");
+                    map.remove(&key);
+                }
+                _ => {
+                    set(client, 0, &key, round);
+                    map.insert(key, round);
+                }
+            }
+            round
+        };
+        while write(&mut client) < 2000 {}
+        rebalance(&nodes, &[]);
+        while write(&mut client) < 4000 || is_rebalancing(&nodes[0]) {}
+        rebalance(&nodes, &[&nodes[2]]);
+        while write(&mut client) < 6000 || is_rebalancing(&nodes[0]) {}
+        map.insert("end".into(), 1);
+        *expected.lock().unwrap() = Some(map.clone());
+        set(&mut client, 0, "end", 1);
+        let seen = followers.map(|follower| follower.join().unwrap());
+        eprintln!("{seen:?} events of {round} writes while vBuckets moved");
+    });
+}
+
+#[test]
+fn a_consumer_goes_on_from_its_token_after_a_failover() {
+    let mut nodes = nodes_with_bucket(2);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let mut client = SmartClient::new(&nodes, BUCKET);
+    let mut keys: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
+    let mut write = |keys: &[String], round: u64| {
+        keys.iter().for_each(|key| set(&mut client, 1, key, round));
+    };
+    write(&keys, 1);
+    let (first, middle) = changes(&nodes[2], "limit=150");
+    let (_, whole) = changes(&nodes[2], &format!("since={middle}"));
+    // What most copies have of a second write, they have of all before it.
+    write(&keys, 2);
+    nodes[2].kill();
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
+    });
+    let mut tokens = Vec::new();
+    for (node, since) in [(&nodes[0], &whole), (&nodes[1], &whole), (&nodes[0], &middle)] {
+        let (rows, token) = changes(node, &format!("include_docs=true&since={since}"));
+        // Where only some was told of a snapshot, the rest of it may come in the version that it had.
+        let mut found = BTreeMap::new();
+        found.extend(rows.iter().map(|row| (row["id"].to_string(), &row["doc"]["n"])));
+        assert_eq!((found.len(), first.len()), (400, 150));
+        assert!(found.values().all(|n| **n == 2), "{found:?}");
+        tokens.push(token);
+    }
+    keys.truncate(100);
+    write(&keys, 3);
+    keys.sort();
+    for (node, since) in [(&nodes[1], &tokens[0]), (&nodes[0], &tokens[1])] {
+        let (rows, _) = changes(node, &format!("include_docs=true&since={since}"));
+        assert!(rows.iter().all(|row| row["doc"]["n"] == 3));
+        assert_eq!(ids(&rows), keys);
     }
 }

@@ -1,0 +1,439 @@
+//! What nodes ask each other about the changes of a collection: where its consumers begin, and what came after where they
+//! stand. Each answer is about the vBuckets that the node serves while it answers, and nothing of it is kept there.
+
+use super::reader::{Read, Reader};
+use super::{Gone, Since, Stand, Until};
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::platform::Signal;
+use crate::spread::{Answer, Vbids, failed};
+use nacre_dcp::ResumePoint;
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, Kind, Meta, Seqno, VbUuid, Vbid,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What an answer gives at most: bytes of ids and bodies, give or take one change, and changes that are looked at for it.
+/// Streams are opened for each answer, which is why it is more than a client is sent at a time.
+const ANSWER_BYTES: usize = 1 << 20;
+const ANSWER_CHANGES: usize = 4096;
+/// How many questions of others may wait for news at the same time: each holds a thread.
+const WAITING_MAX: usize = 128;
+
+/// A question about the changes of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangesPart {
+    /// The bucket: its name, and which of that name.
+    pub bucket: (String, String),
+    /// The collection.
+    pub collection: u32,
+    /// What is asked.
+    pub call: ChangesCall,
+}
+
+/// What is asked about changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ChangesCall {
+    /// Where a consumer stands that begins.
+    Begin {
+        /// In which vBuckets.
+        vbids: Vbids,
+        /// After what.
+        from: From,
+        /// Whether it wants only what there is now.
+        ends: bool,
+    },
+    /// What came after.
+    Read {
+        /// Where the consumer stands, in the order in which it wants to be told.
+        after: Vec<Position>,
+        /// Of these documents only.
+        ids: Option<BTreeSet<Vec<u8>>>,
+        /// Whether bodies are wanted.
+        bodies: bool,
+        /// How many at most.
+        limit: u64,
+        /// How long to wait if there is nothing, in milliseconds.
+        wait_ms: u64,
+    },
+}
+
+/// After what a consumer begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum From {
+    /// Nothing.
+    Beginning,
+    /// All that there is now.
+    Now,
+    /// These points; nothing in other vBuckets.
+    Points(Vec<Position>),
+}
+
+/// A [`Stand`] in a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The vBucket.
+    pub vbid: Vbid,
+    vb_uuid: u64,
+    seqno: Seqno,
+    snapshot: (Seqno, Seqno),
+    end: Seqno,
+}
+
+impl Position {
+    pub(super) fn new(vbid: Vbid, stand: &Stand) -> Position {
+        let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = stand.point;
+        let snapshot = (snapshot_start, snapshot_end);
+        Position { vbid, vb_uuid: vb_uuid.0, seqno, snapshot, end: stand.end }
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        let point = ResumePoint {
+            vb_uuid: VbUuid(self.vb_uuid),
+            seqno: self.seqno,
+            snapshot_start: self.snapshot.0,
+            snapshot_end: self.snapshot.1,
+        };
+        Stand { point, end: self.end }
+    }
+}
+
+/// What came next.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChangesTold {
+    /// The changes, those of a vBucket in order.
+    pub changes: VecDeque<ToldChange>,
+    /// Where the consumer stands after them, in the vBuckets in which it has moved.
+    pub after: Vec<Position>,
+    /// The vBuckets that are not served here, or not any more: of these not all was told that there is.
+    pub elsewhere: Vbids,
+    /// Whether that was all there is of the others.
+    pub is_all: bool,
+    /// Whether there will be no more of the others.
+    pub is_over: bool,
+    /// Whether it did not wait for news though it was to: too many do.
+    pub is_crowded: bool,
+}
+
+/// A change on its way to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldChange {
+    /// Its vBucket.
+    pub vbid: Vbid,
+    /// Where it stands in history, and in which snapshot.
+    seqno: Seqno,
+    snapshot: (Seqno, Seqno),
+    cas: Cas,
+    rev: u64,
+    datatype: u8,
+    is_alive: bool,
+    #[serde(with = "serde_bytes")]
+    name: Vec<u8>,
+    /// Empty when it is not wanted.
+    #[serde(with = "serde_bytes")]
+    body: Vec<u8>,
+}
+
+impl ToldChange {
+    pub(super) fn new(
+        vbid: Vbid,
+        point: &ResumePoint,
+        document: &Document,
+        has_body: bool,
+    ) -> ToldChange {
+        let meta = &document.meta;
+        let is_alive = document.is_alive();
+        ToldChange {
+            vbid,
+            seqno: meta.seqno,
+            snapshot: (point.snapshot_start, point.snapshot_end),
+            cas: meta.cas,
+            rev: meta.rev,
+            datatype: meta.datatype & !DATATYPE_XATTR,
+            is_alive,
+            name: document.name().to_vec(),
+            body: if is_alive && has_body { document.body().to_vec() } else { Vec::new() },
+        }
+    }
+
+    /// Where the consumer stands after it, on the branch `vb_uuid`.
+    pub(super) fn point(&self, vb_uuid: VbUuid) -> ResumePoint {
+        let (snapshot_start, snapshot_end) = self.snapshot;
+        ResumePoint { vb_uuid, seqno: self.seqno, snapshot_start, snapshot_end }
+    }
+
+    /// The document, as far as it was told.
+    pub(super) fn document(&self, collection: CollectionId) -> Document {
+        let meta = Meta {
+            seqno: self.seqno,
+            cas: self.cas,
+            rev: self.rev,
+            flags: 0,
+            expiry: 0,
+            datatype: self.datatype,
+            kind: if self.is_alive { Kind::Alive } else { Kind::Deleted },
+        };
+        Document::new(meta, DocKey::new(collection, &self.name).prefixed(), &self.body)
+    }
+}
+
+/// Counts those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd(AtomicUsize);
+
+struct Seat<'a>(&'a Crowd);
+
+impl Crowd {
+    /// A place to wait, while there is one.
+    fn enter(&self) -> Option<Seat<'_>> {
+        let seat = Seat(self);
+        (self.0.fetch_add(1, Ordering::AcqRel) < WAITING_MAX).then_some(seat)
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Node {
+    /// Answers a question about changes. Blocks, for `left` at most.
+    pub(crate) fn answer_changes(self: &Arc<Node>, part: ChangesPart, left: Duration) -> Answer {
+        let (name, uuid) = &part.bucket;
+        let Some(bucket) = self.bucket(name).filter(|bucket| bucket.uuid == *uuid) else {
+            return Answer::Elsewhere;
+        };
+        let collection = CollectionId(part.collection);
+        match part.call {
+            ChangesCall::Begin { vbids, from, ends } => {
+                match begin(self, &bucket, &vbids, &from, ends) {
+                    Ok(begun) if begun.is_empty() => Answer::Elsewhere,
+                    Ok(begun) => Answer::ChangesBegun(begun),
+                    Err(Gone(why)) => Answer::ChangesGone(why),
+                }
+            }
+            ChangesCall::Read { after, ids, bodies, limit, wait_ms } => {
+                let signal = Signal::default();
+                let reader = Reader::new(self, &bucket, collection, Arc::new(signal.clone()));
+                let reading = Reading {
+                    node: self,
+                    bucket: &bucket,
+                    reader,
+                    signal,
+                    ids,
+                    bodies,
+                    limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1),
+                    stands: BTreeMap::new(),
+                    told: ChangesTold::default(),
+                };
+                reading.answer(&after, Duration::from_millis(wait_ms), left)
+            }
+        }
+    }
+}
+
+/// Where a consumer stands that begins, in those vBuckets that are served here.
+fn begin(
+    node: &Node,
+    bucket: &Bucket,
+    vbids: &Vbids,
+    from: &From,
+    ends: bool,
+) -> Result<Vec<Position>, Gone> {
+    let known: BTreeMap<Vbid, Stand> = match from {
+        From::Points(points) => points.iter().map(|point| (point.vbid, point.stand())).collect(),
+        From::Beginning | From::Now => BTreeMap::new(),
+    };
+    let mut begun = Vec::new();
+    for vbid in vbids.iter() {
+        let Some(vbucket) = bucket.active(vbid) else { continue };
+        let high = vbucket.high_seqno();
+        let at = |seqno| ResumePoint {
+            vb_uuid: vbucket.failover_log().current(),
+            seqno,
+            snapshot_start: seqno,
+            snapshot_end: seqno,
+        };
+        let point = match from {
+            From::Now => at(high),
+            _ => known.get(&vbid).map_or(at(Seqno::ZERO), |stand| stand.point),
+        };
+        let mut stand = Stand { point, end: if ends { high } else { Seqno(u64::MAX) } };
+        stand.resume(vbid, &vbucket)?;
+        begun.push(Position::new(vbid, &stand));
+    }
+    // Whoever had no leave may have been replaced before, and know nothing of it.
+    if !bucket.has_lease(node) {
+        begun.clear();
+    }
+    Ok(begun)
+}
+
+/// An answer that is being made.
+struct Reading<'a> {
+    node: &'a Arc<Node>,
+    bucket: &'a Arc<Bucket>,
+    reader: Reader,
+    signal: Signal,
+    ids: Option<BTreeSet<Vec<u8>>>,
+    bodies: bool,
+    limit: usize,
+    stands: BTreeMap<Vbid, Stand>,
+    told: ChangesTold,
+}
+
+impl Reading<'_> {
+    fn answer(mut self, after: &[Position], wait: Duration, left: Duration) -> Answer {
+        for position in after {
+            let mut stand = position.stand();
+            match self.reader.open(position.vbid, &mut stand) {
+                Ok(true) => drop(self.stands.insert(position.vbid, stand)),
+                Ok(false) => self.told.elsewhere.insert(position.vbid),
+                Err(Gone(why)) => return Answer::ChangesGone(why),
+            }
+        }
+        if self.stands.is_empty() {
+            return Answer::Elsewhere;
+        }
+        if let Err(why) = self.read(wait.min(left), left) {
+            match self.bucket.is_closed() {
+                // Of whether the bucket is still there each node knows for itself.
+                true => return Answer::Elsewhere,
+                false if self.told.changes.is_empty() => return failed(why.to_owned()),
+                // The next question finds that out.
+                false => {}
+            }
+        }
+        let moved = after.iter().filter_map(|before| {
+            let now = Position::new(before.vbid, self.stands.get(&before.vbid)?);
+            (now != *before).then_some(now)
+        });
+        self.told.after = moved.collect();
+        Answer::ChangesTold(self.told)
+    }
+
+    /// Reads until there is enough, or nothing more for now; waits for something if nothing is there.
+    fn read(&mut self, wait: Duration, left: Duration) -> Result<(), &'static str> {
+        let begun_ns = self.node.now().monotonic_ns;
+        let passed =
+            |node: &Node| Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+        let node = self.node;
+        let mut seat = None;
+        let (mut bytes, mut looked) = (0, 0);
+        while bytes < ANSWER_BYTES
+            && looked < ANSWER_CHANGES
+            && self.told.changes.len() < self.limit
+        {
+            match self.reader.next() {
+                Read::Message(vbid, message) => {
+                    let Some(stand) = self.stands.get_mut(&vbid) else { continue };
+                    let Some(document) = stand.take(message) else { continue };
+                    looked += 1;
+                    if self.ids.as_ref().is_some_and(|ids| !ids.contains(document.name())) {
+                        continue;
+                    }
+                    let told = ToldChange::new(vbid, &stand.point, &document, self.bodies);
+                    bytes += size_of::<ToldChange>() + told.name.len() + told.body.len();
+                    self.told.changes.push_back(told);
+                }
+                // Others are asked about these at once.
+                Read::Lost(vbids) => {
+                    vbids.iter().for_each(|vbid| self.told.elsewhere.insert(vbid));
+                    return Ok(());
+                }
+                Read::Over => {
+                    (self.told.is_all, self.told.is_over) = (true, true);
+                    return Ok(());
+                }
+                Read::Broken(why) => return Err(why),
+                Read::Nothing => {
+                    let is_all = self.reader.is_caught_up();
+                    let left = if is_all { wait } else { left }.saturating_sub(passed(node));
+                    self.told.is_all = is_all;
+                    let has_elsewhere = !self.told.elsewhere.is_empty();
+                    if left.is_zero() || is_all && (has_elsewhere || !self.told.changes.is_empty())
+                    {
+                        return Ok(());
+                    }
+                    if is_all && seat.is_none() {
+                        seat = node.crowd.enter();
+                        if seat.is_none() {
+                            self.told.is_crowded = true;
+                            return Ok(());
+                        }
+                    }
+                    self.signal.wait_at_most(left);
+                }
+            }
+        }
+        self.told.is_all = false;
+        Ok(())
+    }
+}
+
+/// What a consumer that begins asks for.
+pub(super) fn begin_call(vbids: Vbids, since: &Since, until: Until) -> ChangesCall {
+    let from = match since {
+        Since::Beginning => From::Beginning,
+        Since::Now => From::Now,
+        Since::Token(token) => {
+            let points = token.points.iter().filter(|(vbid, _)| vbids.contains(**vbid));
+            let position = |(vbid, point): (&Vbid, &ResumePoint)| {
+                Position::new(*vbid, &Stand { point: *point, end: Seqno(u64::MAX) })
+            };
+            From::Points(points.map(position).collect())
+        }
+    };
+    ChangesCall::Begin { vbids, from, ends: until == Until::Now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_travels_is_what_consumers_are_told() {
+        let meta = Meta {
+            seqno: Seqno(9),
+            cas: Cas(8),
+            rev: 3,
+            datatype: 0x01 | DATATYPE_XATTR,
+            ..Meta::default()
+        };
+        let document = Document::new(meta, b"\x08id", b"\0\0\0\x03xyz{}");
+        let stand = Stand {
+            point: ResumePoint {
+                vb_uuid: VbUuid(1 << 60),
+                seqno: Seqno(9),
+                snapshot_start: Seqno(4),
+                snapshot_end: Seqno(12),
+            },
+            end: Seqno(u64::MAX),
+        };
+        let told = |has_body| {
+            let told = ToldChange::new(Vbid(3), &stand.point, &document, has_body);
+            postcard::from_bytes::<ToldChange>(&postcard::to_stdvec(&told).unwrap()).unwrap()
+        };
+        let (with, without) = (told(true), told(false));
+        assert_eq!(with.point(VbUuid(1 << 60)), stand.point);
+        let document = with.document(CollectionId(8));
+        assert_eq!((document.name(), document.value()), (&b"id"[..], &b"{}"[..]));
+        assert_eq!(document.meta, Meta { datatype: 0x01, ..meta });
+        assert_eq!(without.document(CollectionId(8)).value(), b"");
+        assert_eq!(Position::new(Vbid(3), &stand).stand(), stand);
+    }
+
+    #[test]
+    fn no_more_wait_than_may() {
+        let crowd = Crowd::default();
+        let seats: Vec<_> = (0..WAITING_MAX).map(|_| crowd.enter().unwrap()).collect();
+        assert!(crowd.enter().is_none() && crowd.enter().is_none());
+        drop(seats);
+        assert!(crowd.enter().is_some());
+    }
+}

@@ -1,0 +1,190 @@
+//! The history of one collection in vBuckets that this node serves, for as long as it does.
+//!
+//! What was read counts only if the vBucket was served here, on the same branch of its history, before and after it was read:
+//! so nothing is told of what another node has taken over, and nothing twice.
+
+use super::{Gone, Stand};
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::spread::Vbids;
+use crate::tap::Tap;
+use crate::ticket::Waiter;
+use nacre_dcp::{Address, End, Interest, Message, Wanted};
+use nacre_types::{CollectionId, Seqno, VbUuid, Vbid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a reader has come to.
+pub(crate) enum Read {
+    /// What comes next of a vBucket.
+    Message(Vbid, Message),
+    /// These are not read any more: they are served elsewhere, or on another branch.
+    Lost(Vbids),
+    /// There is nothing now; the waiter is woken when that may change.
+    Nothing,
+    /// There will not be more.
+    Over,
+    /// It cannot go on, for this reason.
+    Broken(&'static str),
+}
+
+/// A reader of vBuckets that this node serves.
+pub(crate) struct Reader {
+    node: Arc<Node>,
+    tap: Tap,
+    collection: CollectionId,
+    /// The branches that are read.
+    branches: BTreeMap<Vbid, VbUuid>,
+    /// After how many [arrangements](Bucket::arrangements) all of them were served.
+    arrangements: u64,
+    /// A message that waits until it was told what else is lost.
+    held: Option<(Vbid, Message)>,
+    broken: Option<&'static str>,
+}
+
+impl Reader {
+    /// Reads nothing yet. `waiter` is woken when there may be more.
+    pub fn new(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        waiter: Arc<dyn Waiter>,
+    ) -> Reader {
+        Reader {
+            node: Arc::clone(node),
+            arrangements: bucket.arrangements.load(Ordering::Acquire),
+            tap: Tap::new(Arc::clone(bucket), waiter),
+            collection,
+            branches: BTreeMap::new(),
+            held: None,
+            broken: None,
+        }
+    }
+
+    /// Begins to read a vBucket; false when it is not served here now. What the stand has comes from here on in the branch
+    /// that is current now, and it ends no later than history does when it has an end.
+    ///
+    /// # Errors
+    /// [`Gone`] when its history is not the stand's.
+    pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
+        if !self.tap.bucket.has_lease(&self.node) {
+            return Ok(false);
+        }
+        let Tap { bucket, producer, .. } = &mut self.tap;
+        let Some(mut vbucket) = bucket.active(vbid) else { return Ok(false) };
+        stand.resume(vbid, &vbucket)?;
+        let wanted = Wanted {
+            interest: Interest::Collections(BTreeSet::from([self.collection])),
+            end: stand.end,
+            advances: true,
+            skips_deletes: false,
+            history: false,
+        };
+        let address = Address { vbid, stream_id: None, opaque: 0 };
+        producer.open(&mut vbucket, address, stand.point, wanted);
+        self.branches.insert(vbid, stand.point.vb_uuid);
+        Ok(true)
+    }
+
+    /// What comes next. Never waits.
+    pub fn next(&mut self) -> Read {
+        loop {
+            if self.tap.bucket.is_closed() {
+                return Read::Broken("the bucket has ended");
+            }
+            if let Some(why) = self.broken {
+                return Read::Broken(why);
+            }
+            let next = self.held.take();
+            let next =
+                next.or_else(|| self.tap.next().map(|(address, message)| (address.vbid, message)));
+            // What was read was read before this: it counts if nothing has changed by now.
+            let lost = self.lose(next.is_some());
+            if !lost.is_empty() {
+                self.held = next.filter(|(vbid, _)| !lost.contains(*vbid));
+                return Read::Lost(lost);
+            }
+            match next {
+                Some((vbid, Message::End(end))) => {
+                    self.branches.remove(&vbid);
+                    self.broken = match end {
+                        End::Complete => None,
+                        End::NothingOfInterest => Some("the collection was dropped"),
+                        _ => Some("its history cannot be read"),
+                    };
+                }
+                Some((vbid, message)) => return Read::Message(vbid, message),
+                None if self.tap.has_scanned() || self.tap.is_ready() => {
+                    self.tap.refresh();
+                    self.tap.begin_scans();
+                }
+                None if self.tap.producer.is_empty() => return Read::Over,
+                None => return Read::Nothing,
+            }
+        }
+    }
+
+    /// Stops to read what is not served here any more.
+    fn lose(&mut self, has_read: bool) -> Vbids {
+        let Tap { bucket, producer, .. } = &mut self.tap;
+        let arrangements = bucket.arrangements.load(Ordering::Acquire);
+        let has_lease = !has_read || bucket.has_lease(&self.node);
+        if has_lease && arrangements == self.arrangements {
+            return Vbids::default();
+        }
+        self.arrangements = arrangements;
+        let is_lost = |vbid: &Vbid, branch: &mut VbUuid| {
+            let is_same = |vbucket: &nacre_vbucket::Vbucket| {
+                // Whoever serves it anew begins a branch.
+                vbucket.failover_log().current() == *branch
+            };
+            !has_lease || !bucket.active(*vbid).is_some_and(|vbucket| is_same(&vbucket))
+        };
+        let lost: Vbids = self.branches.extract_if(.., is_lost).map(|(vbid, _)| vbid).collect();
+        for vbid in lost.iter() {
+            producer.close(vbid, None, false, &**bucket);
+        }
+        lost
+    }
+
+    /// Whether nothing is on its way from the store, so that after [`Read::Nothing`] all that has happened was told.
+    pub fn is_caught_up(&self) -> bool {
+        !self.tap.producer.holds_scans()
+    }
+}
+
+impl Stand {
+    /// Goes on in the current branch of a vBucket, and no further than its history goes now if there is to be an end.
+    ///
+    /// # Errors
+    /// [`Gone`] when its history is another one.
+    pub(super) fn resume(
+        &mut self,
+        vbid: Vbid,
+        vbucket: &nacre_vbucket::Vbucket,
+    ) -> Result<(), Gone> {
+        use nacre_dcp::Resume;
+        let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+        match nacre_dcp::resume(&self.point, log, high, vbucket.purge_seqno()) {
+            Resume::Continue => {}
+            Resume::Rollback(Seqno::ZERO) => {
+                return Err(Gone(format!(
+                    "deletions after it were forgotten, or its history is unknown ({vbid})"
+                )));
+            }
+            Resume::Rollback(to) => {
+                return Err(Gone(format!(
+                    "the end of its history was lost: only seqno {to} of {vbid} is left of {}",
+                    self.point.seqno
+                )));
+            }
+            Resume::Invalid => return Err(Gone("it contradicts itself".into())),
+        }
+        self.point.vb_uuid = log.current();
+        if self.end != Seqno(u64::MAX) {
+            self.end = self.end.min(high).max(self.point.seqno);
+        }
+        Ok(())
+    }
+}
