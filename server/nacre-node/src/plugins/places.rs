@@ -10,7 +10,7 @@ use super::{Deployment, Plugins};
 use crate::node::Node;
 use crate::spread::{Answer, Question};
 use nacre_dcp::ResumePoint;
-use nacre_types::{NodeId, Vbid};
+use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,9 +75,9 @@ impl Deployment {
     /// it has lost its vBuckets; what it said last is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
         let question = Question::Places(self.name.clone(), self.spec.space.clone());
-        let others = others(node);
+        let others = node.others().into_iter();
         let asked: Vec<_> =
-            others.into_iter().map(|other| node.ask(other, question.clone(), PATIENCE)).collect();
+            others.map(|other| node.ask(other, question.clone(), PATIENCE)).collect();
         let mut heard =
             Heard { points: node.plugins().places.of(&self.spec.space), busy: Vec::new() };
         for answer in asked {
@@ -91,17 +91,12 @@ impl Deployment {
 
     /// Tells all other nodes how far this one has come.
     pub(super) fn tell_places(&self, node: &Arc<Node>, points: &Points) {
-        for other in others(node) {
+        for other in node.others() {
             let told = Question::Told(self.spec.space.clone(), points.clone());
             // Nobody waits for the answer.
             drop(node.ask(other, told, PATIENCE));
         }
     }
-}
-
-fn others(node: &Node) -> Vec<NodeId> {
-    let me = node.id();
-    node.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
 }
 
 impl Plugins {

@@ -77,6 +77,16 @@ impl Queries {
         self.held.forget(asker);
     }
 
+    /// What requests have noted under a key.
+    pub(crate) fn noted(&self, key: &str) -> Option<Vec<u8>> {
+        self.notes.get(key)
+    }
+
+    /// A note goes.
+    pub(crate) fn forget_note(&self, key: &str) {
+        self.notes.set(key, None);
+    }
+
     /// Counts of requests.
     pub fn vitals(&self) -> &Vitals {
         &self.vitals

@@ -506,12 +506,33 @@ impl Database for Session {
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {
-        self.node.queries().notes.get(key)
+        let own = self.node.queries().notes.get(key);
+        if own.is_some() || !key.starts_with(PREPARED) {
+            return own;
+        }
+        // A client prepares a statement on one node and executes it on any.
+        let note = Question::Note(key.to_owned());
+        let others = self.node.others().into_iter();
+        let asked: Vec<_> =
+            others.map(|other| self.node.ask(other, note.clone(), NOTE_PATIENCE)).collect();
+        let found = asked.iter().find_map(|answer| match self.node.answered(answer) {
+            Ok(Answer::Note(note)) => note,
+            _ => None,
+        });
+        self.node.queries().notes.set(key, found.clone());
+        found
     }
 
     fn note(&self, key: &str, value: Option<Vec<u8>>) {
         if key.starts_with(OF_REQUEST) && value.is_some() {
             self.noted.lock().push(key.to_owned());
+        }
+        if key.starts_with(PREPARED) && value.is_none() {
+            for other in self.node.others() {
+                let note = Question::Unnote(key.to_owned());
+                // Nobody waits for the answer.
+                drop(self.node.ask(other, note, NOTE_PATIENCE));
+            }
         }
         self.node.queries().notes.set(key, value);
     }
@@ -525,6 +546,12 @@ impl Database for Session {
         Ok(self.node.queries().notes.keys(prefix))
     }
 }
+
+/// What the keys of prepared statements begin with.
+const PREPARED: &str = "prepared/";
+
+/// How long another node may take to say whether it knows a prepared statement.
+const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the keys of notes begin with that go with their request.
 const OF_REQUEST: &str = "request/";

@@ -255,6 +255,12 @@ impl Node {
             .map_err(|error| lost(format!("an answer cannot be read: {error}")))
     }
 
+    /// All other nodes of the cluster.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let me = self.id();
+        self.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
+    }
+
     /// Sends a question to another node.
     pub(crate) fn ask(&self, to: NodeId, question: Question, left: Duration) -> Answered {
         let (tell, told) = bounded(1);

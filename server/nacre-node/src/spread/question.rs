@@ -58,6 +58,10 @@ pub enum Question {
     Forget(u64),
     /// A request to a deployment.
     Request(RequestPart),
+    /// What requests to the query service have noted under that key.
+    Note(String),
+    /// A note of the query service that is to go.
+    Unnote(String),
     /// How far the deployment of that name, with its state in that space, has come.
     Places(String, String),
     /// How far the deployment with its state in that space has come on the node that tells.
@@ -78,6 +82,8 @@ impl Question {
             | Question::Index(_)
             | Question::Forget(_)
             | Question::Request(_)
+            | Question::Note(_)
+            | Question::Unnote(_)
             | Question::Places(..)
             | Question::Told(..)
             | Question::Changes(_) => false,
@@ -230,6 +236,8 @@ pub enum Answer {
     Mutated(Vec<Option<Result<u64, RowRefusal>>>),
     /// Of [`Question::Index`], and whether there are no more.
     Entries(Vec<Place>, bool),
+    /// Of [`Question::Note`].
+    Note(Option<Vec<u8>>),
     /// Of what is told rather than asked.
     Heard,
     /// Of [`Question::Places`], and with which vBuckets it has not finished.

@@ -38,6 +38,11 @@ impl Node {
                 self.queries().forget(asker);
                 Answer::Heard
             }
+            Question::Note(key) => Answer::Note(self.queries().noted(&key)),
+            Question::Unnote(key) => {
+                self.queries().forget_note(&key);
+                Answer::Heard
+            }
             Question::Places(name, space) => self.plugins().answer_places(&name, &space),
             Question::Told(space, points) => {
                 self.plugins().places.hear(&space, &points);

@@ -148,6 +148,12 @@ fn each_node_answers_queries_for_all_of_them() {
     assert_eq!(lengths.sum::<u64>(), 6000 * DOCUMENTS, "more than a node tells at a time");
     let wrong = view(&nodes[1], "by_n?limit=few");
     assert_eq!(wrong["error"], "query_parse_error", "{wrong}");
+    // What is prepared on one is executed on any.
+    rows(&nodes[0], &format!("PREPARE nth AS SELECT RAW n FROM {BUCKET} WHERE n = $1"));
+    let execute = |node: &Node| ask(node, &json!({"prepared": "nth", "args": [17]}));
+    nodes.iter().for_each(|node| assert_eq!(execute(node)["results"], json!([17])));
+    rows(&nodes[1], "DELETE FROM system:prepareds WHERE name = 'nth'");
+    nodes[2].wait_until("it to be forgotten", |node| execute(node)["errors"][0]["code"] == 4040);
     // What one changes the others see.
     let updated = format!("UPDATE {BUCKET} SET seen = true WHERE n < 50 RETURNING RAW n");
     assert_eq!(rows(&nodes[2], &updated).as_array().unwrap().len(), 50);
