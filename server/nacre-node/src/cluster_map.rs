@@ -6,7 +6,7 @@
 use nacre_cluster::{Bucket, BucketKind, Chain, Cluster, Endpoints, Ports, StorageBackend};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The epoch of all maps: it grows only when a lost quorum is overridden.
 const REV_EPOCH: u64 = 1;
@@ -66,6 +66,17 @@ impl Here {
         let others = cluster.nodes.iter().map(|(id, node)| (*id, node.endpoints.clone()));
         others.chain([(self.id, self.endpoints.clone())]).collect()
     }
+
+    /// Those that clients are to go to: what waits for a node that is gone or not yet there waits in vain.
+    fn serving(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
+        let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
+        let mut serving: BTreeSet<NodeId> =
+            chains.flat_map(|chain| chain.copies.iter().flatten()).copied().collect();
+        serving.extend(cluster.serving_nodes().into_keys());
+        let mut nodes = self.nodes(cluster);
+        nodes.retain(|id, _| serving.contains(id));
+        nodes
+    }
 }
 
 fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
@@ -86,7 +97,7 @@ pub fn version(cluster: &Cluster) -> (i64, i64) {
 
 /// The map of the cluster, for connections without a bucket.
 pub fn global(cluster: &Cluster, here: &Here) -> Value {
-    let nodes = here.nodes(cluster);
+    let nodes = here.serving(cluster);
     let nodes = nodes.iter().map(|(id, endpoints)| node_ext(endpoints, *id == here.id));
     json!({
         "rev": cluster.rev,
@@ -105,7 +116,7 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
 pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     let mut map = global(cluster, here);
     let (name, uuid) = (&bucket.name, &bucket.uuid);
-    let nodes = here.nodes(cluster);
+    let nodes = here.serving(cluster);
     let servers_by_id: Vec<NodeId> = nodes.keys().copied().collect();
     let servers = nodes.values().map(|endpoints| endpoints.authority(endpoints.plain.kv));
     let servers: Vec<String> = servers.collect();

@@ -124,10 +124,8 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
         assert_eq!(own[0]["hostname"], node.address());
         let map = node.json("/pools/default/nodeServices");
         let known = map["nodesExt"].as_array().unwrap();
-        assert_eq!(known.len(), 3);
-        for (index, node) in known.iter().enumerate() {
-            assert_eq!(node["hostname"], "127.0.0.1", "{index}: {map}");
-        }
+        // The others have no share yet: clients have nothing to seek there.
+        assert_eq!((known.len(), &known[0]["hostname"]), (1, &"127.0.0.1".into()), "{map}");
         node.wait_until("everybody to be healthy", |node| {
             let seen = node.json("/pools/nodes");
             seen["nodes"].as_array().unwrap().iter().all(|node| node["status"] == "healthy")

@@ -210,6 +210,10 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     acknowledged.check(&mut client);
     acknowledged.write_while(&mut client, 3, |round| round < 100);
     acknowledged.check(&mut client);
+    // Clients are told of nobody who does not serve: what they keep for a node that is gone is not sent elsewhere.
+    assert_eq!(client.servers.len(), 2, "{:?}", client.servers);
+    let map = nodes[0].json(&format!("/pools/default/b/{BUCKET}"));
+    assert_eq!(map["nodesExt"].as_array().unwrap().len(), 2, "{map}");
 }
 
 #[test]
