@@ -3,13 +3,14 @@
 //! A capsule is one JSON file: the call, the entries of the state that it saw, and what it was answered from outside.
 //! [`crate::replay`] makes the call again.
 
-use crate::capability::{Counted, Found, HttpError, HttpResponse, KvError, Looked, Mutated, Timer};
+use crate::capability::{
+    Counted, DocumentReply, Found, HttpError, HttpResponse, KvError, Looked, Mutated, Timer,
+};
 use crate::context::Context;
 use crate::journal::Journal;
 use crate::{Error, Setup};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_types::Cas;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The version of the format.
@@ -332,45 +333,26 @@ impl From<KvError> for Answer {
     }
 }
 
-impl From<Result<Found, KvError>> for Answer {
-    fn from(answer: Result<Found, KvError>) -> Answer {
+impl From<Result<DocumentReply, KvError>> for Answer {
+    fn from(answer: Result<DocumentReply, KvError>) -> Answer {
         match answer {
-            Ok(Found { body, cas, flags, expiry, is_json }) => {
+            Ok(DocumentReply::Found(Found { body, cas, flags, expiry, is_json })) => {
                 Answer::Found { body: Bytes(body), cas: cas.0, flags, expiry, is_json }
             }
+            Ok(DocumentReply::Stored(cas)) => Answer::Stored { cas: cas.0 },
+            Ok(DocumentReply::Counted(Counted { value, cas })) => {
+                Answer::Counted { value, cas: cas.0 }
+            }
+            Ok(DocumentReply::Looked(Looked { cas, results })) => Answer::Looked {
+                cas: cas.0,
+                results: results.into_iter().map(|result| result.map(Bytes)).collect(),
+            },
+            Ok(DocumentReply::Mutated(Mutated { cas, results })) => Answer::Mutated {
+                cas: cas.0,
+                results: results.into_iter().map(|(index, value)| (index, Bytes(value))).collect(),
+            },
             Err(error) => error.into(),
         }
-    }
-}
-
-impl From<Result<Cas, KvError>> for Answer {
-    fn from(answer: Result<Cas, KvError>) -> Answer {
-        answer.map_or_else(Into::into, |cas| Answer::Stored { cas: cas.0 })
-    }
-}
-
-impl From<Result<Counted, KvError>> for Answer {
-    fn from(answer: Result<Counted, KvError>) -> Answer {
-        let counted = |Counted { value, cas }| Answer::Counted { value, cas: cas.0 };
-        answer.map_or_else(Into::into, counted)
-    }
-}
-
-impl From<Result<Looked, KvError>> for Answer {
-    fn from(answer: Result<Looked, KvError>) -> Answer {
-        answer.map_or_else(Into::into, |Looked { cas, results }| Answer::Looked {
-            cas: cas.0,
-            results: results.into_iter().map(|result| result.map(Bytes)).collect(),
-        })
-    }
-}
-
-impl From<Result<Mutated, KvError>> for Answer {
-    fn from(answer: Result<Mutated, KvError>) -> Answer {
-        answer.map_or_else(Into::into, |Mutated { cas, results }| Answer::Mutated {
-            cas: cas.0,
-            results: results.into_iter().map(|(index, value)| (index, Bytes(value))).collect(),
-        })
     }
 }
 

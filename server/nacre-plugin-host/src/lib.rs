@@ -56,10 +56,10 @@ mod usage;
 pub use abi::World;
 pub use capability::{
     Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
-    Definition, Documents, Failure, Found, FunctionPath, Grants, Header, Http, HttpError,
-    HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant, KvError, LogLine, Looked,
-    MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex, NoDocuments, NoHttp, PathLookup,
-    PathMutation, Row, RowRefusal, StoreMode, Timer, path_failure,
+    Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
+    Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
+    KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex,
+    NoDocuments, NoHttp, PathLookup, PathMutation, Row, RowRefusal, StoreMode, Timer, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

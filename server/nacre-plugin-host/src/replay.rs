@@ -5,9 +5,8 @@ use crate::abi::World;
 use crate::abi::exports::nacre::plugin::{reader, timer_handler};
 use crate::abi::nacre::plugin::types;
 use crate::capability::{
-    Content, Counted, Documents, Found, Grants, Http, HttpError, HttpRequest, HttpResponse,
-    KeyspaceGrant, KvError, Looked, MutateOptions, Mutated, PathLookup, PathMutation, StoreMode,
-    Timer,
+    Counted, DocumentCall, DocumentReply, Documents, Found, Grants, Http, HttpError, HttpRequest,
+    HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, Timer,
 };
 use crate::capsule::{Answer, Call, Capsule, DueTimer};
 use crate::context::{Context, Role};
@@ -145,18 +144,9 @@ impl Answers {
         }
         answer
     }
-
-    fn kv<T>(
-        &self,
-        what: &str,
-        read: impl FnOnce(Answer) -> Option<Result<T, KvError>>,
-    ) -> Result<T, KvError> {
-        let missed = || Err(KvError::Denied("the capsule has no answer".into()));
-        self.next(what, read).unwrap_or_else(missed)
-    }
 }
 
-fn kv_error<T>(answer: Answer) -> Option<Result<T, KvError>> {
+fn kv_error(answer: Answer) -> Option<Result<DocumentReply, KvError>> {
     let Answer::KvError { kind, message } = answer else { return None };
     Some(Err(match &*kind {
         "not-found" => KvError::NotFound,
@@ -172,82 +162,51 @@ fn kv_error<T>(answer: Answer) -> Option<Result<T, KvError>> {
     }))
 }
 
-fn stored(answer: Answer) -> Option<Result<Cas, KvError>> {
-    match answer {
-        Answer::Stored { cas } => Some(Ok(Cas(cas))),
-        other => kv_error(other),
-    }
+/// The reply that a call was given, if it was such a call.
+fn reply(call: &DocumentCall, answer: Answer) -> Option<Result<DocumentReply, KvError>> {
+    let reply = match (call, answer) {
+        (DocumentCall::Get, Answer::Found { body, cas, flags, expiry, is_json }) => {
+            DocumentReply::Found(Found { body: body.0, cas: Cas(cas), flags, expiry, is_json })
+        }
+        (
+            DocumentCall::Store(..) | DocumentCall::Remove(_) | DocumentCall::Touch(_),
+            Answer::Stored { cas },
+        ) => DocumentReply::Stored(Cas(cas)),
+        (DocumentCall::Count(..), Answer::Counted { value, cas }) => {
+            DocumentReply::Counted(Counted { value, cas: Cas(cas) })
+        }
+        (DocumentCall::Lookup(_), Answer::Looked { cas, results }) => {
+            let results = results.into_iter().map(|result| result.map(|bytes| bytes.0));
+            DocumentReply::Looked(Looked { cas: Cas(cas), results: results.collect() })
+        }
+        (DocumentCall::Mutate(..), Answer::Mutated { cas, results }) => {
+            let results = results.into_iter().map(|(index, bytes)| (index, bytes.0));
+            DocumentReply::Mutated(Mutated { cas: Cas(cas), results: results.collect() })
+        }
+        (_, other) => return kv_error(other),
+    };
+    Some(Ok(reply))
 }
 
 impl Documents for Answers {
-    fn get(&self, _: &str, _: &[u8], _: Duration) -> Result<Found, KvError> {
-        self.kv("a document", |answer| match answer {
-            Answer::Found { body, cas, flags, expiry, is_json } => {
-                Some(Ok(Found { body: body.0, cas: Cas(cas), flags, expiry, is_json }))
-            }
-            other => kv_error(other),
-        })
-    }
-
-    fn store(
+    fn call(
         &self,
         _: &str,
         _: &[u8],
-        _: Content,
-        _: StoreMode,
+        call: &DocumentCall,
         _: Duration,
-    ) -> Result<Cas, KvError> {
-        self.kv("a document to be stored", stored)
-    }
-
-    fn remove(&self, _: &str, _: &[u8], _: Option<Cas>, _: Duration) -> Result<Cas, KvError> {
-        self.kv("a document to be removed", stored)
-    }
-
-    fn count(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: i64,
-        _: Option<u64>,
-        _: u32,
-        _: Duration,
-    ) -> Result<Counted, KvError> {
-        self.kv("a counter", |answer| match answer {
-            Answer::Counted { value, cas } => Some(Ok(Counted { value, cas: Cas(cas) })),
-            other => kv_error(other),
-        })
-    }
-
-    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
-        self.kv("a document to be touched", stored)
-    }
-
-    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
-        self.kv("parts of a document", |answer| match answer {
-            Answer::Looked { cas, results } => {
-                let results = results.into_iter().map(|result| result.map(|bytes| bytes.0));
-                Some(Ok(Looked { cas: Cas(cas), results: results.collect() }))
-            }
-            other => kv_error(other),
-        })
-    }
-
-    fn mutate(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: &[PathMutation],
-        _: MutateOptions,
-        _: Duration,
-    ) -> Result<Mutated, KvError> {
-        self.kv("parts of a document to be changed", |answer| match answer {
-            Answer::Mutated { cas, results } => {
-                let results = results.into_iter().map(|(index, bytes)| (index, bytes.0));
-                Some(Ok(Mutated { cas: Cas(cas), results: results.collect() }))
-            }
-            other => kv_error(other),
-        })
+    ) -> Result<DocumentReply, KvError> {
+        let what = match call {
+            DocumentCall::Get => "a document",
+            DocumentCall::Store(..) => "a document to be stored",
+            DocumentCall::Remove(_) => "a document to be removed",
+            DocumentCall::Count(..) => "a counter",
+            DocumentCall::Touch(_) => "a document to be touched",
+            DocumentCall::Lookup(_) => "parts of a document",
+            DocumentCall::Mutate(..) => "parts of a document to be changed",
+        };
+        let missed = || Err(KvError::Denied("the capsule has no answer".into()));
+        self.next(what, |answer| reply(call, answer)).unwrap_or_else(missed)
     }
 }
 

@@ -16,7 +16,7 @@
 
 use crate::{
     Documents, Error, MemoryDocuments, MemoryStorage, Partition, Plugin, Reader, Request, Setup,
-    StateStorage, StoreMode,
+    StateStorage,
 };
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_types::{
@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// When every script begins: 2026-01-01 00:00:00 UTC.
 const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
@@ -133,14 +132,7 @@ pub fn play(plugin: &Plugin, setup: Setup, script: &Script) -> Result<Script, Er
     for (keyspace, of_keyspace) in &script.documents {
         for (key, body) in of_keyspace {
             let content = crate::Content { body: body.to_string().into(), ..Default::default() };
-            let stored = documents.store(
-                keyspace,
-                key.as_bytes(),
-                content,
-                StoreMode::Upsert,
-                Duration::MAX,
-            );
-            stored.expect("an upsert into memory succeeds");
+            documents.put(keyspace, key.as_bytes(), content);
         }
     }
     let mut stage = Stage::new(plugin, setup, documents)?;

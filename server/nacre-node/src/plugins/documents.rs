@@ -8,8 +8,8 @@ use crate::node::Node;
 use crate::platform::{Platform, Signal};
 use crate::ticket::{Ticket, Waiter};
 use nacre_plugin_host::{
-    Content, Counted, Documents, Found, KvError, Looked, MutateOptions, Mutated, PathLookup,
-    PathMutation, StoreMode, path_failure,
+    Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, Looked,
+    MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,
 };
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, leb128_encode,
@@ -112,7 +112,7 @@ impl BucketDocuments {
         Ok((bucket.ok_or_else(missing)?, path))
     }
 
-    fn call(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Call<'_>, KvError> {
+    fn begin(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Call<'_>, KvError> {
         let (bucket, path) = self.bucket_of(keyspace)?;
         let collection = bucket
             .manifest()
@@ -299,143 +299,28 @@ fn stored(reply: Reply) -> Result<Cas, KvError> {
 }
 
 impl Documents for BucketDocuments {
-    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Found, KvError> {
-        let Reply::Found(document, cas) = self.call(keyspace, key, left)?.read()? else {
-            return Err(KvError::Temporary("an unexpected reply".into()));
-        };
-        Ok(found(&document, cas))
-    }
-
-    fn store(
+    fn call(
         &self,
         keyspace: &str,
         key: &[u8],
-        content: Content,
-        mode: StoreMode,
+        call: &DocumentCall,
         left: Duration,
-    ) -> Result<Cas, KvError> {
-        let call = self.call(keyspace, key, left)?;
-        let (condition, cas) = condition(mode);
-        let outcome = call.write(&Command::Store {
-            condition,
-            cas,
-            flags: content.flags,
-            expiry: call.expiry(content.expiry),
-            keep_expiry: false,
-            body: &content.body,
-        });
-        match (outcome, mode) {
-            // The document is there, so it is its version that does not fit.
-            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
-            (outcome, _) => stored(outcome?),
-        }
-    }
-
-    fn remove(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        cas: Option<Cas>,
-        left: Duration,
-    ) -> Result<Cas, KvError> {
-        let command = Command::Delete { cas: cas.unwrap_or(Cas::ANY) };
-        match self.call(keyspace, key, left)?.write(&command) {
-            Err(KvError::Exists) => Err(KvError::CasMismatch),
-            outcome => stored(outcome?),
-        }
-    }
-
-    fn count(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        delta: i64,
-        initial: Option<u64>,
-        expiry: u32,
-        left: Duration,
-    ) -> Result<Counted, KvError> {
-        let call = self.call(keyspace, key, left)?;
-        let command = Command::Counter {
-            decrement: delta < 0,
-            delta: delta.unsigned_abs(),
-            initial: initial.map(|value| (value, call.expiry(expiry))),
-            cas: Cas::ANY,
-        };
-        match call.write(&command)? {
-            Reply::Counted { value, cas, .. } => Ok(Counted { value, cas }),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn touch(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        expiry: u32,
-        left: Duration,
-    ) -> Result<Cas, KvError> {
-        let call = self.call(keyspace, key, left)?;
-        match call.write(&Command::Touch { expiry: call.expiry(expiry) })? {
-            Reply::Found(document, cas) => {
-                call.note_seqno(document.meta.seqno);
-                Ok(cas)
+    ) -> Result<DocumentReply, KvError> {
+        use DocumentReply::{Counted, Found, Looked, Mutated, Stored};
+        match call {
+            DocumentCall::Get => self.get(keyspace, key, left).map(Found),
+            DocumentCall::Store(content, mode) => {
+                self.store(keyspace, key, content, *mode, left).map(Stored)
             }
-            other => stored(other),
-        }
-    }
-
-    fn lookup(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        specs: &[PathLookup],
-        left: Duration,
-    ) -> Result<Looked, KvError> {
-        let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
-        let command = Command::Lookup { specs: &specs, access_deleted: false };
-        match self.call(keyspace, key, left)?.carry_out(&command, None)? {
-            Reply::Looked { results, cas, .. } => {
-                let results = results.into_iter();
-                let results = results.map(|result| result.map_err(|error| error.to_string()));
-                Ok(Looked { cas, results: results.collect() })
+            DocumentCall::Remove(cas) => self.remove(keyspace, key, *cas, left).map(Stored),
+            DocumentCall::Count(delta, initial, expiry) => {
+                self.count(keyspace, key, *delta, *initial, *expiry, left).map(Counted)
             }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn mutate(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        specs: &[PathMutation],
-        options: MutateOptions,
-        left: Duration,
-    ) -> Result<Mutated, KvError> {
-        let MutateOptions { mode, expiry, flags } = options;
-        let call = self.call(keyspace, key, left)?;
-        let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
-        let (condition, cas) = condition(mode);
-        let removes = |spec: &MutationSpec<'_>| spec.operation == MutationOperation::RemoveDocument;
-        let outcome = call.write(&Command::Mutate {
-            specs: &specs,
-            condition,
-            access_deleted: false,
-            create_as_deleted: false,
-            revive: false,
-            cas,
-            expiry: match specs.iter().any(removes) {
-                true => None,
-                false => expiry.map(|expiry| call.expiry(expiry)),
-            },
-            flags,
-            keep_expiry: false,
-        });
-        match (outcome, mode) {
-            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
-            (outcome, _) => match outcome? {
-                Reply::Mutated { results, cas, .. } => Ok(Mutated { cas, results }),
-                other => Err(unexpected(&other)),
-            },
+            DocumentCall::Touch(expiry) => self.touch(keyspace, key, *expiry, left).map(Stored),
+            DocumentCall::Lookup(specs) => self.lookup(keyspace, key, specs, left).map(Looked),
+            DocumentCall::Mutate(specs, options) => {
+                self.mutate(keyspace, key, specs, *options, left).map(Mutated)
+            }
         }
     }
 
@@ -463,6 +348,148 @@ impl Documents for BucketDocuments {
         };
         self.written.lock().retain(|at, (_, seqno)| !is_settled(at, *seqno));
         Ok(())
+    }
+}
+
+impl BucketDocuments {
+    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Found, KvError> {
+        let Reply::Found(document, cas) = self.begin(keyspace, key, left)?.read()? else {
+            return Err(KvError::Temporary("an unexpected reply".into()));
+        };
+        Ok(found(&document, cas))
+    }
+
+    fn store(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        content: &Content,
+        mode: StoreMode,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let call = self.begin(keyspace, key, left)?;
+        let (condition, cas) = condition(mode);
+        let outcome = call.write(&Command::Store {
+            condition,
+            cas,
+            flags: content.flags,
+            expiry: call.expiry(content.expiry),
+            keep_expiry: false,
+            body: &content.body,
+        });
+        match (outcome, mode) {
+            // The document is there, so it is its version that does not fit.
+            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
+            (outcome, _) => stored(outcome?),
+        }
+    }
+
+    fn remove(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        cas: Option<Cas>,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let command = Command::Delete { cas: cas.unwrap_or(Cas::ANY) };
+        match self.begin(keyspace, key, left)?.write(&command) {
+            Err(KvError::Exists) => Err(KvError::CasMismatch),
+            outcome => stored(outcome?),
+        }
+    }
+
+    fn count(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        delta: i64,
+        initial: Option<u64>,
+        expiry: u32,
+        left: Duration,
+    ) -> Result<Counted, KvError> {
+        let call = self.begin(keyspace, key, left)?;
+        let command = Command::Counter {
+            decrement: delta < 0,
+            delta: delta.unsigned_abs(),
+            initial: initial.map(|value| (value, call.expiry(expiry))),
+            cas: Cas::ANY,
+        };
+        match call.write(&command)? {
+            Reply::Counted { value, cas, .. } => Ok(Counted { value, cas }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn touch(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        expiry: u32,
+        left: Duration,
+    ) -> Result<Cas, KvError> {
+        let call = self.begin(keyspace, key, left)?;
+        match call.write(&Command::Touch { expiry: call.expiry(expiry) })? {
+            Reply::Found(document, cas) => {
+                call.note_seqno(document.meta.seqno);
+                Ok(cas)
+            }
+            other => stored(other),
+        }
+    }
+
+    fn lookup(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathLookup],
+        left: Duration,
+    ) -> Result<Looked, KvError> {
+        let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
+        let command = Command::Lookup { specs: &specs, access_deleted: false };
+        match self.begin(keyspace, key, left)?.carry_out(&command, None)? {
+            Reply::Looked { results, cas, .. } => {
+                let results = results.into_iter();
+                let results = results.map(|result| result.map_err(|error| error.to_string()));
+                Ok(Looked { cas, results: results.collect() })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn mutate(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        specs: &[PathMutation],
+        options: MutateOptions,
+        left: Duration,
+    ) -> Result<Mutated, KvError> {
+        let MutateOptions { mode, expiry, flags } = options;
+        let call = self.begin(keyspace, key, left)?;
+        let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
+        let (condition, cas) = condition(mode);
+        let removes = |spec: &MutationSpec<'_>| spec.operation == MutationOperation::RemoveDocument;
+        let outcome = call.write(&Command::Mutate {
+            specs: &specs,
+            condition,
+            access_deleted: false,
+            create_as_deleted: false,
+            revive: false,
+            cas,
+            expiry: match specs.iter().any(removes) {
+                true => None,
+                false => expiry.map(|expiry| call.expiry(expiry)),
+            },
+            flags,
+            keep_expiry: false,
+        });
+        match (outcome, mode) {
+            (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
+            (outcome, _) => match outcome? {
+                Reply::Mutated { results, cas, .. } => Ok(Mutated { cas, results }),
+                other => Err(unexpected(&other)),
+            },
+        }
     }
 }
 

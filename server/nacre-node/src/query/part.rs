@@ -9,8 +9,8 @@ use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
 use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
 use nacre_plugin_host::{
-    Action, Content, DatabaseKeyspace, Documents, Failure, IndexSnapshot, Indexed, KvError,
-    Mutation, Row, RowRefusal, Span, StoreMode,
+    Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, Indexed,
+    KvError, Mutation, Row, RowRefusal, Span, StoreMode,
 };
 use nacre_types::{Cas, CollectionId, Vbid};
 use std::sync::Arc;
@@ -243,8 +243,9 @@ impl Collection<'_> {
         let one = |mutation: Mutation| {
             let id = mutation.id.as_bytes();
             let cas = Some(Cas(mutation.cas)).filter(|_| mutation.cas != 0);
+            let write = |call| self.documents.write(self.path, id, &call, self.left);
             let mode = match mutation.action {
-                Action::Remove => return self.documents.remove(self.path, id, cas, self.left),
+                Action::Remove => return write(DocumentCall::Remove(cas)),
                 Action::Insert => StoreMode::Insert,
                 Action::Upsert => StoreMode::Upsert,
                 Action::Replace => StoreMode::Replace(cas),
@@ -257,7 +258,7 @@ impl Collection<'_> {
                 }
             };
             let content = Content { body: mutation.body, flags: JSON_FLAGS, expiry };
-            self.documents.store(self.path, id, content, mode, self.left)
+            write(DocumentCall::Store(content, mode))
         };
         let outcome = |mutation| match one(mutation) {
             Ok(cas) => Some(Ok(cas.0)),

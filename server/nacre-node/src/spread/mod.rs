@@ -15,9 +15,7 @@ mod reply;
 mod vbids;
 
 pub(crate) use documents::SpreadDocuments;
-pub(crate) use question::{
-    Answer, CollectionCall, DocumentCall, DocumentReply, IndexPart, Place, Question, RequestPart,
-};
+pub(crate) use question::{Answer, CollectionCall, IndexPart, Place, Question, RequestPart};
 pub(crate) use reply::failed;
 pub use vbids::Vbids;
 

@@ -7,10 +7,10 @@ use super::Vbids;
 use crate::changes::{ChangesPart, ChangesTold, Position};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
-    Consistency, Content, Counted, Failure, Found, KvError, Looked, MutateOptions, Mutated,
-    Mutation, PathLookup, PathMutation, Request, Response, Row, RowRefusal, Span, StoreMode,
+    Consistency, DocumentCall, DocumentReply, Failure, KvError, Mutation, Request, Response, Row,
+    RowRefusal, Span,
 };
-use nacre_types::{Cas, Seqno, Vbid};
+use nacre_types::{Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -74,9 +74,7 @@ impl Question {
     /// Whether it changes documents, so that it is not asked twice.
     pub fn writes(&self) -> bool {
         match self {
-            Question::Document { call, .. } => {
-                !matches!(call, DocumentCall::Get | DocumentCall::Lookup(_))
-            }
+            Question::Document { call, .. } => call.writes(),
             Question::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
             Question::Stored(..)
             | Question::Index(_)
@@ -89,40 +87,6 @@ impl Question {
             | Question::Changes(_) => false,
         }
     }
-}
-
-/// What a plugin does with a document.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum DocumentCall {
-    /// See [`Documents::get`](nacre_plugin_host::Documents::get), as the others there.
-    Get,
-    /// Stores it.
-    Store(Content, StoreMode),
-    /// Deletes it.
-    Remove(Option<Cas>),
-    /// Adds to a counter: delta, initial value, expiry.
-    Count(i64, Option<u64>, u32),
-    /// Sets when it expires.
-    Touch(u32),
-    /// Reads parts of it.
-    Lookup(Vec<PathLookup>),
-    /// Changes parts of it.
-    Mutate(Vec<PathMutation>, MutateOptions),
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum DocumentReply {
-    /// The document.
-    Found(Found),
-    /// Its version.
-    Stored(Cas),
-    /// The counter.
-    Counted(Counted),
-    /// The parts.
-    Looked(Looked),
-    /// What the mutation did.
-    Mutated(Mutated),
 }
 
 /// What a query wants of a collection.

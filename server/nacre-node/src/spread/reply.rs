@@ -1,6 +1,5 @@
 //! What this node answers for the vBuckets that it serves.
 
-use super::documents::perform;
 use super::{Answer, Question};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
@@ -24,7 +23,7 @@ impl Node {
             Question::Document { bucket, path, key, call } => {
                 let Some(bucket) = self.bucket(&bucket) else { return Answer::Elsewhere };
                 let documents = BucketDocuments::new(self, &bucket);
-                match perform(&documents, &path, &key, &call, left) {
+                match documents.call(&path, &key, &call, left) {
                     Err(KvError::Elsewhere) => Answer::Elsewhere,
                     outcome => Answer::Document(outcome, documents.written()),
                 }

@@ -95,212 +95,159 @@ pub enum KvError {
     Path(String),
 }
 
+/// What is done with a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DocumentCall {
+    /// Read it.
+    Get,
+    /// Store it.
+    Store(Content, StoreMode),
+    /// Delete it, of that version when one is given.
+    Remove(Option<Cas>),
+    /// Add to a counter, which stops at 0; where there is none, the second becomes one with the third as its expiry.
+    Count(i64, Option<u64>, u32),
+    /// Set when it expires.
+    Touch(u32),
+    /// Read parts of it.
+    Lookup(Vec<PathLookup>),
+    /// Change parts of it.
+    Mutate(Vec<PathMutation>, MutateOptions),
+}
+
+impl DocumentCall {
+    /// Whether it changes the document.
+    pub fn writes(&self) -> bool {
+        !matches!(self, DocumentCall::Get | DocumentCall::Lookup(_))
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DocumentReply {
+    /// The document, of [`DocumentCall::Get`].
+    Found(Found),
+    /// Its new version, or that of its tombstone; of [`DocumentCall::Store`], `Remove` and `Touch`.
+    Stored(Cas),
+    /// The counter.
+    Counted(Counted),
+    /// The parts.
+    Looked(Looked),
+    /// What the mutation did.
+    Mutated(Mutated),
+}
+
+type Outcome<T> = std::result::Result<T, KvError>;
+
 /// Documents as a plugin may use them; implemented by the embedder.
 ///
 /// `keyspace` is `scope.collection` of the deployment's bucket or `bucket.scope.collection`, and has been granted. A call may wait, but no longer than `left`: it then gives
 /// [`KvError::Temporary`], and the call of the plugin ends anyway.
 pub trait Documents: Send + Sync {
-    /// The document at `key`.
+    /// Does something with the document at `key`.
     ///
     /// # Errors
-    /// Why there is none; so for all methods.
-    fn get(
+    /// Why it is not done; so for all methods.
+    fn call(
         &self,
         keyspace: &str,
         key: &[u8],
+        call: &DocumentCall,
         left: Duration,
-    ) -> std::result::Result<Found, KvError>;
-
-    /// Stores a document; gives its version.
-    fn store(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        content: Content,
-        mode: StoreMode,
-        left: Duration,
-    ) -> std::result::Result<Cas, KvError>;
-
-    /// Deletes a document, of the version `cas` when that is given; gives the version of its tombstone.
-    fn remove(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        cas: Option<Cas>,
-        left: Duration,
-    ) -> std::result::Result<Cas, KvError>;
-
-    /// Adds to a counter, which stops at 0; where there is none, `initial` becomes one with `expiry`.
-    fn count(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        delta: i64,
-        initial: Option<u64>,
-        expiry: u32,
-        left: Duration,
-    ) -> std::result::Result<Counted, KvError>;
-
-    /// Sets when a document expires; gives its new version.
-    fn touch(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        expiry: u32,
-        left: Duration,
-    ) -> std::result::Result<Cas, KvError>;
-
-    /// Reads parts of a document.
-    fn lookup(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        specs: &[PathLookup],
-        left: Duration,
-    ) -> std::result::Result<Looked, KvError>;
-
-    /// Changes parts of a document.
-    fn mutate(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        specs: &[PathMutation],
-        options: MutateOptions,
-        left: Duration,
-    ) -> std::result::Result<Mutated, KvError>;
+    ) -> Outcome<DocumentReply>;
 
     /// Waits until all that was written through this is on disk, so that a state which tells of it can be kept.
-    fn settle(&self) -> std::result::Result<(), KvError> {
+    fn settle(&self) -> Outcome<()> {
         Ok(())
     }
+
+    /// The document at `key`.
+    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Outcome<Found> {
+        match self.call(keyspace, key, &DocumentCall::Get, left)? {
+            DocumentReply::Found(found) => Ok(found),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Does something that gives the document a new version.
+    fn write(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        call: &DocumentCall,
+        left: Duration,
+    ) -> Outcome<Cas> {
+        match self.call(keyspace, key, call, left)? {
+            DocumentReply::Stored(cas) => Ok(cas),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(reply: &DocumentReply) -> KvError {
+    KvError::Temporary(format!("an unexpected reply: {reply:?}"))
 }
 
 /// No documents at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDocuments;
 
-impl NoDocuments {
-    fn denied<T>() -> std::result::Result<T, KvError> {
+impl Documents for NoDocuments {
+    fn call(&self, _: &str, _: &[u8], _: &DocumentCall, _: Duration) -> Outcome<DocumentReply> {
         Err(KvError::Denied("there are no documents here".into()))
     }
 }
 
-impl Documents for NoDocuments {
-    fn get(&self, _: &str, _: &[u8], _: Duration) -> std::result::Result<Found, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn store(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: Content,
-        _: StoreMode,
-        _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn remove(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: Option<Cas>,
-        _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn count(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: i64,
-        _: Option<u64>,
-        _: u32,
-        _: Duration,
-    ) -> std::result::Result<Counted, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> std::result::Result<Cas, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn lookup(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: &[PathLookup],
-        _: Duration,
-    ) -> std::result::Result<Looked, KvError> {
-        NoDocuments::denied()
-    }
-
-    fn mutate(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: &[PathMutation],
-        _: MutateOptions,
-        _: Duration,
-    ) -> std::result::Result<Mutated, KvError> {
-        NoDocuments::denied()
-    }
-}
+/// What a capability of documents answers: the outer error ends the call of the plugin.
+type Answered<T> = Result<std::result::Result<T, abi::Error>>;
 
 impl Data {
-    /// Runs `call` on documents of `keyspace` when that is granted, and writes its answer into the journal.
-    fn on_documents<T>(
+    /// Does something with a document of `keyspace` when that is granted, and writes the answer into the journal.
+    fn on_document(
         &mut self,
         keyspace: String,
-        write: bool,
-        call: impl FnOnce(&dyn Documents, &str, Duration) -> std::result::Result<T, KvError>,
-    ) -> Result<std::result::Result<T, KvError>>
-    where
-        std::result::Result<T, KvError>: Clone + Into<crate::capsule::Answer>,
-    {
+        key: &[u8],
+        call: &DocumentCall,
+    ) -> Result<Outcome<DocumentReply>> {
         self.count(Capability::Kv)?;
         let context = Arc::clone(&self.context);
         let keyspace = if keyspace.is_empty() { context.setup.keyspace.clone() } else { keyspace };
-        if !context.setup.grants.allows_keyspace(&keyspace, write) {
-            let what = if write { "writing" } else { "reading" };
+        if !context.setup.grants.allows_keyspace(&keyspace, call.writes()) {
+            let what = if call.writes() { "writing" } else { "reading" };
             return Ok(Err(KvError::Denied(format!("{what} {keyspace:?} is not granted"))));
         }
         let left = self.time_left()?;
-        let answer = call(&*context.setup.documents, &keyspace, left);
+        let answer = context.setup.documents.call(&keyspace, key, call, left);
         self.journal.answer(answer.clone().into());
         // Time that a call waits for is time of the deadline.
         self.time_left()?;
         Ok(answer)
     }
 
-    fn stored(
-        &mut self,
-        keyspace: String,
-        key: &[u8],
-        content: abi::Content,
-        mode: StoreMode,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        let abi::Content { body, flags, expiry } = content;
-        let content = Content { body, flags, expiry };
-        let stored = self.on_documents(keyspace, true, |documents, keyspace, left| {
-            documents.store(keyspace, key, content, mode, left)
-        })?;
-        Ok(stored.map(|cas| cas.0).map_err(Into::into))
+    fn written(&mut self, keyspace: String, key: &[u8], call: &DocumentCall) -> Answered<u64> {
+        Ok(match self.on_document(keyspace, key, call)? {
+            Ok(DocumentReply::Stored(cas)) => Ok(cas.0),
+            other => Err(refused(other)),
+        })
+    }
+}
+
+/// The error of a call, or that its reply is of another kind.
+fn refused(outcome: Outcome<DocumentReply>) -> abi::Error {
+    outcome.map_or_else(Into::into, |reply| unexpected(&reply).into())
+}
+
+impl From<abi::Content> for Content {
+    fn from(abi::Content { body, flags, expiry }: abi::Content) -> Content {
+        Content { body, flags, expiry }
     }
 }
 
 impl abi::Host for Data {
-    fn get(
-        &mut self,
-        keyspace: String,
-        key: Vec<u8>,
-    ) -> Result<std::result::Result<abi::Document, abi::Error>> {
-        let found = self.on_documents(keyspace, false, |documents, keyspace, left| {
-            documents.get(keyspace, &key, left)
-        })?;
-        Ok(found.map(Into::into).map_err(Into::into))
+    fn get(&mut self, keyspace: String, key: Vec<u8>) -> Answered<abi::Document> {
+        Ok(match self.on_document(keyspace, &key, &DocumentCall::Get)? {
+            Ok(DocumentReply::Found(found)) => Ok(found.into()),
+            other => Err(refused(other)),
+        })
     }
 
     fn get_many(
@@ -314,22 +261,14 @@ impl abi::Host for Data {
         keys.into_iter().map(|key| abi::Host::get(self, keyspace.clone(), key)).collect()
     }
 
-    fn insert(
-        &mut self,
-        keyspace: String,
-        key: Vec<u8>,
-        content: abi::Content,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        self.stored(keyspace, &key, content, StoreMode::Insert)
+    fn insert(&mut self, keyspace: String, key: Vec<u8>, content: abi::Content) -> Answered<u64> {
+        let call = DocumentCall::Store(content.into(), StoreMode::Insert);
+        self.written(keyspace, &key, &call)
     }
 
-    fn upsert(
-        &mut self,
-        keyspace: String,
-        key: Vec<u8>,
-        content: abi::Content,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        self.stored(keyspace, &key, content, StoreMode::Upsert)
+    fn upsert(&mut self, keyspace: String, key: Vec<u8>, content: abi::Content) -> Answered<u64> {
+        let call = DocumentCall::Store(content.into(), StoreMode::Upsert);
+        self.written(keyspace, &key, &call)
     }
 
     fn replace(
@@ -338,20 +277,13 @@ impl abi::Host for Data {
         key: Vec<u8>,
         content: abi::Content,
         cas: Option<u64>,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        self.stored(keyspace, &key, content, StoreMode::Replace(cas.map(Cas)))
+    ) -> Answered<u64> {
+        let call = DocumentCall::Store(content.into(), StoreMode::Replace(cas.map(Cas)));
+        self.written(keyspace, &key, &call)
     }
 
-    fn remove(
-        &mut self,
-        keyspace: String,
-        key: Vec<u8>,
-        cas: Option<u64>,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        let removed = self.on_documents(keyspace, true, |documents, keyspace, left| {
-            documents.remove(keyspace, &key, cas.map(Cas), left)
-        })?;
-        Ok(removed.map(|cas| cas.0).map_err(Into::into))
+    fn remove(&mut self, keyspace: String, key: Vec<u8>, cas: Option<u64>) -> Answered<u64> {
+        self.written(keyspace, &key, &DocumentCall::Remove(cas.map(Cas)))
     }
 
     fn counter(
@@ -361,24 +293,18 @@ impl abi::Host for Data {
         delta: i64,
         initial: Option<u64>,
         expiry: u32,
-    ) -> Result<std::result::Result<abi::Counted, abi::Error>> {
-        let counted = self.on_documents(keyspace, true, |documents, keyspace, left| {
-            documents.count(keyspace, &key, delta, initial, expiry, left)
-        })?;
-        let counted = counted.map(|Counted { value, cas }| abi::Counted { value, cas: cas.0 });
-        Ok(counted.map_err(Into::into))
+    ) -> Answered<abi::Counted> {
+        let call = DocumentCall::Count(delta, initial, expiry);
+        Ok(match self.on_document(keyspace, &key, &call)? {
+            Ok(DocumentReply::Counted(Counted { value, cas })) => {
+                Ok(abi::Counted { value, cas: cas.0 })
+            }
+            other => Err(refused(other)),
+        })
     }
 
-    fn touch(
-        &mut self,
-        keyspace: String,
-        key: Vec<u8>,
-        expiry: u32,
-    ) -> Result<std::result::Result<u64, abi::Error>> {
-        let touched = self.on_documents(keyspace, true, |documents, keyspace, left| {
-            documents.touch(keyspace, &key, expiry, left)
-        })?;
-        Ok(touched.map(|cas| cas.0).map_err(Into::into))
+    fn touch(&mut self, keyspace: String, key: Vec<u8>, expiry: u32) -> Answered<u64> {
+        self.written(keyspace, &key, &DocumentCall::Touch(expiry))
     }
 
     fn lookup_in(
@@ -386,12 +312,12 @@ impl abi::Host for Data {
         keyspace: String,
         key: Vec<u8>,
         specs: Vec<abi::LookupSpec>,
-    ) -> Result<std::result::Result<abi::Looked, abi::Error>> {
-        let specs: Vec<PathLookup> = specs.into_iter().map(Into::into).collect();
-        let looked = self.on_documents(keyspace, false, |documents, keyspace, left| {
-            documents.lookup(keyspace, &key, &specs, left)
-        })?;
-        Ok(looked.map(Into::into).map_err(Into::into))
+    ) -> Answered<abi::Looked> {
+        let call = DocumentCall::Lookup(specs.into_iter().map(Into::into).collect());
+        Ok(match self.on_document(keyspace, &key, &call)? {
+            Ok(DocumentReply::Looked(looked)) => Ok(looked.into()),
+            other => Err(refused(other)),
+        })
     }
 
     fn mutate_in(
@@ -400,12 +326,13 @@ impl abi::Host for Data {
         key: Vec<u8>,
         specs: Vec<abi::MutateSpec>,
         options: abi::MutateOptions,
-    ) -> Result<std::result::Result<abi::Mutated, abi::Error>> {
-        let specs: Vec<PathMutation> = specs.into_iter().map(Into::into).collect();
-        let mutated = self.on_documents(keyspace, true, |documents, keyspace, left| {
-            documents.mutate(keyspace, &key, &specs, options.into(), left)
-        })?;
-        Ok(mutated.map(Into::into).map_err(Into::into))
+    ) -> Answered<abi::Mutated> {
+        let specs = specs.into_iter().map(Into::into).collect();
+        let call = DocumentCall::Mutate(specs, options.into());
+        Ok(match self.on_document(keyspace, &key, &call)? {
+            Ok(DocumentReply::Mutated(mutated)) => Ok(mutated.into()),
+            other => Err(refused(other)),
+        })
     }
 }
 

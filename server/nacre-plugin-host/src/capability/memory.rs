@@ -1,6 +1,8 @@
 //! Documents in memory, in place of those of a bucket.
 
-use super::kv::{Content, Counted, Documents, Found, KvError, StoreMode};
+use super::kv::{
+    Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, StoreMode,
+};
 use super::paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
 use nacre_types::Cas;
 use nacre_value::multi::{self, Body};
@@ -26,10 +28,43 @@ impl MemoryDocuments {
         };
         content.1.iter().map(owned).collect()
     }
+
+    /// Stores a document, whatever is there.
+    pub fn put(&self, keyspace: &str, key: &[u8], content: Content) {
+        let stored = self.store(keyspace, key, content, StoreMode::Upsert);
+        stored.expect("an upsert into memory succeeds");
+    }
 }
 
 impl Documents for MemoryDocuments {
-    fn get(&self, keyspace: &str, key: &[u8], _: Duration) -> std::result::Result<Found, KvError> {
+    fn call(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        call: &DocumentCall,
+        _: Duration,
+    ) -> Result<DocumentReply, KvError> {
+        use DocumentReply::{Counted, Found, Looked, Mutated, Stored};
+        match call {
+            DocumentCall::Get => self.get(keyspace, key).map(Found),
+            DocumentCall::Store(content, mode) => {
+                self.store(keyspace, key, content.clone(), *mode).map(Stored)
+            }
+            DocumentCall::Remove(cas) => self.remove(keyspace, key, *cas).map(Stored),
+            DocumentCall::Count(delta, initial, expiry) => {
+                self.count(keyspace, key, *delta, *initial, *expiry).map(Counted)
+            }
+            DocumentCall::Touch(expiry) => self.touch(keyspace, key, *expiry).map(Stored),
+            DocumentCall::Lookup(specs) => self.lookup(keyspace, key, specs).map(Looked),
+            DocumentCall::Mutate(specs, options) => {
+                self.mutate(keyspace, key, specs, *options).map(Mutated)
+            }
+        }
+    }
+}
+
+impl MemoryDocuments {
+    fn get(&self, keyspace: &str, key: &[u8]) -> Result<Found, KvError> {
         let content = self.content.lock();
         content.1.get(&(keyspace.to_owned(), key.to_vec())).cloned().ok_or(KvError::NotFound)
     }
@@ -40,8 +75,7 @@ impl Documents for MemoryDocuments {
         key: &[u8],
         content: Content,
         mode: StoreMode,
-        _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
+    ) -> Result<Cas, KvError> {
         let mut held = self.content.lock();
         let (last, documents) = &mut *held;
         let at = (keyspace.to_owned(), key.to_vec());
@@ -60,13 +94,7 @@ impl Documents for MemoryDocuments {
         Ok(Cas(*last))
     }
 
-    fn remove(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        cas: Option<Cas>,
-        _: Duration,
-    ) -> std::result::Result<Cas, KvError> {
+    fn remove(&self, keyspace: &str, key: &[u8], cas: Option<Cas>) -> Result<Cas, KvError> {
         let mut held = self.content.lock();
         let (last, documents) = &mut *held;
         let at = (keyspace.to_owned(), key.to_vec());
@@ -86,9 +114,8 @@ impl Documents for MemoryDocuments {
         delta: i64,
         initial: Option<u64>,
         expiry: u32,
-        left: Duration,
-    ) -> std::result::Result<Counted, KvError> {
-        let (value, flags, expiry) = match (self.get(keyspace, key, left), initial) {
+    ) -> Result<Counted, KvError> {
+        let (value, flags, expiry) = match (self.get(keyspace, key), initial) {
             (Ok(found), _) => {
                 let value =
                     std::str::from_utf8(&found.body).ok().and_then(|text| text.parse().ok());
@@ -100,29 +127,17 @@ impl Documents for MemoryDocuments {
             (Err(error), _) => return Err(error),
         };
         let content = Content { body: value.to_string().into_bytes(), flags, expiry };
-        let cas = self.store(keyspace, key, content, StoreMode::Upsert, left)?;
+        let cas = self.store(keyspace, key, content, StoreMode::Upsert)?;
         Ok(Counted { value, cas })
     }
 
-    fn touch(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        expiry: u32,
-        left: Duration,
-    ) -> std::result::Result<Cas, KvError> {
-        let Found { body, flags, .. } = self.get(keyspace, key, left)?;
-        self.store(keyspace, key, Content { body, flags, expiry }, StoreMode::Upsert, left)
+    fn touch(&self, keyspace: &str, key: &[u8], expiry: u32) -> Result<Cas, KvError> {
+        let Found { body, flags, .. } = self.get(keyspace, key)?;
+        self.store(keyspace, key, Content { body, flags, expiry }, StoreMode::Upsert)
     }
 
-    fn lookup(
-        &self,
-        keyspace: &str,
-        key: &[u8],
-        specs: &[PathLookup],
-        left: Duration,
-    ) -> std::result::Result<Looked, KvError> {
-        let found = self.get(keyspace, key, left)?;
+    fn lookup(&self, keyspace: &str, key: &[u8], specs: &[PathLookup]) -> Result<Looked, KvError> {
+        let found = self.get(keyspace, key)?;
         let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
         let looked = multi::lookup(&source(&found), &specs, &|_| None)
             .map_err(|error| KvError::Path(error.to_string()))?;
@@ -138,11 +153,10 @@ impl Documents for MemoryDocuments {
         key: &[u8],
         specs: &[PathMutation],
         options: MutateOptions,
-        left: Duration,
-    ) -> std::result::Result<Mutated, KvError> {
+    ) -> Result<Mutated, KvError> {
         let MutateOptions { mode, expiry, flags } = options;
         let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
-        let found = match (self.get(keyspace, key, left), mode) {
+        let found = match (self.get(keyspace, key), mode) {
             (Err(KvError::NotFound), StoreMode::Insert | StoreMode::Upsert) => None,
             (found, _) => Some(found?),
         };
@@ -154,14 +168,14 @@ impl Documents for MemoryDocuments {
             Body::Unchanged => before.body.to_vec(),
             Body::Set(body) => body,
             Body::Removed => {
-                let cas = self.remove(keyspace, key, None, left)?;
+                let cas = self.remove(keyspace, key, None)?;
                 return Ok(Mutated { cas, results: made.results });
             }
         };
         let old = found.as_ref().map_or((0, 0), |found| (found.flags, found.expiry));
         let (flags, expiry) = (flags.unwrap_or(old.0), expiry.unwrap_or(old.1));
         let content = Content { body, flags, expiry };
-        let cas = self.store(keyspace, key, content, mode, left)?;
+        let cas = self.store(keyspace, key, content, mode)?;
         Ok(Mutated { cas, results: made.results })
     }
 }

@@ -24,7 +24,10 @@ pub use database::{
     FunctionPath, IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal,
 };
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
-pub use kv::{Content, Counted, Documents, Found, KvError, NoDocuments, StoreMode};
+pub use kv::{
+    Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, NoDocuments,
+    StoreMode,
+};
 pub use log::LogLine;
 pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;

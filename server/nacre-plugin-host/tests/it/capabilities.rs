@@ -2,11 +2,9 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Capability, Content, Counted, Documents, Error, Found, Grants, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, Limits, Looked, MemoryDocuments, MutateOptions, Mutated,
-    Partition, PathLookup, PathMutation, Setup, StoreMode,
+    Capability, Content, DocumentCall, DocumentReply, Documents, Error, Grants, Http, HttpError,
+    HttpRequest, HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, Partition, Setup,
 };
-use nacre_types::Cas;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +55,7 @@ fn documents_are_read_and_written_within_the_grant() {
         ..Setup::new("p", "")
     };
     let price = Content { body: b"3".to_vec(), ..Content::default() };
-    documents.store("shop.prices", b"pear", price, StoreMode::Insert, Duration::MAX).unwrap();
+    documents.put("shop.prices", b"pear", price);
     let mut partition = open_probe(setup);
     let script = r#"[
         ["get","shop.prices","pear"], ["get","","none"], ["insert","","a","[1]"],
@@ -106,7 +104,7 @@ fn parts_of_documents_and_other_buckets_are_reached_within_the_grant() {
         ..Setup::new("p", "")
     };
     let price = Content { body: br#"{"a":{"b":1}}"#.to_vec(), ..Content::default() };
-    documents.store("shop.prices", b"pear", price, StoreMode::Insert, Duration::MAX).unwrap();
+    documents.put("shop.prices", b"pear", price);
     let mut partition = open_probe(setup);
     let script = r#"[
         ["lookup-in","shop.prices","pear","a.b"], ["lookup-in","shop.prices","pear","x"],
@@ -144,54 +142,14 @@ struct Unsettled {
 }
 
 impl Documents for Unsettled {
-    fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Result<Found, KvError> {
-        self.documents.get(keyspace, key, left)
-    }
-
-    fn store(
+    fn call(
         &self,
         keyspace: &str,
         key: &[u8],
-        content: Content,
-        mode: StoreMode,
+        call: &DocumentCall,
         left: Duration,
-    ) -> Result<Cas, KvError> {
-        self.documents.store(keyspace, key, content, mode, left)
-    }
-
-    fn remove(&self, _: &str, _: &[u8], _: Option<Cas>, _: Duration) -> Result<Cas, KvError> {
-        Err(KvError::NotFound)
-    }
-
-    fn count(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: i64,
-        _: Option<u64>,
-        _: u32,
-        _: Duration,
-    ) -> Result<Counted, KvError> {
-        Err(KvError::NotFound)
-    }
-
-    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
-        Err(KvError::NotFound)
-    }
-
-    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
-        Err(KvError::NotFound)
-    }
-
-    fn mutate(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: &[PathMutation],
-        _: MutateOptions,
-        _: Duration,
-    ) -> Result<Mutated, KvError> {
-        Err(KvError::NotFound)
+    ) -> Result<DocumentReply, KvError> {
+        self.documents.call(keyspace, key, call, left)
     }
 
     fn settle(&self) -> Result<(), KvError> {
@@ -240,55 +198,18 @@ impl Slow {
 }
 
 impl Documents for Slow {
-    fn get(&self, _: &str, _: &[u8], left: Duration) -> Result<Found, KvError> {
+    fn call(
+        &self,
+        _: &str,
+        _: &[u8],
+        call: &DocumentCall,
+        left: Duration,
+    ) -> Result<DocumentReply, KvError> {
+        if call.writes() {
+            return Err(KvError::Locked);
+        }
         Slow::wait(left);
         Err(KvError::Temporary("too slow".into()))
-    }
-
-    fn store(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: Content,
-        _: StoreMode,
-        _: Duration,
-    ) -> Result<Cas, KvError> {
-        Err(KvError::Locked)
-    }
-
-    fn remove(&self, _: &str, _: &[u8], _: Option<Cas>, _: Duration) -> Result<Cas, KvError> {
-        Err(KvError::Locked)
-    }
-
-    fn count(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: i64,
-        _: Option<u64>,
-        _: u32,
-        _: Duration,
-    ) -> Result<Counted, KvError> {
-        Err(KvError::Locked)
-    }
-
-    fn touch(&self, _: &str, _: &[u8], _: u32, _: Duration) -> Result<Cas, KvError> {
-        Err(KvError::Locked)
-    }
-
-    fn lookup(&self, _: &str, _: &[u8], _: &[PathLookup], _: Duration) -> Result<Looked, KvError> {
-        Err(KvError::Locked)
-    }
-
-    fn mutate(
-        &self,
-        _: &str,
-        _: &[u8],
-        _: &[PathMutation],
-        _: MutateOptions,
-        _: Duration,
-    ) -> Result<Mutated, KvError> {
-        Err(KvError::Locked)
     }
 }
 

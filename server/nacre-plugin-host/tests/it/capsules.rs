@@ -2,8 +2,8 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Capsule, Content, Documents, Error, Grants, Http, HttpError, HttpRequest, HttpResponse,
-    KeyspaceGrant, Limits, MemoryDocuments, Partition, Request, Setup, StoreMode, replay,
+    Capsule, Content, Error, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant,
+    Limits, MemoryDocuments, Partition, Request, Setup, replay,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn setup() -> Setup {
     let documents = MemoryDocuments::default();
     let body = b"a document".to_vec();
     let content = Content { body, ..Content::default() };
-    documents.store("_default._default", b"d", content, StoreMode::Insert, Duration::MAX).unwrap();
+    documents.put("_default._default", b"d", content);
     let kv = vec![KeyspaceGrant { keyspace: "_default.*".into(), write: true }];
     Setup {
         grants: Grants { kv, http_out: vec!["a".into()], ..Grants::own() },
