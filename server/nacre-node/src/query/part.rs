@@ -268,7 +268,11 @@ impl Collection<'_> {
             Err(KvError::CasMismatch) => Some(Err(RowRefusal::CasMismatch)),
             Err(error) => Some(Err(RowRefusal::Other(dml(&error)))),
         };
-        Answer::Mutated(mutations.into_iter().map(outcome).collect())
+        let outcomes: Vec<_> = mutations.into_iter().map(outcome).collect();
+        match !outcomes.is_empty() && outcomes.iter().all(Option::is_none) {
+            true => Answer::Elsewhere,
+            false => Answer::Mutated(outcomes),
+        }
     }
 }
 

@@ -206,6 +206,16 @@ fn queries_see_each_document_once_while_vbuckets_move() {
         let stale = if consistency == "request_plus" { "false" } else { "ok" };
         nodes[..2].iter().for_each(|node| check_views(node, stale, DOCUMENTS));
     }
+    // Alone among three, a node stops serving: whoever asks is told, and does not wait for ever.
+    nodes[1].kill();
+    for statement in [
+        "UPSERT INTO spread (KEY, VALUE) VALUES ('alone', 1)",
+        "UPDATE spread SET m = 1 WHERE n < 9",
+        "SELECT RAW COUNT(*) FROM spread",
+    ] {
+        let request = json!({"statement": statement, "timeout": "2s"});
+        nodes[0].wait_until("it to say so", |node| ask(node, &request)["status"] != "success");
+    }
 }
 
 /// Writes documents `{prefix}{n}` to the source of the function, over all vBuckets.
