@@ -11,6 +11,7 @@ use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const STORE_CACHE_BYTES: u64 = 32 << 20;
 /// How much later than another node's answer is late an answer that says so may come.
 const ASK_GRACE: Duration = Duration::from_secs(1);
+/// How long tasks of a bucket may go on to make files after it was dropped; each ends with what it is at.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
 /// Memory that sled may use for settings and plugin state.
 const SPACES_CACHE_BYTES: u64 = 32 << 20;
 /// How much less often a background thread runs than others when both want to, as `nice` counts. Measured beside an
@@ -95,6 +99,24 @@ impl SystemPlatform {
     }
 }
 
+/// Removes a directory with all that is in it. A task that ends with its step may make and remove files meanwhile: what
+/// turns out not to be empty, or to have lost a file, is tried again.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let Err(error) = std::fs::remove_dir_all(path) else { return Ok(()) };
+        match error.kind() {
+            ErrorKind::NotFound if !path.exists() => return Ok(()),
+            ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
+                if begun.elapsed() < REMOVAL_PATIENCE =>
+            {
+                std::thread::sleep(REMOVAL_PAUSE);
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
 impl Platform for SystemPlatform {
     fn now(&self) -> Now {
         now_since(self.started)
@@ -125,12 +147,7 @@ impl Platform for SystemPlatform {
 
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
         let path = self.bucket_dir(bucket);
-        match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io(format!("remove {}", path.display()))(error))
-            }
-            _ => Ok(()),
-        }
+        remove_folder(&path).map_err(Error::io(format!("remove {}", path.display())))
     }
 
     fn spaces(&self) -> &dyn Spaces {
@@ -198,5 +215,29 @@ impl Platform for SystemPlatform {
         if let Some(peers) = self.peers.get() {
             peers.send(to, message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_folder_is_removed_although_files_are_still_made_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bucket");
+        fs::create_dir(&path).unwrap();
+        // As many files as there are steps: somebody has always just made one.
+        let files: Vec<PathBuf> = (0..2000).map(|n| path.join(n.to_string())).collect();
+        files[..1000].iter().for_each(|file| fs::write(file, "").unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                files[1000..].iter().for_each(|file| drop(fs::write(file, "")));
+            });
+            remove_folder(&path).unwrap();
+        });
+        assert!(!path.exists());
+        remove_folder(&path).unwrap();
     }
 }
