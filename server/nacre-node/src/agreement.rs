@@ -44,6 +44,10 @@ pub trait Agreement: Send + Sync {
     /// what [`Node::apply`] says.
     fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error>;
 
+    /// Waits until what was decided before is applied at this node, also what another node has proposed; but only a
+    /// moment when the others cannot be asked. There is nothing to wait for where this node decides.
+    fn catch_up(&self) {}
+
     /// Whether this node leads the others now, and has heard from a quorum of them within the last second.
     fn leads(&self) -> bool;
 }
@@ -91,6 +95,13 @@ impl Node {
     pub fn leads(&self) -> bool {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leads()
+    }
+
+    /// Waits until this node has applied what was decided before, by whichever node it was proposed; but only a moment when
+    /// the others cannot be asked. Blocks: not for a thread that others wait for.
+    pub fn catch_up(&self) {
+        let agreement = Arc::clone(&self.agreement.read());
+        agreement.catch_up();
     }
 
     /// Changes the cluster and lets the change take effect. Gives the state after it. Blocks: not for a thread that

@@ -14,7 +14,7 @@ use nacre_cluster::{Cluster, Membership as Part};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
-use openraft::error::{ClientWriteError, Fatal, RaftError};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, RaftError};
 use openraft::{
     ChangeMembers, CommittedLeaderId, Config, LogId, Membership, ServerState, SnapshotPolicy,
     StoredMembership, Vote,
@@ -48,6 +48,8 @@ const ENTRIES_A_REQUEST: u64 = 64;
 const QUORUM_SILENCE_MS_MAX: u64 = 1000;
 /// How long a proposal may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for what others have decided, before what is known is good enough.
+const CATCH_UP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to look for a leader.
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a leader works on what it is asked.
@@ -72,12 +74,14 @@ enum Request {
     Propose(Box<Ticketed>),
     /// Other voters.
     Change(Voters),
+    /// How far the others have decided.
+    Position,
 }
 
 /// What the node says that was asked to lead.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// It was decided: the index of its entry, and why it was refused, if it was.
+    /// It was decided: the index of its entry, or of the last one; and why it was refused, if it was.
     Decided(u64, Option<String>),
     /// It cannot be.
     Failed(String),
@@ -475,6 +479,20 @@ impl Agreement for Consensus {
         })
     }
 
+    fn catch_up(&self) {
+        if self.directory.others().is_empty() {
+            return;
+        }
+        let Some(consensus) = self.this.upgrade() else { return };
+        let catching_up = async move {
+            let asked = consensus.ask_leader(Request::Position, CATCH_UP_PATIENCE).await;
+            if let Ok((index, None)) = asked {
+                consensus.applied(index).await;
+            }
+        };
+        self.wait(async { tokio::time::timeout(CATCH_UP_PATIENCE, catching_up).await });
+    }
+
     fn leads(&self) -> bool {
         let Ok(raft) = self.raft() else { return false };
         let metrics = raft.metrics();
@@ -494,19 +512,33 @@ async fn lead(raft: &Raft, request: Request) -> Answer {
             return Answer::NotLeader(None);
         }
     }
-    let writing = async {
+    let leading = async {
         match request {
-            Request::Propose(ticketed) => raft.client_write(*ticketed).await,
-            Request::Change(Voters::Add(id, place)) => add_voter(raft, id.0, place).await,
-            Request::Change(Voters::Remove(id)) => remove_voter(raft, id.0).await,
+            Request::Propose(ticketed) => decided(raft.client_write(*ticketed).await),
+            Request::Change(Voters::Add(id, place)) => decided(add_voter(raft, id.0, place).await),
+            Request::Change(Voters::Remove(id)) => decided(remove_voter(raft, id.0).await),
+            Request::Position => position(raft).await,
         }
     };
-    let Ok(written) = tokio::time::timeout(LEAD_PATIENCE, writing).await else {
-        return Answer::Failed("too few nodes have answered in time".into());
-    };
+    let too_late = || Answer::Failed("too few nodes have answered in time".into());
+    tokio::time::timeout(LEAD_PATIENCE, leading).await.unwrap_or_else(|_| too_late())
+}
+
+fn decided(written: Written) -> Answer {
     match written {
         Ok(written) => Answer::Decided(written.log_id.index, written.data.refused),
         Err(RaftError::APIError(ClientWriteError::ForwardToLeader(other))) => {
+            Answer::NotLeader(other.leader_id)
+        }
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+/// The last decision, once most nodes have said that this one still leads.
+async fn position(raft: &Raft) -> Answer {
+    match raft.get_read_log_id().await {
+        Ok((last, _)) => Answer::Decided(last.map_or(0, |last| last.index), None),
+        Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(other))) => {
             Answer::NotLeader(other.leader_id)
         }
         Err(error) => Answer::Failed(error.to_string()),

@@ -314,6 +314,32 @@ export function merge({ path }, parts) {
 }
 "#;
 
+/// SDKs ask one node after the other, and take for granted that the next one knows what the last was told.
+#[test]
+fn each_node_tells_of_functions_what_was_done_at_another_one_before() {
+    let nodes = nodes_with_bucket(0);
+    for collection in ["source", "meta"] {
+        let path = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
+        nodes[0].succeed("POST", &path, &format!("name={collection}"));
+    }
+    for round in 0..12 {
+        let code = format!("function OnUpdate(doc, meta) {{ log({round}); }}");
+        let function = json!({
+            "appname": "told", "appcode": code,
+            "depcfg": {
+                "source_bucket": BUCKET, "source_scope": "_default", "source_collection": "source",
+                "metadata_bucket": BUCKET, "metadata_scope": "_default", "metadata_collection": "meta",
+            },
+            "settings": {"deployment_status": false, "processing_status": false},
+        });
+        let path = "/api/v1/functions/told";
+        http(&nodes[round % 3], 5, "POST", path, &function.to_string());
+        for node in &nodes {
+            assert_eq!(http(node, 5, "GET", path, "")["appcode"], code, "{round}");
+        }
+    }
+}
+
 #[test]
 fn a_plugin_answers_for_all_nodes_or_for_the_one_that_has_a_document() {
     let nodes = nodes_with_bucket(0);
