@@ -79,8 +79,11 @@ impl Here {
     }
 }
 
+/// The group of all nodes: Couchbase's name for the one that is there as long as nobody makes others.
+pub const SERVER_GROUP: &str = "Group 1";
+
 fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
-    let mut node = json!({"services": services(endpoints)});
+    let mut node = json!({"services": services(endpoints), "serverGroup": SERVER_GROUP});
     if here {
         node["thisNode"] = json!(true);
     }

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Membership};
 use nacre_node::Node;
+use nacre_node::cluster_map::SERVER_GROUP;
 use nacre_node::plugins::packages;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
         "os": std::env::consts::OS,
+        "serverGroup": SERVER_GROUP,
         "ports": ports,
         "services": ["kv", "eventing"],
     });

@@ -126,6 +126,7 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
         let known = map["nodesExt"].as_array().unwrap();
         // The others have no share yet: clients have nothing to seek there.
         assert_eq!((known.len(), &known[0]["hostname"]), (1, &"127.0.0.1".into()), "{map}");
+        assert_eq!(known[0]["serverGroup"], "Group 1", "{map}");
         node.wait_until("everybody to be healthy", |node| {
             let seen = node.json("/pools/nodes");
             seen["nodes"].as_array().unwrap().iter().all(|node| node["status"] == "healthy")
