@@ -13,6 +13,9 @@ pub const USER: &str = "Administrator";
 /// Its password.
 pub const PASSWORD: &str = "password";
 
+/// The address of nodes that are on no other.
+const LOCALHOST: &str = "127.0.0.1";
+
 /// How long a node may take to start; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -56,6 +59,7 @@ pub struct Node {
     process: Child,
     command: Command,
     data_dir: PathBuf,
+    host: &'static str,
     /// Lowest port, `None` for the defaults.
     port_base: Option<u16>,
 }
@@ -86,26 +90,41 @@ impl Node {
         buckets: &[&str],
         wrapper: &[&str],
     ) -> Result<Node, String> {
+        Node::spawn_at(binary, LOCALHOST, port_base, buckets, wrapper)
+    }
+
+    /// As [`Node::spawn`], on another address of this machine.
+    ///
+    /// # Errors
+    /// As for [`Node::spawn`].
+    pub fn spawn_at(
+        binary: &Path,
+        host: &'static str,
+        port_base: Option<u16>,
+        buckets: &[&str],
+        wrapper: &[&str],
+    ) -> Result<Node, String> {
         // Another node there would answer in this one's place.
         for port in [port_base.unwrap_or(8091), port_base.map_or(11210, |base| base + 10)] {
-            std::net::TcpListener::bind(("127.0.0.1", port))
-                .map_err(|error| format!("port {port} is needed for a node: {error}"))?;
+            std::net::TcpListener::bind((host, port))
+                .map_err(|error| format!("{host}:{port} is needed for a node: {error}"))?;
         }
         let data_dir = std::env::temp_dir().join(format!(
-            "nacre-chore-{}-{}",
+            "nacre-chore-{}-{host}-{}",
             std::process::id(),
             port_base.unwrap_or(0)
         ));
         let _ = std::fs::remove_dir_all(&data_dir);
         let mut command = wrapped(binary, wrapper);
         command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
+        command.args(["--host", host]);
         command.args(["--user", USER, "--password", PASSWORD, "--buckets", &buckets.join(",")]);
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);
         }
         command.env("NACRE_LOG", "error").stdout(Stdio::null()).stdin(Stdio::null());
         let process = spawn(&mut command)?;
-        Ok(Node { process, command, data_dir, port_base })
+        Ok(Node { process, command, data_dir, host, port_base })
     }
 
     /// Runs the node again, on the same data, after [`Node::halt`]; does not wait for it.
@@ -128,7 +147,7 @@ impl Node {
     /// When there is none for as long as a start may take, counted from `begun`.
     pub fn wait_for_key_value(&self, begun: Instant) -> Result<(), String> {
         let answers = || {
-            let mut client = KvClient::open(("127.0.0.1", self.kv_port())).ok()?;
+            let mut client = KvClient::open((self.host, self.kv_port())).ok()?;
             client.request(NOOP, 0, &[], &[], &[], 0).ok()
         };
         while answers().is_none() {
@@ -158,6 +177,11 @@ impl Node {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Management, as other nodes reach it.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.host, self.mgmt_port())
     }
 
     /// Port of cluster management.
@@ -225,7 +249,7 @@ impl Node {
         content_type: &str,
         body: &[u8],
     ) -> Result<Answer, String> {
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("{}:{port}", self.host);
         http::request(&address, method, path, Some((USER, PASSWORD)), content_type, body)
             .map_err(|error| format!("{method} {address}{path}: {error}"))
     }

@@ -59,6 +59,8 @@ impl Prepared for Follower {
             title: "Java DCP client, copy of a bucket",
             version: "dcp-client 0.56.0".into(),
             command: "cargo xtask conformance --only java-dcp",
+            nodes: self.nodes(),
+            remarks: Vec::new(),
             is_ours: true,
             tests: self.play()?,
         })

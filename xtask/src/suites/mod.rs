@@ -1,8 +1,9 @@
-//! `cargo xtask conformance`: other people's test suites, and our own cases, against one node on the default ports.
+//! `cargo xtask conformance`: other people's test suites, and our own cases, against nodes on the default ports.
 //!
 //! The suites ship in the packages of the SDKs. They are installed into the folder for tools and run from there; none
 //! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
 
+mod cluster;
 mod go;
 pub(crate) mod java;
 mod limit;
@@ -16,6 +17,7 @@ use crate::command::workspace;
 use crate::node::{self, Node};
 use crate::tools;
 use clap::{Args, ValueEnum};
+use cluster::Cluster;
 use report::Report;
 use std::path::PathBuf;
 
@@ -59,7 +61,12 @@ enum Suite {
 
 /// A suite that is installed and compiled.
 trait Prepared {
-    /// Runs all its tests against the node.
+    /// How many nodes it runs against.
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    /// Runs all its tests against the node, and those in its cluster.
     fn run(&self, node: &Node) -> Result<Report, String>;
 }
 
@@ -78,9 +85,9 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     for suite in Suite::value_variants().iter().filter(|suite| wanted(suite)) {
         suites.push(match suite {
             Suite::Rust => Box::new(rust::prepare()?),
-            Suite::Gocbcore => Box::new(go::prepare(&go::CORE)?),
-            Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP)?),
-            Suite::Gocb => Box::new(go::prepare(&go::SDK)?),
+            Suite::Gocbcore => Box::new(go::prepare(&go::CORE, &binary)?),
+            Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP, &binary)?),
+            Suite::Gocb => Box::new(go::prepare(&go::SDK, &binary)?),
             Suite::JavaDcp => Box::new(java::prepare(&binary)?),
             Suite::Python => Box::new(python::prepare(false)?),
             Suite::PythonTls => Box::new(python::prepare(true)?),
@@ -89,13 +96,14 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     }
     let mut reports = Vec::new();
     for suite in &suites {
-        // Each suite gets a node of its own: one's documents must not turn up in another's counts.
-        let node = Node::start(&binary, None, &[BUCKET], &[])?;
+        // Each suite gets nodes of its own: one's documents must not turn up in another's counts.
+        let cluster = Cluster::start(&binary, suite.nodes())?;
+        let node = cluster.first();
         // Suites find fault with metrics of a cluster without a name.
         node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
         node.put_design(BUCKET, "warm_up", r#"{"views": {"none": {"map": "function (doc) {}"}}}"#)?;
-        let report = suite.run(&node)?;
-        node.stop()?;
+        let report = suite.run(node)?;
+        cluster.stop()?;
         println!("{}", report.summary());
         reports.push(report);
     }

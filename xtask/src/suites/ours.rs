@@ -32,6 +32,8 @@ impl Prepared for Cases {
             title: "nacre conformance cases",
             version: env!("CARGO_PKG_VERSION").into(),
             command: "cargo xtask conformance --only ours",
+            nodes: self.nodes(),
+            remarks: Vec::new(),
             is_ours: true,
             tests: tests.collect(),
         })

@@ -24,16 +24,18 @@ const SAID_CHARACTERS_MAX: usize = 160;
 /// The section: counts, then what did not pass and why.
 pub(super) fn render(reports: &[Report]) -> String {
     let mut text = format!(
-        "One node with one bucket on the default ports, which states version {STATED_VERSION}.\n\n\
-         | suite | version | tests | passed | failed | skipped | reproduce |\n\
-         |---|---|--:|--:|--:|--:|---|\n"
+        "Nodes are on the default ports, and state version {STATED_VERSION}. Where there are several, they are one cluster, each on \
+         an address of its own, and the bucket is spread over them with one replica.\n\n\
+         | suite | version | nodes | tests | passed | failed | skipped | reproduce |\n\
+         |---|---|--:|--:|--:|--:|--:|---|\n"
     );
     for report in reports {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | `{}` |",
+            "| {} | {} | {} | {} | {} | {} | {} | `{}` |",
             report.title,
             report.version,
+            report.nodes,
             report.tests.len(),
             report.passed(),
             report.failed(),
@@ -50,6 +52,11 @@ pub(super) fn render(reports: &[Report]) -> String {
             Outcome::Skipped(said) => Some(said),
             _ => None,
         });
+        if !report.remarks.is_empty() {
+            let remarks: Vec<String> =
+                report.remarks.iter().map(|remark| format!("- {remark}\n")).collect();
+            let _ = write!(text, "\nOf {}:\n\n{}", report.title, remarks.concat());
+        }
     }
     text
 }
@@ -123,6 +130,8 @@ mod tests {
             title: "Suite",
             version: "x 1".into(),
             command: "run",
+            nodes: 3,
+            remarks: vec!["`a` ran twice".into()],
             is_ours: false,
             tests: vec![
                 test("a", Outcome::Passed),
@@ -132,9 +141,10 @@ mod tests {
             ],
         };
         let text = render(&[report]);
-        assert!(text.contains("| Suite | x 1 | 4 | 1 | 2 | 1 | `run` |"), "{text}");
+        assert!(text.contains("| Suite | x 1 | 3 | 4 | 1 | 2 | 1 | `run` |"), "{text}");
         assert!(text.contains("Failed in Suite:\n\n- no query service: `b`, `c`\n"), "{text}");
         assert!(text.contains("Skipped in Suite:\n\n- no TLS: `d`\n"), "{text}");
+        assert!(text.contains("\nOf Suite:\n\n- `a` ran twice\n"), "{text}");
     }
 
     #[test]

@@ -60,6 +60,8 @@ impl Prepared for Operations {
                 true => "cargo xtask conformance --only python-tls",
                 false => "cargo xtask conformance --only python",
             },
+            nodes: self.nodes(),
+            remarks: Vec::new(),
             is_ours: true,
             tests,
         })

@@ -26,6 +26,10 @@ pub(super) struct Report {
     pub version: String,
     /// How to run it again.
     pub command: &'static str,
+    /// How many nodes it ran against.
+    pub nodes: usize,
+    /// What is to be known about results that did not come of one run of the whole suite.
+    pub remarks: Vec<String>,
     /// Whether its failures are failures of this project's tests.
     pub is_ours: bool,
     pub tests: Vec<Test>,
@@ -60,14 +64,20 @@ impl Report {
     }
 }
 
-/// Why tests fail or are skipped: the beginning of a test's name, and a few words. The first that fits is taken.
+/// Why tests fail or are skipped: a test's name, or the beginning of some with a star, and a few words. The first that fits
+/// is taken.
 pub(super) type Reasons = &'static [(&'static str, &'static str)];
+
+/// Whether a name is meant.
+pub(super) fn means(names: &str, name: &str) -> bool {
+    names.strip_suffix('*').map_or(names == name, |beginning| name.starts_with(beginning))
+}
 
 /// Puts the reason in the place of what the test said, where one is known; that a test needs what does not exist yet
 /// cannot be seen from its message.
 pub(super) fn explain(tests: &mut [Test], reasons: Reasons) {
     for test in tests {
-        let known = reasons.iter().find(|(prefix, _)| test.name.starts_with(prefix));
+        let known = reasons.iter().find(|(names, _)| means(names, &test.name));
         if let (Some((_, reason)), Outcome::Failed(said) | Outcome::Skipped(said)) =
             (known, &mut test.outcome)
         {
@@ -88,7 +98,7 @@ mod tests {
             test("query::other", Outcome::Passed),
             test("kv::get", Outcome::Failed("1 != 2".into())),
         ];
-        explain(&mut tests, &[("query::", "no query service yet")]);
+        explain(&mut tests, &[("query::*", "no query service yet"), ("kv", "none")]);
         assert_eq!(tests[0].outcome, Outcome::Failed("no query service yet".into()));
         assert_eq!(tests[1].outcome, Outcome::Passed);
         assert_eq!(tests[2].outcome, Outcome::Failed("1 != 2".into()));

@@ -16,7 +16,7 @@ const VERSION: &str = "1.1.0";
 const LIMIT: Duration = Duration::from_secs(60);
 
 const REASONS: Reasons = &[
-    ("search::", "no search service yet"),
+    ("search::*", "no search service yet"),
     ("diagnostics::test_bucket_ping", "wants a search service to answer"),
     ("diagnostics::test_cluster_ping", "wants a search service to answer"),
 ];
@@ -86,6 +86,10 @@ fn program(message: &str) -> Option<(String, PathBuf)> {
 }
 
 impl Prepared for RustSuite {
+    fn nodes(&self) -> usize {
+        3
+    }
+
     fn run(&self, _: &Node) -> Result<Report, String> {
         let mut tests = Vec::new();
         for (name, program) in &self.programs {
@@ -102,6 +106,8 @@ impl Prepared for RustSuite {
             title: "Rust SDK, integration tests",
             version: format!("{CRATE} {VERSION}"),
             command: "cargo xtask conformance --only rust",
+            nodes: self.nodes(),
+            remarks: Vec::new(),
             is_ours: false,
             tests,
         })
