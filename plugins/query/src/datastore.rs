@@ -284,8 +284,13 @@ pub trait Notes {
 
 /// What comes from the world: time, chance, and the end of patience.
 pub trait Platform {
+    /// Microseconds since 1970.
+    fn now_us(&self) -> i64;
+
     /// Milliseconds since 1970.
-    fn now_ms(&self) -> i64;
+    fn now_ms(&self) -> i64 {
+        self.now_us() / 1000
+    }
 
     /// 64 bits of chance.
     fn random(&self) -> u64;

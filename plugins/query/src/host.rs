@@ -324,8 +324,8 @@ fn function_path(path: &FunctionPath) -> abi::FunctionPath {
 }
 
 impl Platform for Host {
-    fn now_ms(&self) -> i64 {
-        (abi::clock_us() / 1000) as i64
+    fn now_us(&self) -> i64 {
+        abi::clock_us() as i64
     }
 
     fn random(&self) -> u64 {

@@ -30,6 +30,7 @@ mod resolve;
 mod response;
 mod run;
 mod service;
+mod signature;
 mod watch;
 
 pub use admin::{AdminReply, admin};

@@ -48,6 +48,8 @@ impl Status {
 /// A request on its way to being answered.
 pub struct Response {
     request: Request,
+    /// When it came.
+    came_us: i64,
     state: State,
     begun: Option<Begun>,
     phase: Phase,
@@ -64,15 +66,16 @@ impl Response {
         store: &dyn Datastore,
         platform: &dyn Platform,
     ) -> Response {
-        request.settings.statement_ms = platform.now_ms();
+        let came_us = platform.now_us();
+        request.settings.statement_ms = came_us / 1000;
         let state = State::of(new_id(platform));
         watch::begin(&state.id, &request, store);
         let run = Run { store, platform, service, settings: &request.settings, state: &state };
         let begun = begin(service, &request, &run);
-        Response::of(request, state, begun)
+        Response::of(request, came_us, state, begun)
     }
 
-    fn of(request: Request, state: State, begun: Result<Begun>) -> Response {
+    fn of(request: Request, came_us: i64, state: State, begun: Result<Begun>) -> Response {
         let (begun, errors) = match begun {
             Ok(begun) => (Some(begun), Vec::new()),
             Err(error) => (None, vec![error]),
@@ -80,6 +83,7 @@ impl Response {
         let fatal = begun.is_none();
         Response {
             request,
+            came_us,
             state,
             begun,
             phase: Phase::Head,
@@ -93,9 +97,10 @@ impl Response {
     /// The answer to a request that cannot be understood.
     pub fn refused(error: Error, platform: &dyn Platform) -> Response {
         let mut request = Request { metrics: true, ..Request::default() };
-        request.settings.statement_ms = platform.now_ms();
+        let came_us = platform.now_us();
+        request.settings.statement_ms = came_us / 1000;
         let state = State::of(new_id(platform));
-        Response::of(request, state, Err(error))
+        Response::of(request, came_us, state, Err(error))
     }
 
     /// Whether the last piece was given.
@@ -176,7 +181,7 @@ impl Response {
                     self.result_count += 1;
                 }
                 Ok(None) | Err(_) => {
-                    self.tail(&mut piece, platform.now_ms());
+                    self.tail(&mut piece, platform.now_us());
                     watch::end(&self.state.id, &self.request, &self.end(), store, platform);
                     self.phase = Phase::Done;
                     break;
@@ -219,7 +224,7 @@ impl Response {
         out.push_str(",\n\"results\":[");
     }
 
-    fn tail(&self, out: &mut String, now_ms: i64) {
+    fn tail(&self, out: &mut String, now_us: i64) {
         out.push_str("\n]");
         if !self.errors.is_empty() {
             out.push_str(",\n\"errors\":");
@@ -229,13 +234,13 @@ impl Response {
         write_string(self.status().text(), out);
         if self.request.metrics {
             out.push_str(",\n\"metrics\":");
-            self.metrics(now_ms).write_json(out);
+            self.metrics(now_us).write_json(out);
         }
         out.push_str("\n}\n");
     }
 
-    fn metrics(&self, now_ms: i64) -> Value {
-        let elapsed = format!("{}ms", (now_ms - self.request.settings.statement_ms).max(0));
+    fn metrics(&self, now_us: i64) -> Value {
+        let elapsed = duration((now_us - self.came_us).max(0));
         let some = |count: u64| if count == 0 { Value::Missing } else { Value::Int(count as i64) };
         Value::object([
             ("elapsedTime", Value::from(elapsed.clone())),
@@ -246,6 +251,14 @@ impl Response {
             ("sortCount", some(self.state.sort_count.get())),
             ("errorCount", some(self.errors.len() as u64)),
         ])
+    }
+}
+
+/// As clients read a duration. Many statements take less than a millisecond, and some clients find fault with none.
+fn duration(us: i64) -> String {
+    match (us / 1000, us % 1000) {
+        (ms, 0) => format!("{ms}ms"),
+        (ms, us) => format!("{ms}.{us:03}ms"),
     }
 }
 

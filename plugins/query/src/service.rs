@@ -8,8 +8,8 @@ use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
-use crate::{dml, explain, infer, planner};
-use nacre_sql::ast::{Body, Expr, FromTerm, Path, Projection, Select, Statement};
+use crate::{dml, explain, infer, planner, signature};
+use nacre_sql::ast::{Expr, FromTerm, Path, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
 use std::cell::RefCell;
@@ -181,7 +181,7 @@ impl Service {
         let statement = statement;
         match &statement {
             Statement::Select(select) => {
-                Ok(Begun::rows(Rc::new(planner::plan(select, run)?), signature(select)))
+                Ok(Begun::rows(Rc::new(planner::plan(select, run)?), signature::of_select(select)))
             }
             Statement::Insert(insert) => dml::insert(insert, run, context).map(Begun::values),
             Statement::Update(update) => dml::update(update, run, context).map(Begun::values),
@@ -336,23 +336,6 @@ fn is_readonly(statement: &Statement) -> bool {
             | Statement::Execute { .. }
             | Statement::ExecuteFunction { .. }
     )
-}
-
-/// The kinds of the fields of a row, which are not known before they are there.
-fn signature(select: &Select) -> Value {
-    let projection = match &select.body {
-        Body::Block(block) => &block.projection,
-        _ => return "json".into(),
-    };
-    match projection {
-        Projection::Raw(..) => "json".into(),
-        Projection::Terms(..) => {
-            Value::object(projection.names().into_iter().map(|name| match name {
-                Some(name) => (name, Value::from("json")),
-                None => ("*".into(), "*".into()),
-            }))
-        }
-    }
 }
 
 fn run_text(statement: &Statement) -> Value {

@@ -192,7 +192,7 @@ fn requests_that_took_long_are_kept_when_they_have_ended() {
     for (statement, ms) in [("SELECT RAW 1", 999), ("SELECT RAW 2", 1000), ("SELEC", 5000)] {
         let mut response =
             world.service.start(World::request(statement), &world.store, &world.platform);
-        world.platform.now_ms.set(world.platform.now_ms.get() + ms);
+        world.platform.now_us.set(world.platform.now_us.get() + ms * 1000);
         while response.next_chunk(&world.service, &world.store, &world.platform).is_some() {}
     }
     let kept = "SELECT r.statement, r.elapsedTime, r.resultCount, r.errorCount FROM system:completed_requests AS r ORDER BY r.elapsedTime";

@@ -21,6 +21,41 @@ fn rows_come_before_the_status() {
 }
 
 #[test]
+fn the_signature_tells_what_the_text_says_of_a_row() {
+    let signature = |statement: &str| {
+        let body = body(&World::new(), World::request(statement));
+        let (_, rest) = body.split_once("\"signature\":").unwrap();
+        rest.split_once(",\n\"results\"").unwrap().0.to_owned()
+    };
+    for (statement, told) in [
+        ("SELECT 1 = 1", r#"{"$1":"boolean"}"#),
+        (
+            "SELECT x, x.*, x + 1 AS y, 'a' || x AS z FROM [1] AS x",
+            r#"{"x":"json","*":"*","y":"number","z":"string"}"#,
+        ),
+        ("SELECT COUNT(*) AS n FROM [1] AS x", r#"{"n":"number"}"#),
+        ("SELECT RAW [x] FROM [1] AS x", r#""array""#),
+        ("SELECT RAW x FROM [1] AS x", r#""json""#),
+        (
+            "SELECT x IN [1] AS a, {'b': x} AS b, -x AS c, UPPER('d') AS d, NULL AS e FROM [1] AS x",
+            r#"{"a":"boolean","b":"object","c":"number","d":"json","e":"null"}"#,
+        ),
+    ] {
+        assert_eq!(signature(statement), told, "{statement}");
+    }
+}
+
+#[test]
+fn what_takes_less_than_a_millisecond_takes_some_time() {
+    let world = World::new();
+    let mut response =
+        world.service.start(World::request("SELECT 1"), &world.store, &world.platform);
+    world.platform.now_us.set(world.platform.now_us.get() + 1_042);
+    let piece = response.next_chunk(&world.service, &world.store, &world.platform).unwrap();
+    assert!(piece.contains(r#""elapsedTime":"1.042ms","executionTime":"1.042ms""#), "{piece}");
+}
+
+#[test]
 fn an_error_has_its_place() {
     insta::assert_snapshot!(body(&World::new(), World::request("SELECT 1 +\n  FROM")));
 }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// A platform whose patience ends after some questions.
 pub struct TestPlatform {
     chance: Cell<u64>,
-    pub now_ms: Cell<i64>,
+    pub now_us: Cell<i64>,
     patience: Cell<u64>,
 }
 
@@ -17,15 +17,15 @@ impl TestPlatform {
     pub fn with_patience(questions: u64) -> TestPlatform {
         TestPlatform {
             chance: Cell::new(1),
-            now_ms: Cell::new(1_700_000_000_000),
+            now_us: Cell::new(1_700_000_000_000_000),
             patience: Cell::new(questions),
         }
     }
 }
 
 impl Platform for TestPlatform {
-    fn now_ms(&self) -> i64 {
-        self.now_ms.get()
+    fn now_us(&self) -> i64 {
+        self.now_us.get()
     }
 
     fn random(&self) -> u64 {

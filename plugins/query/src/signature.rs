@@ -1,0 +1,64 @@
+//! The signature of a query: the kinds of what its rows have, as far as the text says them.
+
+use nacre_sql::Value;
+use nacre_sql::ast::{Binary, Body, Chain, Collect, Expr, Projection, Select, Term, Unary};
+
+/// What is known of a value before it is there.
+const ANYTHING: &str = "json";
+
+/// The kinds of the fields of a row, or of the row.
+pub(crate) fn of_select(select: &Select) -> Value {
+    let Body::Block(block) = &select.body else { return ANYTHING.into() };
+    let terms = match &block.projection {
+        Projection::Raw(expr, _) => return kind(expr).into(),
+        Projection::Terms(terms, _) => terms,
+    };
+    let fields = terms.iter().zip(block.projection.names());
+    Value::object(fields.map(|(term, name)| match (term, name) {
+        (Term::Expr(expr, _), Some(name)) => (name, Value::from(kind(expr))),
+        _ => ("*".into(), "*".into()),
+    }))
+}
+
+/// The kind that an expression has, unless it is NULL or MISSING.
+fn kind(expr: &Expr) -> &'static str {
+    match expr {
+        Expr::Literal(value) => match value {
+            Value::Missing => "missing",
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Int(_) | Value::Float(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        },
+        Expr::Unary(Unary::Negate, _) => "number",
+        Expr::Unary(..) | Expr::Like(..) | Expr::Between(..) | Expr::Quantified(_) => "boolean",
+        Expr::Binary(operator, ..) => match operator {
+            Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => {
+                "number"
+            }
+            Binary::Equal
+            | Binary::NotEqual
+            | Binary::Less
+            | Binary::LessOrEqual
+            | Binary::Greater
+            | Binary::GreaterOrEqual
+            | Binary::DistinctFrom
+            | Binary::In
+            | Binary::Within => "boolean",
+        },
+        Expr::Chain(Chain::And | Chain::Or, _) => "boolean",
+        Expr::Chain(Chain::Concat, _) => "string",
+        Expr::Array(_) | Expr::Slice(..) => "array",
+        Expr::Object(_) => "object",
+        Expr::Comprehension(made) => match made.collect {
+            Collect::Array | Collect::DistinctArray => "array",
+            Collect::Object(_) => "object",
+            Collect::First => ANYTHING,
+        },
+        Expr::Bound(bound) => kind(&bound.of),
+        Expr::Aggregate(aggregate) if aggregate.name.as_ref() == "count" => "number",
+        _ => ANYTHING,
+    }
+}
