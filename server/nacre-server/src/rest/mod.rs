@@ -271,7 +271,29 @@ async fn read_body(incoming: Incoming) -> Result<Vec<u8>, Reply> {
     }
 }
 
+/// Whether a request reads or changes what the nodes agree on. SDKs send each to a node of their choice, and take for granted
+/// that it knows what another one was told before. How they find the nodes waits for nobody.
+fn concerns_agreed(service: Service, path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match service {
+        Service::Eventing => true,
+        Service::Management => {
+            matches!(path[..], ["pools", "default", "buckets", ..] | ["settings", ..])
+        }
+        Service::Views => matches!(path[..], [_, "_design", _]),
+        Service::Query => false,
+    }
+}
+
 async fn route(service: Service, call: Call) -> Reply {
+    if concerns_agreed(service, &call.path) {
+        let node = Arc::clone(&call.node);
+        if let Err(reply) =
+            body::blocking("the wait for other nodes", move || node.catch_up()).await
+        {
+            return reply;
+        }
+    }
     match service {
         Service::Views => views::route(call).await,
         Service::Query => query::route(call).await,

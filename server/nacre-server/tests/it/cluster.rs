@@ -137,6 +137,27 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
     assert_eq!(memberships[1]["clusterMembership"], "inactiveAdded");
 }
 
+/// SDKs ask one node after the other, and take for granted that the next one knows what the last was told.
+#[test]
+fn each_node_knows_what_another_one_was_told_before() {
+    let nodes = three();
+    nodes[1].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+    for round in 0..12 {
+        let (told, asked) = (&nodes[round % 3], &nodes[(round + 1) % 3]);
+        let quota = 101 + round;
+        let bucket = "/pools/default/buckets/b";
+        told.succeed("POST", bucket, &format!("ramQuotaMB={quota}"));
+        assert_eq!(asked.json(bucket)["quota"]["rawRAM"], quota << 20, "{round}");
+        let user = format!("/settings/rbac/users/local/u{round}");
+        told.succeed("PUT", &user, "password=secret1&roles=admin");
+        assert_eq!(asked.ask("GET", &user, "").0, 200, "{round}");
+        told.succeed("POST", &format!("{bucket}/scopes"), &format!("name=s{round}"));
+        let scope = format!("{bucket}/scopes/s{round}");
+        asked.succeed("POST", &format!("{scope}/collections"), "name=c");
+        told.succeed("DELETE", &scope, "");
+    }
+}
+
 #[test]
 fn changes_go_on_without_the_leader_and_it_catches_up_with_a_snapshot() {
     let mut nodes = three();

@@ -13,8 +13,6 @@
 //! ```
 //!
 //! `?bucket=&scope=` names the scope that a function belongs to.
-//!
-//! Whoever asks any node finds what was done at another one before: SDKs spread their requests over the nodes.
 
 mod error;
 mod form;
@@ -39,10 +37,6 @@ const LOG_BYTES: usize = 40 << 10;
 pub(super) async fn route(call: Call) -> Reply {
     let path = call.path.clone();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let node = Arc::clone(&call.node);
-    if let Err(reply) = blocking("the wait for other nodes", move || node.catch_up()).await {
-        return reply;
-    }
     let outcome = match (call.method.as_str(), &path[..]) {
         ("GET", ["api", "v1", "functions"] | ["api", "v1", "export"]) => functions(&call),
         ("POST", ["api", "v1", "functions"] | ["api", "v1", "import"]) => import(&call).await,
