@@ -224,7 +224,7 @@ impl Database for Shared {
 struct Still(Cell<u64>);
 
 impl Platform for Still {
-    fn now_ms(&self) -> i64 {
+    fn now_us(&self) -> i64 {
         0
     }
 
