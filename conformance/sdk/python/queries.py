@@ -32,7 +32,7 @@ def a_query_of_the_cluster_gives_rows_and_metadata(env):
     assert list(result.rows()) == [{"two": 2, "word": "pearl"}]
     metadata = result.metadata()
     assert metadata.status() == QueryStatus.SUCCESS, metadata.status()
-    assert metadata.request_id() and metadata.signature() == {"two": "json", "word": "json"}
+    assert metadata.request_id() and metadata.signature() == {"two": "number", "word": "string"}
     assert metadata.metrics().result_count().value == 1 and metadata.metrics().error_count().value == 0
 
 
