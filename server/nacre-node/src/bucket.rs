@@ -22,8 +22,8 @@ use nacre_dcp::Past;
 use nacre_store::{Commit, Error, Scan, Store, Which};
 use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
-    CollectionCounts, Command, Completion, Eviction, Level, Refusal, Reply, Resolution, Token,
-    Vbucket,
+    CollectionCounts, Command, Completion, Cost, Eviction, Level, Refusal, Reply, Resolution,
+    Token, Vbucket,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
@@ -486,7 +486,8 @@ impl Bucket {
         Some(result)
     }
 
-    /// Carries out `command`; a mutation is noted for the readers, who are woken by [`Bucket::wake_readers`].
+    /// Carries out `command`, and tells whether history grew, and what it took; a mutation is noted for the readers, who are
+    /// woken by [`Bucket::wake_readers`].
     ///
     /// `None` when there is no such vBucket.
     pub fn apply(
@@ -495,18 +496,19 @@ impl Bucket {
         key: &[u8],
         command: &Command<'_>,
         now: Now,
-    ) -> Option<(Result<Reply, Refusal>, bool)> {
+    ) -> Option<(Result<Reply, Refusal>, bool, Cost)> {
         let has_lease = self.lease.holds(now.monotonic_ns);
-        let (reply, mutation) = self.change(vbid, |vbucket| {
+        let (reply, mutation, cost) = self.change(vbid, |vbucket| {
             if !has_lease && vbucket.state() == VbState::Active {
-                return (Err(Refusal::NoLease), None);
+                return (Err(Refusal::NoLease), None, Cost::default());
             }
-            vbucket.apply(key, command, now)
+            let (reply, mutation) = vbucket.apply(key, command, now);
+            (reply, mutation, vbucket.cost())
         })?;
         if mutation.is_some() {
             self.note(vbid);
         }
-        Some((reply, mutation.is_some()))
+        Some((reply, mutation.is_some(), cost))
     }
 
     /// Carries out `command` as a durable write. The reply is that of the prepare; it counts once the ticket says where
@@ -521,7 +523,7 @@ impl Bucket {
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
         if !self.lease.holds(now.monotonic_ns) {
-            return Some((Err(Refusal::NoLease), None, false));
+            return Some((Err(Refusal::NoLease), None, false, Cost::default()));
         }
         let prepared = self.change(vbid, |vbucket| {
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
@@ -537,7 +539,7 @@ impl Bucket {
                 }
                 _ => None,
             };
-            (reply, ticket, seqno.is_some())
+            (reply, ticket, seqno.is_some(), vbucket.cost())
         })?;
         if prepared.2 {
             self.note(vbid);
@@ -908,8 +910,8 @@ fn eviction_of(settings: &BucketSettings) -> Eviction {
     }
 }
 
-/// The reply to a durable write, the ticket for its completion if it was prepared, and whether history grew.
-pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool);
+/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
+pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,6 +55,8 @@ features! {
     DocumentMacros = 0x18,
     /// Sub-document writes may replace the body by an attribute.
     ReplaceBodyWithXattr = 0x19,
+    /// Answers carry the units that requests have used.
+    Units = 0x1a,
     /// Sub-document reads may ask for a replica.
     SubdocReplicaRead = 0x1c,
     /// GET_CLUSTER_CONFIG may name the version the client has.

@@ -253,7 +253,7 @@ mod tests {
         ) {
             let mut out = Vec::new();
             Reply { opcode: 5, opaque: 77, cas: 9, status: Status::NotMyVbucket, datatype: 1,
-                extras: &extras, key: &key, value: &value, duration: traced.then_some(300) }.encode(&mut out);
+                extras: &extras, key: &key, value: &value, duration: traced.then_some(300), units: Default::default() }.encode(&mut out);
             let (frame, length) = decode(&out).unwrap().unwrap();
             prop_assert_eq!(length, out.len());
             prop_assert_eq!((frame.extras, frame.key, frame.value), (&extras[..], &key[..], &value[..]));

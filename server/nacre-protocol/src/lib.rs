@@ -38,6 +38,6 @@ pub use frame::{
 };
 pub use framing::{FrameInfo, FramingError};
 pub use opcode::Opcode;
-pub use reply::{MapPush, Reply, server_duration};
+pub use reply::{MapPush, Reply, Units, server_duration};
 pub use request::{Request, SubdocSpec, parse, version_option};
 pub use status::Status;

@@ -24,6 +24,17 @@ pub struct Reply<'a> {
     pub value: &'a [u8],
     /// Microseconds spent in the server, for clients that trace; makes the frame flexible.
     pub duration: Option<u64>,
+    /// What the request has used, for clients that count; makes the frame flexible unless it is nothing.
+    pub units: Units,
+}
+
+/// What a request has used, in the units of Couchbase's serverless service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Begun 4 KiB that were read.
+    pub read: u16,
+    /// Begun KiB that were written, twice for a durable write.
+    pub write: u16,
 }
 
 /// Tells a client of a new cluster map; it does not answer.
@@ -66,10 +77,16 @@ pub fn server_duration(micros: u64) -> u16 {
 impl Reply<'_> {
     /// Appends the frame to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let framing_bytes = if self.duration.is_some() { 3 } else { 0 };
+        let infos = [
+            (0x02, self.duration.map_or(0, server_duration)),
+            (0x12, self.units.read),
+            (0x22, self.units.write),
+        ];
+        // Each has one byte for its kind and length, and two for its value. None of the values is 0.
+        let framing_bytes = infos.iter().filter(|(_, value)| *value > 0).count() * 3;
         let body = framing_bytes + self.extras.len() + self.key.len() + self.value.len();
         out.reserve(HEADER_BYTES + body);
-        if self.duration.is_some() {
+        if framing_bytes > 0 {
             debug_assert!(self.key.len() <= usize::from(u8::MAX));
             out.extend([
                 Magic::FlexResponse as u8,
@@ -86,9 +103,9 @@ impl Reply<'_> {
         out.extend((body as u32).to_be_bytes());
         out.extend(self.opaque.to_be_bytes());
         out.extend(self.cas.to_be_bytes());
-        if let Some(micros) = self.duration {
-            out.push(0x02);
-            out.extend(server_duration(micros).to_be_bytes());
+        for (kind, value) in infos.iter().filter(|(_, value)| *value > 0) {
+            out.push(*kind);
+            out.extend(value.to_be_bytes());
         }
         out.extend_from_slice(self.extras);
         out.extend_from_slice(self.key);
@@ -98,7 +115,7 @@ impl Reply<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::server_duration;
+    use super::{Reply, Units, server_duration};
 
     #[test]
     fn durations_survive_their_encoding_within_four_percent() {
@@ -108,5 +125,18 @@ mod tests {
         }
         assert_eq!(server_duration(u64::MAX), u16::MAX);
         assert_eq!(server_duration(0), 1);
+    }
+
+    #[test]
+    fn units_stand_beside_the_duration_and_only_where_there_are_some() {
+        let framing = |duration, units| {
+            let mut out = Vec::new();
+            Reply { duration, units, ..Reply::default() }.encode(&mut out);
+            out.split_off(24)
+        };
+        assert_eq!(framing(None, Units::default()), b"");
+        assert_eq!(framing(None, Units { read: 0, write: 258 }), b"\x22\x01\x02");
+        let both = Units { read: 1, write: 2 };
+        assert_eq!(framing(Some(0), both), b"\x02\0\x01\x12\0\x01\x22\0\x02");
     }
 }

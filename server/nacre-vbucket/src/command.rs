@@ -234,6 +234,15 @@ pub enum Reply {
     },
 }
 
+/// What a command has read and written of documents: bytes of keys and values, with attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Of the version that it works on, where that matters for the result.
+    pub read_bytes: usize,
+    /// Of the version that it makes.
+    pub written_bytes: usize,
+}
+
 impl Reply {
     /// The reply to a durable write, once it is known where the write was committed.
     #[must_use]

@@ -35,7 +35,7 @@ mod table;
 mod vbucket;
 
 pub use checkpoint::{Checkpoint, CursorId, Drained};
-pub use command::{Command, Completion, Condition, Extend, Level, Refusal, Reply, Token};
+pub use command::{Command, Completion, Condition, Cost, Extend, Level, Refusal, Reply, Token};
 pub use conflict::Resolution;
 pub use durability::Copies;
 pub use replica::{OutOfOrder, Standing};

@@ -23,6 +23,7 @@ impl Vbucket {
             }
             found => found?,
         };
+        self.note_read(&document);
         let deleted = !document.is_alive();
         let virtuals = |name: &str| self.virtual_attribute(&document, name, now);
         let results = multi::lookup(&source(&document), specs, &virtuals)
@@ -65,6 +66,7 @@ impl Vbucket {
             return Err(Refusal::NotFound);
         }
         self.check_cas(key, current.as_ref(), cas, now)?;
+        current.iter().for_each(|document| self.note_read(document));
 
         let creates = current.is_none();
         let source = match &current {

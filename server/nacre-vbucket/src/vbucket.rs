@@ -1,7 +1,7 @@
 //! The state machine: applies commands, assigns seqnos and CAS, keeps hash table and checkpoint in step.
 
 use crate::checkpoint::Checkpoint;
-use crate::command::{Command, Condition, Extend, Refusal, Reply, Token};
+use crate::command::{Command, Condition, Cost, Extend, Refusal, Reply, Token};
 use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
 use crate::history::Retention;
@@ -45,6 +45,8 @@ pub struct Vbucket {
     pub(crate) read_only: bool,
     /// Set while a durable write is carried out: what it commits is prepared instead.
     pub(crate) staging: Option<Staging>,
+    /// Of the last command.
+    pub(crate) cost: Cost,
 }
 
 /// What a write does to one key, once its conditions were checked.
@@ -86,6 +88,7 @@ impl Vbucket {
             persisted: record.high_seqno,
             read_only: false,
             staging: None,
+            cost: Cost::default(),
         }
     }
 
@@ -256,6 +259,15 @@ impl Vbucket {
         (reply, (after > before).then_some(after))
     }
 
+    /// What the last command took. It means something only if that was carried out.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    pub(crate) fn note_read(&mut self, document: &Document) {
+        self.cost.read_bytes = document.key().len() + document.value().len();
+    }
+
     pub(crate) fn dispatch(
         &mut self,
         key: &[u8],
@@ -296,12 +308,14 @@ impl Vbucket {
     }
 
     fn carry_out(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
+        self.cost = Cost::default();
         if self.is_out_of_memory_for(key, command) {
             return Err(Refusal::NotResident);
         }
         match *command {
             Command::Get => {
                 let document = self.alive(key, now)?;
+                self.note_read(&document);
                 self.table.hit(&document);
                 let cas = self.shown_cas(&document, now);
                 Ok(Reply::Found(document, cas))
@@ -375,6 +389,7 @@ impl Vbucket {
     ) -> Result<Reply, Refusal> {
         let current = self.peek(key, now).ok_or(Refusal::NotStored)?;
         self.check_cas(key, Some(&current), cas, now)?;
+        self.note_read(&current);
         let (xattrs, body) = current.split();
         let value = match end {
             Extend::Append => [xattrs, body, bytes].concat(),
@@ -411,6 +426,7 @@ impl Vbucket {
             (None, None) => return Err(Refusal::NotFound),
             (None, Some((value, expiry))) => (value, expiry, 0),
             (Some(document), _) => {
+                self.note_read(document);
                 let old = decimal(document.body()).ok_or(Refusal::NotANumber)?;
                 let new =
                     if decrement { old.saturating_sub(delta) } else { old.wrapping_add(delta) };
@@ -433,6 +449,7 @@ impl Vbucket {
         if self.locks.holder(key, now).is_some() {
             return Err(Refusal::Locked);
         }
+        self.note_read(&current);
         if current.meta.expiry == expiry {
             let cas = current.meta.cas;
             return Ok(Reply::Found(current, cas));
@@ -461,6 +478,7 @@ impl Vbucket {
         if self.locks.holder(key, now).is_some() {
             return Err(Refusal::Locked);
         }
+        self.note_read(&current);
         // The holder's CAS becomes the document's in memory, so that a write with it succeeds even after the lock's
         // time is up. It is no mutation: no seqno, nothing stored.
         self.max_cas = self.max_cas.tick(now.unix_ns);
@@ -596,6 +614,7 @@ impl Vbucket {
         let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
         self.max_cas = self.max_cas.max(cas);
         self.locks.release(key);
+        self.cost.written_bytes = key.len() + value.len();
         if let Some(staging) = self.staging {
             return self.stage(key, Document::new(meta, &prepared_key(key), value), staging);
         }

@@ -15,7 +15,7 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 22] = [
+const GRANTED: [Feature; 23] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -33,6 +33,7 @@ const GRANTED: [Feature; 22] = [
     Feature::CreateAsDeleted,
     Feature::DocumentMacros,
     Feature::ReplaceBodyWithXattr,
+    Feature::Units,
     Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
     Feature::ClustermapPushBrief,

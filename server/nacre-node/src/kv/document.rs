@@ -9,7 +9,7 @@ use crate::bucket::Bucket;
 use crate::ticket::Waiter;
 use nacre_auth::Privilege;
 use nacre_protocol::{
-    Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, version_option,
+    Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, Units, version_option,
 };
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta, Now,
@@ -20,10 +20,15 @@ use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, 
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_value::xattr::{self, Xattrs};
 use nacre_vbucket::{
-    self as vbucket, Command, Condition, Extend, Refusal, Resolution, Token, Vbucket,
+    self as vbucket, Command, Condition, Cost, Extend, Refusal, Resolution, Token, Vbucket,
 };
 use std::cell::Cell;
 use std::sync::Arc;
+
+/// Bytes that are read for one unit. Source: the serverless service of Couchbase, as the next one.
+const READ_UNIT_BYTES: usize = 4 << 10;
+/// Bytes that are written for one unit.
+const WRITE_UNIT_BYTES: usize = 1 << 10;
 
 /// Document flags of sub-document requests.
 mod doc_flag {
@@ -58,6 +63,8 @@ pub(super) struct Call<'a> {
     key: &'a [u8],
     preserve_expiry: bool,
     durability: Option<Durability>,
+    /// Also where one copy in memory is enough for that.
+    asks_durable: bool,
     /// The reply to a durable write that has ended: there is nothing left but to answer.
     settled: Cell<Option<vbucket::Reply>>,
     waiter: &'a Arc<dyn Waiter>,
@@ -154,6 +161,7 @@ impl<'a> Call<'a> {
             key,
             preserve_expiry: infos.preserve_expiry,
             durability,
+            asks_durable: infos.durability.is_some() || durability.is_some(),
             settled: Cell::new(settled),
             waiter: &session.waiter,
             wrote: Cell::new(false),
@@ -207,7 +215,7 @@ impl<'a> Call<'a> {
                 self.fetch(&Command::Lock { seconds }, true, answer, now)
             }
             Request::Unlock if cas == Cas::ANY => Outcome::Status(Status::InvalidArguments),
-            Request::Unlock => match self.apply(&Command::Unlock { cas }, now) {
+            Request::Unlock => match self.apply(&Command::Unlock { cas }, answer, now) {
                 Ok(_) => Outcome::Status(Status::Success),
                 Err(stop) => stop.into(),
             },
@@ -221,6 +229,20 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// What a command has used, for a client that counts.
+    fn units(&self, cost: Cost) -> Units {
+        if !self.features.has(Feature::Units) {
+            return Units::default();
+        }
+        let units =
+            |bytes: usize, size: usize| bytes.div_ceil(size).min(usize::from(u16::MAX)) as u16;
+        let times = if self.asks_durable { 2 } else { 1 };
+        Units {
+            read: units(cost.read_bytes, READ_UNIT_BYTES),
+            write: units(cost.written_bytes, WRITE_UNIT_BYTES) * times,
+        }
+    }
+
     /// Whether the client asks the copy that a replica has.
     fn reads_replica(&self) -> bool {
         match self.request {
@@ -231,20 +253,28 @@ impl<'a> Call<'a> {
     }
 
     /// Has the vBucket carry out `command`, unless it was carried out before.
-    fn apply(&self, command: &Command<'_>, now: Now) -> Result<vbucket::Reply, Stop> {
+    fn apply(
+        &self,
+        command: &Command<'_>,
+        answer: &mut Answer<'_>,
+        now: Now,
+    ) -> Result<vbucket::Reply, Stop> {
         if let Some(reply) = self.settled.take() {
             return Ok(reply);
         }
-        let (reply, ticket, wrote) = match self.durability {
+        let (reply, ticket, wrote, cost) = match self.durability {
             None if self.reads_replica() => {
-                let read = |vbucket: &mut Vbucket| vbucket.read_replica(self.key, command, now);
-                let reply = self.bucket.change(self.vbid, read);
-                (reply.ok_or(Stop::Status(Status::NotMyVbucket))?, None, false)
+                let read = |vbucket: &mut Vbucket| {
+                    (vbucket.read_replica(self.key, command, now), vbucket.cost())
+                };
+                let read = self.bucket.change(self.vbid, read);
+                let (reply, cost) = read.ok_or(Stop::Status(Status::NotMyVbucket))?;
+                (reply, None, false, cost)
             }
             None => {
                 let applied = self.bucket.apply(self.vbid, self.key, command, now);
-                let (reply, wrote) = applied.ok_or(Stop::Status(Status::NotMyVbucket))?;
-                (reply, None, wrote)
+                let (reply, wrote, cost) = applied.ok_or(Stop::Status(Status::NotMyVbucket))?;
+                (reply, None, wrote, cost)
             }
             Some(Durability { level, timeout_ns }) => {
                 let terms = (level, now.monotonic_ns.saturating_add(timeout_ns));
@@ -256,8 +286,13 @@ impl<'a> Call<'a> {
         };
         self.wrote.set(self.wrote.get() | wrote);
         match (reply, ticket) {
-            (Ok(reply), Some(ticket)) => Err(Stop::Park(Until::Durable(ticket, reply))),
-            (Ok(reply), None) => Ok(reply),
+            (Ok(reply), Some(ticket)) => {
+                Err(Stop::Park(Until::Durable(ticket, reply, self.units(cost))))
+            }
+            (Ok(reply), None) => {
+                answer.units = self.units(cost);
+                Ok(reply)
+            }
             (Err(Refusal::NotResident), _) => {
                 let ticket = self.bucket.fetch_later(self.vbid, self.key, self.waiter);
                 let ticket = ticket.ok_or(Stop::Status(Status::TemporaryFailure))?;
@@ -326,7 +361,7 @@ impl<'a> Call<'a> {
     }
 
     fn get(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
-        match self.apply(&Command::Get, now) {
+        match self.apply(&Command::Get, answer, now) {
             Ok(vbucket::Reply::Found(document, cas)) => self.send_document(&document, cas, answer),
             Ok(_) => Outcome::Status(Status::Internal),
             Err(stop) => stop.into(),
@@ -341,7 +376,7 @@ impl<'a> Call<'a> {
     }
 
     fn get_meta(&self, version: u8, answer: &mut Answer<'_>, now: Now) -> Outcome {
-        let document = match self.apply(&Command::GetMeta, now) {
+        let document = match self.apply(&Command::GetMeta, answer, now) {
             Ok(vbucket::Reply::Meta(document)) => document,
             Ok(_) => return Outcome::Status(Status::Internal),
             Err(stop) => return stop.into(),
@@ -367,7 +402,7 @@ impl<'a> Call<'a> {
         answer: &mut Answer<'_>,
         now: Now,
     ) -> Outcome {
-        match self.apply(command, now) {
+        match self.apply(command, answer, now) {
             Ok(vbucket::Reply::Found(document, cas)) if fetch => {
                 self.send_document(&document, cas, answer)
             }
@@ -381,7 +416,7 @@ impl<'a> Call<'a> {
     }
 
     fn write(&self, command: &Command<'_>, answer: &mut Answer<'_>, now: Now) -> Outcome {
-        let (cas, token, value) = match self.apply(command, now) {
+        let (cas, token, value) = match self.apply(command, answer, now) {
             Ok(vbucket::Reply::Stored { cas, token }) => (cas, token, None),
             Ok(vbucket::Reply::Counted { value, cas, token }) => {
                 (cas, token, Some(value.to_be_bytes()))
@@ -429,7 +464,7 @@ impl<'a> Call<'a> {
         };
         let access_deleted = doc_flags & doc_flag::ACCESS_DELETED != 0;
         let command = Command::Lookup { specs: &specs, access_deleted };
-        let (results, cas, deleted) = match self.apply(&command, now) {
+        let (results, cas, deleted) = match self.apply(&command, answer, now) {
             Ok(vbucket::Reply::Looked { results, cas, deleted }) => (results, cas, deleted),
             Ok(_) => return Outcome::Status(Status::Internal),
             Err(stop) => return stop.into(),
@@ -500,7 +535,7 @@ impl<'a> Call<'a> {
             flags,
             keep_expiry: self.preserve_expiry,
         };
-        match self.apply(&command, now) {
+        match self.apply(&command, answer, now) {
             Ok(vbucket::Reply::Mutated { results, cas, token, deleted }) => {
                 let status = if deleted { Status::SuccessDeleted } else { Status::Success };
                 let value = mutation_results(&results, single);

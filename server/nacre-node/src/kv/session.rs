@@ -10,8 +10,8 @@ use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
-    Feature, Features, Frame, Magic, MapPush, Opcode, Reply, Request, Status, announced_body_bytes,
-    decode, parse,
+    Feature, Features, Frame, Magic, MapPush, Opcode, Reply, Request, Status, Units,
+    announced_body_bytes, decode, parse,
 };
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
@@ -56,8 +56,8 @@ pub(super) enum Until {
     Fetched(Arc<Ticket<bool>>),
     /// A scan that goes on elsewhere.
     Scanned(Arc<Ticket<Scanned>>),
-    /// The end of a durable write, whose reply this is.
-    Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply),
+    /// The end of a durable write, whose reply this is, and what it has used.
+    Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply, Units),
 }
 
 impl Until {
@@ -65,7 +65,7 @@ impl Until {
         match self {
             Until::Persisted(ticket) | Until::Fetched(ticket) => ticket.outcome().is_some(),
             Until::Scanned(ticket) => ticket.outcome().is_some(),
-            Until::Durable(ticket, _) => ticket.outcome().is_some(),
+            Until::Durable(ticket, ..) => ticket.outcome().is_some(),
         }
     }
 }
@@ -131,13 +131,15 @@ pub(super) struct Answer<'a> {
     pub opaque: u32,
     /// Microseconds since the request arrived, for clients that trace.
     pub duration: Option<u64>,
+    /// What the request has used, for clients that count.
+    pub units: Units,
 }
 
 impl Answer<'_> {
     /// Sends `reply` with the echoed fields filled in.
     pub fn send(&mut self, reply: Reply<'_>) {
-        let Answer { opcode, opaque, duration, .. } = *self;
-        Reply { opcode, opaque, duration, ..reply }.encode(self.out);
+        let Answer { opcode, opaque, duration, units, .. } = *self;
+        Reply { opcode, opaque, duration, units, ..reply }.encode(self.out);
     }
 
     /// Sends a status and a value.
@@ -289,9 +291,10 @@ impl Session {
                     Some(scanned) => scan::answer(scanned, &mut self.answer(&frame, out, received)),
                     None => Outcome::Status(Status::Internal),
                 },
-                Until::Durable(ticket, reply) => match ticket.outcome() {
+                Until::Durable(ticket, reply, units) => match ticket.outcome() {
                     Some(Some(token)) => {
                         let mut answer = self.answer(&frame, out, received);
+                        answer.units = units;
                         self.settle(&frame, reply.committed(*token), &mut answer, now)
                     }
                     _ => Outcome::Status(Status::SyncWriteAmbiguous),
@@ -326,7 +329,13 @@ impl Session {
             .features
             .has(Feature::Tracing)
             .then(|| self.node.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
-        Answer { out, opcode: frame.opcode_byte, opaque: frame.opaque, duration }
+        Answer {
+            out,
+            opcode: frame.opcode_byte,
+            opaque: frame.opaque,
+            duration,
+            units: Units::default(),
+        }
     }
 
     fn handle(&mut self, frame: &Frame<'_>, bytes: &[u8], out: &mut Vec<u8>, now: Now) -> Next {

@@ -236,7 +236,7 @@ impl Call<'_> {
                     let terms = (level, self.deadline_ns);
                     let prepared =
                         bucket.prepare(self.vbid, &self.key, command, terms, now, &self.waiter);
-                    let (reply, ticket, _) = prepared.ok_or(KvError::Elsewhere)?;
+                    let (reply, ticket, ..) = prepared.ok_or(KvError::Elsewhere)?;
                     bucket.wake_readers();
                     (reply, ticket)
                 }

@@ -1,6 +1,6 @@
 //! One connection, byte by byte.
 
-use crate::world::{Connection, World, local, nobody, request};
+use crate::world::{Connection, World, durable, local, nobody, request};
 use nacre_node::kv::{Next, Peer, Session};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -24,6 +24,35 @@ fn requests_of_one_burst_are_answered_in_order() {
         let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
         assert_eq!(statuses, [0, 0, 0, 1], "cut at {cut}");
     }
+}
+
+/// Units of 4 KiB that are read, and of 1 KiB that are written, of key and value.
+#[test]
+fn a_client_that_counts_is_told_what_each_request_has_used() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let set = |bytes: usize| request(0x01, &[0; 8], b"k", &vec![b'x'; bytes]);
+    assert_eq!(connection.ask(&set(1)).framing, b"", "it was not asked for");
+    connection.ask(&request(0x1f, b"", b"test", &[0, 0x10, 0, 0x11, 0, 0x1a]));
+    let mut used = |frame: &[u8]| {
+        let framing = connection.ask(frame).framing;
+        let of =
+            |kind: u8| framing.chunks(3).find(|info| info[0] == kind).map_or(0, |info| info[2]);
+        (of(0x12), of(0x22))
+    };
+    assert_eq!(used(&set(1022)), (0, 1), "with the key and its collection, a KiB");
+    assert_eq!(used(&set(1023)), (0, 2), "what is replaced is not read");
+    assert_eq!(used(&durable(1, 1000, &set(1022))), (0, 2), "twice for a durable write");
+    assert_eq!(used(&set(4095)), (0, 5));
+    assert_eq!(used(&request(0x00, b"", b"k", b"")), (2, 0), "GET");
+    assert_eq!(used(&request(0x00, b"", b"none", b"")), (0, 0), "a refusal is free");
+    assert_eq!(used(&request(0x0e, b"", b"k", b"y")), (2, 5), "APPEND");
+    assert_eq!(used(&request(0x1c, &[0, 0, 1, 0], b"k", b"")), (2, 5), "TOUCH");
+    assert_eq!(used(&request(0x04, b"", b"k", b"")), (0, 1), "DELETE");
+    let upsert = |key: &[u8]| request(0xc8, &[0, 1, 0, 0x01], key, b"a1");
+    assert_eq!((used(&upsert(b"d")), used(&upsert(b"d"))), ((0, 1), (1, 1)), "DICT_UPSERT");
+    assert_eq!(used(&request(0xc5, &[0, 1, 0], b"d", b"a")), (1, 0), "SUBDOC_GET");
 }
 
 #[test]

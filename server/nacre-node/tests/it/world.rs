@@ -213,6 +213,7 @@ pub struct Connection {
 /// The parts of an answer that tests look at.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
+    pub framing: Vec<u8>,
     pub status: u16,
     pub cas: u64,
     pub extras: Vec<u8>,
@@ -245,7 +246,8 @@ fn answers(mut out: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
     while let Some((frame, length)) = nacre_protocol::decode(out).unwrap() {
         let (extras, value) = (frame.extras.to_vec(), frame.value.to_vec());
-        answers.push(Answer { status: frame.vbid, cas: frame.cas, extras, value });
+        let framing = frame.framing.to_vec();
+        answers.push(Answer { framing, status: frame.vbid, cas: frame.cas, extras, value });
         out = &out[length..];
     }
     answers
