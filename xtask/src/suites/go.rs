@@ -42,10 +42,22 @@ pub(super) struct Module {
     skips: &'static str,
     feature_reasons: Reasons,
     reasons: Reasons,
-    /// Tests that are only for a server on other ports. They are run against one.
-    elsewhere: &'static str,
+    /// Tests that the suite leaves out as it is run. They are run apart.
+    apart: &'static [Apart],
     /// Tests that fail when the machine does something else at the wrong moment, and what they count on.
     races: Reasons,
+}
+
+/// Tests that need something else than the others do.
+struct Apart {
+    /// As [`means`] takes them.
+    names: &'static str,
+    /// Whether they are for a server on other ports.
+    on_other_ports: bool,
+    /// Beside those that all tests get.
+    arguments: &'static [&'static str],
+    /// How the page tells it.
+    remark: &'static str,
 }
 
 /// The core of the Go SDK.
@@ -64,7 +76,20 @@ pub(super) const CORE: Module = Module {
     skips: "disabled feature code: ",
     feature_reasons: CORE_FEATURE_REASONS,
     reasons: CORE_REASONS,
-    elsewhere: "TestConnectHTTPOnlyNonDefaultPort*",
+    apart: &[
+        Apart {
+            names: "TestConnectHTTPOnlyNonDefaultPort*",
+            on_other_ports: true,
+            arguments: &[],
+            remark: "on a single node on other ports, as they are only for a server on such",
+        },
+        Apart {
+            names: "TestResourceUnits",
+            on_other_ports: false,
+            arguments: &[CORE_FEATURES_WITH_UNITS],
+            remark: "with units switched on, which the suite does only for Couchbase's serverless preview",
+        },
+    ],
     races: &[
         ("TestZombieLoggerComponentCancelledOps", LATE_ANSWERS),
         ("TestTelemetryOrphanedResponses", LATE_ANSWERS),
@@ -90,7 +115,7 @@ pub(super) const DCP: Module = Module {
     ],
     feature_reasons: &[],
     reasons: &[],
-    elsewhere: "",
+    apart: &[],
     races: &[],
     ..CORE
 };
@@ -110,7 +135,7 @@ pub(super) const SDK: Module = Module {
     skips: "because feature ",
     feature_reasons: SDK_FEATURE_REASONS,
     reasons: SDK_REASONS,
-    elsewhere: "",
+    apart: &[],
     races: &[(
         "TestBasicCrudContext",
         "gives up a request as it is sent, and fails if it was answered before",
@@ -241,11 +266,10 @@ fn dcp_arguments(connection: &str) -> Vec<String> {
 }
 
 fn core_arguments(connection: &str) -> Vec<String> {
-    let features: Vec<String> = ABSENT.iter().map(|feature| format!("-{feature}")).collect();
     [
         &["-test-suite", "1", "-connstr", connection, "-user", USER][..],
         &["-pass", PASSWORD, "-bucket", BUCKET, "-cluster-version", STATED_VERSION],
-        &[&format!("-features={}", features.join(","))],
+        &[CORE_FEATURES],
     ]
     .concat()
     .into_iter()
@@ -253,20 +277,25 @@ fn core_arguments(connection: &str) -> Vec<String> {
     .collect()
 }
 
-/// Features that the core's suite is told not to test, by its own flags.
-const ABSENT: [&str; 4] = ["cbas", "fts", "memd", "computeunits"];
+/// What the core's suite is told not to test, although the version would have it.
+const CORE_FEATURES: &str = "-features=-cbas,-fts,-memd";
+/// With units, two tests of transactions compare numbers of different types, and fail.
+const CORE_FEATURES_WITH_UNITS: &str = "-features=-cbas,-fts,-memd,+computeunits";
 
 const CORE_FEATURE_REASONS: Reasons = &[
     ("cbas", "no analytics service"),
     ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
-    ("computeunits", "only Couchbase's serverless preview counts units"),
 ];
+
+const COUNTED_TWICE: &str = "the SDK counts the units of writes to its own records twice";
 
 const CORE_REASONS: Reasons = &[
     ("TestObserve", "the suite cannot test this on a server with collections"),
     ("TestKvErrorMap*", "needs the vendor's mock server"),
     ("TestEnhancedErrorOp", "needs the vendor's mock server"),
+    ("TestTransactionsInsertGetReplaceRemoveCommitUnits", COUNTED_TWICE),
+    ("TestTransactionsInsertRollbacktUnits", COUNTED_TWICE),
 ];
 
 /// The compiled suite, the folder it runs in, and the server that it may need another one of.
@@ -329,11 +358,11 @@ impl Prepared for GoSuite {
                 return Err(format!("the bucket of {}: {}", module.title, answer.text()));
             }
         }
-        let mut tests = self.play(CONNECTION, &[])?;
+        let mut tests = self.play(CONNECTION, &[], &[])?;
         if tests.is_empty() {
             return Err(format!("the Go suite did not run: see {}", self.folder.display()));
         }
-        let remarks = [self.play_elsewhere(&mut tests)?, self.play_again(&mut tests)?].concat();
+        let remarks = [self.play_apart(&mut tests)?, self.play_again(&mut tests)?].concat();
         explain(&mut tests, module.reasons);
         Ok(Report {
             title: module.title,
@@ -349,7 +378,12 @@ impl Prepared for GoSuite {
 
 impl GoSuite {
     /// Runs these tests, or all.
-    fn play(&self, connection: &str, only: &[String]) -> Result<Vec<Test>, String> {
+    fn play(
+        &self,
+        connection: &str,
+        only: &[String],
+        arguments: &[&str],
+    ) -> Result<Vec<Test>, String> {
         let mut command = Command::new(&self.binary);
         command.args(["-test.v", "-test.run", &format!("^{}$", self.module.suite)]);
         let log = match only {
@@ -359,27 +393,38 @@ impl GoSuite {
                 "suite-again.log"
             }
         };
-        command.args((self.module.arguments)(connection)).current_dir(&self.folder);
+        // Of two flags of one name, the last one counts.
+        command.args((self.module.arguments)(connection)).args(arguments);
+        command.current_dir(&self.folder);
         let (_, output) = limit::run(&mut command, LIMIT, &self.folder.join(log))?;
         Ok(parse(self.module, &output))
     }
 
-    /// Runs the tests that the suite has left out on the default ports on others; gives what is to be said about that.
-    fn play_elsewhere(&self, tests: &mut [Test]) -> Result<Vec<String>, String> {
-        let left_out = |test: &&Test| {
-            means(self.module.elsewhere, &test.name) && matches!(test.outcome, Outcome::Skipped(_))
-        };
-        let names: Vec<String> =
-            tests.iter().filter(left_out).map(|test| test.name.clone()).collect();
-        if names.is_empty() {
-            return Ok(Vec::new());
+    /// Runs the tests that the suite has left out and that need something else; gives what is to be said about that.
+    fn play_apart(&self, tests: &mut [Test]) -> Result<Vec<String>, String> {
+        let mut remarks = Vec::new();
+        for apart in self.module.apart {
+            let left_out = |test: &&Test| {
+                means(apart.names, &test.name) && matches!(test.outcome, Outcome::Skipped(_))
+            };
+            let names: Vec<String> =
+                tests.iter().filter(left_out).map(|test| test.name.clone()).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let played = if apart.on_other_ports {
+                let node = Node::start(&self.server, Some(PORT_BASE), &[BUCKET], &[])?;
+                let played =
+                    self.play(&format!("http://{}", node.address()), &names, apart.arguments)?;
+                node.stop()?;
+                played
+            } else {
+                self.play(CONNECTION, &names, apart.arguments)?
+            };
+            replace(tests, played);
+            remarks.push(format!("{}: {}", apart.remark, quoted(&names)));
         }
-        let node = Node::start(&self.server, Some(PORT_BASE), &[BUCKET], &[])?;
-        let played = self.play(&format!("http://{}", node.address()), &names)?;
-        node.stop()?;
-        replace(tests, played);
-        let remark = "on a single node on other ports, as they are only for a server on such";
-        Ok(vec![format!("{remark}: {}", quoted(&names))])
+        Ok(remarks)
     }
 
     /// Runs the tests that have lost a race again, each by itself, until it wins or has lost too often; gives those that
@@ -396,7 +441,7 @@ impl GoSuite {
             let mut rounds = 0;
             while lost(tests) && rounds < RACES_MAX {
                 rounds += 1;
-                replace(tests, self.play(CONNECTION, &names)?);
+                replace(tests, self.play(CONNECTION, &names, &[])?);
             }
             if rounds > 0 && !lost(tests) {
                 let times =
