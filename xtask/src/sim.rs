@@ -2,35 +2,47 @@
 
 use crate::command::{cargo, run as run_command, workspace};
 use clap::Args;
-use std::time::Instant;
 
 /// Options of `cargo xtask sim`.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Sim {
-    /// How many seeds to go through, from 0 on
-    #[arg(long, default_value_t = 300, conflicts_with = "seed")]
-    seeds: u64,
+    /// How many seeds to go through
+    #[arg(long, default_value_t = 300)]
+    pub seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    pub from: u64,
     /// One seed alone
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    pub seed: Option<u64>,
+    /// Print the hash of each seed's events
     #[arg(long)]
-    seed: Option<u64>,
+    pub hashes: bool,
+    /// Build as tests are built, instead of with everything optimised
+    #[arg(long)]
+    pub dev: bool,
 }
 
 /// Goes through the seeds.
 ///
 /// # Errors
-/// The first seed at which something was lost, with what happened before.
+/// The first seed at which something was not as it must be, with what happened before.
 pub fn run(options: &Sim) -> Result<(), String> {
-    let mut tests = cargo();
-    tests
-        .current_dir(workspace())
-        .args(["test", "--quiet", "--release", "-p", "nacre-node", "--test", "it"])
-        .args(["--", "--nocapture", "simulation::"]);
+    let mut simulation = cargo();
+    simulation.current_dir(workspace()).args(["run", "--quiet", "-p", "nacre-sim"]);
+    if !options.dev {
+        simulation.arg("--release");
+    }
+    simulation.arg("--");
     match options.seed {
-        Some(seed) => tests.env("NACRE_SIM_SEED", seed.to_string()),
-        None => tests.env("NACRE_SIM_SEEDS", options.seeds.to_string()),
+        Some(seed) => simulation.args(["--seed", &seed.to_string()]),
+        None => {
+            simulation.args(["--seeds", &options.seeds.to_string()]);
+            simulation.args(["--from", &options.from.to_string()])
+        }
     };
-    let begun = Instant::now();
-    run_command(&mut tests, "go through all seeds")?;
-    println!("{:.0} s, building included", begun.elapsed().as_secs_f64());
-    Ok(())
+    if options.hashes {
+        simulation.arg("--hashes");
+    }
+    run_command(&mut simulation, "go through all seeds")
 }

@@ -3,6 +3,7 @@
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
+use crate::sim::{self, Sim};
 use crate::suites::java;
 use crate::{plugins, readme, tools};
 use clap::Args;
@@ -29,6 +30,9 @@ const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
+
+/// Seeds of the simulation.
+const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
 const LESSONS: [(&str, &str); 8] = [
@@ -68,6 +72,7 @@ pub fn run(options: &Test) -> Result<(), String> {
             .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
         run_command(&mut tests, "pass the tests in Rust")
     })?;
+    step("simulation", || sim::run(&Sim { seeds: SIM_SEEDS, dev: true, ..Sim::default() }))?;
     if options.rust_only {
         return Ok(());
     }

@@ -29,7 +29,16 @@ impl Credentials {
     ///
     /// Takes some milliseconds, by design: three times [`ITERATIONS`] rounds.
     pub fn derive(password: &str, salt: [u8; SALT_BYTES]) -> Credentials {
-        let salted = |hash| Salted::derive(hash, password, &salt, ITERATIONS);
+        Credentials::stretched(password, salt, ITERATIONS)
+    }
+
+    /// Hashes a secret that nobody has to remember: one of so many that stretching would only cost time.
+    pub(crate) fn of_secret(secret: &str, salt: [u8; SALT_BYTES]) -> Credentials {
+        Credentials::stretched(secret, salt, 1)
+    }
+
+    fn stretched(password: &str, salt: [u8; SALT_BYTES], iterations: u32) -> Credentials {
+        let salted = |hash| Salted::derive(hash, password, &salt, iterations);
         Credentials {
             sha1: salted(Hash::Sha1),
             sha256: salted(Hash::Sha256),

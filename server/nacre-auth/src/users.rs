@@ -38,12 +38,16 @@ impl User {
     ///
     /// Takes some milliseconds, as [`Credentials::derive`] does.
     pub fn new(name: &str, password: &str, roles: Vec<Role>, salt: [u8; SALT_BYTES]) -> User {
+        User::with(name, Credentials::derive(password, salt), roles)
+    }
+
+    fn with(name: &str, credentials: Credentials, roles: Vec<Role>) -> User {
         User {
             name: name.to_owned(),
             display_name: String::new(),
             roles,
             groups: Vec::new(),
-            credentials: Credentials::derive(password, salt),
+            credentials,
             inherited: Vec::new(),
             seen: OnceLock::new(),
         }
@@ -142,10 +146,12 @@ impl Users {
         Users { secret, internal: None, users: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
-    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `password`; with an empty one nobody does.
-    pub fn set_internal(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
-        let user = || User::new(INTERNAL, password, vec![Role::admin()], salt);
-        self.internal = (!password.is_empty()).then(user);
+    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any form; with
+    /// an empty one nobody does.
+    pub fn set_internal(&mut self, secret: &str, salt: [u8; SALT_BYTES]) {
+        let credentials = || Credentials::of_secret(secret, salt);
+        let user = || User::with(INTERNAL, credentials(), vec![Role::admin()]);
+        self.internal = (!secret.is_empty()).then(user);
     }
 
     /// Adds or replaces a user; gives the one that was there.

@@ -395,6 +395,10 @@ impl Cluster {
                 if self.rebalance.is_some() {
                     return Err(Refusal::RebalanceRuns);
                 }
+                let is_out = |id: &NodeId| self.nodes[id].membership == Membership::FailedOver;
+                if keep.is_empty() || keep.iter().any(is_out) {
+                    return Err(Refusal::NobodyKeeps);
+                }
                 self.rebalance =
                     Some(Rebalance { id: id.clone(), keep: keep.clone(), rest: *rest });
             }

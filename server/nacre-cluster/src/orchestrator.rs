@@ -12,7 +12,9 @@
 //!
 //! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the last
 //! lease that it granted has ended, and a new leader only after any lease of its predecessor has; so two nodes never
-//! serve a vBucket at once. Where fewer than three nodes vote, no quorum can be without a node, and none needs a lease.
+//! serve a vBucket at once. A lease ends [`LEASE_NS`] after a quorum followed the leader for sure, however late the leader
+//! grants it: it may have slept meanwhile. Where fewer than three nodes vote, no quorum can be without a node, and none
+//! needs a lease.
 //!
 //! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
 //! length of its history. One answer missing, and nothing is decided. Source: vertical replication with an external
@@ -40,10 +42,22 @@ const HAND_OVERS_MAX: usize = 64;
 const HOLD_NS_MAX: u64 = 1000 * MS;
 /// How long writers are left alone after that.
 const HOLD_AGAIN_NS: u64 = 5000 * MS;
+/// How long a leader may have heard of no quorum and still decide.
+const SILENCE_NS_MAX: u64 = 1000 * MS;
 /// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
 const LAG_MAX: u64 = 256;
 /// vBuckets of a bucket that get new copies at once in a rebalance.
 const MOVES_MAX: usize = 256;
+
+/// What a node knows for sure of its leading the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// Which: no two nodes lead in the same term.
+    pub term: u64,
+    /// When the node began to ask, by its monotonic clock, where a quorum has then said that they follow it. It knows all
+    /// that was decided before.
+    pub confirmed_ns: u64,
+}
 
 /// What nodes tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,10 +69,12 @@ pub enum Message {
         /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
         doubted: BTreeMap<String, Vec<u16>>,
     },
-    /// You may serve for [`LEASE_NS`] from `at` on, once you know the agreed state up to `rev`.
+    /// You may serve for so long from `at` on, once you know the agreed state up to `rev`.
     Grant {
         /// As the question had it.
         at: u64,
+        /// In nanoseconds; at most [`LEASE_NS`].
+        for_ns: u64,
         /// The revision of the agreed state.
         rev: u64,
         /// Nodes that are about to be replaced, and not to be followed.
@@ -132,8 +148,8 @@ pub struct Orchestrator {
     heard: BTreeMap<NodeId, u64>,
     granted: BTreeMap<NodeId, u64>,
     doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
-    /// Since when this node leads.
-    leads_since: Option<u64>,
+    /// In which term this node leads, and since when.
+    leads: Option<(u64, u64)>,
     polls: u64,
     failover: Option<Poll>,
     moving: Option<Poll>,
@@ -168,7 +184,7 @@ impl Orchestrator {
             heard: BTreeMap::new(),
             granted: BTreeMap::new(),
             doubted: BTreeMap::new(),
-            leads_since: None,
+            leads: None,
             polls: 0,
             failover: None,
             moving: None,
@@ -186,12 +202,14 @@ impl Orchestrator {
         self.heard.get(&node).copied()
     }
 
-    /// Takes in a message that is for the leader; gives the answer, if there is one.
+    /// Takes in a message that is for the leader; gives the answer, if there is one. `leads`: as for
+    /// [`tick`](Orchestrator::tick).
     pub fn hear(
         &mut self,
         from: NodeId,
         message: Message,
         cluster: &Cluster,
+        leads: Option<Leadership>,
         now: u64,
     ) -> Option<Message> {
         match message {
@@ -200,12 +218,16 @@ impl Orchestrator {
                 self.doubted.insert(from, doubted);
                 let is_lost = self.failover.as_ref().is_some_and(|poll| poll.lost.contains(&from));
                 let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
-                if self.leads_since.is_none() || is_lost || !serves {
+                // The last tick may be of long ago, and others may have led since.
+                let leads = current(leads, now)?;
+                let is_known = self.leads.is_some_and(|(term, _)| term == leads.term);
+                if !is_known || is_lost || !serves {
                     return None;
                 }
                 self.granted.insert(from, now);
+                let for_ns = LEASE_NS - now.saturating_sub(leads.confirmed_ns);
                 let lost = self.failover.iter().flat_map(|poll| &poll.lost).copied().collect();
-                Some(Message::Grant { at, rev: cluster.rev, lost })
+                Some(Message::Grant { at, for_ns, rev: cluster.rev, lost })
             }
             Message::Report { number, standings } => {
                 let polls = [&mut self.failover, &mut self.moving];
@@ -217,19 +239,17 @@ impl Orchestrator {
         }
     }
 
-    /// Decides what is to be done now. `leads`: this node leads the others, and has heard from a quorum of them lately.
-    pub fn tick(&mut self, cluster: &Cluster, leads: bool, now: u64) -> Vec<Effect> {
-        if !leads {
-            self.leads_since = None;
+    /// Decides what is to be done now. `leads`: what this node knows of its leading the others, if it does.
+    pub fn tick(&mut self, cluster: &Cluster, leads: Option<Leadership>, now: u64) -> Vec<Effect> {
+        let leads = current(leads, now);
+        if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
+            self.leads = leads.map(|leads| (leads.term, now));
             (self.failover, self.moving) = (None, None);
             self.holds.clear();
-            return Vec::new();
-        }
-        let since = *self.leads_since.get_or_insert_with(|| {
             // What was heard before may be of long ago.
             self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
-            now
-        });
+        }
+        let Some((_, since)) = self.leads else { return Vec::new() };
         self.heard.insert(self.me, now);
         let mut effects = Vec::new();
         self.replace_lost(cluster, since, now, &mut effects);
@@ -483,6 +503,11 @@ fn send(poll: &mut Poll, now: u64, effects: &mut Vec<Effect>) {
     effects.extend(missing.map(|node| Effect::Send(*node, message.clone())));
 }
 
+/// What is known of leading, unless it is too old.
+fn current(leads: Option<Leadership>, now: u64) -> Option<Leadership> {
+    leads.filter(|leads| now.saturating_sub(leads.confirmed_ns) <= SILENCE_NS_MAX)
+}
+
 /// Whether nodes need a lease to serve: a quorum can be without one of them.
 pub fn needs_leases(cluster: &Cluster) -> bool {
     cluster.nodes.len() > 2
@@ -530,7 +555,7 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AutoFailover, BucketSettings, Endpoints, Ports};
+    use crate::{AutoFailover, BucketSettings, Endpoints, Ports, Refusal};
 
     const SECOND: u64 = 1000 * MS;
 
@@ -580,22 +605,26 @@ mod tests {
             let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
             for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
                 let ask = Message::Ask { at: self.now, doubted: BTreeMap::new() };
-                self.leader.hear(node, ask, &self.cluster, self.now);
+                self.leader.hear(node, ask, &self.cluster, self.leads(), self.now);
             }
             let mut proposed = Vec::new();
-            for effect in self.leader.tick(&self.cluster, true, self.now) {
+            for effect in self.leader.tick(&self.cluster, self.leads(), self.now) {
                 match effect {
                     Effect::Propose(change) => proposed.push(change),
                     Effect::Send(node, Message::Poll { number, wanted, .. })
                         if !self.down.contains(&node) =>
                     {
                         let report = self.report(node, number, wanted);
-                        self.leader.hear(node, report, &self.cluster, self.now);
+                        self.leader.hear(node, report, &self.cluster, self.leads(), self.now);
                     }
                     Effect::Send(..) => {}
                 }
             }
             proposed
+        }
+
+        fn leads(&self) -> Option<Leadership> {
+            Some(Leadership { term: 1, confirmed_ns: self.now })
         }
 
         fn report(&self, node: NodeId, number: u64, wanted: BTreeMap<String, Vec<u16>>) -> Message {
@@ -664,6 +693,27 @@ mod tests {
         assert_eq!(world.until_proposed(4), None, "one answer is missing");
         world.down = vec![NodeId(4)];
         assert!(world.until_proposed(4).is_some());
+    }
+
+    #[test]
+    fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for_sure() {
+        let cluster = cluster(3, 1);
+        let mut leader = Orchestrator::new(NodeId(1));
+        let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
+        let mut ask = |leads, now| {
+            let ask = Message::Ask { at: 7, doubted: BTreeMap::new() };
+            leader.tick(&cluster, confirmed(1, SECOND), SECOND);
+            leader.hear(NodeId(2), ask, &cluster, leads, now)
+        };
+        let granted = |for_ns| {
+            let rev = cluster.rev;
+            Some(Message::Grant { at: 7, for_ns, rev, lost: Vec::new() })
+        };
+        assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));
+        assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND), granted(LEASE_NS - SECOND));
+        assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND + 1), None, "others may lead by now");
+        assert_eq!(ask(confirmed(3, SECOND), SECOND), None, "others have led since the last tick");
+        assert_eq!(ask(None, SECOND), None);
     }
 
     #[test]
@@ -739,6 +789,22 @@ mod tests {
             assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(4)));
             assert_eq!(chain.copies.iter().flatten().count(), 2, "what was there stays");
         }
+    }
+
+    #[test]
+    fn a_rebalance_leaves_the_data_to_nodes_that_are_there() {
+        let mut cluster = cluster(3, 1);
+        let failed_over = BTreeMap::from([(NodeId(3), Membership::FailedOver)]);
+        let chains = BTreeMap::new();
+        cluster.apply(&Change::MoveCopies { memberships: failed_over, chains }).unwrap();
+        let mut start = |keep: &[u64]| {
+            let keep = keep.iter().map(|id| NodeId(*id)).collect();
+            let rest = Membership::Leaving;
+            cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest })
+        };
+        assert_eq!(start(&[]), Err(Refusal::NobodyKeeps));
+        assert_eq!(start(&[1, 3]), Err(Refusal::NobodyKeeps));
+        assert_eq!(start(&[1]).map(drop), Ok(()));
     }
 
     #[test]

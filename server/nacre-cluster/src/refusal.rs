@@ -21,6 +21,9 @@ pub enum Refusal {
     /// Copies are being moved.
     #[error("Rebalance running.")]
     RebalanceRuns,
+    /// A rebalance would leave the data to nobody, or to nodes that were failed over.
+    #[error("A rebalance needs nodes to keep the data, none of which was failed over.")]
+    NobodyKeeps,
     /// No copies are being moved.
     #[error("There is no rebalance running.")]
     NoRebalance,

@@ -11,6 +11,7 @@
 use crate::Error;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
+use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{Change, Cluster, Refusal};
 use nacre_store::Write;
 use nacre_types::NodeId;
@@ -48,8 +49,8 @@ pub trait Agreement: Send + Sync {
     /// moment when the others cannot be asked. There is nothing to wait for where this node decides.
     fn catch_up(&self) {}
 
-    /// Whether this node leads the others now, and has heard from a quorum of them within the last second.
-    fn leads(&self) -> bool;
+    /// What this node knows of its leading the others, if it does. `now_ns`: its monotonic clock.
+    fn leadership(&self, now_ns: u64) -> Option<Leadership>;
 }
 
 /// The agreement of a node that has no others: it decides at once.
@@ -60,8 +61,8 @@ impl Agreement for Alone {
         node.apply(proposal, None)
     }
 
-    fn leads(&self) -> bool {
-        true
+    fn leadership(&self, now_ns: u64) -> Option<Leadership> {
+        Some(Leadership { term: 0, confirmed_ns: now_ns })
     }
 }
 
@@ -91,10 +92,10 @@ impl Node {
         agreement.propose(self, proposal)
     }
 
-    /// Whether this node leads the others now, and has heard from a quorum of them within the last second.
-    pub fn leads(&self) -> bool {
+    /// What this node knows of its leading the others, if it does.
+    pub(crate) fn leadership(&self) -> Option<Leadership> {
         let agreement = Arc::clone(&self.agreement.read());
-        agreement.leads()
+        agreement.leadership(self.now().monotonic_ns)
     }
 
     /// Waits until this node has applied what was decided before, by whichever node it was proposed; but only a moment when

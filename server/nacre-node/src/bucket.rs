@@ -327,7 +327,7 @@ impl Bucket {
     }
 
     /// Whether this node, and no other, serves all of some vBuckets now.
-    pub(crate) fn serves(&self, vbids: &Vbids, now: Now) -> bool {
+    pub fn serves(&self, vbids: &Vbids, now: Now) -> bool {
         if !self.lease.holds(now.monotonic_ns) {
             return false;
         }

@@ -3,9 +3,7 @@
 
 use crate::node::Node;
 use crate::platform::{Hear, Next, Signal, Task};
-use nacre_cluster::orchestrator::{
-    Effect, LEASE_NS, Message, Orchestrator, Standing, TICK_NS, needs_leases,
-};
+use nacre_cluster::orchestrator::{Effect, Message, Orchestrator, Standing, TICK_NS, needs_leases};
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,9 +62,9 @@ impl Orchestration {
     fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
         let now = node.now().monotonic_ns;
         let answer = match message {
-            Message::Grant { at, rev, lost } => {
+            Message::Grant { at, for_ns, rev, lost } => {
                 node.fence(&lost);
-                self.state.lock().granted = Some((at.saturating_add(LEASE_NS), rev));
+                self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
                 self.renew(node);
                 None
             }
@@ -76,8 +74,11 @@ impl Orchestration {
             }
             message => {
                 let is_report = matches!(message, Message::Report { .. });
+                // First whether it leads: it knows the state of then, at least.
+                let leads = node.leadership();
                 let cluster = node.cluster();
-                let answer = self.state.lock().orchestrator.hear(from, message, &cluster, now);
+                let orchestrator = &mut self.state.lock().orchestrator;
+                let answer = orchestrator.hear(from, message, &cluster, leads, now);
                 if is_report {
                     self.signal.wake();
                 }
@@ -106,7 +107,7 @@ impl Orchestration {
     }
 
     /// Makes use of a granted lease, once the node knows as much as the leader did.
-    fn renew(&self, node: &Node) {
+    pub fn renew(&self, node: &Node) {
         let cluster = node.cluster();
         if !needs_leases(&cluster) {
             return node.lease.set(u64::MAX);
@@ -182,7 +183,8 @@ impl Watchman {
     }
 
     fn decide(&self, node: &Arc<Node>, now: u64) {
-        let (cluster, leads) = (node.cluster(), node.leads());
+        let leads = node.leadership();
+        let cluster = node.cluster();
         let effects = self.shared.state.lock().orchestrator.tick(&cluster, leads, now);
         for effect in effects {
             match effect {

@@ -13,6 +13,5 @@ mod orchestration;
 mod replication;
 mod rights;
 mod session;
-mod simulation;
 mod versions;
 mod world;

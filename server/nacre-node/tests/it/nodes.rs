@@ -3,12 +3,14 @@
 
 use crate::world::{Connection, World, local, nobody};
 use nacre_auth::{Role, User};
+use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::kv::Session;
 use nacre_node::{Error, Link, Node};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What the nodes have agreed on, in order, and who leads them.
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex};
 struct Council {
     log: Mutex<Vec<Proposal>>,
     leader: Mutex<Option<usize>>,
+    elections: AtomicU64,
 }
 
 impl Council {
@@ -50,8 +53,10 @@ impl Agreement for Seat {
         self.council.catch_up(node)
     }
 
-    fn leads(&self) -> bool {
-        *self.council.leader.lock().unwrap() == Some(self.index)
+    fn leadership(&self, now_ns: u64) -> Option<Leadership> {
+        let term = self.council.elections.load(Ordering::Relaxed);
+        let leads = *self.council.leader.lock().unwrap() == Some(self.index);
+        leads.then_some(Leadership { term, confirmed_ns: now_ns })
     }
 }
 
@@ -79,27 +84,10 @@ pub struct Nodes {
     pub isolated: BTreeSet<usize>,
     council: Arc<Council>,
     orchestrated: bool,
-    /// When set, it decides who gets to work in each slice of time, and what arrives; else everybody works until nothing is
-    /// left to do.
-    pub haste: Option<Chance>,
-}
-
-/// Numbers from a seed.
-pub struct Chance(pub u64);
-
-impl Chance {
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
 
 /// How long a slice of time is, in milliseconds.
-const SLICE_MS: u64 = 5;
+const SLICE_MS: u64 = 50;
 
 impl Nodes {
     /// `count` nodes with the bucket `b` of four vBuckets and `replicas`, all with their part of it.
@@ -134,7 +122,6 @@ impl Nodes {
             isolated: BTreeSet::new(),
             council: Arc::default(),
             orchestrated: false,
-            haste: None,
         };
         *nodes.council.leader.lock().unwrap() = Some(0);
         (0..count).for_each(|index| nodes.start(index));
@@ -195,37 +182,16 @@ impl Nodes {
 
     /// Another node leads, or none does.
     pub fn elect(&self, index: impl Into<Option<usize>>) {
+        self.council.elections.fetch_add(1, Ordering::Relaxed);
         *self.council.leader.lock().unwrap() = index.into();
-    }
-
-    /// Who leads.
-    pub fn leader(&self) -> Option<usize> {
-        *self.council.leader.lock().unwrap()
-    }
-
-    /// The connections between two nodes break, and are made again.
-    pub fn reset(&mut self, one: usize, other: usize) {
-        let between = |wire: &mut Wire| {
-            (wire.from, wire.to) == (one, other) || (wire.to, wire.from) == (one, other)
-        };
-        for mut wire in self.wires.extract_if(.., between) {
-            wire.link.lost();
-            self.waiting.push((wire.from, wire.to, wire.link));
-        }
     }
 
     /// Lets time pass while the nodes work.
     pub fn pass(&mut self, milliseconds: u64) {
-        let slice = if self.haste.is_some() { SLICE_MS } else { 50 };
-        for _ in 0..milliseconds.div_ceil(slice) {
-            self.worlds.iter().for_each(|world| world.pass(slice));
+        for _ in 0..milliseconds.div_ceil(SLICE_MS) {
+            self.worlds.iter().for_each(|world| world.pass(SLICE_MS));
             self.run();
         }
-    }
-
-    /// Whether something happens in this slice of time.
-    fn happens(&mut self, of: u64) -> bool {
-        self.haste.as_mut().is_none_or(|chance| chance.below(of) > 0)
     }
 
     /// Has the copies of all vBuckets where `copies` says, numbers of nodes from 1.
@@ -252,7 +218,7 @@ impl Nodes {
         loop {
             self.connect_links();
             for index in 0..self.nodes.len() {
-                if self.nodes[index].is_some() && self.happens(3) {
+                if self.nodes[index].is_some() {
                     self.worlds[index].run_tasks();
                 }
             }
@@ -261,13 +227,12 @@ impl Nodes {
             wires.retain(|wire| !wire.link.is_over());
             for wire in &mut wires {
                 if !self.is_cut(wire.from, wire.to) {
-                    let (there, back) = (self.happens(2), self.happens(2));
                     let from = self.nodes[wire.from].as_ref().unwrap();
-                    moved |= wire.pump(from, there, back);
+                    moved |= wire.pump(from);
                 }
             }
             self.wires = wires;
-            if !moved || self.haste.is_some() {
+            if !moved {
                 return;
             }
         }
@@ -325,19 +290,17 @@ impl Nodes {
 
 impl Wire {
     /// Moves bytes in both directions; says whether there were any.
-    fn pump(&mut self, from: &Arc<Node>, there: bool, back: bool) -> bool {
+    fn pump(&mut self, from: &Arc<Node>) -> bool {
         let now = from.now();
         self.link.look(&mut self.towards, now);
         let before = (self.towards.len(), self.back.len());
-        let arrives = if there { &self.towards[..] } else { &[] };
-        let (consumed, _) = self.session.receive(arrives, &mut self.back, now);
+        let (consumed, _) = self.session.receive(&self.towards, &mut self.back, now);
         self.towards.drain(..consumed);
         if self.session.is_ready() {
             self.session.resume(&mut self.back, now);
         }
         let moved = consumed > 0 || self.back.len() > before.1;
-        let arrives = if back { &self.back[..] } else { &[] };
-        let taken = self.link.receive(arrives, &mut self.towards, now).unwrap();
+        let taken = self.link.receive(&self.back, &mut self.towards, now).unwrap();
         self.back.drain(..taken);
         moved || taken > 0
     }

@@ -10,6 +10,7 @@ use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crossbeam_channel::{Sender, bounded};
+use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{Cluster, Membership as Part};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -44,8 +46,10 @@ const ENTRIES_A_SNAPSHOT: u64 = 256;
 const ENTRIES_KEPT: u64 = 64;
 /// Entries that are sent at once.
 const ENTRIES_A_REQUEST: u64 = 64;
-/// How long a leader may have heard of no quorum and still lead.
-const QUORUM_SILENCE_MS_MAX: u64 = 1000;
+/// How often a leader asks whether the others follow it still.
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
+/// How long it waits for their answer before it asks again.
+const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a proposal may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait for what others have decided, before what is known is good enough.
@@ -113,6 +117,9 @@ pub struct Consensus {
     questions: Arc<Peers>,
     waiting: Waiting,
     directory: Arc<Directory>,
+    leadership: Mutex<Option<Leadership>>,
+    /// Set while this node is not to lead any more.
+    abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
     /// Held by who joins, leaves, or lets another join.
     pub(super) entering: Mutex<()>,
@@ -150,6 +157,8 @@ impl Consensus {
             runtime,
             answering,
             waiting: Waiting::default(),
+            leadership: Mutex::default(),
+            abdicates: Arc::default(),
             heard,
             entering: Mutex::default(),
             initialise: Box::new(initialise),
@@ -217,6 +226,7 @@ impl Consensus {
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
         self.runtime.spawn(watch_for_failure(raft.clone()));
+        self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone()));
         self.directory.replace(Some(raft));
         Ok(())
     }
@@ -307,7 +317,7 @@ impl Consensus {
                 let piece = decode_piece(payload).ok_or("the piece of a snapshot is none")?;
                 Ok(json(&raft.install_snapshot(piece).await))
             }
-            Kind::Lead => Ok(json(&lead(&raft, parse(payload)?).await)),
+            Kind::Lead => Ok(json(&lead(&raft, &self.abdicates, parse(payload)?).await)),
             Kind::Message | Kind::Answer | Kind::Failure | Kind::Ask => {
                 Err("that is no request".into())
             }
@@ -334,7 +344,7 @@ impl Consensus {
             }
             // One that knows no leader asks the others in turn: it may be that only this node does not hear of it.
             let answer = match hint.take().or(known.map(NodeId)).or_else(|| others.pop_first()) {
-                Some(id) if id == own => Ok(lead(&raft, parse(&bytes)?).await),
+                Some(id) if id == own => Ok(lead(&raft, &self.abdicates, parse(&bytes)?).await),
                 Some(id) => {
                     let asked = self.peers.call(id, Kind::Lead, bytes.clone(), patience).await;
                     asked.and_then(|bytes| parse(&bytes).map_err(CallError::Lost))
@@ -420,7 +430,7 @@ impl Consensus {
         let mut leaving: Vec<_> = leaving.collect();
         leaving.sort_by_key(|(id, _)| **id == self.node.id());
         for (id, member) in leaving {
-            if !self.leads() {
+            if self.leadership.lock().is_none() {
                 return;
             }
             if let Err(reason) = membership::eject(self, &membership::otp_node(&member.endpoints)) {
@@ -493,22 +503,48 @@ impl Agreement for Consensus {
         self.wait(async { tokio::time::timeout(CATCH_UP_PATIENCE, catching_up).await });
     }
 
-    fn leads(&self) -> bool {
-        let Ok(raft) = self.raft() else { return false };
+    fn leadership(&self, _: u64) -> Option<Leadership> {
+        *self.leadership.lock()
+    }
+}
+
+/// Keeps known whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
+/// this process may stand still at any moment.
+async fn confirm(consensus: Weak<Consensus>, raft: Raft) {
+    let term = || {
         let metrics = raft.metrics();
         let metrics = metrics.borrow();
-        let alone = metrics.membership_config.membership().voter_ids().eq([metrics.id]);
-        let heard = metrics.millis_since_quorum_ack.is_some_and(|ms| ms <= QUORUM_SILENCE_MS_MAX);
-        metrics.state == ServerState::Leader && (alone || heard)
+        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
+    };
+    while raft.metrics().borrow().running_state.is_ok() {
+        let Some(this) = consensus.upgrade() else { return };
+        let confirmed_ns = this.node.now().monotonic_ns;
+        let leads = term().filter(|_| !this.abdicates.load(Ordering::Relaxed));
+        drop(this);
+        let asked =
+            leads.map(|_| tokio::time::timeout(CONFIRM_PATIENCE, raft.ensure_linearizable()));
+        let leadership = match asked {
+            Some(asked) => match asked.await {
+                Ok(Ok(_)) => leads.filter(|_| term() == leads),
+                // What was confirmed before holds until it is too old.
+                Err(_) => continue,
+                Ok(Err(_)) => None,
+            },
+            None => None,
+        };
+        let Some(this) = consensus.upgrade() else { return };
+        *this.leadership.lock() = leadership.map(|term| Leadership { term, confirmed_ns });
+        drop(this);
+        tokio::time::sleep(CONFIRM_INTERVAL).await;
     }
 }
 
 /// Does as the leader what is asked.
-async fn lead(raft: &Raft, request: Request) -> Answer {
+async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Answer {
     if let Request::Change(Voters::Remove(id)) = &request {
         let metrics = raft.metrics().borrow().clone();
         if id.0 == metrics.id && metrics.state == ServerState::Leader {
-            abdicate(raft);
+            abdicate(raft, Arc::clone(abdicates));
             return Answer::NotLeader(None);
         }
     }
@@ -559,14 +595,17 @@ async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
 
 /// Has a leader that is to be removed fall silent, so that another one is elected, which can remove it: openraft's leaders
 /// cannot remove themselves. One that is not removed after all speaks again.
-fn abdicate(raft: &Raft) {
-    raft.runtime_config().heartbeat(false);
-    raft.runtime_config().elect(false);
+fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     let raft = raft.clone();
+    let set = move |silent| {
+        abdicates.store(silent, Ordering::Relaxed);
+        raft.runtime_config().heartbeat(!silent);
+        raft.runtime_config().elect(!silent);
+    };
+    set(true);
     tokio::spawn(async move {
         tokio::time::sleep(ABDICATION).await;
-        raft.runtime_config().heartbeat(true);
-        raft.runtime_config().elect(true);
+        set(false);
     });
 }
 

@@ -1,0 +1,917 @@
+//! Nodes, and what is under way between them: whole nodes in one thread, one event after another.
+//!
+//! Whatever happens is an [`Event`] at a moment of true time: a task takes a step, bytes arrive, a node learns of a
+//! decision. When the code of a node has run, what it wants next is made into events, with delays by chance. The same
+//! chance gives the same events.
+
+use crate::{Chance, Clock, Council, Disk, World};
+use foldhash::fast::FixedState;
+use nacre_cluster::{Cluster as Agreed, Member, Membership, Secret};
+use nacre_node::kv::{Next as SessionNext, Peer, Session};
+use nacre_node::{Error, Link, Next, Node, Task};
+use nacre_store::{Error as StoreError, Fault, Spaces};
+use nacre_types::NodeId;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A microsecond and a millisecond in nanoseconds.
+pub const US: u64 = 1000;
+/// See [`US`].
+pub const MS: u64 = 1000 * US;
+
+/// How often the council looks who reaches whom.
+const MEET_NS: u64 = 50 * MS;
+/// When a connection that could not be made is tried again.
+const CONNECT_AGAIN_NS: u64 = 100 * MS;
+/// When a process that did not start is started again.
+const START_AGAIN_NS: u64 = 500 * MS;
+/// When bytes that are held up are tried again.
+const HELD_UP_NS: u64 = 20 * MS;
+/// How long bytes may be held up before the connection is given up.
+const CONNECTION_PATIENCE_NS: u64 = 8000 * MS;
+/// The user that clients are.
+pub const USER: &str = "admin";
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// The node that has a session for it.
+    Server,
+    /// Whoever made it.
+    Caller,
+}
+
+/// What happens at a moment.
+enum Event {
+    /// A task of a node takes a step.
+    Step { node: usize, life: u64, task: u64 },
+    /// A connection between nodes is made.
+    Connect { wire: u64 },
+    /// The caller's end of a connection between nodes looks whether there is something to say.
+    Look { wire: u64 },
+    /// The session of a connection looks whether there is something to say.
+    Resume { wire: u64 },
+    /// Bytes arrive.
+    Arrive { wire: u64, side: Side },
+    /// An end of a connection notices that it is gone.
+    Lost { wire: u64 },
+    /// A message arrives.
+    Hear { from: usize, to: usize, message: Vec<u8> },
+    /// A node learns what was decided.
+    Learn { node: usize, life: u64 },
+    /// A process that did not start is started again.
+    Start { node: usize },
+    /// It is looked who leads.
+    Meet,
+    /// Whoever set the alarm is called.
+    Alarm(u64),
+}
+
+/// What concerns those outside the cluster.
+pub enum Happening {
+    /// Bytes have arrived for a client.
+    Told {
+        /// On which of its connections.
+        wire: u64,
+        /// What was not consumed before, and what is new.
+        bytes: Vec<u8>,
+    },
+    /// A client's connection is gone.
+    Broken {
+        /// Which.
+        wire: u64,
+    },
+    /// A moment that was asked for.
+    Alarm(u64),
+}
+
+/// The process of a node.
+struct Process {
+    node: Arc<Node>,
+    world: Arc<World>,
+    tasks: BTreeMap<u64, Running>,
+}
+
+struct Running {
+    task: Box<dyn Task>,
+    /// When it takes its next step.
+    due_at: Option<u64>,
+}
+
+/// A machine, with or without a process.
+struct Machine {
+    disk: Arc<Disk>,
+    clock: Clock,
+    process: Option<Process>,
+    /// Counts the processes.
+    life: u64,
+    /// It does nothing before.
+    paused_until: u64,
+    /// How long its flusher may wait for the disk, at most.
+    disk_delay_ns: u64,
+}
+
+/// Bytes on their way in one direction.
+#[derive(Default)]
+struct Pipe {
+    under_way: VecDeque<(u64, Vec<u8>)>,
+    /// What has arrived and is not consumed.
+    arrived: Vec<u8>,
+    held_up_since: Option<u64>,
+}
+
+struct Wire {
+    /// The node that made it; none for clients.
+    from: Option<usize>,
+    to: usize,
+    link: Option<Box<dyn Link>>,
+    session: Option<Session>,
+    towards: Pipe,
+    back: Pipe,
+}
+
+/// Who hears whom, and how well.
+pub struct Network {
+    /// `blocked[from][to]`: nothing arrives.
+    pub blocked: Vec<Vec<bool>>,
+    /// Clients do not reach these nodes.
+    pub closed: Vec<bool>,
+    /// A message between nodes in so many is lost; none for 0.
+    pub loss: u64,
+    /// How long things are under way, in nanoseconds, at least and at most.
+    pub delay_ns: (u64, u64),
+    /// Something in so many takes as long as `spike_ns`.
+    pub spikes: u64,
+    /// See `spikes`.
+    pub spike_ns: u64,
+}
+
+/// See the [module](self).
+pub struct Cluster {
+    now: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    scheduled: u64,
+    hash: u64,
+    machines: Vec<Machine>,
+    wires: BTreeMap<u64, Wire>,
+    wires_made: u64,
+    tasks_seen: u64,
+    chance: Chance,
+    /// Who decides.
+    pub council: Arc<Council>,
+    /// What is between the nodes.
+    pub network: Network,
+}
+
+impl Cluster {
+    /// Nodes with these clocks, which have agreed on nothing but each other.
+    ///
+    /// # Panics
+    /// When a node does not start.
+    pub fn new(clocks: &[Clock], mut chance: Chance, lost_answers: u64) -> Cluster {
+        let count = clocks.len();
+        let council = Council::new(count, chance.fork(), lost_answers);
+        let disks: Vec<Arc<Disk>> = clocks.iter().map(|_| Arc::default()).collect();
+        let mut agreed = Agreed::new("c".repeat(32));
+        agreed.secret = Secret::new([7; 32]);
+        for index in 0..count {
+            let member = Member {
+                uuid: format!("{index:032}"),
+                endpoints: World::endpoints(index),
+                group: "Group 1".into(),
+                membership: Membership::Active,
+            };
+            let change = nacre_cluster::Change::PutNode { id: id(index), member };
+            agreed.apply(&change).expect("a node may come");
+        }
+        let admin = serde_json::to_vec(&[admin()]).expect("a user is plain data");
+        let cluster = serde_json::to_vec(&agreed).expect("the agreed state is plain data");
+        for (index, disk) in disks.iter().enumerate() {
+            let identity = serde_json::json!({"id": index + 1, "uuid": format!("{index:032}")});
+            let identity = serde_json::to_vec(&identity).expect("plain data");
+            let rows = [("identity", &identity), ("cluster", &cluster), ("users", &admin)];
+            let rows = rows.map(|(key, row)| (key.as_bytes().to_vec(), Some(row.clone())));
+            let space = disk.spaces().open("node").expect("memory");
+            space.apply(&rows, true).expect("memory");
+        }
+        let network = Network {
+            blocked: vec![vec![false; count]; count],
+            closed: vec![false; count],
+            loss: 0,
+            delay_ns: (50 * US, 500 * US),
+            spikes: 0,
+            spike_ns: 0,
+        };
+        let machine = |(disk, clock): (&Arc<Disk>, &Clock)| Machine {
+            disk: Arc::clone(disk),
+            clock: *clock,
+            process: None,
+            life: 0,
+            paused_until: 0,
+            disk_delay_ns: 0,
+        };
+        let mut cluster = Cluster {
+            now: 0,
+            events: BTreeMap::new(),
+            scheduled: 0,
+            hash: 0,
+            machines: disks.iter().zip(clocks).map(machine).collect(),
+            wires: BTreeMap::new(),
+            wires_made: 0,
+            tasks_seen: 0,
+            chance,
+            council,
+            network,
+        };
+        (0..count).for_each(|index| cluster.start(index));
+        cluster.at(0, Event::Meet);
+        cluster
+    }
+
+    /// True time, in nanoseconds since the beginning.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Everything that has happened so far in one number: the same for the same seed.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// How many events there were.
+    pub fn event_count(&self) -> u64 {
+        self.scheduled - self.events.len() as u64
+    }
+
+    /// How many nodes there are, up or not.
+    pub fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        self.machines.is_empty()
+    }
+
+    /// The process of a node, if it is up.
+    pub fn node(&self, index: usize) -> Option<&Arc<Node>> {
+        self.machines[index].process.as_ref().map(|process| &process.node)
+    }
+
+    /// The nodes that are up.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, &Arc<Node>)> {
+        (0..self.len()).filter_map(|index| Some((index, self.node(index)?)))
+    }
+
+    /// Whether a node is up and at work.
+    pub fn works(&self, index: usize) -> bool {
+        let machine = &self.machines[index];
+        machine.process.is_some() && machine.paused_until <= self.now
+    }
+
+    /// What a node's clocks show, if it is up.
+    pub fn clock_of(&self, index: usize) -> Option<nacre_types::Now> {
+        let process = self.machines[index].process.as_ref()?;
+        process.world.set_time(self.now);
+        Some(process.node.now())
+    }
+
+    /// The cluster as the leader knows it, or whoever is up.
+    pub fn agreed(&self) -> Option<Arc<Agreed>> {
+        let leader = self.council.leader().and_then(|leader| self.node(leader));
+        let node = leader.or_else(|| self.nodes().next().map(|(_, node)| node))?;
+        Some(node.cluster())
+    }
+
+    /// Proposes a change at a node that is up and can decide.
+    ///
+    /// # Errors
+    /// Why it is not made; or it may be, when that is not known.
+    pub fn change(&mut self, change: &nacre_cluster::Change) -> Result<(), Error> {
+        let able = (0..self.len()).find(|index| self.works(*index) && self.council.teaches(*index));
+        let unavailable = || Error::Unavailable("no node is able to decide".into());
+        let index = able.ok_or_else(unavailable)?;
+        let node = Arc::clone(self.enter(index).ok_or_else(unavailable)?);
+        let outcome = node.change(change).map(drop);
+        self.settle(index);
+        outcome
+    }
+
+    // Faults.
+
+    /// Starts the process of a node with what is on its disk; again after a while when that fails.
+    ///
+    /// # Panics
+    /// When it does not start for another reason.
+    pub fn start(&mut self, index: usize) {
+        if self.machines[index].process.is_some() {
+            return;
+        }
+        let chance = self.chance.fork();
+        let machine = &mut self.machines[index];
+        machine.life += 1;
+        machine.paused_until = 0;
+        let world = World::new(index, &machine.disk, machine.clock, chance);
+        world.set_time(self.now);
+        let node = match Node::open(Arc::clone(&world) as _, World::endpoints(index)) {
+            Err(Error::Store(StoreError::Full | StoreError::Io { .. })) => {
+                return self.at(START_AGAIN_NS, Event::Start { node: index });
+            }
+            node => node.expect("a node starts with what it has stored"),
+        };
+        node.agree_by(self.council.seat(index));
+        let process = Process { node: Arc::clone(&node), world, tasks: BTreeMap::new() };
+        machine.process = Some(process);
+        node.orchestrate();
+        self.settle(index);
+        self.learn_soon(index);
+    }
+
+    /// The process of a node is gone. `tears`: in the middle of a commit, of which the first half is stored.
+    pub fn kill(&mut self, index: usize, tears: bool) {
+        if tears && self.machines[index].process.is_some() {
+            self.machines[index].disk.inject(Some(Fault::Torn));
+            self.enter(index);
+            let process = self.machines[index].process.as_mut();
+            let tasks = process.into_iter().flat_map(|process| process.tasks.values_mut());
+            for running in tasks.filter(|running| running.task.name() == "flusher") {
+                running.task.step();
+            }
+            self.machines[index].disk.inject(None);
+        }
+        if let Some(process) = self.machines[index].process.take() {
+            // Nothing of it works any more; this only keeps what is left of it from connecting again.
+            process.node.stop();
+            drop(process.tasks);
+            self.end(index, process.node);
+        }
+    }
+
+    /// The process of a node stops as an operator stops it: all that was written is stored, if the disk works.
+    pub fn stop(&mut self, index: usize) {
+        self.enter(index);
+        let Some(mut process) = self.machines[index].process.take() else { return };
+        process.node.stop();
+        let mut tasks: Vec<_> =
+            std::mem::take(&mut process.tasks).into_values().map(|running| running.task).collect();
+        tasks.extend(process.world.take_wishes().tasks);
+        for mut task in tasks {
+            // Tasks end when their node stops; those that wait for something else are dropped.
+            while task.step() == Next::Again {}
+        }
+        // On a broken disk it is not: the next process finds out.
+        process.node.mark_clean().ok();
+        self.end(index, process.node);
+    }
+
+    fn end(&mut self, index: usize, node: Arc<Node>) {
+        self.council.forget(index);
+        let mut lost = Vec::new();
+        self.wires.retain(|wire, known| {
+            if known.from == Some(index) {
+                return false;
+            }
+            if known.to == index {
+                lost.push(*wire);
+                known.session = None;
+            }
+            true
+        });
+        for wire in lost {
+            let delay = self.delay();
+            self.at(delay, Event::Lost { wire });
+        }
+        drop(node);
+    }
+
+    /// The process of a node stands still for so long.
+    pub fn pause(&mut self, index: usize, for_ns: u64) {
+        self.machines[index].paused_until = self.now + for_ns;
+    }
+
+    /// Connections between two nodes break.
+    pub fn reset(&mut self, one: usize, other: usize) {
+        let between = |wire: &Wire| {
+            (wire.from, wire.to) == (Some(one), other) || (wire.from, wire.to) == (Some(other), one)
+        };
+        let broken: Vec<u64> =
+            self.wires.iter().filter(|(_, wire)| between(wire)).map(|(id, _)| *id).collect();
+        broken.into_iter().for_each(|wire| self.break_wire(wire));
+    }
+
+    /// The disk of a node fails like that, or works again.
+    pub fn break_disk(&mut self, index: usize, fault: Option<Fault>) {
+        self.machines[index].disk.inject(fault);
+    }
+
+    /// The disk of a node takes up to so long for a commit.
+    pub fn slow_disk(&mut self, index: usize, delay_ns: u64) {
+        self.machines[index].disk_delay_ns = delay_ns;
+    }
+
+    /// The wall clock of a node steps.
+    pub fn step_wall_clock(&mut self, index: usize, by_ns: i64) {
+        self.machines[index].clock.skew_ns += by_ns;
+        if let Some(process) = &self.machines[index].process {
+            process.world.step_wall_clock(by_ns);
+        }
+    }
+
+    // Clients.
+
+    /// A connection of a client to a node, if that is up and lets clients in.
+    pub fn connect(&mut self, to: usize) -> Option<u64> {
+        if self.network.closed[to] {
+            return None;
+        }
+        let process = self.machines[to].process.as_ref()?;
+        self.wires_made += 1;
+        let wire = self.wires_made;
+        let peer = Peer { confidential: true, user: Some(USER.into()) };
+        let waiter = process.world.waiter(wire);
+        let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
+        let (towards, back) = (Pipe::default(), Pipe::default());
+        let known = Wire { from: None, to, link: None, session, towards, back };
+        self.wires.insert(wire, known);
+        Some(wire)
+    }
+
+    /// A client sends bytes.
+    pub fn send(&mut self, wire: u64, bytes: Vec<u8>) {
+        self.put(wire, Side::Server, bytes);
+    }
+
+    /// A client closes a connection.
+    pub fn close(&mut self, wire: u64) {
+        self.wires.remove(&wire);
+    }
+
+    /// Has [`Happening::Alarm`] given in so many nanoseconds.
+    pub fn set_alarm(&mut self, in_ns: u64, alarm: u64) {
+        self.at(in_ns, Event::Alarm(alarm));
+    }
+
+    // Events.
+
+    /// Goes on until something happens that concerns those outside, or it is `until`.
+    pub fn next(&mut self, until: u64) -> Option<Happening> {
+        loop {
+            let entry = self.events.first_entry()?;
+            let (at, number) = *entry.key();
+            if at > until {
+                self.now = until;
+                return None;
+            }
+            let event = entry.remove();
+            self.now = at;
+            self.count(at ^ number << 40);
+            if let Some(happening) = self.happen(event) {
+                return Some(happening);
+            }
+        }
+    }
+
+    fn count(&mut self, number: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn at(&mut self, in_ns: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((self.now + in_ns, self.scheduled), event);
+    }
+
+    fn delay(&mut self) -> u64 {
+        let Network { delay_ns: (low, high), spikes, spike_ns, .. } = self.network;
+        if self.chance.once_in(spikes) {
+            return self.chance.between(low, spike_ns.max(low));
+        }
+        self.chance.between(low, high)
+    }
+
+    /// When the event of a node that stands still is to happen instead.
+    fn postponed(&self, node: usize) -> Option<u64> {
+        let machine = &self.machines[node];
+        (machine.paused_until > self.now).then(|| machine.paused_until - self.now)
+    }
+
+    fn happen(&mut self, event: Event) -> Option<Happening> {
+        let concerned = match &event {
+            Event::Step { node, .. } | Event::Learn { node, .. } => Some(*node),
+            Event::Hear { to, .. } => Some(*to),
+            Event::Look { wire } => self.wires.get(wire).and_then(|wire| wire.from),
+            Event::Resume { wire } | Event::Arrive { wire, side: Side::Server } => {
+                self.wires.get(wire).map(|wire| wire.to)
+            }
+            Event::Arrive { wire, side: Side::Caller } => {
+                self.wires.get(wire).and_then(|wire| wire.from)
+            }
+            Event::Connect { .. }
+            | Event::Lost { .. }
+            | Event::Start { .. }
+            | Event::Meet
+            | Event::Alarm(_) => None,
+        };
+        if let Some(in_ns) = concerned.and_then(|node| self.postponed(node)) {
+            self.at(in_ns, event);
+            return None;
+        }
+        match event {
+            Event::Step { node, life, task } => self.step(node, life, task),
+            Event::Connect { wire } => self.make(wire),
+            Event::Look { wire } => self.look(wire),
+            Event::Resume { wire } => return self.serve(wire, true),
+            Event::Arrive { wire, side } => return self.arrive(wire, side),
+            Event::Lost { wire } => return self.lose(wire),
+            Event::Hear { from, to, message } => {
+                if let Some(node) = self.enter(to).cloned() {
+                    node.hear(id(from), &message);
+                    self.settle(to);
+                }
+            }
+            Event::Learn { node, life } => self.learn(node, life),
+            Event::Start { node } => self.start(node),
+            Event::Meet => self.meet(),
+            Event::Alarm(alarm) => return Some(Happening::Alarm(alarm)),
+        }
+        None
+    }
+
+    /// The node, at this moment of its own time.
+    fn enter(&mut self, index: usize) -> Option<&Arc<Node>> {
+        let process = self.machines[index].process.as_ref()?;
+        process.world.set_time(self.now);
+        Some(&process.node)
+    }
+
+    /// Makes events of what a node wants after its code has run.
+    fn settle(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        let Some(process) = &mut machine.process else { return };
+        let (wishes, life) = (process.world.take_wishes(), machine.life);
+        let mut due = Vec::new();
+        for task in wishes.tasks {
+            self.tasks_seen += 1;
+            process.tasks.insert(self.tasks_seen, Running { task, due_at: None });
+            due.push(self.tasks_seen);
+        }
+        for (task, running) in &mut process.tasks {
+            if running.task.signal().take() && !due.contains(task) {
+                due.push(*task);
+            }
+        }
+        for task in due {
+            self.step_soon(index, life, task);
+        }
+        for (to, mut link) in wishes.links {
+            self.wires_made += 1;
+            let wire = self.wires_made;
+            if let Some(process) = &self.machines[index].process {
+                link.attach(process.world.waiter(wire));
+            }
+            let (to, link) = (usize::from(to), Some(link));
+            let (towards, back) = (Pipe::default(), Pipe::default());
+            let known = Wire { from: Some(index), to, link, session: None, towards, back };
+            self.wires.insert(wire, known);
+            let delay = self.delay();
+            self.at(delay, Event::Connect { wire });
+        }
+        for (to, message) in wishes.sent {
+            let to = to.0 as usize - 1;
+            let loss = self.network.loss;
+            if !self.network.blocked[index][to] && !self.chance.once_in(loss) {
+                self.count(FixedState::with_seed(0).hash_one(&message));
+                // They arrive in order: each takes as long as any.
+                let delay = self.network.delay_ns.1;
+                self.at(delay, Event::Hear { from: index, to, message });
+            }
+        }
+        for wire in wishes.woken {
+            let Some(known) = self.wires.get(&wire) else { continue };
+            let delay = self.chance.between(1, 50 * US);
+            let is_link = known.from == Some(index);
+            self.at(delay, if is_link { Event::Look { wire } } else { Event::Resume { wire } });
+        }
+        if self.council.take_news() {
+            (0..self.len()).for_each(|node| self.learn_soon(node));
+        }
+    }
+
+    fn step_soon(&mut self, node: usize, life: u64, task: u64) {
+        let disk_delay = self.machines[node].disk_delay_ns;
+        let process = self.machines[node].process.as_mut();
+        let Some(running) = process.and_then(|process| process.tasks.get_mut(&task)) else {
+            return;
+        };
+        let waits = running.task.name() == "flusher" && disk_delay > 0;
+        let high = if waits { disk_delay } else { 200 * US };
+        let in_ns = self.chance.between(1, high);
+        if running.due_at.is_none_or(|due_at| due_at > self.now + in_ns) {
+            running.due_at = Some(self.now + in_ns);
+            self.at(in_ns, Event::Step { node, life, task });
+        }
+    }
+
+    fn step(&mut self, node: usize, life: u64, task: u64) {
+        let (now, is_life) = (self.now, self.machines[node].life == life);
+        self.enter(node);
+        let process = self.machines[node].process.as_mut().filter(|_| is_life);
+        let Some(process) = process else { return };
+        let Some(running) = process.tasks.get_mut(&task) else { return };
+        // Later ones may have been due earlier than it was before.
+        if running.due_at.is_none_or(|due_at| due_at > now) {
+            return;
+        }
+        running.due_at = None;
+        match running.task.step() {
+            Next::Again => self.step_soon(node, life, task),
+            Next::Wait => {}
+            Next::After(Duration::ZERO) => self.step_soon(node, life, task),
+            Next::After(pause) => {
+                let in_ns = pause.as_nanos() as u64;
+                running.due_at = Some(now + in_ns);
+                self.at(in_ns, Event::Step { node, life, task });
+            }
+            Next::Done => drop(process.tasks.remove(&task)),
+        }
+        self.settle(node);
+    }
+
+    // Connections.
+
+    fn is_blocked(&self, from: Option<usize>, to: Option<usize>) -> bool {
+        match (from, to) {
+            (Some(from), Some(to)) => self.network.blocked[from][to],
+            (None, Some(node)) | (Some(node), None) => self.network.closed[node],
+            (None, None) => false,
+        }
+    }
+
+    fn make(&mut self, wire: u64) {
+        let Some(known) = self.wires.get(&wire) else { return };
+        let (from, to) = (known.from.expect("clients connect at once"), known.to);
+        if known.link.as_ref().is_some_and(|link| link.is_over()) {
+            return self.drop_wire(wire);
+        }
+        let is_cut = self.network.blocked[from][to] || self.network.blocked[to][from];
+        if is_cut || !self.works(to) || !self.works(from) {
+            return self.at(CONNECT_AGAIN_NS, Event::Connect { wire });
+        }
+        self.enter(from);
+        let process = self.machines[to].process.as_ref().expect("it works");
+        let peer = Peer { confidential: true, user: None };
+        let waiter = process.world.waiter(wire);
+        let session = Session::new(Arc::clone(&process.node), peer, waiter);
+        let mut out = Vec::new();
+        let known = self.wires.get_mut(&wire).expect("it was there");
+        known.session = Some(session);
+        (known.towards, known.back) = (Pipe::default(), Pipe::default());
+        if let Some(link) = &mut known.link {
+            link.connected(&mut out);
+        }
+        self.put(wire, Side::Server, out);
+        self.settle(from);
+        self.at(1, Event::Look { wire });
+    }
+
+    /// Puts bytes on their way.
+    fn put(&mut self, wire: u64, side: Side, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.count(FixedState::with_seed(0).hash_one(&bytes));
+        let delay = self.delay();
+        let now = self.now;
+        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
+        let before = pipe.under_way.back().map_or(0, |(at, _)| *at);
+        let at = before.max(now + delay);
+        pipe.under_way.push_back((at, bytes));
+        self.at(at - now, Event::Arrive { wire, side });
+    }
+
+    fn arrive(&mut self, wire: u64, side: Side) -> Option<Happening> {
+        let now = self.now;
+        let known = self.wires.get(&wire)?;
+        let ends = [known.from, Some(known.to)];
+        let [from, to] = if side == Side::Server { ends } else { [ends[1], ends[0]] };
+        let is_blocked = self.is_blocked(from, to);
+        let known = self.wires.get_mut(&wire)?;
+        let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
+        if is_blocked {
+            let since = *pipe.held_up_since.get_or_insert(now);
+            if now - since > CONNECTION_PATIENCE_NS {
+                self.break_wire(wire);
+            } else {
+                self.at(HELD_UP_NS, Event::Arrive { wire, side });
+            }
+            return None;
+        }
+        pipe.held_up_since = None;
+        let before = pipe.arrived.len();
+        while pipe.under_way.front().is_some_and(|(at, _)| *at <= now) {
+            pipe.arrived.extend(pipe.under_way.pop_front().expect("there is one").1);
+        }
+        if pipe.arrived.len() == before {
+            return None;
+        }
+        match (side, known.from) {
+            (Side::Server, _) => self.serve(wire, false),
+            (Side::Caller, None) => {
+                let bytes = std::mem::take(&mut known.back.arrived);
+                Some(Happening::Told { wire, bytes })
+            }
+            (Side::Caller, Some(_)) => {
+                self.look(wire);
+                None
+            }
+        }
+    }
+
+    /// What a client has not consumed of [`Happening::Told`].
+    pub fn keep(&mut self, wire: u64, rest: Vec<u8>) {
+        if let Some(known) = self.wires.get_mut(&wire) {
+            known.back.arrived = rest;
+        }
+    }
+
+    /// The session of a connection works.
+    fn serve(&mut self, wire: u64, resumes: bool) -> Option<Happening> {
+        let to = self.wires.get(&wire)?.to;
+        let now = self.enter(to)?.now();
+        let known = self.wires.get_mut(&wire)?;
+        let session = known.session.as_mut()?;
+        let mut out = Vec::new();
+        let mut next = SessionNext::More;
+        if session.cut().is_some() {
+            next = SessionNext::Close(None);
+        } else if resumes && session.is_ready() {
+            next = session.resume(&mut out, now);
+        }
+        while matches!(next, SessionNext::More | SessionNext::Flush) {
+            let consumed;
+            (consumed, next) = session.receive(&known.towards.arrived, &mut out, now);
+            known.towards.arrived.drain(..consumed);
+            if !matches!(next, SessionNext::Flush) {
+                break;
+            }
+        }
+        let is_ready = session.is_ready();
+        let closes = matches!(next, SessionNext::Close(_));
+        self.put(wire, Side::Caller, out);
+        self.settle(to);
+        if closes {
+            self.break_wire(wire);
+        } else if is_ready {
+            let delay = self.chance.between(1, 50 * US);
+            self.at(delay, Event::Resume { wire });
+        }
+        None
+    }
+
+    /// The link of a connection between nodes works.
+    fn look(&mut self, wire: u64) {
+        let Some(from) = self.wires.get(&wire).and_then(|known| known.from) else { return };
+        let Some(now) = self.enter(from).map(|node| node.now()) else { return };
+        let known = self.wires.get_mut(&wire).expect("it was there");
+        let Some(link) = known.link.as_mut() else { return };
+        if link.is_over() {
+            return self.drop_wire(wire);
+        }
+        if known.session.is_none() {
+            return;
+        }
+        let mut out = Vec::new();
+        let received = link.receive(&known.back.arrived, &mut out, now);
+        let again = link.look(&mut out, now);
+        match received {
+            Ok(consumed) => {
+                known.back.arrived.drain(..consumed);
+                self.put(wire, Side::Server, out);
+            }
+            Err(_) => self.break_wire(wire),
+        }
+        if let Some(again) = again {
+            self.at(again.as_nanos() as u64, Event::Look { wire });
+        }
+        self.settle(from);
+    }
+
+    /// A connection breaks: both ends notice.
+    fn break_wire(&mut self, wire: u64) {
+        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let (session, to) = (known.session.take(), known.to);
+        (known.towards, known.back) = (Pipe::default(), Pipe::default());
+        self.enter(to);
+        drop(session);
+        self.settle(to);
+        let delay = self.delay();
+        self.at(delay, Event::Lost { wire });
+    }
+
+    /// Whoever made a connection notices that it is gone.
+    fn lose(&mut self, wire: u64) -> Option<Happening> {
+        let known = self.wires.get_mut(&wire)?;
+        if known.session.is_some() {
+            return None;
+        }
+        let Some(from) = known.from else {
+            self.wires.remove(&wire);
+            return Some(Happening::Broken { wire });
+        };
+        (known.towards, known.back) = (Pipe::default(), Pipe::default());
+        if let Some(link) = &mut known.link {
+            link.lost();
+        }
+        self.settle(from);
+        self.at(CONNECT_AGAIN_NS, Event::Connect { wire });
+        None
+    }
+
+    fn drop_wire(&mut self, wire: u64) {
+        let Some(known) = self.wires.remove(&wire) else { return };
+        let (from, to) = (known.from, known.to);
+        for node in from.into_iter().chain([to]) {
+            self.enter(node);
+        }
+        drop(known);
+        for node in from.into_iter().chain([to]) {
+            self.settle(node);
+        }
+    }
+
+    // The council.
+
+    fn reaches(&self) -> Vec<Vec<bool>> {
+        let works: Vec<bool> = (0..self.len()).map(|node| self.works(node)).collect();
+        let reaches = |one: usize, other: usize| {
+            let blocked = &self.network.blocked;
+            works[one] && works[other] && !blocked[one][other] && !blocked[other][one]
+        };
+        let row = |one| (0..self.len()).map(|other| reaches(one, other)).collect();
+        (0..self.len()).map(row).collect()
+    }
+
+    fn meet(&mut self) {
+        self.at(MEET_NS, Event::Meet);
+        let reaches = self.reaches();
+        let decided = self.council.decided();
+        let knows_ns = |index: usize| {
+            let node = self.node(index)?;
+            (Council::applied(node) == decided).then(|| self.clock_of(index))?
+        };
+        let knows: Vec<Option<u64>> =
+            (0..self.len()).map(|index| Some(knows_ns(index)?.monotonic_ns)).collect();
+        let elected = self.council.meet(self.now, reaches, |index| knows[index]);
+        self.count(elected.map_or(0, |leader| leader as u64 + 1));
+        for index in 0..self.len() {
+            let lags = self.node(index).is_some_and(|node| Council::applied(node) < decided);
+            if lags && self.works(index) {
+                self.learn_soon(index);
+            }
+        }
+    }
+
+    fn learn_soon(&mut self, node: usize) {
+        let life = self.machines[node].life;
+        let delay = self.delay();
+        self.at(delay, Event::Learn { node, life });
+    }
+
+    fn learn(&mut self, index: usize, life: u64) {
+        if self.machines[index].life != life || !self.council.teaches(index) {
+            return;
+        }
+        let Some(node) = self.enter(index).cloned() else { return };
+        let behind = self.council.decided() - Council::applied(&node);
+        let leader = self.council.leader().filter(|leader| *leader != index);
+        match leader.and_then(|leader| self.node(leader).cloned()) {
+            // It lacks so much that it is given the whole.
+            Some(leader) if behind > 4 && self.chance.once_in(2) => {
+                Council::install(&leader, &node)
+            }
+            _ => {
+                let count = self.chance.between(1, 3) as usize;
+                self.council.teach(&node, count).ok();
+            }
+        }
+        self.settle(index);
+        if Council::applied(&node) < self.council.decided() {
+            self.learn_soon(index);
+        }
+    }
+}
+
+/// The number that a node has in the cluster.
+pub fn id(index: usize) -> NodeId {
+    NodeId(index as u64 + 1)
+}
+
+/// The one user, made once: it takes long.
+fn admin() -> nacre_auth::User {
+    use std::sync::OnceLock;
+    static ADMIN: OnceLock<nacre_auth::User> = OnceLock::new();
+    let make = || nacre_auth::User::new(USER, "password", vec![nacre_auth::Role::admin()], [1; 32]);
+    ADMIN.get_or_init(make).clone()
+}

@@ -1,0 +1,202 @@
+//! How simulated nodes agree: what is true of Raft, without its messages.
+//!
+//! One order of decisions. A leader decides while a majority reaches it; without one, the others elect another after a
+//! while, and for a moment the old one takes itself for the leader still. What was decided is learned by each node later,
+//! when the leader reaches it.
+
+use crate::Chance;
+use nacre_cluster::Cluster;
+use nacre_cluster::orchestrator::Leadership;
+use nacre_node::agreement::{Agreement, Proposal};
+use nacre_node::{Error, Node};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// How long the others wait before they elect another, at least and at most.
+const ELECTION_NS: (u64, u64) = (800_000_000, 3_000_000_000);
+
+/// See the [module](self).
+pub struct Council(Mutex<State>);
+
+struct State {
+    log: Vec<Proposal>,
+    leader: Option<usize>,
+    term: u64,
+    /// What each node knows of its leading.
+    leadership: Vec<Option<Leadership>>,
+    /// When another leader is elected, if none reaches a majority until then.
+    election_at: u64,
+    /// Who reaches whom, there and back, at this time.
+    reaches: Vec<Vec<bool>>,
+    chance: Chance,
+    /// A proposal in so many is decided although its proposer is told otherwise; 0 for none.
+    lost_answers: u64,
+    news: bool,
+}
+
+impl State {
+    fn has_majority(&self, node: usize) -> bool {
+        self.reaches[node].iter().filter(|reached| **reached).count() * 2 > self.reaches.len()
+    }
+}
+
+impl Council {
+    /// Of so many nodes; the first leads.
+    pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<Council> {
+        Arc::new(Council(Mutex::new(State {
+            log: Vec::new(),
+            leader: Some(0),
+            term: 1,
+            leadership: vec![None; nodes],
+            election_at: 0,
+            reaches: vec![vec![true; nodes]; nodes],
+            chance,
+            lost_answers,
+            news: false,
+        })))
+    }
+
+    /// The part of the node `index`.
+    pub fn seat(self: &Arc<Council>, index: usize) -> Arc<dyn Agreement> {
+        Arc::new(Seat { council: Arc::clone(self), index })
+    }
+
+    /// Who leads, as far as anybody does.
+    pub fn leader(&self) -> Option<usize> {
+        self.0.lock().leader
+    }
+
+    /// How many decisions there are.
+    pub fn decided(&self) -> u64 {
+        self.0.lock().log.len() as u64
+    }
+
+    /// It is `now_ns`, and nodes reach each other so. Gives the new leader, if there is one. `knows_ns` gives the monotonic
+    /// clock of a node that knows all that was decided.
+    pub fn meet(
+        &self,
+        now_ns: u64,
+        reaches: Vec<Vec<bool>>,
+        knows_ns: impl Fn(usize) -> Option<u64>,
+    ) -> Option<usize> {
+        let state = &mut *self.0.lock();
+        state.reaches = reaches;
+        if let Some(leader) = state.leader.filter(|leader| state.has_majority(*leader)) {
+            if let Some(confirmed_ns) = knows_ns(leader) {
+                let term = state.term;
+                state.leadership[leader] = Some(Leadership { term, confirmed_ns });
+            }
+            state.election_at = 0;
+            return None;
+        }
+        if state.election_at == 0 {
+            let (low, high) = ELECTION_NS;
+            state.election_at = now_ns + state.chance.between(low, high);
+        }
+        if now_ns < state.election_at {
+            return None;
+        }
+        state.election_at = 0;
+        let able: Vec<usize> =
+            (0..state.reaches.len()).filter(|node| state.has_majority(*node)).collect();
+        state.leader = (!able.is_empty()).then(|| state.chance.one_of(&able));
+        state.term += 1;
+        state.leader
+    }
+
+    /// The leader steps back: another is elected.
+    pub fn depose(&self) {
+        self.0.lock().leader = None;
+    }
+
+    /// The process of a node has ended: it leads no more.
+    pub fn forget(&self, node: usize) {
+        self.0.lock().leadership[node] = None;
+    }
+
+    fn decide(&self, proposal: &Proposal) -> u64 {
+        let mut state = self.0.lock();
+        state.log.push(proposal.clone());
+        state.news = true;
+        state.log.len() as u64
+    }
+
+    /// Whether something was decided since the last call.
+    pub fn take_news(&self) -> bool {
+        std::mem::take(&mut self.0.lock().news)
+    }
+
+    /// Whether the leader reaches a node.
+    pub fn teaches(&self, node: usize) -> bool {
+        let state = self.0.lock();
+        state.leader.is_some_and(|leader| state.has_majority(leader) && state.reaches[leader][node])
+    }
+
+    /// Has a node apply at most so many decisions that it has not applied yet; gives what came of the last.
+    ///
+    /// # Errors
+    /// What [`Node::apply`] says of the last.
+    pub fn teach(&self, node: &Arc<Node>, count: usize) -> Result<Arc<Cluster>, Error> {
+        let applied = Council::applied(node);
+        let due: Vec<Proposal> =
+            self.0.lock().log.iter().skip(applied as usize).take(count).cloned().collect();
+        let mut outcome = Ok(node.cluster());
+        for (position, proposal) in (applied + 1..).zip(&due) {
+            outcome = node.apply(proposal, Some(&position.to_be_bytes()));
+        }
+        outcome
+    }
+
+    /// Gives a node the state of another one, which knows more.
+    ///
+    /// # Panics
+    /// When the node does not take it.
+    pub fn install(from: &Arc<Node>, to: &Arc<Node>) {
+        let (has, lacks) = (Council::applied(from), Council::applied(to));
+        if has > lacks {
+            to.install(&from.agreed(), &has.to_be_bytes()).expect("a state that a node has given");
+        }
+    }
+
+    /// How many decisions a node has applied.
+    ///
+    /// # Panics
+    /// When the disk of the node cannot be read.
+    pub fn applied(node: &Node) -> u64 {
+        let position = node.position().expect("disks of this world keep settings");
+        let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().expect("as written"));
+        position.map_or(0, number)
+    }
+}
+
+/// One node's part in it.
+struct Seat {
+    council: Arc<Council>,
+    index: usize,
+}
+
+impl Agreement for Seat {
+    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+        let unavailable = || Err(Error::Unavailable("nobody leads the nodes".into()));
+        let answer_is_lost = {
+            let state = &mut *self.council.0.lock();
+            let Some(leader) = state.leader else { return unavailable() };
+            if !state.has_majority(leader) || !state.reaches[leader][self.index] {
+                return unavailable();
+            }
+            let lost_answers = state.lost_answers;
+            state.chance.once_in(lost_answers)
+        };
+        // Nothing may come between this proposal and what came of it.
+        self.council.teach(node, usize::MAX).ok();
+        let position = self.council.decide(proposal);
+        if answer_is_lost {
+            return unavailable();
+        }
+        node.apply(proposal, Some(&position.to_be_bytes()))
+    }
+
+    fn leadership(&self, _: u64) -> Option<Leadership> {
+        self.council.0.lock().leadership[self.index]
+    }
+}

@@ -1,0 +1,161 @@
+//! What breaks, and how it is mended.
+
+use crate::Chance;
+use crate::cluster::{MS, US};
+use std::fmt;
+
+/// Something that breaks, for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process is killed, perhaps in the middle of a commit.
+    Kill {
+        /// Which node.
+        node: usize,
+        /// See [`Cluster::kill`](crate::Cluster::kill).
+        tears: bool,
+    },
+    /// A process is stopped as an operator does it.
+    Stop(usize),
+    /// All processes are killed at once.
+    PowerCut,
+    /// A process stands still.
+    Pause(usize),
+    /// A node neither hears the others nor is heard; clients reach it.
+    Isolate(usize),
+    /// Two nodes do not hear each other.
+    Cut(usize, usize),
+    /// The second does not hear the first.
+    OneWay(usize, usize),
+    /// Connections of two nodes break.
+    Reset(usize, usize),
+    /// Clients do not reach a node.
+    Close(usize),
+    /// Messages are lost, and things take long.
+    Weather,
+    /// A node's disk takes long.
+    SlowDisk(usize),
+    /// A node's disk is full.
+    FullDisk(usize),
+    /// A commit fails in the middle; the node is started again in the end.
+    TornDisk(usize),
+    /// The wall clock of a node steps by seconds.
+    ClockStep(usize, i64),
+    /// Another node leads.
+    Depose,
+    /// An operator gives a node's copies to others at once.
+    FailOver(usize),
+    /// An operator takes a node out of the share.
+    RebalanceOut(usize),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Kill { node, tears: false } => write!(f, "node {node} is killed"),
+            Fault::Kill { node, tears: true } => write!(f, "node {node} is killed in a commit"),
+            Fault::Stop(node) => write!(f, "node {node} is stopped"),
+            Fault::PowerCut => write!(f, "all nodes are killed"),
+            Fault::Pause(node) => write!(f, "node {node} stands still"),
+            Fault::Isolate(node) => write!(f, "node {node} is isolated"),
+            Fault::Cut(one, other) => write!(f, "nodes {one} and {other} do not hear each other"),
+            Fault::OneWay(from, to) => write!(f, "node {to} does not hear node {from}"),
+            Fault::Reset(one, other) => write!(f, "connections of {one} and {other} break"),
+            Fault::Close(node) => write!(f, "clients do not reach node {node}"),
+            Fault::Weather => write!(f, "messages are lost and late"),
+            Fault::SlowDisk(node) => write!(f, "the disk of node {node} is slow"),
+            Fault::FullDisk(node) => write!(f, "the disk of node {node} is full"),
+            Fault::TornDisk(node) => write!(f, "a commit of node {node} fails"),
+            Fault::ClockStep(node, s) => write!(f, "the wall clock of node {node} steps {s} s"),
+            Fault::Depose => write!(f, "another node is to lead"),
+            Fault::FailOver(node) => write!(f, "node {node} is failed over"),
+            Fault::RebalanceOut(node) => write!(f, "node {node} is to have no share"),
+        }
+    }
+}
+
+/// Which faults a run has, and how often: by chance, so that some runs have many of one kind and none of another.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// How many nodes.
+    pub nodes: usize,
+    /// Copies beside the active one.
+    pub replicas: u8,
+    /// Durability levels that are asked for.
+    pub levels: Vec<u8>,
+    /// So many faults at once, at most.
+    pub at_once: u64,
+    /// Weights of the kinds.
+    weights: [u64; KINDS],
+    /// How far clocks may run apart, in millionths.
+    pub drift_ppm: u64,
+    /// A proposal in so many is decided although its proposer is told otherwise.
+    pub lost_answers: u64,
+    /// Faults last so long, at most.
+    longest_ns: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Nodes are replaced when they were silent for so long.
+    pub failover_timeout_ms: u64,
+}
+
+const KINDS: usize = 17;
+
+impl Mix {
+    /// What a seed decides.
+    pub fn new(chance: &mut Chance) -> Mix {
+        let nodes = chance.one_of(&[3, 3, 3, 4, 5]);
+        // With several faults at once only what is stored by a majority is promised.
+        let at_once = chance.one_of(&[1, 1, 3]);
+        let levels = if at_once == 1 { vec![1, 2, 3] } else { vec![3] };
+        let mut weights = [0; KINDS];
+        weights.iter_mut().for_each(|weight| *weight = chance.one_of(&[0, 0, 1, 1, 3, 8]));
+        // There is always something.
+        weights[chance.below(2) as usize] += 1;
+        Mix {
+            nodes,
+            replicas: chance.one_of(&[1, 2, 2]),
+            levels,
+            at_once,
+            weights,
+            drift_ppm: chance.one_of(&[0, 100, 20_000, 80_000]),
+            lost_answers: chance.one_of(&[0, 0, 20]),
+            longest_ns: chance.one_of(&[100, 3_000, 12_000]) * MS,
+            clients: chance.between(3, 6) as usize,
+            failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
+        }
+    }
+
+    /// The next fault, and how long it lasts.
+    pub fn fault(&self, chance: &mut Chance) -> (Fault, u64) {
+        let mut left = chance.below(self.weights.iter().sum());
+        let kind = self.weights.iter().position(|weight| {
+            let is_it = left < *weight;
+            left = left.saturating_sub(*weight);
+            is_it
+        });
+        let node = chance.below(self.nodes as u64) as usize;
+        let other = (node + 1 + chance.below(self.nodes as u64 - 1) as usize) % self.nodes;
+        let fault = match kind.expect("the weights sum up") {
+            0 => Fault::Kill { node, tears: chance.once_in(3) },
+            1 => Fault::Isolate(node),
+            2 => Fault::Stop(node),
+            3 if self.at_once > 1 => Fault::PowerCut,
+            4 => Fault::Pause(node),
+            5 => Fault::Cut(node, other),
+            6 => Fault::OneWay(node, other),
+            7 => Fault::Reset(node, other),
+            8 => Fault::Close(node),
+            9 => Fault::Weather,
+            10 => Fault::SlowDisk(node),
+            11 => Fault::FullDisk(node),
+            12 => Fault::TornDisk(node),
+            13 => Fault::ClockStep(node, chance.one_of(&[-120, -1, 1, 120])),
+            14 => Fault::Depose,
+            15 if self.at_once == 1 => Fault::FailOver(node),
+            16 => Fault::RebalanceOut(node),
+            _ => Fault::Kill { node, tears: false },
+        };
+        let longest = chance.one_of(&[self.longest_ns, self.longest_ns / 8]);
+        (fault, chance.between(100 * US, longest))
+    }
+}

@@ -1,0 +1,92 @@
+//! Requests and answers of clients, as bytes.
+
+use nacre_protocol::{Magic, decode};
+
+/// A request of the binary protocol.
+pub struct Request<'a> {
+    /// What is to be done.
+    pub opcode: u8,
+    /// The vBucket of the key.
+    pub vbid: u16,
+    /// Comes back with the answer.
+    pub opaque: u32,
+    /// The version that is to be replaced, or 0 for any.
+    pub cas: u64,
+    /// The durability level, or 0 for none.
+    pub level: u8,
+    /// See the protocol.
+    pub extras: &'a [u8],
+    /// See the protocol.
+    pub key: &'a [u8],
+    /// See the protocol.
+    pub value: &'a [u8],
+}
+
+/// How long the server waits for a durable write, in milliseconds.
+pub const DURABILITY_TIMEOUT_MS: u16 = 5000;
+
+impl Request<'_> {
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        let Request { opcode, vbid, opaque, cas, level, extras, key, value } = *self;
+        let timeout = DURABILITY_TIMEOUT_MS.to_be_bytes();
+        let framing = [0x13, level, timeout[0], timeout[1]];
+        let framing = if level == 0 { &[][..] } else { &framing[..] };
+        let body = framing.len() + extras.len() + key.len() + value.len();
+        let key_length = (key.len() as u16).to_be_bytes();
+        let mut bytes = match framing {
+            [] => vec![0x80, opcode, key_length[0], key_length[1]],
+            _ => vec![0x08, opcode, framing.len() as u8, key.len() as u8],
+        };
+        bytes.extend([extras.len() as u8, 0]);
+        bytes.extend(vbid.to_be_bytes());
+        bytes.extend((body as u32).to_be_bytes());
+        bytes.extend(opaque.to_be_bytes());
+        bytes.extend(cas.to_be_bytes());
+        [&bytes, framing, extras, key, value].concat()
+    }
+}
+
+/// What the simulation looks at of a frame.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Whether it is an answer, and not a message of the server's own.
+    pub is_answer: bool,
+    /// Of the request, or of the message.
+    pub opcode: u8,
+    /// The status of an answer, the vBucket of a message.
+    pub status: u16,
+    /// Of the request.
+    pub opaque: u32,
+    /// The version.
+    pub cas: u64,
+    /// See the protocol.
+    pub extras: Vec<u8>,
+    /// See the protocol.
+    pub key: Vec<u8>,
+    /// See the protocol.
+    pub value: Vec<u8>,
+}
+
+/// The whole frames at the start of `bytes`, and what is left.
+///
+/// # Panics
+/// When they are none: a node never sends that.
+pub fn read(bytes: &[u8]) -> (Vec<Told>, Vec<u8>) {
+    let mut rest = bytes;
+    let mut frames = Vec::new();
+    while let Some((frame, length)) = decode(rest).expect("nodes send what can be read") {
+        frames.push(Told {
+            is_answer: matches!(frame.magic, Magic::Response | Magic::FlexResponse),
+            opcode: frame.opcode_byte,
+            status: frame.vbid,
+            opaque: frame.opaque,
+            cas: frame.cas,
+            extras: frame.extras.to_vec(),
+            key: frame.key.to_vec(),
+            value: frame.value.to_vec(),
+        });
+        rest = &rest[length..];
+    }
+    (frames, rest.to_vec())
+}

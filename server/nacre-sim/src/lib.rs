@@ -1,0 +1,33 @@
+//! A cluster in one thread, put through faults that a seed decides.
+//!
+//! The nodes are whole [`nacre_node`] nodes; their clocks, disks and connections, and Raft's messages, are made here.
+//! [`Simulation`] is one run: clients write, read and follow a bucket of several nodes while processes are killed,
+//! paused and cut off, disks fill up or tear a commit, clocks run apart, leaders change and operators move copies.
+//!
+//! | What must be true | where |
+//! | --- | --- |
+//! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
+//! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
+//! | What clients saw of each key, one document could have shown them ([`history`]) | at the end |
+//! | All copies have the same documents; a consumer that followed, resumed and rolled back knows just these | at the end |
+//! | No node panics | always |
+
+#![allow(clippy::disallowed_methods, reason = "the command reads the clock of the machine")]
+
+mod chance;
+pub mod cluster;
+mod council;
+pub mod faults;
+mod frame;
+pub mod history;
+mod reader;
+mod simulation;
+mod workload;
+mod world;
+
+pub use chance::Chance;
+pub use cluster::{Cluster, Happening};
+pub use council::Council;
+pub use simulation::{Simulation, Summary};
+pub use workload::Counts;
+pub use world::{Clock, Disk, World};

@@ -1,0 +1,106 @@
+//! `nacre-sim`: goes through seeds, on all processors.
+
+#![allow(clippy::disallowed_methods, reason = "it says how long it took")]
+
+use clap::Parser;
+use nacre_sim::{Simulation, Summary};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Puts a simulated cluster through faults that seeds decide.
+#[derive(Parser)]
+struct Options {
+    /// How many seeds to go through
+    #[arg(long, default_value_t = 300)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// One seed alone
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Print the hash of each seed's events
+    #[arg(long)]
+    hashes: bool,
+    /// Threads; as many as there are processors if not given
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+/// All runs so far.
+#[derive(Default)]
+struct Total {
+    runs: u64,
+    summary: Summary,
+}
+
+impl Total {
+    fn add(&mut self, summary: &Summary) {
+        self.runs += 1;
+        let sum = &mut self.summary;
+        sum.counts.writes += summary.counts.writes;
+        sum.counts.reads += summary.counts.reads;
+        sum.counts.unknown += summary.counts.unknown;
+        sum.counts.refused += summary.counts.refused;
+        sum.events += summary.events;
+        sum.virtual_ns += summary.virtual_ns;
+        sum.undecided += summary.undecided;
+        sum.terms += summary.terms;
+    }
+}
+
+fn main() {
+    let options = Options::parse();
+    let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
+    let threads = options.threads.or(std::thread::available_parallelism().ok().map(usize::from));
+    let begun = Instant::now();
+    let (next, failed) = (AtomicU64::new(from), AtomicBool::new(false));
+    let total = Mutex::new(Total::default());
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= from + count {
+                return;
+            }
+            let run = catch_unwind(AssertUnwindSafe(|| Simulation::new(seed).run()));
+            match run {
+                Ok(summary) => {
+                    if options.hashes {
+                        println!("{seed} {:016x}", summary.hash);
+                    }
+                    total.lock().expect("nobody panics with it").add(&summary);
+                }
+                Err(_) => {
+                    eprintln!("seed {seed}");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..threads.unwrap_or(1)).for_each(|_| drop(scope.spawn(work)));
+    });
+    let total = total.into_inner().expect("nobody panics with it");
+    report(&total, begun.elapsed().as_secs_f64());
+    if failed.into_inner() {
+        std::process::exit(1);
+    }
+}
+
+fn report(total: &Total, seconds: f64) {
+    let Summary { counts, events, virtual_ns, undecided, terms, .. } = total.summary;
+    let virtual_s = virtual_ns / 1_000_000_000;
+    println!(
+        "{} seeds: {virtual_s} s of the nodes' time in {seconds:.1} s, {events} events",
+        total.runs
+    );
+    println!(
+        "{} durable writes, {} reads, {} refused, {} unknown; {terms} vBuckets served by another node",
+        counts.writes, counts.reads, counts.refused, counts.unknown
+    );
+    if undecided > 0 {
+        println!("{undecided} histories were too long to be searched");
+    }
+}

@@ -1,0 +1,218 @@
+//! A consumer of the history of all vBuckets, as a connector is one: it follows each wherever it is served, resumes, and
+//! rolls back when it is told to. What it knows in the end must be what there is.
+
+use crate::cluster::MS;
+use crate::frame::{self, Request, Told};
+use crate::workload::{BUCKET, VBUCKETS};
+use crate::{Chance, Cluster};
+use std::collections::BTreeMap;
+
+/// How often it looks for streams that are missing.
+const LOOK_NS: u64 = 200 * MS;
+/// The opaque of everything but stream requests.
+const GREETING: u32 = 0xffff_ffff;
+
+mod opcode {
+    pub const HELLO: u8 = 0x1f;
+    pub const SELECT_BUCKET: u8 = 0x89;
+    pub const OPEN: u8 = 0x50;
+    pub const STREAM_REQUEST: u8 = 0x53;
+    pub const STREAM_END: u8 = 0x55;
+    pub const SNAPSHOT_MARKER: u8 = 0x56;
+    pub const MUTATION: u8 = 0x57;
+    pub const DELETION: u8 = 0x58;
+    pub const EXPIRATION: u8 = 0x59;
+    pub const SEQNO_ADVANCED: u8 = 0x64;
+}
+
+/// What it knows of a vBucket.
+#[derive(Default)]
+struct Followed {
+    wire: Option<u64>,
+    /// Versions in order: seqno, key, and the version that is there, unless it was removed.
+    versions: Vec<(u64, Vec<u8>, Option<u64>)>,
+    /// Up to where it has all.
+    seqno: u64,
+    snapshot: (u64, u64),
+    /// UUIDs of branches with their beginnings, newest first.
+    log: Vec<(u64, u64)>,
+}
+
+/// See the [module](self).
+pub struct Reader {
+    vbuckets: Vec<Followed>,
+    wires: BTreeMap<usize, u64>,
+    chance: Chance,
+    alarm: u64,
+    /// How often it was told to roll back.
+    pub rollbacks: u64,
+}
+
+impl Reader {
+    /// Which `alarm` is its own.
+    pub fn new(chance: Chance, alarm: u64, cluster: &mut Cluster) -> Reader {
+        cluster.set_alarm(1, alarm);
+        let vbuckets = (0..VBUCKETS).map(|_| Followed::default()).collect();
+        Reader { vbuckets, wires: BTreeMap::new(), chance, alarm, rollbacks: 0 }
+    }
+
+    /// Looks for streams that are missing.
+    pub fn look(&mut self, cluster: &mut Cluster) {
+        cluster.set_alarm(LOOK_NS, self.alarm);
+        let index = self.chance.below(cluster.len() as u64) as usize;
+        if !cluster.works(index) {
+            return;
+        }
+        let Some(agreed) = cluster.node(index).map(|node| node.cluster()) else { return };
+        let Some(bucket) = agreed.buckets.get(BUCKET) else { return };
+        for (vbid, chain) in (0..VBUCKETS).zip(&bucket.chains) {
+            let node = chain.active().map(|active| active.0 as usize - 1);
+            let (None, Some(node)) = (self.vbuckets[usize::from(vbid)].wire, node) else {
+                continue;
+            };
+            if let Some(wire) = self.wire(node, cluster) {
+                self.ask(vbid, wire, cluster);
+            }
+        }
+    }
+
+    fn wire(&mut self, node: usize, cluster: &mut Cluster) -> Option<u64> {
+        if let Some(wire) = self.wires.get(&node) {
+            return Some(*wire);
+        }
+        let wire = cluster.connect(node)?;
+        let request = |opcode, extras, key| Request {
+            opcode,
+            vbid: 0,
+            opaque: GREETING,
+            cas: 0,
+            level: 0,
+            extras,
+            key,
+            value: b"",
+        };
+        let greetings = [
+            request(opcode::HELLO, b"", b"reader"),
+            request(opcode::SELECT_BUCKET, b"", BUCKET.as_bytes()),
+            request(opcode::OPEN, &[0, 0, 0, 0, 0, 0, 0, 1], b"reader"),
+        ];
+        cluster.send(wire, greetings.map(|greeting| greeting.encode()).concat());
+        self.wires.insert(node, wire);
+        Some(wire)
+    }
+
+    fn ask(&mut self, vbid: u16, wire: u64, cluster: &mut Cluster) {
+        let followed = &mut self.vbuckets[usize::from(vbid)];
+        followed.wire = Some(wire);
+        let uuid = match followed.seqno {
+            0 => 0,
+            _ => followed.log.first().map_or(0, |(uuid, _)| *uuid),
+        };
+        let (start, end) = match followed.snapshot {
+            (_, end) if end <= followed.seqno => (followed.seqno, followed.seqno),
+            snapshot => snapshot,
+        };
+        let numbers = [followed.seqno, u64::MAX, uuid, start, end].map(u64::to_be_bytes);
+        let extras = [&[0; 8], numbers.as_flattened()].concat();
+        let request = Request {
+            opcode: opcode::STREAM_REQUEST,
+            vbid,
+            opaque: u32::from(vbid),
+            cas: 0,
+            level: 0,
+            extras: &extras,
+            key: b"",
+            value: b"",
+        };
+        cluster.send(wire, request.encode());
+    }
+
+    /// Bytes have arrived; says whether they are for this reader.
+    pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
+        if !self.wires.values().any(|known| *known == wire) {
+            return false;
+        }
+        let (frames, rest) = frame::read(bytes);
+        cluster.keep(wire, rest);
+        for frame in frames {
+            let vbid = if frame.is_answer { frame.opaque } else { u32::from(frame.status) };
+            if frame.is_answer && frame.opaque == GREETING {
+                if frame.status != 0 {
+                    cluster.close(wire);
+                    self.broken(wire);
+                    return true;
+                }
+            } else if self.vbuckets[vbid as usize].wire == Some(wire) {
+                self.take(vbid as usize, &frame);
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, vbid: usize, frame: &Told) {
+        let followed = &mut self.vbuckets[vbid];
+        let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+        match frame.opcode {
+            opcode::STREAM_REQUEST if frame.is_answer => match frame.status {
+                0x00 => {
+                    let entries = frame.value.chunks(16);
+                    followed.log =
+                        entries.map(|entry| (number(&entry[..8]), number(&entry[8..]))).collect();
+                }
+                0x23 => {
+                    self.rollbacks += 1;
+                    let to = number(&frame.value);
+                    assert!(to <= followed.seqno, "vb {vbid} is rolled back to {to}, ahead of it");
+                    followed.versions.retain(|(seqno, ..)| *seqno <= to);
+                    followed.log.retain(|(_, begins)| *begins <= to);
+                    (followed.seqno, followed.snapshot) = (to, (to, to));
+                    followed.wire = None;
+                }
+                _ => followed.wire = None,
+            },
+            opcode::STREAM_END => followed.wire = None,
+            opcode::SNAPSHOT_MARKER => {
+                followed.snapshot = (number(&frame.extras[..8]), number(&frame.extras[8..16]));
+            }
+            opcode::MUTATION | opcode::DELETION | opcode::EXPIRATION => {
+                let seqno = number(&frame.extras[..8]);
+                assert!(
+                    seqno > followed.seqno,
+                    "vb {vbid} goes from {} to {seqno}",
+                    followed.seqno
+                );
+                followed.seqno = seqno;
+                let cas = (frame.opcode == opcode::MUTATION).then_some(frame.cas);
+                followed.versions.push((seqno, frame.key.clone(), cas));
+            }
+            opcode::SEQNO_ADVANCED => followed.seqno = number(&frame.extras[..8]),
+            _ => {}
+        }
+    }
+
+    /// A connection is gone; says whether it was this reader's.
+    pub fn broken(&mut self, wire: u64) -> bool {
+        let before = self.wires.len();
+        self.wires.retain(|_, known| *known != wire);
+        let streams = self.vbuckets.iter_mut().filter(|followed| followed.wire == Some(wire));
+        streams.for_each(|followed| followed.wire = None);
+        self.wires.len() < before
+    }
+
+    /// Up to where it has all of a vBucket.
+    pub fn seqno(&self, vbid: u16) -> u64 {
+        self.vbuckets[usize::from(vbid)].seqno
+    }
+
+    /// The version of each document of a vBucket, by key.
+    pub fn documents(&self, vbid: u16) -> BTreeMap<Vec<u8>, u64> {
+        let mut documents = BTreeMap::new();
+        for (_, key, cas) in &self.vbuckets[usize::from(vbid)].versions {
+            match cas {
+                Some(cas) => drop(documents.insert(key.clone(), *cas)),
+                None => drop(documents.remove(key)),
+            }
+        }
+        documents
+    }
+}

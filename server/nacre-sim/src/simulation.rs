@@ -1,0 +1,457 @@
+//! One run: a cluster, clients, what breaks, and what must be true all the same.
+
+use crate::cluster::{MS, id};
+use crate::faults::{Fault, Mix};
+use crate::history::{self, Verdict};
+use crate::reader::Reader;
+use crate::workload::{BUCKET, Counts, KEYS, VBUCKETS, Workload, vbid};
+use crate::{Chance, Clock, Cluster, Happening};
+use nacre_cluster::{AutoFailover, BucketSettings, Chain, Change, Membership};
+use nacre_node::Vbids;
+use nacre_types::{VbState, Vbid};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Faults of a run.
+const FAULTS: usize = 8;
+/// How often it is looked whether all is well.
+const LOOK_NS: u64 = 25 * MS;
+/// Alarms of the reader, and of the looks.
+const READER: u64 = 2 << 56;
+const LOOK: u64 = 3 << 56;
+/// How long the copies may take to be whole once nothing is broken any more.
+const MEND_NS_MAX: u64 = 120_000 * MS;
+/// How long everything else may take then.
+const REST_NS_MAX: u64 = 30_000 * MS;
+
+/// What came of a run in which nothing was lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Of operations.
+    pub counts: Counts,
+    /// Events.
+    pub events: u64,
+    /// True time that has passed, in nanoseconds.
+    pub virtual_ns: u64,
+    /// The same for the same seed.
+    pub hash: u64,
+    /// Histories of keys that could not be searched through.
+    pub undecided: u64,
+    /// Times that a vBucket was given to another node.
+    pub terms: u64,
+}
+
+/// See the [module](self).
+pub struct Simulation {
+    cluster: Cluster,
+    workload: Workload,
+    reader: Reader,
+    mix: Mix,
+    chance: Chance,
+    /// The revision of the map that each node knew last.
+    revisions: Vec<u64>,
+    trace: Vec<String>,
+}
+
+impl Simulation {
+    /// What `seed` decides, with a bucket and clients, before anything breaks.
+    ///
+    /// # Panics
+    /// When the nodes do not agree on a bucket.
+    pub fn new(seed: u64) -> Simulation {
+        let mut chance = Chance::new(seed);
+        let mix = Mix::new(&mut chance);
+        let drift = mix.drift_ppm;
+        let clock = |chance: &mut Chance| Clock {
+            origin_ns: 1 + chance.below(1 << 40),
+            rate_ppm: 1_000_000 + chance.below(2 * drift + 1) - drift,
+            skew_ns: chance.below(200) as i64 * MS as i64,
+        };
+        let clocks: Vec<Clock> = (0..mix.nodes).map(|_| clock(&mut chance)).collect();
+        let mut cluster = Cluster::new(&clocks, chance.fork(), mix.lost_answers);
+        let settings = AutoFailover {
+            timeout_ms: mix.failover_timeout_ms,
+            count_max: 1,
+            ..AutoFailover::default()
+        };
+        let bucket = BucketSettings {
+            vbucket_count: VBUCKETS,
+            replicas: mix.replicas,
+            ram_quota_mb: 100,
+            ..BucketSettings::default()
+        };
+        let create =
+            Change::CreateBucket { name: BUCKET.into(), uuid: "b".repeat(32), settings: bucket };
+        for change in [Change::SetAutoFailover { settings }, create] {
+            while cluster.change(&change).is_err() {
+                let until = cluster.now() + 10 * MS;
+                while cluster.next(until).is_some() {}
+                if cluster.agreed().is_some_and(|agreed| !agreed.buckets.is_empty()) {
+                    break;
+                }
+            }
+        }
+        let workload = Workload::new(mix.clients, mix.levels.clone(), chance.fork(), &mut cluster);
+        let reader = Reader::new(chance.fork(), READER, &mut cluster);
+        cluster.set_alarm(LOOK_NS, LOOK);
+        let revisions = vec![0; mix.nodes];
+        Simulation { cluster, workload, reader, mix, chance, revisions, trace: Vec::new() }
+    }
+
+    /// Goes through all faults and looks at what is left.
+    ///
+    /// # Panics
+    /// When something is not as it must be, with what happened before.
+    pub fn run(mut self) -> Summary {
+        self.pass(2000 * MS);
+        let mut left = FAULTS;
+        while left > 0 {
+            let calm = self.chance.between(1, 1500);
+            self.pass(calm * MS);
+            let at_once = self.chance.between(1, self.mix.at_once);
+            left = left.saturating_sub(at_once as usize);
+            self.break_things(at_once);
+            if self.mix.at_once == 1 || self.chance.once_in(2) {
+                self.mend();
+            }
+        }
+        self.mend();
+        self.pass(500 * MS);
+        self.check()
+    }
+
+    fn note(&mut self, what: String) {
+        self.trace.push(format!("{:>9.3} s  {what}", self.cluster.now() as f64 / 1e9));
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, ns: u64) {
+        let until = self.cluster.now() + ns;
+        while let Some(happening) = self.cluster.next(until) {
+            match happening {
+                Happening::Alarm(READER) => self.reader.look(&mut self.cluster),
+                Happening::Alarm(LOOK) => {
+                    self.cluster.set_alarm(LOOK_NS, LOOK);
+                    self.look();
+                }
+                Happening::Alarm(alarm) => self.workload.alarm(alarm, &mut self.cluster),
+                Happening::Told { wire, bytes } => {
+                    let _ = self.workload.told(wire, &bytes, &mut self.cluster)
+                        || self.reader.told(wire, &bytes, &mut self.cluster);
+                }
+                Happening::Broken { wire } => {
+                    let _ =
+                        self.workload.broken(wire, &mut self.cluster) || self.reader.broken(wire);
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until something is so.
+    fn pass_until(&mut self, what: &str, ns_max: u64, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let end = self.cluster.now() + ns_max;
+        while !is_so(self) {
+            assert!(self.cluster.now() < end, "{what}{}", self.story());
+            self.pass(20 * MS);
+        }
+    }
+
+    // What breaks.
+
+    /// Breaks so many things, one soon after another, and puts them right in the order of their time.
+    fn break_things(&mut self, count: u64) {
+        let mut broken: Vec<(u64, Fault)> = Vec::new();
+        for _ in 0..count {
+            let (fault, lasts_ns) = self.mix.fault(&mut self.chance);
+            self.note(format!("{fault} for {} ms", lasts_ns / MS));
+            self.break_one(fault, lasts_ns);
+            broken.push((self.cluster.now() + lasts_ns, fault));
+            let soon = self.chance.between(0, 200) * MS;
+            if broken.len() < count as usize {
+                self.pass(soon);
+            }
+        }
+        broken.sort_by_key(|(ends_at, _)| *ends_at);
+        for (ends_at, fault) in broken {
+            let now = self.cluster.now();
+            self.pass(ends_at.saturating_sub(now));
+            self.put_right(fault);
+        }
+    }
+
+    fn break_one(&mut self, fault: Fault, lasts_ns: u64) {
+        let cluster = &mut self.cluster;
+        let nodes = cluster.len();
+        match fault {
+            Fault::Kill { node, tears } => cluster.kill(node, tears),
+            Fault::Stop(node) => cluster.stop(node),
+            Fault::PowerCut => (0..nodes).for_each(|node| cluster.kill(node, false)),
+            Fault::Pause(node) => cluster.pause(node, lasts_ns),
+            Fault::Isolate(node) => self.isolate(node, true),
+            Fault::Cut(one, other) => {
+                cluster.network.blocked[one][other] = true;
+                cluster.network.blocked[other][one] = true;
+            }
+            Fault::OneWay(from, to) => cluster.network.blocked[from][to] = true,
+            Fault::Reset(one, other) => cluster.reset(one, other),
+            Fault::Close(node) => cluster.network.closed[node] = true,
+            Fault::Weather => {
+                cluster.network.loss = self.chance.between(2, 20);
+                cluster.network.spikes = self.chance.between(2, 50);
+                cluster.network.spike_ns = self.chance.between(1, 400) * MS;
+            }
+            Fault::SlowDisk(node) => {
+                let delay = self.chance.one_of(&[20, 300, 3000]);
+                cluster.slow_disk(node, delay * MS);
+            }
+            Fault::FullDisk(node) => cluster.break_disk(node, Some(nacre_store::Fault::Full)),
+            Fault::TornDisk(node) => cluster.break_disk(node, Some(nacre_store::Fault::Torn)),
+            Fault::ClockStep(node, seconds) => {
+                cluster.step_wall_clock(node, seconds * 1000 * MS as i64);
+            }
+            Fault::Depose => cluster.council.depose(),
+            Fault::FailOver(node) => {
+                cluster.change(&Change::FailOver { nodes: vec![id(node)] }).ok();
+            }
+            Fault::RebalanceOut(node) => {
+                let Some(agreed) = cluster.agreed() else { return };
+                let keep = agreed.serving_nodes().into_keys().filter(|other| *other != id(node));
+                let (id, keep) = ("o".repeat(32), keep.collect());
+                let rest = Membership::Leaving;
+                cluster.change(&Change::StartRebalance { id, keep, rest }).ok();
+            }
+        }
+    }
+
+    fn isolate(&mut self, node: usize, isolated: bool) {
+        for other in (0..self.cluster.len()).filter(|other| *other != node) {
+            self.cluster.network.blocked[node][other] = isolated;
+            self.cluster.network.blocked[other][node] = isolated;
+        }
+    }
+
+    fn put_right(&mut self, fault: Fault) {
+        self.note(format!("no more: {fault}"));
+        let cluster = &mut self.cluster;
+        match fault {
+            Fault::Kill { node, .. } | Fault::Stop(node) => cluster.start(node),
+            Fault::PowerCut => (0..cluster.len()).for_each(|node| cluster.start(node)),
+            Fault::Isolate(node) => self.isolate(node, false),
+            Fault::Cut(one, other) => {
+                cluster.network.blocked[one][other] = false;
+                cluster.network.blocked[other][one] = false;
+            }
+            Fault::OneWay(from, to) => cluster.network.blocked[from][to] = false,
+            Fault::Close(node) => cluster.network.closed[node] = false,
+            Fault::Weather => (cluster.network.loss, cluster.network.spikes) = (0, 0),
+            Fault::SlowDisk(node) => cluster.slow_disk(node, 0),
+            Fault::FullDisk(node) => cluster.break_disk(node, None),
+            Fault::TornDisk(node) => {
+                // What was not stored for sure is not to be written to before a restart.
+                cluster.break_disk(node, None);
+                cluster.kill(node, false);
+                cluster.start(node);
+            }
+            Fault::Pause(_)
+            | Fault::Reset(..)
+            | Fault::ClockStep(..)
+            | Fault::Depose
+            | Fault::FailOver(_)
+            | Fault::RebalanceOut(_) => {}
+        }
+    }
+
+    /// Makes the copies whole again, as an operator would.
+    fn mend(&mut self) {
+        self.pass_until("the copies are not whole", MEND_NS_MAX, |simulation| {
+            let cluster = &mut simulation.cluster;
+            let Some(agreed) = cluster.agreed() else { return false };
+            if agreed.rebalance.is_some() || !agreed.failing_over.is_empty() {
+                return false;
+            }
+            let has_no_share = |part| !matches!(part, Membership::Active | Membership::Added);
+            let out = agreed.nodes.iter().find(|(_, node)| has_no_share(node.membership));
+            if let Some((id, _)) = out {
+                cluster.change(&Change::Recover { id: *id }).ok();
+                return false;
+            }
+            let copies = usize::from(simulation.mix.replicas) + 1;
+            let is_whole = |chain: &Chain| {
+                chain.copies.iter().flatten().count() == copies.min(simulation.mix.nodes)
+            };
+            let all_whole = agreed.buckets[BUCKET].chains.iter().all(is_whole);
+            if !all_whole || agreed.serving_nodes().len() < cluster.len() {
+                let (id, keep) = ("r".repeat(32), agreed.nodes.keys().copied().collect());
+                let rest = Membership::Leaving;
+                cluster.change(&Change::StartRebalance { id, keep, rest }).ok();
+                return false;
+            }
+            if !simulation.is_in_sync() {
+                return false;
+            }
+            simulation.cluster.change(&Change::ResetAutoFailover).is_ok()
+        });
+        self.note("the copies are whole".into());
+    }
+
+    // What must be true.
+
+    /// What must be true at each moment.
+    fn look(&mut self) {
+        for vbid in (0..VBUCKETS).map(Vbid) {
+            let only = Vbids::from_iter([vbid]);
+            let mut serving = Vec::new();
+            for node in 0..self.cluster.len() {
+                let Some(now) = self.cluster.clock_of(node).filter(|_| self.cluster.works(node))
+                else {
+                    continue;
+                };
+                let bucket = self.cluster.node(node).and_then(|node| node.bucket(BUCKET));
+                let Some(bucket) = bucket else { continue };
+                if bucket.serves(&only, now) {
+                    serving.push(node);
+                }
+                let vbucket = bucket.vbucket(vbid).expect("a bucket has all its vBuckets");
+                let (stored, last) = (vbucket.persisted(), vbucket.high_seqno());
+                assert!(stored <= last, "{vbid} of node {node} has stored {stored} of {last}");
+            }
+            assert!(serving.len() <= 1, "{vbid} is served by {serving:?}{}", self.story());
+        }
+        for node in 0..self.cluster.len() {
+            let revision = self.cluster.node(node).map(|node| node.cluster().rev);
+            let before = std::mem::replace(&mut self.revisions[node], revision.unwrap_or(0));
+            let goes_back = revision.is_some_and(|revision| revision < before);
+            assert!(!goes_back, "node {node} has forgotten a map{}", self.story());
+        }
+    }
+
+    /// The nodes with a copy of a vBucket, its active one first.
+    fn copies(&self, vbid: u16) -> Vec<usize> {
+        let Some(agreed) = self.cluster.agreed() else { return Vec::new() };
+        let chain = &agreed.buckets[BUCKET].chains[usize::from(vbid)];
+        chain.copies.iter().flatten().map(|node| node.0 as usize - 1).collect()
+    }
+
+    /// Whether each vBucket has one active copy, and all others follow it to its end.
+    fn is_in_sync(&self) -> bool {
+        (0..VBUCKETS).all(|number| {
+            let copies = self.copies(number).into_iter().map(|index| {
+                let bucket = self.cluster.node(index)?.bucket(BUCKET)?;
+                let vbucket = bucket.vbucket(Vbid(number))?;
+                Some((vbucket.state(), vbucket.standing().term, vbucket.high_seqno()))
+            });
+            let Some(copies) = copies.collect::<Option<Vec<_>>>() else { return false };
+            let actives = copies.iter().filter(|(state, ..)| *state == VbState::Active).count();
+            actives == 1
+                && copies
+                    .iter()
+                    .all(|(_, term, seqno)| (*term, *seqno) == (copies[0].1, copies[0].2))
+        })
+    }
+
+    /// What must be true in the end.
+    fn check(mut self) -> Summary {
+        self.workload.rests = true;
+        self.pass_until("requests are under way", REST_NS_MAX, |simulation| {
+            simulation.workload.is_quiet()
+        });
+        self.pass_until("keys cannot be read", REST_NS_MAX, |simulation| {
+            simulation.workload.read_all(&mut simulation.cluster)
+        });
+        self.pass_until("the copies do not come to rest", REST_NS_MAX, |simulation| {
+            simulation.is_in_sync()
+        });
+        self.pass_until("the reader lags behind", REST_NS_MAX, |simulation| {
+            let reader = &simulation.reader;
+            let seqno = |number: u16| {
+                let active = simulation.cluster.node(simulation.copies(number)[0]);
+                let bucket = active.and_then(|node| node.bucket(BUCKET));
+                bucket.map_or(0, |bucket| bucket.high_seqnos()[usize::from(number)].0)
+            };
+            // A commit that changes nothing for readers may come last.
+            (0..VBUCKETS).all(|number| reader.seqno(number) + 1 >= seqno(number))
+        });
+        self.compare();
+        let mut undecided = 0;
+        for key in 0..KEYS {
+            let Some(operations) = self.workload.history.get(&key) else { continue };
+            match history::check(operations) {
+                Verdict::Linearizable => {}
+                Verdict::Undecided => undecided += 1,
+                Verdict::Impossible => {
+                    let lines: Vec<String> = operations.iter().map(ToString::to_string).collect();
+                    let vbid = vbid(key);
+                    panic!("k{key} of vb {vbid}:\n{}{}", lines.join("\n"), self.story());
+                }
+            }
+        }
+        let agreed = self.cluster.agreed().expect("all nodes are up");
+        let terms = agreed.buckets[BUCKET].chains.iter().map(|chain| chain.term - 1).sum();
+        Summary {
+            counts: self.workload.counts,
+            events: self.cluster.event_count(),
+            virtual_ns: self.cluster.now(),
+            hash: self.cluster.hash(),
+            undecided,
+            terms,
+        }
+    }
+
+    /// All copies have the same documents, and the reader knows them.
+    fn compare(&self) {
+        for number in 0..VBUCKETS {
+            let copies = self.copies(number);
+            let of = |index: usize| -> BTreeMap<Vec<u8>, (u64, bool)> {
+                let bucket = self.cluster.node(index).and_then(|node| node.bucket(BUCKET));
+                let bucket = bucket.expect("all nodes are up");
+                let vbucket = bucket.vbucket(Vbid(number)).expect("a bucket has its vBuckets");
+                let document = |document: &std::sync::Arc<nacre_types::Document>| {
+                    (document.key().to_vec(), (document.meta.cas.0, document.is_alive()))
+                };
+                vbucket.documents().map(document).collect()
+            };
+            let active = of(copies[0]);
+            for copy in &copies[1..] {
+                assert_eq!(of(*copy), active, "vb {number} of node {copy}{}", self.story());
+            }
+            let alive = active.iter().filter(|(_, (_, is_alive))| *is_alive);
+            // Keys of the default collection begin with a zero.
+            let alive: BTreeMap<Vec<u8>, u64> =
+                alive.map(|(key, (cas, _))| (key[1..].to_vec(), *cas)).collect();
+            assert_eq!(
+                self.reader.documents(number),
+                alive,
+                "the reader of vb {number}{}",
+                self.story()
+            );
+        }
+    }
+
+    /// What happened, and how things are.
+    fn story(&self) -> String {
+        let mut story = format!("\n\n{:?}\n{}\n", self.mix, self.trace.join("\n"));
+        let _ = writeln!(story, "{:>9.3} s  now", self.cluster.now() as f64 / 1e9);
+        let Some(agreed) = self.cluster.agreed() else { return story };
+        let parts: Vec<_> = agreed.nodes.values().map(|node| node.membership).collect();
+        let leader = self.cluster.council.leader();
+        let _ = writeln!(story, "{parts:?}, node {leader:?} leads, {:?}", agreed.rebalance);
+        for (vbid, chain) in (0..).map(Vbid).zip(&agreed.buckets[BUCKET].chains) {
+            let _ = writeln!(story, "{vbid}: {chain:?}");
+            for (index, node) in self.cluster.nodes() {
+                let Some(bucket) = node.bucket(BUCKET) else { continue };
+                let vbucket = bucket.vbucket(vbid).expect("a bucket has its vBuckets");
+                let _ = writeln!(
+                    story,
+                    "  node {index}, map {}: {:?} {:?} stored to {}, {} prepares, log {:?}",
+                    node.cluster().rev,
+                    vbucket.state(),
+                    vbucket.standing(),
+                    vbucket.persisted(),
+                    vbucket.prepare_count(),
+                    vbucket.failover_log().entries(),
+                );
+            }
+        }
+        story
+    }
+}

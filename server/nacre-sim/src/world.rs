@@ -1,0 +1,202 @@
+//! The world of one node: clocks that may be wrong, a disk that may fail, and what the node wants of others, kept until
+//! the simulation takes it.
+
+use crate::Chance;
+use nacre_cluster::{Bucket, Endpoints, Ports};
+use nacre_node::{Link, Platform, Task, Told, Unanswered, Waiter};
+use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
+use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
+use nacre_types::{NodeId, Now};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Wall clocks begin at this moment.
+const EPOCH_UNIX_NS: u64 = 1_700_000_000_000_000_000;
+
+/// What outlives the process of a node.
+#[derive(Default)]
+pub struct Disk {
+    spaces: MemorySpaces,
+    stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
+}
+
+impl Disk {
+    /// Where the node keeps its settings.
+    ///
+    /// # Panics
+    /// Never: there is room in memory.
+    pub fn spaces(&self) -> &MemorySpaces {
+        &self.spaces
+    }
+
+    /// From now on commits meet `fault`.
+    pub fn inject(&self, fault: Option<Fault>) {
+        self.stores.lock().values().for_each(|store| store.inject(fault));
+    }
+}
+
+/// How a node's clocks differ from true time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// What the monotonic clock shows at true time 0.
+    pub origin_ns: u64,
+    /// How many nanoseconds its clocks go on in a million of true time.
+    pub rate_ppm: u64,
+    /// What the wall clock is ahead, or behind, in nanoseconds.
+    pub skew_ns: i64,
+}
+
+impl Clock {
+    fn read(self, true_ns: u64) -> Now {
+        let passed = true_ns / 1000 * self.rate_ppm / 1000;
+        Now {
+            unix_ns: (EPOCH_UNIX_NS + passed).saturating_add_signed(self.skew_ns),
+            monotonic_ns: self.origin_ns + passed,
+        }
+    }
+}
+
+/// What a node has asked of its world since the last look.
+#[derive(Default)]
+pub struct Wishes {
+    /// Tasks to run.
+    pub tasks: Vec<Box<dyn Task>>,
+    /// Connections to the key-value ports of others, each with the port.
+    pub links: Vec<(u16, Box<dyn Link>)>,
+    /// Messages to others.
+    pub sent: Vec<(NodeId, Vec<u8>)>,
+    /// Connections that want to be looked at, by number.
+    pub woken: Vec<u64>,
+}
+
+/// The world of one life of a node's process.
+pub struct World {
+    clock: Mutex<Clock>,
+    true_ns: AtomicU64,
+    chance: Mutex<Chance>,
+    disk: Arc<Disk>,
+    wishes: Arc<Mutex<Wishes>>,
+    index: usize,
+}
+
+impl World {
+    /// Of the node `index`, with what earlier lives left on its disk.
+    pub fn new(index: usize, disk: &Arc<Disk>, clock: Clock, chance: Chance) -> Arc<World> {
+        Arc::new(World {
+            clock: Mutex::new(clock),
+            true_ns: AtomicU64::new(0),
+            chance: Mutex::new(chance),
+            disk: Arc::clone(disk),
+            wishes: Arc::default(),
+            index,
+        })
+    }
+
+    /// It is `true_ns` now.
+    pub fn set_time(&self, true_ns: u64) {
+        self.true_ns.store(true_ns, Ordering::Relaxed);
+    }
+
+    /// The wall clock steps.
+    pub fn step_wall_clock(&self, by_ns: i64) {
+        self.clock.lock().skew_ns += by_ns;
+    }
+
+    /// What the node has asked for since the last call.
+    pub fn take_wishes(&self) -> Wishes {
+        std::mem::take(&mut self.wishes.lock())
+    }
+
+    /// Wakes the connection `number`.
+    pub fn waiter(&self, number: u64) -> Arc<dyn Waiter> {
+        Arc::new(Wake { wishes: Arc::clone(&self.wishes), number })
+    }
+
+    /// Where the node is reached: its port for keys is its index.
+    pub fn endpoints(index: usize) -> Endpoints {
+        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: index as u16 };
+        Endpoints { host: None, plain, tls: None }
+    }
+}
+
+struct Wake {
+    wishes: Arc<Mutex<Wishes>>,
+    number: u64,
+}
+
+impl Waiter for Wake {
+    fn wake(&self) {
+        let woken = &mut self.wishes.lock().woken;
+        if !woken.contains(&self.number) {
+            woken.push(self.number);
+        }
+    }
+}
+
+impl Platform for World {
+    fn now(&self) -> Now {
+        self.clock.lock().read(self.true_ns.load(Ordering::Relaxed))
+    }
+
+    fn random(&self) -> u64 {
+        self.chance.lock().number()
+    }
+
+    fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
+        let name = format!("{}-{}", bucket.uuid, bucket.flushes);
+        let mut stores = self.disk.stores.lock();
+        // A process may have ended between the making of a store and the note that it is made.
+        assert!(create || stores.contains_key(&name), "node {} has lost a store", self.index);
+        let store =
+            stores.entry(name).or_insert_with(|| Arc::new(FaultStore::new(MemoryStore::default())));
+        Ok(Arc::clone(store) as Arc<dyn Store>)
+    }
+
+    fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
+        self.disk.stores.lock().remove(&format!("{}-{}", bucket.uuid, bucket.flushes));
+        Ok(())
+    }
+
+    fn spaces(&self) -> &dyn Spaces {
+        &self.disk.spaces
+    }
+
+    fn shipped_plugin(&self, _: &str) -> Result<&'static [u8], String> {
+        Err("there are no plugins in this world".into())
+    }
+
+    fn load_plugin(&self, _: &str, _: &str, _: &[u8]) -> Result<Plugin, String> {
+        Err("there is no engine in this world".into())
+    }
+
+    fn http(&self) -> Arc<dyn Http> {
+        Arc::new(NoHttp)
+    }
+
+    fn keep_capsule(&self, _: &Capsule) -> Result<String, Error> {
+        unreachable!("there is no engine in this world")
+    }
+
+    fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
+        Err("there are no packages in this world".into())
+    }
+
+    fn run(&self, task: Box<dyn Task>) {
+        self.wishes.lock().tasks.push(task);
+    }
+
+    fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
+        self.wishes.lock().links.push((peer.plain.kv, link));
+    }
+
+    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: Told) {
+        told(Err(Unanswered::NotAsked("there are no questions in this world".into())));
+    }
+
+    fn send(&self, to: NodeId, message: Vec<u8>) {
+        self.wishes.lock().sent.push((to, message));
+    }
+}
