@@ -47,6 +47,8 @@ pub struct Operation {
     pub asked: Asked,
     /// See [`Outcome`].
     pub outcome: Outcome,
+    /// The version that the answer names.
+    pub cas: u64,
 }
 
 impl Operation {
@@ -77,14 +79,28 @@ impl Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Operation { client, begun, ended, asked, outcome } = self;
+        let Operation { client, begun, ended, asked, outcome, cas } = self;
         let ms = |ns: u64| ns as f64 / 1e6;
         match *ended {
             u64::MAX => write!(f, "{:>12.3}              ", ms(*begun))?,
             ended => write!(f, "{:>12.3} {:>12.3} ", ms(*begun), ms(ended))?,
         }
-        write!(f, "client {client}: {asked:?} -> {outcome:?}")
+        write!(f, "client {client}: {asked:?} -> {outcome:?} {cas:x}")
     }
+}
+
+/// Two writes of which the later one has no greater version, if there are such.
+pub fn find_older_version(operations: &[Operation]) -> Option<(&Operation, &Operation)> {
+    let writes = || {
+        operations
+            .iter()
+            .filter(|operation| operation.outcome == Outcome::Done && operation.asked != Asked::Get)
+    };
+    writes().find_map(|later| {
+        let earlier =
+            writes().find(|earlier| earlier.ended < later.begun && earlier.cas >= later.cas);
+        Some((earlier?, later))
+    })
 }
 
 /// What the search says.
@@ -197,7 +213,7 @@ mod tests {
 
     fn operation(begun: u64, ended: u64, asked: Asked, outcome: Outcome) -> Operation {
         let ended = if outcome == Outcome::Unknown { u64::MAX } else { ended };
-        Operation { client: 0, begun, ended, asked, outcome }
+        Operation { client: 0, begun, ended, asked, outcome, cas: 0 }
     }
 
     #[test]

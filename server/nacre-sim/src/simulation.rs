@@ -375,6 +375,12 @@ impl Simulation {
         let mut undecided = 0;
         for key in 0..KEYS {
             let Some(operations) = self.workload.history.get(&key) else { continue };
+            if let Some((earlier, later)) = history::find_older_version(operations) {
+                panic!(
+                    "k{key} has gone back to an older version:\n{earlier}\n{later}{}",
+                    self.story()
+                );
+            }
             match history::check(operations) {
                 Verdict::Linearizable => {}
                 Verdict::Undecided => undecided += 1,

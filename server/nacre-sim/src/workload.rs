@@ -127,7 +127,7 @@ impl Workload {
             _ => {
                 let pending = self.clients[client].pending.as_ref();
                 if pending.is_some_and(|pending| pending.opaque == alarm as u32) {
-                    self.note(client, Outcome::Unknown, cluster.now());
+                    self.note(client, Outcome::Unknown, 0, cluster.now());
                     self.rest(client, cluster);
                 }
             }
@@ -285,7 +285,7 @@ impl Workload {
             known.map.clear();
         }
         match outcome {
-            Some(outcome) => self.note(client, outcome, cluster.now()),
+            Some(outcome) => self.note(client, outcome, frame.cas, cluster.now()),
             None => {
                 known.pending = None;
                 self.counts.refused += 1;
@@ -294,7 +294,7 @@ impl Workload {
         self.rest(client, cluster);
     }
 
-    fn note(&mut self, client: usize, outcome: Outcome, now: u64) {
+    fn note(&mut self, client: usize, outcome: Outcome, cas: u64, now: u64) {
         let Some(pending) = self.clients[client].pending.take() else { return };
         let Pending { key, asked, begun, .. } = pending;
         match (asked, outcome) {
@@ -308,7 +308,7 @@ impl Workload {
         }
         if key < KEYS {
             let ended = if outcome == Outcome::Unknown { u64::MAX } else { now };
-            let operation = Operation { client, begun, ended, asked, outcome };
+            let operation = Operation { client, begun, ended, asked, outcome, cas };
             self.history.entry(key).or_default().push(operation);
         }
     }
@@ -324,7 +324,7 @@ impl Workload {
     fn broken_off(&mut self, client: usize, wire: u64, cluster: &mut Cluster) {
         self.clients[client].map.clear();
         if self.clients[client].pending.as_ref().is_some_and(|pending| pending.wire == wire) {
-            self.note(client, Outcome::Unknown, cluster.now());
+            self.note(client, Outcome::Unknown, 0, cluster.now());
             self.rest(client, cluster);
         }
     }
