@@ -9,6 +9,7 @@
 mod bench;
 mod command;
 mod demo;
+mod mutants;
 mod node;
 mod plugins;
 mod readme;

@@ -1,6 +1,7 @@
 //! `cargo xtask sim`: a cluster in one thread, under faults that a seed decides.
 
 use crate::command::{cargo, run as run_command, workspace};
+use crate::mutants;
 use clap::Args;
 
 /// Options of `cargo xtask sim`.
@@ -18,6 +19,12 @@ pub struct Sim {
     /// Print the hash of each seed's events
     #[arg(long)]
     pub hashes: bool,
+    /// Put faults into the sources, one after another, and see whether the seeds find them
+    #[arg(long)]
+    pub mutants: bool,
+    /// Only faults whose names contain this
+    #[arg(long, requires = "mutants")]
+    pub only: Option<String>,
     /// Build as tests are built, instead of with everything optimised
     #[arg(long)]
     pub dev: bool,
@@ -28,6 +35,9 @@ pub struct Sim {
 /// # Errors
 /// The first seed at which something was not as it must be, with what happened before.
 pub fn run(options: &Sim) -> Result<(), String> {
+    if options.mutants {
+        return mutants::run(options.seeds, options.only.as_deref());
+    }
     let mut simulation = cargo();
     simulation.current_dir(workspace()).args(["run", "--quiet", "-p", "nacre-sim"]);
     if !options.dev {

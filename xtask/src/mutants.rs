@@ -1,0 +1,142 @@
+//! `cargo xtask sim --mutants`: whether the simulation finds faults that are put in on purpose.
+
+use crate::command::{cargo, run as run_command, target_dir, workspace};
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How long the seeds may take with one fault, in seconds; `timeout` ends them then.
+const SECONDS_MAX: u64 = 1800;
+/// What `timeout` says then.
+const TIMED_OUT: i32 = 124;
+
+/// Where the faults are listed.
+const LIST: &str = "server/nacre-sim/mutants.toml";
+
+#[derive(Deserialize)]
+struct List {
+    mutant: Vec<Mutant>,
+}
+
+/// One fault: some text instead of another.
+#[derive(Deserialize)]
+struct Mutant {
+    name: String,
+    file: PathBuf,
+    from: String,
+    to: String,
+}
+
+impl Mutant {
+    /// The file with the fault.
+    fn text(&self, tree: &Path) -> Result<(String, String), String> {
+        let path = tree.join(&self.file);
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        match text.matches(&self.from).count() {
+            1 => Ok((text.replace(&self.from, &self.to), text)),
+            count => Err(format!(
+                "{}: what \"{}\" replaces occurs {count} times",
+                self.file.display(),
+                self.name
+            )),
+        }
+    }
+}
+
+fn list() -> Result<Vec<Mutant>, String> {
+    let path = workspace().join(LIST);
+    let text = fs::read_to_string(&path).map_err(|error| format!("{LIST}: {error}"))?;
+    let list: List = toml::from_str(&text).map_err(|error| format!("{LIST}: {error}"))?;
+    Ok(list.mutant)
+}
+
+/// Puts one fault after another into a copy of the sources and goes through at most `seeds` seeds with each.
+///
+/// # Errors
+/// The faults that were not found, or what does not build.
+pub fn run(seeds: u64, only: Option<&str>) -> Result<(), String> {
+    let tree = target_dir()?.join("mutants");
+    copy(&tree)?;
+    let mut missed = Vec::new();
+    for mutant in list()? {
+        if !only.is_none_or(|only| mutant.name.contains(only)) {
+            continue;
+        }
+        let (mutated, original) = mutant.text(&tree)?;
+        let path = tree.join(&mutant.file);
+        let write = |text: &str| fs::write(&path, text).map_err(|error| error.to_string());
+        write(&mutated)?;
+        let found = find(&tree, seeds);
+        write(&original)?;
+        match found.map_err(|error| format!("\"{}\": {error}", mutant.name))? {
+            Some(seed) => println!("{seed:>6}  {}", mutant.name),
+            None => {
+                println!("     -  {}", mutant.name);
+                missed.push(mutant.name);
+            }
+        }
+    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join("; "))) }
+}
+
+/// The sources as they are, in a folder of their own.
+fn copy(tree: &Path) -> Result<(), String> {
+    let listed = Command::new("git")
+        .current_dir(workspace())
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .map_err(|error| format!("git: {error}"))?;
+    for name in String::from_utf8_lossy(&listed.stdout).lines() {
+        let (from, to) = (workspace().join(name), tree.join(name));
+        let Ok(bytes) = fs::read(&from) else { continue };
+        // What has not changed need not be built again.
+        if fs::read(&to).is_ok_and(|known| known == bytes) {
+            continue;
+        }
+        let folder = to.parent().expect("a file is in a folder");
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        fs::write(&to, bytes).map_err(|error| format!("{}: {error}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// How many seeds it takes until something is not as it must be.
+fn find(tree: &Path, seeds: u64) -> Result<Option<u64>, String> {
+    let target = tree.join("target");
+    let mut build = cargo();
+    build.current_dir(tree).env("CARGO_TARGET_DIR", &target);
+    build.args(["build", "--quiet", "-p", "nacre-sim"]);
+    run_command(&mut build, "build the simulation with the fault")?;
+    let output = Command::new("timeout")
+        .arg(SECONDS_MAX.to_string())
+        .arg(target.join("debug/nacre-sim"))
+        .args(["--seeds", &seeds.to_string(), "--threads", "1"])
+        .output()
+        .map_err(|error| format!("timeout: {error}"))?;
+    match output.status.code() {
+        Some(0) => return Ok(None),
+        Some(TIMED_OUT) => return Err(format!("no end after {SECONDS_MAX} s")),
+        _ => {}
+    }
+    let told = String::from_utf8_lossy(&output.stderr);
+    let seed = told.lines().filter_map(|line| line.strip_prefix("seed ")).next_back();
+    let seed = seed.and_then(|seed| seed.parse().ok());
+    seed.map(Some).ok_or_else(|| {
+        format!("it ended without a seed: {}", told.lines().last().unwrap_or_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_still_fits_the_sources() {
+        let list = list().unwrap();
+        assert!(list.len() >= 40);
+        for mutant in list {
+            mutant.text(&workspace()).unwrap();
+        }
+    }
+}
