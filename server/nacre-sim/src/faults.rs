@@ -101,6 +101,22 @@ pub struct Mix {
 const KINDS: usize = 17;
 
 impl Mix {
+    /// Nothing breaks by itself.
+    pub fn calm(nodes: usize, replicas: u8, level: u8) -> Mix {
+        Mix {
+            nodes,
+            replicas,
+            levels: vec![level],
+            at_once: 1,
+            weights: [0; KINDS],
+            drift_ppm: 0,
+            lost_answers: 0,
+            longest_ns: 0,
+            clients: 4,
+            failover_timeout_ms: 1000,
+        }
+    }
+
     /// What a seed decides.
     pub fn new(chance: &mut Chance) -> Mix {
         let nodes = chance.one_of(&[3, 3, 3, 4, 5]);

@@ -61,6 +61,14 @@ impl Simulation {
     pub fn new(seed: u64) -> Simulation {
         let mut chance = Chance::new(seed);
         let mix = Mix::new(&mut chance);
+        Simulation::with(mix, chance)
+    }
+
+    /// The same with a mix of one's own.
+    ///
+    /// # Panics
+    /// When the nodes do not agree on a bucket.
+    pub fn with(mix: Mix, mut chance: Chance) -> Simulation {
         let drift = mix.drift_ppm;
         let clock = |chance: &mut Chance| Clock {
             origin_ns: 1 + chance.below(1 << 40),
@@ -125,7 +133,7 @@ impl Simulation {
     }
 
     /// Lets time pass.
-    fn pass(&mut self, ns: u64) {
+    pub fn pass(&mut self, ns: u64) {
         let until = self.cluster.now() + ns;
         while let Some(happening) = self.cluster.next(until) {
             match happening {
@@ -179,7 +187,8 @@ impl Simulation {
         }
     }
 
-    fn break_one(&mut self, fault: Fault, lasts_ns: u64) {
+    /// Breaks something, and does not put it right.
+    pub fn break_one(&mut self, fault: Fault, lasts_ns: u64) {
         let cluster = &mut self.cluster;
         let nodes = cluster.len();
         match fault {
@@ -230,7 +239,8 @@ impl Simulation {
         }
     }
 
-    fn put_right(&mut self, fault: Fault) {
+    /// Puts right what was broken.
+    pub fn put_right(&mut self, fault: Fault) {
         self.note(format!("no more: {fault}"));
         let cluster = &mut self.cluster;
         match fault {
@@ -262,7 +272,10 @@ impl Simulation {
     }
 
     /// Makes the copies whole again, as an operator would.
-    fn mend(&mut self) {
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub fn mend(&mut self) {
         self.pass_until("the copies are not whole", MEND_NS_MAX, |simulation| {
             let cluster = &mut simulation.cluster;
             let Some(agreed) = cluster.agreed() else { return false };
@@ -349,8 +362,8 @@ impl Simulation {
         })
     }
 
-    /// What must be true in the end.
-    fn check(mut self) -> Summary {
+    /// Reads all keys once more.
+    fn read_all(&mut self) {
         self.workload.rests = true;
         self.pass_until("requests are under way", REST_NS_MAX, |simulation| {
             simulation.workload.is_quiet()
@@ -358,6 +371,21 @@ impl Simulation {
         self.pass_until("keys cannot be read", REST_NS_MAX, |simulation| {
             simulation.workload.read_all(&mut simulation.cluster)
         });
+    }
+
+    /// How many keys have lost something that was acknowledged.
+    ///
+    /// # Panics
+    /// When keys cannot be read.
+    pub fn count_lost(mut self) -> usize {
+        self.read_all();
+        let histories = self.workload.history.values();
+        histories.filter(|operations| history::check(operations) != Verdict::Linearizable).count()
+    }
+
+    /// What must be true in the end.
+    fn check(mut self) -> Summary {
+        self.read_all();
         self.pass_until("the copies do not come to rest", REST_NS_MAX, |simulation| {
             simulation.is_in_sync()
         });

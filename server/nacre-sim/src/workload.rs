@@ -161,6 +161,7 @@ impl Workload {
         };
         let level = match asked {
             Asked::Get => 0,
+            // Some are not durable whatever is asked of the others.
             _ if key >= KEYS => 0,
             _ => self.chance.one_of(&self.levels),
         };

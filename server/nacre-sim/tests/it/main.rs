@@ -1,5 +1,7 @@
 //! Runs of the simulation that every change has to survive; `cargo xtask sim` has more.
 
+mod promises;
+
 use nacre_sim::Simulation;
 
 const SEEDS: u64 = 100;

@@ -1,0 +1,113 @@
+//! What is promised for an acknowledged write: the table of `docs/concepts/durability.md`, cell by cell.
+
+use nacre_sim::cluster::MS;
+use nacre_sim::faults::{Fault, Mix};
+use nacre_sim::{Chance, Simulation};
+
+/// Runs for each cell that promises something.
+const SEEDS: u64 = 12;
+/// Runs in which a loss is looked for where nothing is promised.
+const SEEDS_MAX: u64 = 400;
+const SECOND: u64 = 1000 * MS;
+
+/// Level and replicas of a column.
+type Column = (u8, u8);
+const COLUMNS: [Column; 8] = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)];
+
+/// What happens, as the table calls it; how; and where the write is kept: `+`, or may be lost: `-`.
+type Row = (&'static str, fn(&mut Simulation), &'static str);
+const ROWS: [Row; 8] = [
+    ("a node is stopped, and started again", stop, "++++++++"),
+    ("copies are moved in a rebalance", rebalance, "++++++++"),
+    ("a node is failed over by hand while it works", fail_over, "--++++++"),
+    ("a node is killed, and started again at once", kill_shortly, "--++++++"),
+    ("a node is killed, and replaced", kill, "--++++++"),
+    ("a node is cut off from the others, and replaced", isolate, "--++++++"),
+    ("a node is killed and replaced, then another one is killed", kill_two, "--++++++"),
+    ("all nodes lose their power at once", power_cut, "----++++"),
+];
+
+fn strike(simulation: &mut Simulation, fault: Fault, lasts_ns: u64) {
+    simulation.break_one(fault, lasts_ns);
+    simulation.pass(lasts_ns);
+    simulation.put_right(fault);
+}
+
+fn stop(simulation: &mut Simulation) {
+    strike(simulation, Fault::Stop(0), SECOND / 5);
+}
+
+fn rebalance(simulation: &mut Simulation) {
+    strike(simulation, Fault::RebalanceOut(0), 3 * SECOND);
+}
+
+fn fail_over(simulation: &mut Simulation) {
+    strike(simulation, Fault::FailOver(0), 8 * SECOND);
+}
+
+fn kill_shortly(simulation: &mut Simulation) {
+    strike(simulation, Fault::Kill { node: 0, tears: false }, SECOND / 5);
+}
+
+fn kill(simulation: &mut Simulation) {
+    strike(simulation, Fault::Kill { node: 0, tears: false }, 12 * SECOND);
+}
+
+fn isolate(simulation: &mut Simulation) {
+    strike(simulation, Fault::Isolate(0), 12 * SECOND);
+}
+
+fn kill_two(simulation: &mut Simulation) {
+    let first = Fault::Kill { node: 0, tears: false };
+    simulation.break_one(first, 0);
+    simulation.pass(10 * SECOND);
+    strike(simulation, Fault::Kill { node: 1, tears: false }, 3 * SECOND);
+    simulation.put_right(first);
+}
+
+fn power_cut(simulation: &mut Simulation) {
+    strike(simulation, Fault::PowerCut, SECOND);
+}
+
+/// Whether something was lost in the run of a seed.
+fn loses(seed: u64, (level, replicas): Column, happens: fn(&mut Simulation)) -> bool {
+    let mut chance = Chance::new(seed);
+    let calm_ms = 1000 + chance.below(1000);
+    let mut simulation = Simulation::with(Mix::calm(3, replicas, level), chance);
+    // Disks and networks take their time: what is only in memory, or only here, is so for a while.
+    let slow = [Fault::SlowDisk(0), Fault::SlowDisk(1), Fault::SlowDisk(2), Fault::Weather];
+    slow.iter().for_each(|fault| simulation.break_one(*fault, 0));
+    simulation.pass(calm_ms * MS);
+    happens(&mut simulation);
+    slow.iter().for_each(|fault| simulation.put_right(*fault));
+    simulation.mend();
+    simulation.count_lost() > 0
+}
+
+#[test]
+fn each_cell_is_as_the_page_says() {
+    for (name, happens, cells) in ROWS {
+        for (column, cell) in COLUMNS.into_iter().zip(cells.chars()) {
+            match cell {
+                '+' => {
+                    let lost = (0..SEEDS).find(|seed| loses(*seed, column, happens));
+                    assert_eq!(lost, None, "{name}: level and replicas {column:?} promise it");
+                }
+                _ => {
+                    let lost = (0..SEEDS_MAX).find(|seed| loses(*seed, column, happens));
+                    assert!(lost.is_some(), "{name}: level and replicas {column:?} lose nothing");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_has_the_table() {
+    let page = include_str!("../../../../docs/concepts/durability.md");
+    for (name, _, cells) in ROWS {
+        let shown = cells.chars().map(|cell| if cell == '+' { "kept" } else { "may be lost" });
+        let row = format!("| {name} | {} |", shown.collect::<Vec<_>>().join(" | "));
+        assert!(page.contains(&row), "{row}");
+    }
+}
