@@ -96,6 +96,8 @@ pub struct Mix {
     pub clients: usize,
     /// Nodes are replaced when they were silent for so long.
     pub failover_timeout_ms: u64,
+    /// Bytes that values have at least: of large ones, what is stored soon leaves the history in memory.
+    pub value_bytes: usize,
 }
 
 const KINDS: usize = 17;
@@ -114,6 +116,7 @@ impl Mix {
             longest_ns: 0,
             clients: 4,
             failover_timeout_ms: 1000,
+            value_bytes: 0,
         }
     }
 
@@ -138,6 +141,7 @@ impl Mix {
             longest_ns: chance.one_of(&[100, 3_000, 12_000]) * MS,
             clients: chance.between(3, 6) as usize,
             failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
+            value_bytes: chance.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 30_000]),
         }
     }
 

@@ -99,7 +99,7 @@ impl Simulation {
                 }
             }
         }
-        let workload = Workload::new(mix.clients, mix.levels.clone(), chance.fork(), &mut cluster);
+        let workload = Workload::new(&mix, chance.fork(), &mut cluster);
         let reader = Reader::new(chance.fork(), READER, &mut cluster);
         cluster.set_alarm(LOOK_NS, LOOK);
         let revisions = vec![0; mix.nodes];

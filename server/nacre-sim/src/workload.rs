@@ -1,6 +1,7 @@
 //! Clients: each asks one thing after another, at whichever node it believes serves the key, and notes what it saw.
 
 use crate::cluster::MS;
+use crate::faults::Mix;
 use crate::frame::{self, DURABILITY_TIMEOUT_MS, Request, Told};
 use crate::history::{Asked, Operation, Outcome};
 use crate::{Chance, Cluster};
@@ -75,6 +76,8 @@ pub struct Workload {
     chance: Chance,
     /// Durability levels that are used.
     levels: Vec<u8>,
+    /// Bytes that values have at least.
+    value_bytes: usize,
     /// How long a client rests between two operations, at most.
     pub pace_ns: u64,
     /// Nothing new is asked.
@@ -92,19 +95,20 @@ pub fn vbid(key: u16) -> u16 {
 }
 
 impl Workload {
-    /// So many clients, which begin at once.
-    pub fn new(clients: usize, levels: Vec<u8>, chance: Chance, cluster: &mut Cluster) -> Workload {
+    /// The clients of a mix, which begin at once.
+    pub fn new(mix: &Mix, chance: Chance, cluster: &mut Cluster) -> Workload {
         let mut workload = Workload {
-            clients: (0..clients).map(|_| Client::default()).collect(),
+            clients: (0..mix.clients).map(|_| Client::default()).collect(),
             chance,
-            levels,
+            levels: mix.levels.clone(),
+            value_bytes: mix.value_bytes,
             pace_ns: 100 * MS,
             rests: false,
             values: 0,
             history: BTreeMap::new(),
             counts: Counts::default(),
         };
-        (0..clients).for_each(|client| workload.rest(client, cluster));
+        (0..mix.clients).for_each(|client| workload.rest(client, cluster));
         workload
     }
 
@@ -177,7 +181,8 @@ impl Workload {
             Asked::Swap(_, value) => (opcode::REPLACE, &[0; 8], cas, Some(value)),
             Asked::Remove => (opcode::DELETE, &[], 0, None),
         };
-        let value = value.map(|value| value.to_string()).unwrap_or_default();
+        let width = self.value_bytes;
+        let value = value.map(|value| format!("{value:<width$}")).unwrap_or_default();
         let (key_bytes, value) = (name.as_bytes(), value.as_bytes());
         let vbid = vbid(key);
         let request =
@@ -257,7 +262,7 @@ impl Workload {
         let (key, asked) = (pending.key, pending.asked);
         let read = || {
             let text = std::str::from_utf8(&frame.value).expect("values are text");
-            text.parse::<u64>().expect("values are numbers")
+            text.trim_end().parse::<u64>().expect("values are numbers")
         };
         let outcome = match (frame.status, asked) {
             (0x00, Asked::Get) => Some(Outcome::Value(read())),
