@@ -32,6 +32,10 @@ pub struct Cluster {
     /// The highest number of a node that has left: none is used twice.
     #[serde(default)]
     pub last_gone: NodeId,
+    /// How often the nodes that were left have gone on without most of the others. Maps of a later one are newer, whatever
+    /// their revisions.
+    #[serde(default)]
+    pub regroups: u64,
     /// Nodes that are to be replaced, whatever is heard of them.
     #[serde(default)]
     pub failing_over: Vec<NodeId>,
@@ -332,6 +336,7 @@ impl Cluster {
             secret: Secret::default(),
             nodes: BTreeMap::new(),
             last_gone: NodeId(0),
+            regroups: 0,
             failing_over: Vec::new(),
             auto_failover: AutoFailover::default(),
             rebalance: None,
@@ -662,6 +667,18 @@ impl Cluster {
     }
 
     /// Leaves copies where they are: moves that have not come to their end are forgotten.
+    /// Goes on with what this node knows, without most of the others: those who are left out do not know the new `secret`,
+    /// and have no part in it until they begin anew.
+    pub fn regroup(&mut self, secret: Secret) {
+        self.regroups += 1;
+        self.secret = secret;
+        self.rev += 1;
+        self.failing_over.clear();
+        if self.rebalance.take().is_some() {
+            self.settle_chains();
+        }
+    }
+
     fn settle_chains(&mut self) {
         for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
             if chain.held {

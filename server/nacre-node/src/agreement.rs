@@ -12,7 +12,7 @@ use crate::Error;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Change, Cluster, Refusal};
+use nacre_cluster::{Change, Cluster, Refusal, Secret};
 use nacre_store::Write;
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -330,6 +330,17 @@ impl Node {
         let agreed = Agreed { cluster, users, groups, password_policy: PasswordPolicy::default() };
         *self.identity.write() = identity;
         self.replace(agreed, writes)
+    }
+
+    /// Goes on with what this node knows, see [`Cluster::regroup`]. What is decided from now on has other positions.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn regroup(self: &Arc<Node>, secret: Secret) -> Result<(), Error> {
+        let mut agreed: Agreed =
+            serde_json::from_slice(&self.agreed()).expect("what was just written can be read");
+        agreed.cluster.regroup(secret);
+        self.replace(agreed, vec![(row::POSITION.to_vec(), None)])
     }
 
     fn replace(self: &Arc<Node>, agreed: Agreed, mut writes: Vec<Write>) -> Result<(), Error> {

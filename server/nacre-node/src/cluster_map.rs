@@ -8,7 +8,7 @@ use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The epoch of all maps: it grows only when a lost quorum is overridden.
+/// The epoch of maps before a lost quorum was overridden for the first time.
 const REV_EPOCH: u64 = 1;
 
 /// What clients may use on a bucket, by the strings they look for.
@@ -95,7 +95,7 @@ fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
 
 /// Epoch and revision of the map, as clients compare them.
 pub fn version(cluster: &Cluster) -> (i64, i64) {
-    (REV_EPOCH as i64, cluster.rev as i64)
+    ((REV_EPOCH + cluster.regroups) as i64, cluster.rev as i64)
 }
 
 /// The map of the cluster, for connections without a bucket.
@@ -104,7 +104,7 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
     let nodes = nodes.iter().map(|(id, endpoints)| node_ext(endpoints, *id == here.id));
     json!({
         "rev": cluster.rev,
-        "revEpoch": REV_EPOCH,
+        "revEpoch": version(cluster).0,
         "nodesExt": nodes.collect::<Vec<_>>(),
         "clusterCapabilitiesVer": [1, 0],
         "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},

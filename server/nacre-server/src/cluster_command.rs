@@ -51,13 +51,17 @@ enum Action {
         #[arg(long = "remove")]
         removed: Vec<String>,
     },
-    /// Have other nodes take the place of one
+    /// Have other nodes take the place of some
     Failover {
-        /// Management of the node, as `status` shows it
-        node: String,
-        /// Move its vBuckets away before, without losing anything
-        #[arg(long)]
+        /// Management of the nodes, as `status` shows them
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Move their vBuckets away before, without losing anything
+        #[arg(long, conflicts_with = "allow_unsafe")]
         graceful: bool,
+        /// Go on although most nodes are gone: what only those had is lost, and they have to begin anew
+        #[arg(long = "unsafe")]
+        allow_unsafe: bool,
     },
     /// Show the nodes
     Status,
@@ -133,12 +137,17 @@ pub fn run(options: &Options) -> Result<(), String> {
             post("/controller/rebalance", &fields)?;
             wait_for_rebalance(server)
         }
-        Action::Failover { node, graceful: true } => {
-            post("/controller/startGracefulFailover", &[("otpNode", &otp_node(node))])?;
-            wait_for_rebalance(server)
-        }
-        Action::Failover { node, graceful: false } => {
-            post("/controller/failOver", &[("otpNode", &otp_node(node))])?;
+        Action::Failover { nodes, graceful, allow_unsafe } => {
+            let names: Vec<String> = nodes.iter().map(|node| otp_node(node)).collect();
+            let mut fields: Vec<_> = names.iter().map(|name| ("otpNode", name.as_str())).collect();
+            if *graceful {
+                post("/controller/startGracefulFailover", &fields)?;
+                return wait_for_rebalance(server);
+            }
+            if *allow_unsafe {
+                fields.push(("allowUnsafe", "true"));
+            }
+            post("/controller/failOver", &fields)?;
             status(server)
         }
         Action::Status => status(server),

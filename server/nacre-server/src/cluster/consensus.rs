@@ -11,7 +11,7 @@ use super::peers::{CallError, Peers};
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crossbeam_channel::{Sender, bounded};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Cluster, Membership as Part};
+use nacre_cluster::{Cluster, Membership as Part, Secret};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
@@ -163,7 +163,7 @@ impl Consensus {
             entering: Mutex::default(),
             initialise: Box::new(initialise),
         });
-        consensus.begin()?;
+        consensus.begin(false)?;
         node.agree_by(Arc::clone(&consensus) as Arc<_>);
         consensus.settle()?;
         Ok(consensus)
@@ -206,9 +206,12 @@ impl Consensus {
         waited.recv().ok()
     }
 
-    /// Starts Raft with what is stored.
-    fn begin(self: &Arc<Self>) -> Result<(), String> {
-        let name = format!("{SPACE}{}", self.node.uuid());
+    /// Starts Raft with what is stored. `founds`: others are let in by this node.
+    fn begin(self: &Arc<Self>, founds: bool) -> Result<(), String> {
+        let name = match self.node.cluster().regroups {
+            0 => format!("{SPACE}{}", self.node.uuid()),
+            regroups => format!("{SPACE}{}/{regroups}", self.node.uuid()),
+        };
         let spaces = self.platform.spaces();
         let failed = |error: nacre_store::Error| error.to_string();
         for other in spaces.names().map_err(failed)? {
@@ -217,7 +220,10 @@ impl Consensus {
             }
         }
         let log = Log::open(spaces.open(&name).map_err(failed)?)?;
-        self.found(&log)?;
+        let alone = self.node.cluster().nodes.keys().eq([&self.node.id()]);
+        if alone || founds {
+            self.found(&log)?;
+        }
         let machine = Machine::open(&self.node, self.waiting.clone())?;
         let (id, peers) = (self.node.id().0, Arc::clone(&self.peers));
         let raft = self.wait(async move {
@@ -231,19 +237,18 @@ impl Consensus {
         Ok(())
     }
 
-    /// Makes a node that is alone and has never agreed with anybody the leader of itself. Its state becomes the first
-    /// snapshot: there is no log that leads to it, and whoever joins is given the snapshot.
+    /// Makes a node that has never agreed with anybody the leader of itself. Its state becomes the first snapshot: there is
+    /// no log that leads to it, and whoever joins is given the snapshot.
     fn found(&self, log: &Log) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| error.to_string();
         let cluster = self.node.cluster();
-        let alone = cluster.nodes.keys().eq([&self.node.id()]);
-        if !alone || self.node.position().map_err(|error| failed(&error))?.is_some() {
+        if self.node.position().map_err(|error| failed(&error))?.is_some() {
             return Ok(());
         }
         let id = self.node.id().0;
         let log_id = LogId::new(CommittedLeaderId::new(1, id), 1);
-        let places = cluster.nodes.iter().map(|(id, member)| (id.0, Place::of(member)));
-        let places: BTreeMap<u64, Place> = places.collect();
+        let place = cluster.nodes.get(&self.node.id()).map(|member| (id, Place::of(member)));
+        let places: BTreeMap<u64, Place> = place.into_iter().collect();
         let voters = Membership::new(vec![BTreeSet::from([id])], places);
         let membership = StoredMembership::new(Some(log_id), voters);
         let position = Position { log_id: Some(log_id), membership, ..Position::default() };
@@ -273,9 +278,21 @@ impl Consensus {
     ) -> Result<(), String> {
         self.end();
         let entered = self.node.begin_anew(id, uuid, cluster).map_err(|error| error.to_string());
-        self.begin()?;
+        self.begin(false)?;
         self.settle()?;
         entered
+    }
+
+    /// Goes on with what this node knows and another secret, without most of the others. `founds`: the other nodes that are
+    /// left are let in by this one; else this one waits to be let in.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn regroup(self: &Arc<Self>, secret: Secret, founds: bool) -> Result<(), String> {
+        self.end();
+        let regrouped = self.node.regroup(secret).map_err(|error| error.to_string());
+        self.begin(founds)?;
+        regrouped
     }
 
     /// Others who are there have what a new cluster needs.
@@ -399,6 +416,22 @@ impl Consensus {
             (index, None) => Ok(index),
             (_, Some(reason)) => Err(reason),
         }
+    }
+
+    /// Whether most of those who decide have been heard within so many nanoseconds, this node among them.
+    pub fn hears_quorum(&self, silence_ns_max: u64) -> bool {
+        let Some(raft) = self.directory.raft() else { return false };
+        let membership = Arc::clone(&raft.metrics().borrow().membership_config);
+        let is_heard = |id: u64| {
+            let silence_ns = self.node.silence_ns(NodeId(id));
+            id == self.node.id().0 || silence_ns.is_some_and(|silence| silence <= silence_ns_max)
+        };
+        let (mut voters, mut heard) = (0, 0);
+        for id in membership.membership().voter_ids() {
+            voters += 1;
+            heard += usize::from(is_heard(id));
+        }
+        heard * 2 > voters
     }
 
     /// The index of the last entry that was applied here.

@@ -11,6 +11,16 @@
 //! ```
 //!
 //! What breaks off in between leaves a node that `ejectNode` removes.
+//!
+//! ```text
+//! failOver with allowUnsafe on a node that is left, when most nodes are gone
+//!                           asks the others that are left what they know            GET  /controller/engage
+//!                           goes on alone, with another secret
+//!                           tells it to each of them, and lets it vote again        POST /controller/regroup
+//!                           has the copies that are left take over: Change::FailOver
+//! ```
+//!
+//! Those who are gone know the old secret only: when they come back, nobody talks to them, and they cannot decide anything.
 
 use super::Consensus;
 use super::consensus::Voters;
@@ -19,10 +29,11 @@ use super::types::Place;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nacre_auth::INTERNAL;
-use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Refusal};
+use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Refusal, Secret};
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +56,8 @@ pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
 const ENGAGE: &str = "/controller/engage";
 /// Where a node is told that it was removed.
 const LEAVE: &str = "/controller/leave";
+/// Where a node is told that those who are left go on without most of the others.
+const REGROUP: &str = "/controller/regroup";
 /// Where a node gives packages to others; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
 /// The port that is meant when none is named.
@@ -460,6 +473,75 @@ fn leave_by_others(id: NodeId, cluster: &Cluster) -> Result<(), String> {
         }
     }
     Err(problem)
+}
+
+/// Goes on with the nodes that are left, though they are not most of them, and has them take over from `lost`. What only
+/// those had is lost.
+///
+/// # Errors
+/// Why not, for people; nothing has changed then, unless a node does not answer any more that just did.
+pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<(), String> {
+    let Some(_entering) = consensus.entering.try_lock() else {
+        return Err("Another node is just being added.".into());
+    };
+    let (node, before) = (consensus.node(), consensus.node().cluster());
+    if lost.contains(&node.id()) {
+        return Err("This node is to be failed over: ask one that is left.".into());
+    }
+    let is_left = |id: &&NodeId| !lost.contains(*id) && **id != node.id();
+    let left: Vec<(NodeId, Login)> = before
+        .nodes
+        .keys()
+        .filter(is_left)
+        .filter_map(|id| Some((*id, consensus.directory().place(*id)?.management)))
+        .map(|(id, address)| (id, internal_login(address, &before)))
+        .collect();
+    let own = candidate(consensus);
+    for (_, other) in &left {
+        let address = &other.address;
+        let known = ask(other).map_err(|reason| {
+            format!("{address} does not answer: fail it over too, or bring it back. {reason}")
+        })?;
+        if known.applied > own.applied {
+            return Err(format!("{address} knows of later decisions than this node: ask it"));
+        }
+    }
+    let secret = Secret::new(secret_bytes(node));
+    tracing::warn!("going on without {lost:?}: what only they had is lost");
+    consensus.regroup(secret.clone(), true)?;
+    let told = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
+    for (id, other) in &left {
+        match other.call("POST", REGROUP, &told, "application/json", TIMEOUT)? {
+            (200, _) => {}
+            (status, body) => {
+                let reason = String::from_utf8_lossy(&body);
+                return Err(format!("{} does not go on: {status}: {reason}", other.address));
+            }
+        }
+        let member = before.nodes.get(id).ok_or("it was there before")?;
+        consensus.change_voters(Voters::Add(*id, Place::of(member)))?;
+    }
+    let nodes = lost.iter().copied().collect();
+    node.change(&Change::FailOver { nodes }).map(drop).map_err(|error| error.to_string())
+}
+
+fn secret_bytes(node: &Node) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    words.iter_mut().for_each(|word| *word = node.random().to_be_bytes());
+    bytes
+}
+
+/// Takes what [`regroup`] tells on another node.
+///
+/// # Errors
+/// Why not, for people.
+pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
+    let _entering = consensus.entering.lock();
+    let secret =
+        serde_json::from_slice(body).map_err(|error| format!("it is no secret: {error}"))?;
+    tracing::warn!("going on without most of the other nodes, as one of those that are left says");
+    consensus.regroup(secret, false)
 }
 
 /// Leaves the cluster: this node begins one of its own, without buckets and users.

@@ -336,7 +336,9 @@ async fn management(call: Call) -> Reply {
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
         ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
-        ("GET" | "POST", ["controller", "engage" | "leave"]) => nodes::internal(call).await,
+        ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
+            nodes::internal(call).await
+        }
         ("POST", ["pools", "default"]) => cluster::update(call).await,
         (
             _,

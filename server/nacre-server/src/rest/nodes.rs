@@ -210,6 +210,15 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
             blocking("joining", work).await?.map_err(failed)?;
             Ok(reply(StatusCode::OK, "application/json", ""))
         }
+        ("POST", "regroup") => {
+            if call.user != INTERNAL {
+                return Err(unauthorized());
+            }
+            let body = call.body;
+            let work = move || membership::regrouped(&consensus, &body);
+            blocking("going on", work).await?.map_err(failed)?;
+            Ok(reply(StatusCode::OK, "application/json", ""))
+        }
         ("POST", "leave") => {
             if call.user != INTERNAL {
                 return Err(unauthorized());

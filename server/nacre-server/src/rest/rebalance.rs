@@ -3,7 +3,7 @@
 use super::Call;
 use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply};
 use super::nodes::{self, Form};
-use crate::cluster::membership::otp_node;
+use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{AutoFailover, Change, Cluster, Copies, Membership, place};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked whether it is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// What Couchbase says too when most nodes are gone.
+const UNSAFE: &str = "Cannot safely perform a failover at the moment";
 /// What a node that falls silent is given at least, in seconds.
 const TIMEOUT_S_MIN: u64 = 1;
 const TIMEOUT_S_MAX: u64 = 3600;
@@ -132,9 +134,15 @@ async fn fail_over(call: &Call) -> Result<Reply, Reply> {
     if !lost.is_subset(&serving) {
         return Err(bad("Inactive server can't be failed over."));
     }
+    let unsafely = Form(call.form()).optional("allowUnsafe") == Some("true");
+    let consensus = Arc::clone(&call.consensus);
     let proposal = Change::FailOver { nodes: lost.iter().copied().collect() };
     let work = move || {
-        node.change(&proposal).map_err(|error| refused(&error))?;
+        match (consensus.hears_quorum(SILENCE_NS_MAX), unsafely) {
+            (true, _) => drop(node.change(&proposal).map_err(|error| refused(&error))?),
+            (false, true) => membership::regroup(&consensus, &lost).map_err(|why| bad(&why))?,
+            (false, false) => return Err(json_reply(StatusCode::GATEWAY_TIMEOUT, &json!(UNSAFE))),
+        }
         let end = Instant::now() + FAILOVER_TIMEOUT;
         while Instant::now() < end {
             if is_over(&node, &lost) {

@@ -217,6 +217,67 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
 }
 
 #[test]
+fn those_who_are_left_go_on_when_an_operator_says_so() {
+    let [first, second, third] = three();
+    let fourth = Node::start();
+    let form = format!("hostname={}&user={USER}&password={PASSWORD}", fourth.address());
+    first.succeed("POST", "/controller/addNode", &form);
+    let mut nodes = [first, second, third, fourth];
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=2");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the copies are spread", |node| !is_rebalancing(node));
+    let key = |number: u32| format!("key-{number}").into_bytes();
+    let mut client = SmartClient::new(&nodes, BUCKET);
+    for number in 0..200 {
+        assert_eq!(client.call(&key(number), OP_SET, 3, b"1").0, 0);
+    }
+    let otp = |node: &Node| format!("otpNode=ns_1%40127.0.0.1:{}", node.port_base);
+    let lost = format!("{}&{}", otp(&nodes[2]), otp(&nodes[3]));
+    nodes[2].kill();
+    nodes[3].kill();
+    let is_silent = |node: &Node| {
+        let pool = node.json("/pools/default");
+        let healthy = pool["nodes"].as_array().unwrap().iter();
+        healthy.filter(|node| node["status"] == "healthy").count() == 2
+    };
+    nodes[0].wait_until("two nodes are gone", is_silent);
+    let (status, said) = nodes[0].ask("POST", "/controller/failOver", &lost);
+    assert_eq!(
+        (status, said.as_str()),
+        (504, r#""Cannot safely perform a failover at the moment""#)
+    );
+    nodes[0].succeed("POST", "/controller/failOver", &format!("{lost}&allowUnsafe=true"));
+
+    // Each document has a copy that is left, or two.
+    let mut client = SmartClient::new(&nodes[..2], BUCKET);
+    for number in 0..200 {
+        assert_eq!(client.call(&key(number), OP_GET, 0, b""), (0, b"1".to_vec()), "{number}");
+        assert_eq!(client.call(&key(number), OP_SET, 0, b"2").0, 0, "{number}");
+    }
+    let map = nodes[1].json(&format!("/pools/default/b/{BUCKET}"));
+    assert_eq!(map["revEpoch"], 2, "clients take it for newer than what the others may have");
+
+    // Who comes back is one of no cluster: nobody talks to it, and it serves nobody.
+    nodes[2].restart();
+    let kv = |node: &Node| ("127.0.0.1", node.port_base + 10);
+    let mut stranger = KvClient::connect(kv(&nodes[2]), USER, PASSWORD, BUCKET).unwrap();
+    for number in 0..50 {
+        let reply = stranger.get(&key(number)).unwrap();
+        assert!([NOT_MY_VBUCKET, TEMPORARY_FAILURE].contains(&reply.status), "{}", reply.status);
+    }
+    for node in [&nodes[2], &nodes[3]] {
+        nodes[0].succeed("POST", "/controller/ejectNode", &otp(node));
+    }
+    rebalance(&nodes[..2], &[]);
+    nodes[0].wait_until("the copies are spread again", |node| !is_rebalancing(node));
+    let mut client = SmartClient::new(&nodes[..2], BUCKET);
+    for number in 0..200 {
+        assert_eq!(client.call(&key(number), OP_GET, 0, b""), (0, b"2".to_vec()), "{number}");
+    }
+}
+
+#[test]
 fn failover_and_rebalance_refuse_what_makes_no_sense() {
     let nodes = nodes_with_bucket(1);
     let post = |path: &str, form: &str| nodes[0].ask("POST", path, &form.replace('@', "%40"));
