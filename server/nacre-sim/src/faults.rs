@@ -98,6 +98,8 @@ pub struct Mix {
     pub failover_timeout_ms: u64,
     /// Bytes that values have at least: of large ones, what is stored soon leaves the history in memory.
     pub value_bytes: usize,
+    /// Documents of each vBucket that nobody changes: a copy that begins anew takes them in pieces.
+    pub ballast: u32,
 }
 
 const KINDS: usize = 17;
@@ -117,6 +119,7 @@ impl Mix {
             clients: 4,
             failover_timeout_ms: 1000,
             value_bytes: 0,
+            ballast: 0,
         }
     }
 
@@ -142,6 +145,7 @@ impl Mix {
             clients: chance.between(3, 6) as usize,
             failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
             value_bytes: chance.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 30_000]),
+            ballast: chance.one_of(&[0, 0, 0, 0, 700]),
         }
     }
 

@@ -111,7 +111,9 @@ impl Simulation {
     /// # Panics
     /// When something is not as it must be, with what happened before.
     pub fn run(mut self) -> Summary {
-        self.pass(2000 * MS);
+        self.pass(1000 * MS);
+        Workload::fill(self.mix.ballast, &mut self.cluster);
+        self.pass(1000 * MS);
         let mut left = FAULTS;
         while left > 0 {
             let calm = self.chance.between(1, 1500);

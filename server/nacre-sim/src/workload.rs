@@ -230,6 +230,33 @@ impl Workload {
         Some(wire)
     }
 
+    /// Writes so many documents to each vBucket that nobody asks for later.
+    pub fn fill(count: u32, cluster: &mut Cluster) {
+        let Some(agreed) = cluster.agreed().filter(|_| count > 0) else { return };
+        for (vbid, chain) in (0..VBUCKETS).zip(&agreed.buckets[BUCKET].chains) {
+            let node = chain.active().map(|active| active.0 as usize - 1);
+            let Some(wire) = node.and_then(|node| cluster.connect(node)) else { continue };
+            let plain = Request {
+                opcode: opcode::SELECT_BUCKET,
+                vbid,
+                opaque: 0,
+                cas: 0,
+                level: 0,
+                extras: b"",
+                key: BUCKET.as_bytes(),
+                value: b"",
+            };
+            let mut bytes = plain.encode();
+            for number in 0..count {
+                let key = format!("ballast-{number}");
+                let (key, extras) = (key.as_bytes(), &[0; 8]);
+                let set = Request { opcode: opcode::SET, key, extras, value: b"1", ..plain };
+                bytes.extend(set.encode());
+            }
+            cluster.send(wire, bytes);
+        }
+    }
+
     fn owner(&self, wire: u64) -> Option<usize> {
         self.clients.iter().position(|client| client.wires.values().any(|known| *known == wire))
     }
