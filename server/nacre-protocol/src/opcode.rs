@@ -221,7 +221,10 @@ impl Opcode {
     /// change or show the state of the connection.
     pub fn may_be_reordered(self) -> bool {
         use Opcode::*;
-        self.addresses_document() || matches!(self, RangeScanCreate | RangeScanContinue)
+        self.addresses_document()
+            || matches!(self, RangeScanCreate | RangeScanContinue)
+            // What every connection is told. A client that looks for another node must not wait for this one's writes.
+            || matches!(self, GetClusterConfig | GetCollectionsManifest | GetCollectionId | GetScopeId)
     }
 
     /// Whether the key of the request names a document, and so carries a collection id where negotiated.

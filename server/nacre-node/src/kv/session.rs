@@ -309,8 +309,8 @@ impl Session {
 
     /// Whether `frame` must not be handled before the requests that are under way.
     ///
-    /// Requests on documents may overtake each other when the client has agreed to that; all others change or show the
-    /// state of the connection.
+    /// Requests on documents, and those for what every connection is told, may overtake others when the client has agreed to
+    /// that; all others change or show the state of the connection.
     fn must_wait(&self, frame: &Frame<'_>) -> bool {
         if self.parked.is_empty() {
             return false;

@@ -6,6 +6,9 @@ use nacre_cluster::{Change, Cluster, Membership};
 use nacre_types::{NodeId, Vbid};
 use std::sync::Arc;
 
+const HELLO: u8 = 0x1f;
+const UNORDERED: u8 = 0x0e;
+const GET_CLUSTER_CONFIG: u8 = 0xb5;
 const TEMPORARY_FAILURE: u16 = 0x86;
 const NOT_MY_VBUCKET: u16 = 0x07;
 
@@ -78,6 +81,22 @@ fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
     nodes.cut.clear();
     nodes.pass(1000);
     assert_eq!(nodes.connect(1).get("k").status, NOT_MY_VBUCKET);
+}
+
+/// Clients ask any node for the map when they have heard that there is another. One that cannot complete a durable write
+/// any more must not have them wait for that.
+#[test]
+fn a_node_that_is_cut_off_tells_the_map_and_refuses_reads_behind_a_durable_write() {
+    let mut nodes = three();
+    let mut client = client(&nodes);
+    assert_eq!(client.ask(&request(HELLO, b"", b"test", &[0, UNORDERED])).value, [0, UNORDERED]);
+    nodes.cut = vec![(1, 0), (1, 2)];
+    let (answers, ..) = client.give(&durable(1, 10_000, &set("v")));
+    assert!(answers.is_empty(), "it waits for the others");
+    nodes.pass(4500);
+    let map = client.ask(&request(GET_CLUSTER_CONFIG, b"", b"", b""));
+    assert_eq!((map.status, map.value.is_empty()), (0, false));
+    assert_eq!(client.get("k").status, TEMPORARY_FAILURE);
 }
 
 #[test]
