@@ -91,6 +91,9 @@ pub async fn connect(
         .await
         .map_err(|error| format!("{address}: {error}"))?;
     tokio::spawn(connection.with_upgrades());
+    // A newcomer does not know where it is while it has a state of before it came.
+    let endpoints = node.endpoints();
+    let at = endpoints.host.is_some().then(|| endpoints.management()).unwrap_or_default();
     let login = STANDARD.encode(format!("{INTERNAL}:{}", cluster.secret.reveal()));
     let request = Request::get(PATH)
         .header(HOST, &address)
@@ -100,7 +103,7 @@ pub async fn connect(
         .header(CLUSTER, &cluster.uuid)
         .header(FROM, format!("{} {}", node.id().0, node.uuid()))
         .header(TO, to.0.to_string())
-        .header(AT, node.endpoints().management())
+        .header(AT, at)
         .header(LANE, lane.name())
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
