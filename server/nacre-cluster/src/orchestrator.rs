@@ -28,8 +28,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MS: u64 = 1_000_000;
-/// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader.
-pub const LEASE_NS: u64 = 4000 * MS;
+/// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader. It is also
+/// most of the time that a lost node's documents are not served.
+pub const LEASE_NS: u64 = 2000 * MS;
 /// How long the leader takes a lease to last: clocks may differ in speed.
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
 /// How often a node asks, and how often a decision is due.

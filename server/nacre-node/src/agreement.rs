@@ -51,6 +51,11 @@ pub trait Agreement: Send + Sync {
 
     /// What this node knows of its leading the others, if it does. `now_ns`: its monotonic clock.
     fn leadership(&self, now_ns: u64) -> Option<Leadership>;
+
+    /// Who leads, as far as this node knows.
+    fn leader(&self) -> Option<NodeId> {
+        None
+    }
 }
 
 /// The agreement of a node that has no others: it decides at once.
@@ -96,6 +101,12 @@ impl Node {
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leadership(self.now().monotonic_ns)
+    }
+
+    /// Who leads the nodes, as far as this one knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        let agreement = Arc::clone(&self.agreement.read());
+        agreement.leader()
     }
 
     /// Waits until this node has applied what was decided before, by whichever node it was proposed; but only a moment when

@@ -3,6 +3,7 @@
 
 use crate::node::Node;
 use crate::platform::{Hear, Next, Signal, Task};
+use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{Effect, Message, Orchestrator, Standing, TICK_NS, needs_leases};
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
@@ -190,6 +191,12 @@ impl Watchman {
             match effect {
                 Effect::Send(to, message) => self.shared.send(node, to, message),
                 Effect::Propose(change) => {
+                    if let Change::MoveCopies { memberships, .. } = &change
+                        && !memberships.is_empty()
+                    {
+                        let nodes: Vec<_> = memberships.keys().map(ToString::to_string).collect();
+                        tracing::warn!("others take the place of {}", nodes.join(", "));
+                    }
                     if let Err(error) = node.change(&change) {
                         tracing::info!("the copies stay where they are for now: {error}");
                     }
@@ -206,6 +213,10 @@ impl Task for Watchman {
 
     fn is_background(&self) -> bool {
         false
+    }
+
+    fn is_urgent(&self) -> bool {
+        true
     }
 
     fn step(&mut self) -> Next {

@@ -127,6 +127,11 @@ pub trait Task: Send {
     /// Whether clients wait for it less than for others: it yields the processor to them.
     fn is_background(&self) -> bool;
 
+    /// Whether the whole node waits for it, and it takes little time: it comes before others.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
     /// Does some work.
     fn step(&mut self) -> Next;
 

@@ -1,7 +1,7 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
 use crate::cluster::Consensus;
-use crate::platform::SystemPlatform;
+use crate::platform::{self, SystemPlatform};
 use crate::rest::{self, Service};
 use crate::tls::{Files, Tls};
 use crate::{huge_pages, kv};
@@ -330,6 +330,7 @@ fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("agreement")
+        .on_thread_start(platform::be_urgent)
         .enable_all()
         .build();
     runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))

@@ -9,8 +9,9 @@ use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::types::{Place, Position, Raft, Ticketed, Types};
+use crate::platform::be_urgent;
 use crossbeam_channel::{Sender, bounded};
-use nacre_cluster::orchestrator::Leadership;
+use nacre_cluster::orchestrator::{LEASE_NS, Leadership, TICK_NS};
 use nacre_cluster::{Cluster, Membership as Part, Secret};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
@@ -32,10 +33,13 @@ use tokio::runtime::Handle;
 /// How often it is looked whether a node is to be removed.
 const SEE_OFF_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a leader says that it leads; also how long another node may take over entries.
-const HEARTBEAT_MS: u64 = 200;
-/// How long the others wait for a leader, at least and at most. A machine whose processors and disks are busy delays
-/// heartbeats by hundreds of milliseconds, and a change of leaders delays everybody.
-const ELECTION_MS: (u64, u64) = (800, 1600);
+const HEARTBEAT_MS: u64 = 150;
+/// How long the others wait for a leader, at least and at most, once it has been silent for as long as the most: nobody votes
+/// for another one before. A machine whose processors and disks are busy delays heartbeats by hundreds of milliseconds,
+/// and a change of leaders delays everybody.
+const ELECTION_MS: (u64, u64) = (350, 600);
+// Who may serve asks again in time: the loss of the leader stops nobody.
+const _: () = assert!((ELECTION_MS.1 * 2 + HEARTBEAT_MS) * 1_000_000 + 4 * TICK_NS < LEASE_NS);
 /// How long a piece of a snapshot may take; with the last one buckets are opened.
 const SNAPSHOT_PIECE_MS: u64 = 30_000;
 /// The size of a piece: others on the same connection wait for no more.
@@ -141,7 +145,10 @@ impl Consensus {
     ) -> Result<Arc<Consensus>, String> {
         let (heard, hearing) = bounded::<(NodeId, Vec<u8>)>(HEARD_MAX);
         let ear = Arc::clone(node);
-        let listen = move || hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
+        let listen = move || {
+            be_urgent();
+            hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
+        };
         std::thread::Builder::new()
             .name("messages".into())
             .spawn(listen)
@@ -539,6 +546,13 @@ impl Agreement for Consensus {
     fn leadership(&self, _: u64) -> Option<Leadership> {
         *self.leadership.lock()
     }
+
+    fn leader(&self) -> Option<NodeId> {
+        let raft = self.directory.raft()?;
+        let metrics = raft.metrics();
+        let leader = metrics.borrow().current_leader;
+        leader.map(NodeId)
+    }
 }
 
 /// Keeps known whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
@@ -586,6 +600,8 @@ async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Ans
             Request::Propose(ticketed) => decided(raft.client_write(*ticketed).await),
             Request::Change(Voters::Add(id, place)) => decided(add_voter(raft, id.0, place).await),
             Request::Change(Voters::Remove(id)) => decided(remove_voter(raft, id.0).await),
+            // An answer would have the others follow it for longer.
+            Request::Position if abdicates.load(Ordering::Relaxed) => Answer::NotLeader(None),
             Request::Position => position(raft).await,
         }
     };

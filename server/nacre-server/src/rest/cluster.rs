@@ -6,6 +6,7 @@ use super::buckets::change;
 use super::nodes::{self, COMPATIBLE_VERSION};
 use super::rebalance;
 use super::users;
+use crate::cluster::membership::otp_node;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
@@ -23,6 +24,10 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
         ["pools", "default"] | ["pools", "nodes"] => {
             call.require(Privilege::ReadCluster, None)?;
             Ok(ok(&pool(&call.node)))
+        }
+        ["pools", "default", "terseClusterInfo"] => {
+            call.require(Privilege::ReadCluster, None)?;
+            Ok(ok(&terse(&call.node)))
         }
         ["pools", "default", "nodeServices"] => {
             Ok(ok(&cluster_map::global(&call.node.cluster(), &call.node.here())))
@@ -69,6 +74,19 @@ fn pool(node: &Node) -> Value {
         "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
         "balanced": rebalance::is_balanced(&cluster),
         "memoryQuota": cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum::<u64>(),
+    })
+}
+
+/// The cluster in short: which it is, and who leads it.
+fn terse(node: &Node) -> Value {
+    let cluster = node.cluster();
+    let leader = node.leader().and_then(|leader| cluster.nodes.get(&leader));
+    let leader = leader.map(|leader| otp_node(&leader.endpoints));
+    json!({
+        "clusterUUID": cluster.uuid,
+        "orchestrator": leader.unwrap_or_else(|| "undefined".into()),
+        "isBalanced": rebalance::is_balanced(&cluster),
+        "clusterCompatVersion": COMPATIBLE_VERSION.get(..3),
     })
 }
 
