@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench | sim | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod chaos;
 mod command;
 mod demo;
 mod mutants;
@@ -41,6 +42,8 @@ enum Chore {
     Bench(bench::Bench),
     /// Put a simulated cluster through faults
     Sim(sim::Sim),
+    /// Put real nodes through faults, with an official SDK as their client
+    Chaos(chaos::Chaos),
     /// Run the SDKs' own test suites against a node and write down the results
     Conformance(suites::Conformance),
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Chore::Plugins(options) => plugins::run_chore(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Sim(options) => sim::run(&options),
+        Chore::Chaos(options) => chaos::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };
     match outcome {

@@ -4,8 +4,9 @@ use crate::command::{cargo, run, target_dir, wrapped};
 use crate::{plugins, tools};
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::KvClient;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The administrator of nodes that chores start.
@@ -15,6 +16,9 @@ pub const PASSWORD: &str = "password";
 
 /// The address of nodes that are on no other.
 const LOCALHOST: &str = "127.0.0.1";
+
+/// Names a folder in which each node gets a file for what it logs.
+const LOGS: &str = "NACRE_CHORE_LOGS";
 
 /// How long a node may take to start; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -52,6 +56,12 @@ pub fn built(profile: &str) -> Result<PathBuf, String> {
 /// As for [`tools::dir`].
 pub fn aot_dir() -> Result<PathBuf, String> {
     Ok(tools::dir()?.join("aot"))
+}
+
+/// Where the data of a node is that this chore starts there.
+pub fn data_dir(host: &str, port_base: Option<u16>) -> PathBuf {
+    let name = format!("nacre-chore-{}-{host}-{}", std::process::id(), port_base.unwrap_or(0));
+    std::env::temp_dir().join(name)
 }
 
 /// A running node with a data directory that is removed with it.
@@ -106,14 +116,15 @@ impl Node {
     ) -> Result<Node, String> {
         // Another node there would answer in this one's place.
         for port in [port_base.unwrap_or(8091), port_base.map_or(11210, |base| base + 10)] {
-            std::net::TcpListener::bind((host, port))
-                .map_err(|error| format!("{host}:{port} is needed for a node: {error}"))?;
+            match std::net::TcpListener::bind((host, port)) {
+                // Addresses of other networks are not this one's to give.
+                Err(error) if error.kind() != ErrorKind::AddrNotAvailable => {
+                    return Err(format!("{host}:{port} is needed for a node: {error}"));
+                }
+                _ => {}
+            }
         }
-        let data_dir = std::env::temp_dir().join(format!(
-            "nacre-chore-{}-{host}-{}",
-            std::process::id(),
-            port_base.unwrap_or(0)
-        ));
+        let data_dir = data_dir(host, port_base);
         let _ = std::fs::remove_dir_all(&data_dir);
         let mut command = wrapped(binary, wrapper);
         command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
@@ -122,7 +133,13 @@ impl Node {
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);
         }
-        command.env("NACRE_LOG", "error").stdout(Stdio::null()).stdin(Stdio::null());
+        let log = std::env::var("NACRE_LOG").unwrap_or_else(|_| "error".into());
+        command.env("NACRE_LOG", log).stdout(Stdio::null()).stdin(Stdio::null());
+        if let Some(folder) = std::env::var_os(LOGS) {
+            let path = Path::new(&folder).join(format!("{host}-{}.log", port_base.unwrap_or(0)));
+            let file = std::fs::File::create(&path);
+            command.stderr(file.map_err(|error| format!("{}: {error}", path.display()))?);
+        }
         let process = spawn(&mut command)?;
         Ok(Node { process, command, data_dir, host, port_base })
     }
@@ -311,9 +328,19 @@ impl Node {
     /// # Errors
     /// When it does not end well.
     pub fn halt(&mut self) -> Result<(), String> {
-        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
-        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        self.signal(libc::SIGTERM);
         self.wait_for_end()
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
+        unsafe { libc::kill(self.process.id() as i32, signal) };
+    }
+
+    /// How the process ended, if it has.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().ok().flatten()
     }
 
     /// Ends the node as a crash would; the data stays for [`Node::respawn`].

@@ -1,0 +1,402 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+const (
+	// Clients of a document that write, and those that only read: nobody who reads waits for a write.
+	writers = 2
+	readers = 1
+	// How long a client waits between two operations, at most.
+	pauseMax = 100 * time.Millisecond
+	// How long a check of one document may take.
+	patience = time.Minute
+	// How long the documents may take until they can be read again.
+	readPatience = 2 * time.Minute
+)
+
+var levels = map[string]gocb.DurabilityLevel{
+	"majority":        gocb.DurabilityLevelMajority,
+	"persistActive":   gocb.DurabilityLevelMajorityAndPersistOnMaster,
+	"persistMajority": gocb.DurabilityLevelPersistToMajority,
+	"none":            gocb.DurabilityLevelNone,
+}
+
+// Load is the clients, and what is known of the documents.
+type Load struct {
+	documents *gocb.Collection
+	journal   *Journal
+	seed      int64
+	round     int
+	keys      []string
+	faults    []fault
+	stop      context.CancelFunc
+	clients   sync.WaitGroup
+	// What is left to be checked at the end: by document.
+	left map[string][]*Operation
+	sums Sums
+}
+
+type fault struct {
+	name string
+	keys []string
+	at   int64
+}
+
+// Sums are of a round, or of all.
+type Sums struct {
+	Operations int `json:"operations"`
+	Unknown    int `json:"unknown"`
+	// Documents of which no register could have said what was said.
+	Violations []string `json:"violations"`
+	// Acknowledged writes that were not durable, and are gone.
+	Lost   int            `json:"lost"`
+	Errors map[string]int `json:"errors"`
+	Gaps   []Gap          `json:"gaps"`
+}
+
+// Gap is the longest time in which a document of the fault could not be read, or written; in milliseconds.
+type Gap struct {
+	Fault  string  `json:"fault"`
+	Reads  float64 `json:"reads"`
+	Writes float64 `json:"writes"`
+	// The same of all other documents.
+	OtherReads  float64 `json:"other_reads"`
+	OtherWrites float64 `json:"other_writes"`
+}
+
+func levelOf(key string) string { return strings.SplitN(key, "-", 2)[0] }
+
+// Starts the clients of new documents, and waits until each document was read and written.
+func (l *Load) begin(keys []string) {
+	l.round++
+	l.keys, l.faults = keys, nil
+	l.journal.operations = map[string][]*Operation{}
+	if l.left == nil {
+		l.left, l.sums.Errors = map[string][]*Operation{}, map[string]int{}
+	}
+	running, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	var first sync.WaitGroup
+	for place, key := range keys {
+		count := writers
+		if levelOf(key) == "none" {
+			// One alone, so that it is known which write was the last.
+			count = 1
+		}
+		for number := range count + readers {
+			c := &client{
+				load: l, key: key, number: number, reads: number >= count,
+				random: rand.New(rand.NewSource(l.seed<<32 + int64(l.round)<<16 + int64(place)<<4 + int64(number))),
+			}
+			first.Add(1)
+			l.clients.Add(1)
+			go c.run(running, &first)
+		}
+	}
+	first.Wait()
+}
+
+func (l *Load) fault(name string, keys []string) {
+	if len(keys) == 0 {
+		keys = l.keys
+	}
+	l.faults = append(l.faults, fault{name, keys, l.journal.now()})
+}
+
+// Ends the round. What is left of each document is its value, and what may happen to it yet.
+func (l *Load) rest() Sums {
+	l.settle()
+	l.stop()
+	l.clients.Wait()
+	end := l.journal.now()
+	for _, key := range l.keys {
+		l.readAgain(key)
+	}
+	round := Sums{Errors: map[string]int{}}
+	for _, f := range l.faults {
+		g := Gap{Fault: f.name}
+		for _, key := range l.keys {
+			if levelOf(key) == "none" {
+				continue
+			}
+			reads, writes := &g.OtherReads, &g.OtherWrites
+			if slices.Contains(f.keys, key) {
+				reads, writes = &g.Reads, &g.Writes
+			}
+			operations := l.journal.operations[key]
+			*reads = max(*reads, float64(gap(operations, isRead, f.at, end))/1e6)
+			*writes = max(*writes, float64(gap(operations, isWrite, f.at, end))/1e6)
+		}
+		round.Gaps = append(round.Gaps, g)
+	}
+	for _, key := range l.keys {
+		operations := l.journal.operations[key]
+		for _, o := range operations {
+			round.Operations++
+			if o.Outcome == unknown {
+				round.Unknown++
+			}
+			if o.Error != "" {
+				round.Errors[o.Error]++
+			}
+		}
+		last := operations[len(operations)-1]
+		if levelOf(key) == "none" {
+			round.Lost += lost(operations)
+			continue
+		}
+		if !linearizable(operations, l.page(key)) {
+			round.Violations = append(round.Violations, key)
+		}
+		left := []*Operation{last}
+		for _, o := range operations {
+			if o.Outcome == unknown && o.Kind != get {
+				left = append(left, o)
+			}
+		}
+		l.left[key] = left
+	}
+	l.sums.add(round)
+	return round
+}
+
+// Waits until each document was read and written since now.
+func (l *Load) settle() {
+	begun := l.journal.now()
+	for _, key := range l.keys {
+		for !l.journal.has(key, isRead, begun) || !l.journal.has(key, isWrite, begun) {
+			if l.journal.now()-begun > readPatience.Nanoseconds() {
+				must(fmt.Errorf("%s is not served again", key))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// Reads every document of every round once more.
+func (l *Load) end() Sums {
+	l.journal.operations = map[string][]*Operation{}
+	for key, left := range l.left {
+		l.readAgain(key)
+		// Its last value is one that somebody wrote.
+		last := *left[0]
+		last.Kind, last.Outcome = upsert, succeeded
+		if last.Value == "" {
+			last.Kind = remove
+			last.Outcome = unknown
+		}
+		history := append([]*Operation{&last}, left[1:]...)
+		for _, o := range left[1:] {
+			o.Begun = max(o.Begun, last.Ended)
+		}
+		if !linearizable(append(history, l.journal.operations[key]...), l.page(key)) {
+			l.sums.Violations = append(l.sums.Violations, key)
+		}
+	}
+	return l.sums
+}
+
+// Where a violation is shown: beside the history.
+func (l *Load) page(key string) string {
+	if l.journal.file.Name() == "/dev/null" {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(l.journal.file.Name()), key+".html")
+}
+
+// Reads a document when all is well again.
+func (l *Load) readAgain(key string) {
+	c := &client{load: l, key: key, number: writers + readers}
+	for begun := time.Now(); ; {
+		if o := c.get(); o.Outcome != unknown {
+			return
+		}
+		if time.Since(begun) > readPatience {
+			must(fmt.Errorf("%s cannot be read", key))
+		}
+	}
+}
+
+// Acknowledged writes of the one writer that are newer than what was read in the end.
+func lost(operations []*Operation) int {
+	number := func(value string) int {
+		n, _ := strconv.Atoi(value[strings.LastIndex(value, ".")+1:])
+		return n
+	}
+	last, count := number(operations[len(operations)-1].Value), 0
+	for _, o := range operations {
+		if o.Kind != get && o.Outcome == succeeded && number(o.Value) > last {
+			count++
+		}
+	}
+	return count
+}
+
+func (s *Sums) add(round Sums) {
+	s.Operations += round.Operations
+	s.Unknown += round.Unknown
+	s.Lost += round.Lost
+	s.Violations = append(s.Violations, round.Violations...)
+	s.Gaps = append(s.Gaps, round.Gaps...)
+	for kind, count := range round.Errors {
+		s.Errors[kind] += count
+	}
+}
+
+// One client of one document.
+type client struct {
+	load    *Load
+	key     string
+	number  int
+	reads   bool
+	random  *rand.Rand
+	written int
+	// The last value that it knows, and how that is named.
+	value string
+	cas   gocb.Cas
+}
+
+func (c *client) run(running context.Context, first *sync.WaitGroup) {
+	defer c.load.clients.Done()
+	begins := true
+	for running.Err() == nil {
+		var done *Operation
+		if c.reads {
+			done = c.get()
+		} else {
+			done = c.write(begins)
+		}
+		if begins && done.Outcome != unknown && done.Outcome != refused {
+			begins = false
+			first.Done()
+		}
+		select {
+		case <-running.Done():
+		case <-time.After(time.Duration(c.random.Int63n(int64(pauseMax)))):
+		}
+	}
+	if begins {
+		first.Done()
+	}
+}
+
+func (c *client) get() *Operation {
+	o := &Operation{Key: c.key, Client: c.number, Kind: get, Begun: c.load.journal.now()}
+	found, err := c.load.documents.Get(c.key, nil)
+	o.Ended = c.load.journal.now()
+	if err == nil {
+		must(found.Content(&o.Value))
+		c.value, c.cas = o.Value, found.Cas()
+	}
+	c.note(o, err)
+	if o.Outcome == refused {
+		o.Outcome = unknown
+	}
+	c.load.journal.write(o)
+	return o
+}
+
+// Writes somehow; the first time for certain.
+func (c *client) write(certainly bool) *Operation {
+	c.written++
+	value := fmt.Sprintf("%s.%d.%d", c.key, c.number, c.written)
+	o := &Operation{Key: c.key, Client: c.number, Kind: upsert, Value: value}
+	level := levels[levelOf(c.key)]
+	choice := c.random.Intn(10)
+	switch {
+	case certainly || level == gocb.DurabilityLevelNone || choice < 4:
+	case choice < 7 && c.cas != 0:
+		o.Kind, o.Expected = replace, c.value
+	case choice < 8:
+		o.Kind, o.Value = remove, ""
+	case choice < 9:
+		o.Kind = insert
+	default:
+		o.Kind = replace
+	}
+	o.Begun = c.load.journal.now()
+	documents := c.load.documents
+	var cas gocb.Cas
+	if o.Expected != "" {
+		cas = c.cas
+	}
+	var result *gocb.MutationResult
+	var err error
+	switch o.Kind {
+	case upsert:
+		result, err = documents.Upsert(c.key, o.Value, &gocb.UpsertOptions{DurabilityLevel: level})
+	case insert:
+		result, err = documents.Insert(c.key, o.Value, &gocb.InsertOptions{DurabilityLevel: level})
+	case replace:
+		result, err = documents.Replace(c.key, o.Value, &gocb.ReplaceOptions{Cas: cas, DurabilityLevel: level})
+	case remove:
+		result, err = documents.Remove(c.key, &gocb.RemoveOptions{DurabilityLevel: level})
+	}
+	o.Ended = c.load.journal.now()
+	c.cas = 0
+	if err == nil && o.Kind != remove {
+		c.value, c.cas = o.Value, result.Cas()
+	}
+	c.note(o, err)
+	c.load.journal.write(o)
+	if o.Outcome == changed {
+		// It reads what is there, as an application would.
+		c.get()
+	}
+	return o
+}
+
+// Errors of the SDK, what they mean, and how they are counted; the first that fits.
+var kinds = []struct {
+	err     error
+	name    string
+	outcome string
+}{
+	{gocb.ErrDurableWriteReCommitInProgress, "durable write re-commit in progress", refused},
+	{gocb.ErrDurableWriteInProgress, "durable write in progress", refused},
+	{gocb.ErrDurabilityAmbiguous, "durability ambiguous", unknown},
+	{gocb.ErrDurabilityImpossible, "durability impossible", refused},
+	{gocb.ErrTemporaryFailure, "temporary failure", refused},
+	{gocb.ErrUnambiguousTimeout, "unambiguous timeout", refused},
+	{gocb.ErrAmbiguousTimeout, "ambiguous timeout", unknown},
+	{gocb.ErrRequestCanceled, "request canceled", unknown},
+	// How the SDK says that a connection ended while it waited for the answer.
+	{io.EOF, "connection closed", unknown},
+}
+
+// Says what came of an operation.
+func (c *client) note(o *Operation, err error) {
+	switch {
+	case err == nil:
+		o.Outcome = succeeded
+	case errors.Is(err, gocb.ErrDocumentNotFound):
+		o.Outcome = missing
+	case errors.Is(err, gocb.ErrDocumentExists):
+		o.Outcome = exists
+	case errors.Is(err, gocb.ErrCasMismatch):
+		o.Outcome = changed
+	default:
+		for _, kind := range kinds {
+			if errors.Is(err, kind.err) {
+				o.Outcome, o.Error = kind.outcome, kind.name
+				return
+			}
+		}
+		// No error that a client is told to expect: counted by its own words.
+		o.Outcome, o.Error = unknown, "unexpected: "+err.Error()
+	}
+}

@@ -1,0 +1,159 @@
+//! What is done to the nodes, and when.
+
+use super::Chaos;
+use super::cluster::Cluster;
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+/// Whom a fault meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// The leader of the nodes, who decides about failovers.
+    Leader,
+    /// Who serves most of the documents, but does not lead.
+    Busiest,
+    /// The node of that number.
+    Node(usize),
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The process ends by surprise, and is started again.
+    Kill,
+    /// The process stands still.
+    Pause,
+    /// Others do not hear it.
+    Mute,
+    /// It does not hear others.
+    Deafen,
+    /// Both.
+    Isolate,
+    /// It leaves the cluster in a rebalance, and comes again in another.
+    Rebalance,
+    /// Its disk has no room.
+    FullDisk,
+}
+
+/// One fault of the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What happens.
+    pub what: What,
+    /// To whom.
+    pub whom: Whom,
+    /// For how long.
+    pub lasts: Duration,
+}
+
+impl Fault {
+    /// Kinds of faults are counted together by this. `leads`: they meet the leader, whoever was meant.
+    pub fn kind(&self, leads: bool) -> String {
+        let of = if leads { "leader" } else { "node" };
+        match self.what {
+            // One that is back before it can be missed is another matter.
+            What::Kill if self.lasts < Duration::from_secs(5) => format!("kill,briefly:{of}"),
+            What::Kill => format!("kill:{of}"),
+            What::Pause => format!("pause:{of}"),
+            What::Mute | What::Deafen => format!("one-way-cut:{of}"),
+            What::Isolate => format!("cut:{of}"),
+            What::Rebalance => "rebalance".into(),
+            What::FullDisk => "full-disk".into(),
+        }
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} for {:.1} s", self.what, self.whom, self.lasts.as_secs_f64())
+    }
+}
+
+/// The faults in their order, the same for the same seed and numbers.
+pub fn schedule(options: &Chaos) -> Vec<Fault> {
+    let mut random = StdRng::seed_from_u64(options.seed);
+    let mut faults = Vec::new();
+    let counts = [
+        (options.kills, &[What::Kill][..], 0.2..15.0),
+        (options.pauses, &[What::Pause], 0.2..12.0),
+        (options.partitions, &[What::Isolate, What::Mute, What::Deafen], 0.5..12.0),
+        (options.rebalances, &[What::Rebalance], 0.0..1.0),
+        (options.full_disks, &[What::FullDisk], 1.0..8.0),
+    ];
+    for (count, kinds, seconds) in counts {
+        for number in 0..count {
+            let what = kinds[number % kinds.len()];
+            let whom = match number % 3 {
+                0 => Whom::Busiest,
+                1 => Whom::Leader,
+                _ => Whom::Node(random.random_range(0..options.nodes).into()),
+            };
+            let lasts = Duration::from_secs_f64(random.random_range(seconds.clone()));
+            faults.push(Fault { what, whom, lasts });
+        }
+    }
+    faults.shuffle(&mut random);
+    faults
+}
+
+impl Fault {
+    /// The node that it meets, given who leads and who serves the documents.
+    pub fn victim(&self, leader: usize, active: &[usize], count: usize) -> usize {
+        match self.whom {
+            Whom::Leader => leader,
+            Whom::Node(number) => number,
+            Whom::Busiest => {
+                let served = |node: &usize| active.iter().filter(|by| *by == node).count();
+                let others = (0..count).filter(|node| *node != leader);
+                others.max_by_key(served).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Does it to `victim`, and ends it.
+    ///
+    /// # Errors
+    /// When the system, or a node, does not do its part.
+    pub fn strike(&self, cluster: &mut Cluster, victim: usize) -> Result<(), String> {
+        let others = (0..cluster.nodes.len()).filter(|node| *node != victim);
+        let others: Vec<usize> = others.collect();
+        match self.what {
+            What::Kill => {
+                cluster.nodes[victim].kill()?;
+                std::thread::sleep(self.lasts);
+                cluster.nodes[victim].respawn()
+            }
+            What::Pause => {
+                cluster.nodes[victim].signal(libc::SIGSTOP);
+                std::thread::sleep(self.lasts);
+                cluster.nodes[victim].signal(libc::SIGCONT);
+                Ok(())
+            }
+            What::Mute | What::Deafen | What::Isolate => {
+                for other in others {
+                    if self.what != What::Deafen {
+                        cluster.network.cut(victim, other)?;
+                    }
+                    if self.what != What::Mute {
+                        cluster.network.cut(other, victim)?;
+                    }
+                }
+                std::thread::sleep(self.lasts);
+                cluster.network.heal()
+            }
+            What::Rebalance => {
+                let by = others.choose(&mut StdRng::seed_from_u64(0)).copied().unwrap_or_default();
+                cluster.remove(by, victim)?;
+                cluster.add(by, victim)
+            }
+            What::FullDisk => {
+                let filler = cluster.fill_disk(victim)?;
+                std::thread::sleep(self.lasts);
+                std::fs::remove_file(filler).map_err(|error| format!("free the disk: {error}"))
+            }
+        }
+    }
+}
