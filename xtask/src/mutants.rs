@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How long the seeds may take with one fault, in seconds; `timeout` ends them then.
-const SECONDS_MAX: u64 = 1800;
+const SECONDS_MAX: u64 = 900;
 /// What `timeout` says then.
 const TIMED_OUT: i32 = 124;
 

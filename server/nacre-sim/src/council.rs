@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// How long the others wait before they elect another, at least and at most.
-const ELECTION_NS: (u64, u64) = (800_000_000, 3_000_000_000);
+const ELECTION_NS: (u64, u64) = (600_000_000, 1_500_000_000);
 
 /// See the [module](self).
 pub struct Council(Mutex<State>);

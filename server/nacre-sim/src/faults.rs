@@ -2,6 +2,7 @@
 
 use crate::Chance;
 use crate::cluster::{MS, US};
+use crate::workload::KEYS;
 use std::fmt;
 
 /// Something that breaks, for a while.
@@ -98,6 +99,10 @@ pub struct Mix {
     pub failover_timeout_ms: u64,
     /// Bytes that values have at least: of large ones, what is stored soon leaves the history in memory.
     pub value_bytes: usize,
+    /// How long a client rests between two operations, at most.
+    pub pace_ns: u64,
+    /// Keys of durable writes: with few, clients meet.
+    pub keys: u16,
     /// Documents of each vBucket that nobody changes: a copy that begins anew takes them in pieces.
     pub ballast: u32,
 }
@@ -119,6 +124,8 @@ impl Mix {
             clients: 4,
             failover_timeout_ms: 1000,
             value_bytes: 0,
+            pace_ns: 100 * MS,
+            keys: KEYS,
             ballast: 0,
         }
     }
@@ -145,6 +152,8 @@ impl Mix {
             clients: chance.between(3, 6) as usize,
             failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
             value_bytes: chance.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 30_000]),
+            pace_ns: chance.one_of(&[100, 100, 100, 100, 100, 15]) * MS,
+            keys: chance.one_of(&[KEYS, KEYS, 3]),
             ballast: chance.one_of(&[0, 0, 0, 0, 700]),
         }
     }

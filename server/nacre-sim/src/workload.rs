@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub const BUCKET: &str = "b";
 /// Its vBuckets.
 pub const VBUCKETS: u16 = 4;
-/// Keys of durable writes: their histories are checked.
+/// Keys of durable writes at most: their histories are checked.
 pub const KEYS: u16 = 10;
 /// Keys after those, of writes that are not durable: their copies are compared.
 const VOLATILE_KEYS: u16 = 4;
@@ -78,8 +78,9 @@ pub struct Workload {
     levels: Vec<u8>,
     /// Bytes that values have at least.
     value_bytes: usize,
+    keys: u16,
     /// How long a client rests between two operations, at most.
-    pub pace_ns: u64,
+    pace_ns: u64,
     /// Nothing new is asked.
     pub rests: bool,
     values: u64,
@@ -102,7 +103,8 @@ impl Workload {
             chance,
             levels: mix.levels.clone(),
             value_bytes: mix.value_bytes,
-            pace_ns: 100 * MS,
+            keys: mix.keys,
+            pace_ns: mix.pace_ns,
             rests: false,
             values: 0,
             history: BTreeMap::new(),
@@ -142,7 +144,9 @@ impl Workload {
         if self.clients[client].pending.is_some() {
             return;
         }
-        let key = self.chance.below(u64::from(KEYS + VOLATILE_KEYS)) as u16;
+        // Those that are not durable come after all that may be.
+        let key = self.chance.below(u64::from(self.keys + VOLATILE_KEYS)) as u16;
+        let key = if key < self.keys { key } else { key - self.keys + KEYS };
         let seen = self.clients[client].seen.get(&key).copied();
         self.values += 1;
         let value = self.values;
@@ -366,7 +370,7 @@ impl Workload {
     pub fn read_all(&mut self, cluster: &mut Cluster) -> bool {
         let mut all = true;
         for client in 0..self.clients.len() {
-            let due = (0..KEYS).filter(|key| usize::from(*key) % self.clients.len() == client);
+            let due = (0..self.keys).filter(|key| usize::from(*key) % self.clients.len() == client);
             let read = |key: &u16| {
                 let history = self.history.get(key);
                 let last = history.and_then(|history| history.last());
