@@ -284,6 +284,7 @@ impl Consensus {
         cluster: Cluster,
     ) -> Result<(), String> {
         self.end();
+        self.directory.meet(&cluster);
         let entered = self.node.begin_anew(id, uuid, cluster).map_err(|error| error.to_string());
         self.begin(false)?;
         self.settle()?;

@@ -4,6 +4,7 @@
 //! an older state hears of its new leader only by what is in the log. So the log's list of voters carries their places.
 
 use super::types::{Place, Raft};
+use nacre_cluster::Cluster;
 use nacre_node::Node;
 use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
@@ -17,6 +18,9 @@ pub struct Directory {
     raft: RwLock<Option<Raft>>,
     /// Where nodes say they are that have connected: those that have moved cannot tell all before they are reached.
     told: Mutex<BTreeMap<NodeId, String>>,
+    /// The nodes that were there when this one came. What it is given first may be a state of long before, in which not even
+    /// the leader is that gives it the rest.
+    met: Mutex<BTreeMap<NodeId, Place>>,
 }
 
 impl Directory {
@@ -26,6 +30,7 @@ impl Directory {
             node: Arc::clone(node),
             raft: RwLock::default(),
             told: Mutex::default(),
+            met: Mutex::default(),
         })
     }
 
@@ -45,6 +50,12 @@ impl Directory {
         std::mem::replace(&mut *self.raft.write(), raft)
     }
 
+    /// Notes who is in the cluster that this node enters.
+    pub fn meet(&self, cluster: &Cluster) {
+        let places = cluster.nodes.iter().map(|(id, member)| (*id, Place::of(member)));
+        *self.met.lock() = places.collect();
+    }
+
     /// Notes where a node says it is.
     pub fn tell(&self, id: NodeId, management: &str) {
         self.told.lock().insert(id, management.to_owned());
@@ -58,7 +69,13 @@ impl Directory {
     }
 
     fn known(&self, id: NodeId) -> Option<Place> {
-        match self.node.cluster().nodes.get(&id) {
+        let cluster = self.node.cluster();
+        if !cluster.nodes.contains_key(&self.node.id())
+            && let Some(place) = self.met.lock().get(&id)
+        {
+            return Some(place.clone());
+        }
+        match cluster.nodes.get(&id) {
             Some(member) => Some(Place::of(member)),
             None => {
                 let metrics = self.raft.read().as_ref()?.metrics();

@@ -236,6 +236,16 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
     late.wait_until("the state", |node| node.has_bucket("b"));
 }
 
+/// What a newcomer is given first is a state of when there was the first node alone: it must let the leader go on.
+#[test]
+fn a_node_joins_although_the_first_one_does_not_lead() {
+    let mut nodes = three();
+    nodes[0].kill();
+    let newcomer = Node::start();
+    nodes[1].wait_until("it to join", |node| node.add(&newcomer).0 == 200);
+    newcomer.wait_until("it to know the others", |newcomer| newcomer.node_count() == 4);
+}
+
 #[test]
 fn the_leader_may_be_removed_by_itself_and_begins_anew() {
     let nodes = three();
