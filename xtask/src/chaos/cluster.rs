@@ -177,10 +177,8 @@ impl Cluster {
             .collect();
         let of_chain = |chain: &Value| {
             let places = chain.as_array().into_iter().flatten();
-            places
-                .map(|place| *hosts.get(usize::try_from(place.as_i64()?).ok()?)?)
-                .map(|node| node)
-                .collect()
+            let node = |place: &Value| *hosts.get(usize::try_from(place.as_i64()?).ok()?)?;
+            places.map(node).collect()
         };
         Ok(map["vBucketMap"].as_array().into_iter().flatten().map(of_chain).collect())
     }
