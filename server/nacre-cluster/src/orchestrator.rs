@@ -17,7 +17,8 @@
 //! needs a lease.
 //!
 //! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
-//! length of its history. One answer missing, and nothing is decided. Source: vertical replication with an external
+//! length of its history. One answer missing, and nothing is decided; nor is a silent node replaced where no copy that is
+//! left has all of the present term's beginning: acknowledged writes may be on that node alone. Source: vertical replication with an external
 //! chooser, as in the rules of failover for durable writes.
 //!
 //! [tick]: Orchestrator::tick
@@ -335,9 +336,22 @@ impl Orchestrator {
         if !poll.is_answered() || leased {
             return;
         }
+        let is_ordered = lost.iter().all(|node| cluster.failing_over.contains(node));
         let mut chains = BTreeMap::new();
         for (name, vbids) in &poll.wanted {
             let Some(bucket) = cluster.buckets.get(name) else { continue };
+            let has_all = |vbid: &u16| {
+                let chain = &bucket.chains[usize::from(*vbid)];
+                let left = chain.copies.iter().flatten().filter(|node| !lost.contains(node));
+                let terms =
+                    left.filter_map(|node| poll.standing(*node, name, *vbid)).map(|s| s.term);
+                terms.max().is_none_or(|term| term >= chain.term)
+            };
+            if !is_ordered && !vbids.iter().all(has_all) {
+                // What was reported is old by the next tick.
+                self.failover = None;
+                return;
+            }
             let moved = vbids.iter().filter_map(|vbid| {
                 let chain = bucket.chains.get(usize::from(*vbid))?;
                 Some((*vbid, replaced(chain, &lost, poll, name, *vbid)))
@@ -715,6 +729,21 @@ mod tests {
         assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND + 1), None, "others may lead by now");
         assert_eq!(ask(confirmed(3, SECOND), SECOND), None, "others have led since the last tick");
         assert_eq!(ask(None, SECOND), None);
+    }
+
+    #[test]
+    fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
+        let mut world = World::new(cluster(3, 2));
+        world.tick();
+        world.down = vec![NodeId(3)];
+        let behind = Standing { term: 0, prepared: 9, high_seqno: 9, rests: false };
+        world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
+        assert_eq!(world.until_proposed(20), None);
+        world.standings.remove(&NodeId(2));
+        assert!(world.until_proposed(20).is_some(), "one has caught up");
+        world.standings.insert(NodeId(2), behind);
+        world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+        assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
     }
 
     #[test]
