@@ -99,6 +99,8 @@ pub struct Mix {
     pub failover_timeout_ms: u64,
     /// Bytes that values have at least: of large ones, what is stored soon leaves the history in memory.
     pub value_bytes: usize,
+    /// How many nodes are replaced before an operator has looked.
+    pub failovers_max: usize,
     /// How long a client rests between two operations, at most.
     pub pace_ns: u64,
     /// Keys of durable writes: with few, clients meet.
@@ -124,6 +126,7 @@ impl Mix {
             clients: 4,
             failover_timeout_ms: 1000,
             value_bytes: 0,
+            failovers_max: 1,
             pace_ns: 100 * MS,
             keys: KEYS,
             ballast: 0,
@@ -152,6 +155,7 @@ impl Mix {
             clients: chance.between(3, 6) as usize,
             failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
             value_bytes: chance.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 30_000]),
+            failovers_max: chance.one_of(&[1, 9]),
             pace_ns: chance.one_of(&[100, 100, 100, 100, 100, 15]) * MS,
             keys: chance.one_of(&[KEYS, KEYS, 3]),
             ballast: chance.one_of(&[0, 0, 0, 0, 700]),

@@ -79,7 +79,7 @@ impl Simulation {
         let mut cluster = Cluster::new(&clocks, chance.fork(), mix.lost_answers);
         let settings = AutoFailover {
             timeout_ms: mix.failover_timeout_ms,
-            count_max: 1,
+            count_max: mix.failovers_max,
             ..AutoFailover::default()
         };
         let bucket = BucketSettings {
