@@ -93,7 +93,10 @@ pub async fn connect(
     tokio::spawn(connection.with_upgrades());
     // A newcomer does not know where it is while it has a state of before it came.
     let endpoints = node.endpoints();
-    let at = endpoints.host.is_some().then(|| endpoints.management()).unwrap_or_default();
+    let at = match endpoints.host {
+        Some(_) => endpoints.management(),
+        None => String::new(),
+    };
     let login = STANDARD.encode(format!("{INTERNAL}:{}", cluster.secret.reveal()));
     let request = Request::get(PATH)
         .header(HOST, &address)
