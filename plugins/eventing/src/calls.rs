@@ -5,7 +5,7 @@ use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
 use nacre_js_bridge::Loan;
 use nacre_plugin::{
-    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer,
+    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer, timer,
 };
 use std::rc::Rc;
 
@@ -42,6 +42,7 @@ impl Program {
                 continue;
             }
             self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
+            timer::belong(Some(event.vb));
             let is_update = event.kind == EventKind::Upsert;
             let handler = if is_update { self.handlers.on_update } else { self.handlers.on_delete };
             let Some(handler) = handler else { continue };
@@ -111,6 +112,7 @@ impl Program {
                 continue;
             }
             self.outside.borrow_mut().begin(format!("{}-{}", timer.name, timer.due_us));
+            timer::belong(timer.vb);
             let loan = Loan::writing(&bridge, state);
             let payload = String::from_utf8_lossy(&timer.payload);
             let outcome = self.engine.call(self.api.run_timer, &[Argument::Json(&payload)]);
@@ -136,6 +138,8 @@ impl Program {
         }
         if let Some(on_deploy) = self.handlers.on_deploy.filter(|_| !skipped) {
             self.outside.borrow_mut().begin(format!("launch-{number}"));
+            // Where the first vBucket is served, `OnDeploy` is called.
+            timer::belong(Some(0));
             let action = serde_json::json!({
                 "reason": self.config.launch.reason,
                 "delay": self.config.launch.delay_ms,

@@ -28,6 +28,8 @@ pub struct DocumentError {
 /// A timer that is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timer {
+    /// The vBucket that it belongs to, if any.
+    pub vb: Option<u16>,
     /// Its name.
     pub name: String,
     /// When it was to fire, in microseconds since the Unix epoch.

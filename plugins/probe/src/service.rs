@@ -91,6 +91,7 @@ impl Service for Probe {
     ) -> Result<(), Fault> {
         for timer in timers {
             tell(state, &format!("{} fired", timer.name));
+            timer::belong(timer.vb);
             run(&timer.payload, now_us, state)?;
         }
         Ok(())
@@ -158,6 +159,7 @@ fn step_of(step: &[Value], now_us: u64, state: &mut dyn StateMut) -> Result<(), 
             tell(state, &format!("{} entries", entries.len()));
         }
         "timer" => timer::set(text(1), now_us + number(2) as u64, step[3].to_string().as_bytes()),
+        "belong" => timer::belong(step[1].as_u64().map(|vb| vb as u16)),
         "is-set" => tell(state, &format!("set: {}", timer::is_set(text(1)))),
         "cancel" => {
             let was_set = timer::cancel(text(1));

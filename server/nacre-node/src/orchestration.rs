@@ -163,11 +163,17 @@ pub(crate) struct Watchman {
     shared: Arc<Orchestration>,
     /// When to speak next, in monotonic nanoseconds.
     speak_at: u64,
+    /// Since when a rebalance has nothing left to move.
+    even_since: Option<u64>,
 }
+
+/// How long a rebalance that has moved everything stays open where there are functions, in nanoseconds: a node that leaves
+/// is asked meanwhile what they have done there.
+const HAND_OVER_NS: u64 = 3_000_000_000;
 
 impl Watchman {
     pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        Watchman { shared, speak_at: 0 }
+        Watchman { shared, speak_at: 0, even_since: None }
     }
 
     fn speak(&mut self, node: &Arc<Node>, now: u64) {
@@ -183,13 +189,19 @@ impl Watchman {
         }
     }
 
-    fn decide(&self, node: &Arc<Node>, now: u64) {
+    fn decide(&mut self, node: &Arc<Node>, now: u64) {
         let leads = node.leadership();
         let cluster = node.cluster();
         let effects = self.shared.state.lock().orchestrator.tick(&cluster, leads, now);
+        if cluster.rebalance.is_none() {
+            self.even_since = None;
+        }
         for effect in effects {
             match effect {
                 Effect::Send(to, message) => self.shared.send(node, to, message),
+                Effect::Propose(Change::EndRebalance { .. })
+                    if cluster.functions.iter().next().is_some()
+                        && now - *self.even_since.get_or_insert(now) < HAND_OVER_NS => {}
                 Effect::Propose(change) => {
                     if let Change::MoveCopies { memberships, .. } = &change
                         && !memberships.is_empty()

@@ -4,7 +4,7 @@
 //! [`crate::replay`] makes the call again.
 
 use crate::capability::{
-    Counted, DocumentReply, Found, HttpError, HttpResponse, KvError, Looked, Mutated, Timer,
+    Counted, DocumentReply, Found, Home, HttpError, HttpResponse, KvError, Looked, Mutated, Timer,
 };
 use crate::context::Context;
 use crate::journal::Journal;
@@ -12,6 +12,7 @@ use crate::{Error, Setup};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::sync::Arc;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -136,6 +137,9 @@ pub enum Call {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DueTimer {
+    /// The vBucket that it belongs to, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vb: Option<u16>,
     /// Its name.
     pub name: String,
     /// Microseconds since the Unix epoch.
@@ -276,8 +280,10 @@ impl Capsule {
                 (Bytes(key.to_vec()), Bytes(value.to_vec()))
             };
             capsule.state = seen.space.iter().map(entry).collect();
-            let timers = seen.timers.iter();
-            capsule.timers = timers.map(|(name, timer)| DueTimer::new(name, timer)).collect();
+            let timers = seen.timers.due(u64::MAX, usize::MAX).into_iter();
+            let timer =
+                |(_, name, timer): (_, Arc<str>, Arc<Timer>)| DueTimer::new(None, &name, &timer);
+            capsule.timers = timers.map(timer).collect();
             capsule.answers = answers.to_vec();
         } else {
             capsule.call = capsule.call.without_bytes();
@@ -307,8 +313,9 @@ impl Capsule {
 }
 
 impl DueTimer {
-    pub(crate) fn new(name: &str, timer: &Timer) -> DueTimer {
+    pub(crate) fn new(home: Home, name: &str, timer: &Timer) -> DueTimer {
         DueTimer {
+            vb: home.map(|vbid| vbid.0),
             name: name.to_owned(),
             due_us: timer.due_us,
             payload: Bytes(timer.payload.clone()),

@@ -1,7 +1,7 @@
 //! Feeding a writer with documents or timers, and finding the one that kills it.
 
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
-use crate::capability::Timer;
+use crate::capability::{Home, Timer};
 use crate::capsule::{Bytes, Call, DueTimer};
 use crate::index;
 use crate::instance::{Instance, Refused};
@@ -286,15 +286,15 @@ impl Work for Projected<'_> {
 
 /// Timers for `timer-handler.on-timer`.
 pub struct DueTimers {
-    pub timers: Vec<(Arc<str>, Arc<Timer>)>,
+    pub timers: Vec<(Home, Arc<str>, Arc<Timer>)>,
     pub now_us: u64,
 }
 
 impl DueTimers {
     /// Removes a timer that is not to fire again.
-    fn remove(name: &Arc<str>, state: &mut State, writes: &mut Writes) {
-        state.timers.cancel(name);
-        writes.timers.insert(Arc::clone(name), None);
+    fn remove(home: Home, name: &Arc<str>, state: &mut State, writes: &mut Writes) {
+        state.timers.cancel(home, name);
+        writes.timers.insert((home, Arc::clone(name)), None);
     }
 }
 
@@ -306,7 +306,7 @@ impl Work for DueTimers {
     }
 
     fn bytes(&self, at: usize) -> usize {
-        let (name, timer) = &self.timers[at];
+        let (_, name, timer) = &self.timers[at];
         name.len() + timer.payload.len()
     }
 
@@ -318,11 +318,12 @@ impl Work for DueTimers {
         report: &mut Report,
     ) -> Result<(), Error> {
         // An earlier call of these timers may have cancelled or moved some of them.
-        let still_set = |(name, timer): &&(Arc<str>, Arc<Timer>)| {
-            fed.state.timers.get(name).is_some_and(|now| *now == **timer)
+        let still_set = |(home, name, timer): &&(Home, Arc<str>, Arc<Timer>)| {
+            fed.state.timers.get(*home, name).is_some_and(|now| *now == **timer)
         };
         let timers: Vec<_> = self.timers[items].iter().filter(still_set).collect();
-        let due = |(name, timer): &(Arc<str>, Arc<Timer>)| Due {
+        let due = |(home, name, timer): &(Home, Arc<str>, Arc<Timer>)| Due {
+            vb: home.map(|vbid| vbid.0),
             name: name.to_string(),
             due_us: timer.due_us,
             payload: timer.payload.clone(),
@@ -330,8 +331,8 @@ impl Work for DueTimers {
         let due: Vec<_> = timers.iter().copied().map(due).collect();
         // A timer is gone before the plugin hears of it, so that it may set it again.
         let (mut state, mut fired) = (fed.state.clone(), Writes::default());
-        for (name, _) in &timers {
-            DueTimers::remove(name, &mut state, &mut fired);
+        for (home, name, _) in &timers {
+            DueTimers::remove(*home, name, &mut state, &mut fired);
         }
         let ((), view) = writer.call(state, |instance, view| {
             instance.call(view, |exports, store| {
@@ -345,14 +346,14 @@ impl Work for DueTimers {
     }
 
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
-        let (name, timer) = &self.timers[at];
-        DueTimers::remove(name, &mut fed.state, &mut fed.writes);
+        let (home, name, timer) = &self.timers[at];
+        DueTimers::remove(*home, name, &mut fed.state, &mut fed.writes);
         let name = name.to_string();
         report.dead_timers.push(DeadTimer { name, due_us: timer.due_us, reason });
     }
 
     fn call_of(&self, at: usize) -> Call {
-        let (name, timer) = &self.timers[at];
-        Call::OnTimer { now_us: self.now_us, timers: vec![DueTimer::new(name, timer)] }
+        let (home, name, timer) = &self.timers[at];
+        Call::OnTimer { now_us: self.now_us, timers: vec![DueTimer::new(*home, name, timer)] }
     }
 }

@@ -7,6 +7,7 @@ use crate::capsule::Answer;
 use crate::space::{Bytes, SCAN_BYTES_MAX, State};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Bytes of questions and answers that are kept. Beyond them the call cannot be made again.
 const BYTES_MAX: usize = 4 << 20;
@@ -103,8 +104,10 @@ impl Journal {
                 Read::Get(key) => (Bound::Included(&key[..]), Bound::Included(&key[..])),
                 Read::Range(start, end) => (bound(start), bound(end)),
                 Read::Timer(name) => {
-                    if let Some(timer) = self.before.timers.get(name) {
-                        seen.timers.set(name.as_str().into(), timer.clone().into());
+                    let (timers, name) = (&self.before.timers, Arc::<str>::from(name.as_str()));
+                    let home = timers.homes(&name).first().copied();
+                    if let Some(timer) = home.and_then(|home| timers.get(home, &name)) {
+                        seen.timers.set(None, name, timer.clone().into());
                     }
                     continue;
                 }

@@ -49,6 +49,7 @@ pub mod script;
 mod setup;
 mod size;
 mod space;
+mod standing;
 mod status;
 mod storage;
 mod usage;
@@ -57,7 +58,7 @@ pub use abi::World;
 pub use capability::{
     Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
     Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
-    Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
+    Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
     KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex,
     NoDocuments, NoHttp, PathLookup, PathMutation, Row, RowRefusal, StoreMode, Timer, path_failure,
 };
@@ -77,6 +78,7 @@ pub use pure::{Functions, Resolver, Verdict, Version};
 pub use reader::{Answer, Reader, Request, Response};
 pub use replay::replay;
 pub use setup::Setup;
+pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges};
 pub use status::{DeadLetter, DeadTimer, DocumentError, Report, Status};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
 pub use usage::{Histogram, Usage};

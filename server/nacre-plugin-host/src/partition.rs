@@ -10,11 +10,12 @@ use crate::instance::{Instance, Refused};
 use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
 use crate::space::{State, View, Writes};
+use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
 use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_types::{Now, Seqno, Vbid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A partition. There is one writer; [`Partition::reader`] gives any number of readers.
@@ -22,7 +23,10 @@ pub struct Partition {
     slot: Slot,
     shared: Arc<Shared>,
     storage: Box<dyn StateStorage>,
-    progress: BTreeMap<Vbid, ResumePoint>,
+    /// The vBuckets whose timers fire here, with the first moment of that.
+    served: BTreeMap<Vbid, Moment>,
+    /// Those of them that have moved on and were not told of.
+    moved: BTreeSet<Vbid>,
     status: Status,
     documents_cut: Cut,
     timers_cut: Cut,
@@ -104,16 +108,19 @@ impl Partition {
         let mut state = State::default();
         let entries = loaded.entries.into_iter();
         state.space.extend(entries.map(|(key, value)| (key.into(), value.into())));
-        for (name, timer) in loaded.timers {
-            state.timers.set(name.into(), timer.into());
+        for (home, name, timer) in loaded.timers {
+            state.timers.set(home, name.into(), timer.into());
         }
         let shared = Arc::new(Shared::new(Arc::clone(&context)));
-        shared.published.write().state = state;
+        let tracks = loaded.progress.into_iter();
+        let tracks = tracks.map(|(vbid, standing)| (vbid, Track::at(standing))).collect();
+        *shared.published.write() = Published { state, tracks, ..Published::default() };
         Ok(Partition {
             slot: Slot { context, instance: Some(instance), wreck: Journal::default() },
             shared,
             storage,
-            progress: loaded.progress.into_iter().collect(),
+            served: BTreeMap::new(),
+            moved: BTreeSet::new(),
             status: Status::default(),
             documents_cut: Cut::default(),
             timers_cut: Cut::default(),
@@ -122,17 +129,99 @@ impl Partition {
 
     /// Where the feed of a vBucket goes on.
     pub fn progress(&self, vbid: Vbid) -> ResumePoint {
-        self.progress.get(&vbid).copied().unwrap_or_default()
+        self.standing(vbid).point
     }
 
     /// Where the feed goes on, for all vBuckets that were ever fed, in order.
     pub fn progress_of_all(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
-        self.progress.iter().map(|(vbid, point)| (*vbid, *point))
+        let published = self.shared.published.read();
+        let points = published.tracks.iter().map(|(vbid, track)| (*vbid, track.standing.point));
+        points.collect::<Vec<_>>().into_iter()
+    }
+
+    /// How far it has come with a vBucket.
+    pub fn standing(&self, vbid: Vbid) -> Standing {
+        let published = self.shared.published.read();
+        published.tracks.get(&vbid).map(|track| track.standing).unwrap_or_default()
     }
 
     /// Whether it was ever fed, or told where to begin.
     pub fn is_begun(&self) -> bool {
-        !self.progress.is_empty()
+        !self.shared.published.read().tracks.is_empty()
+    }
+
+    /// The timers of a vBucket fire here from now on: the node serves it under `term`, and began to at `begun`, by a clock
+    /// that goes on after a restart.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition is stopped then.
+    pub fn serve(&mut self, vbid: Vbid, term: u64, begun: u64) -> Result<(), Error> {
+        let mut fed = Fed::new(self.shared.snapshot()?);
+        fed.state.timers.serve(vbid, true);
+        let Standing { moment, point } = self.standing(vbid);
+        self.served.insert(vbid, moment.begin(term, begun));
+        self.commit(fed, &[(vbid, point)])
+    }
+
+    /// The timers of a vBucket fire elsewhere from now on; they are kept for who asks.
+    pub fn release(&mut self, vbid: Vbid) {
+        if self.served.remove(&vbid).is_some() {
+            self.moved.remove(&vbid);
+            self.shared.published.write().state.timers.serve(vbid, false);
+        }
+    }
+
+    /// Whether the timers of a vBucket fire here.
+    pub fn serves(&self, vbid: Vbid) -> bool {
+        self.served.contains_key(&vbid)
+    }
+
+    /// The vBuckets whose timers fire here.
+    pub fn served(&self) -> impl Iterator<Item = Vbid> {
+        self.served.keys().copied()
+    }
+
+    /// Whether it has come further with any of them since [`Partition::take_moved`].
+    pub fn has_moved(&self) -> bool {
+        !self.moved.is_empty()
+    }
+
+    /// Those of them with which it has come further since this was called last.
+    pub fn take_moved(&mut self) -> BTreeSet<Vbid> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Comes as far as another node with a vBucket that is served there: with its changes since, or with all timers that
+    /// there are, when they are `whole`.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition is stopped then.
+    pub fn follow(
+        &mut self,
+        vbid: Vbid,
+        standing: Standing,
+        timers: TimerChanges,
+        whole: bool,
+    ) -> Result<(), Error> {
+        let mut fed = Fed::new(self.shared.snapshot()?);
+        let home = Some(vbid);
+        if whole {
+            let before = fed.state.timers.after(vbid, None);
+            let before: Vec<_> = before.map(|(name, _)| Arc::clone(name)).collect();
+            for name in before {
+                fed.state.timers.cancel(home, &name);
+                fed.writes.timers.insert((home, name), None);
+            }
+        }
+        for (name, timer) in timers {
+            let (name, timer): (Arc<str>, _) = (name.into(), timer.map(Arc::new));
+            match &timer {
+                Some(timer) => fed.state.timers.set(home, Arc::clone(&name), Arc::clone(timer)),
+                None => drop(fed.state.timers.cancel(home, &name)),
+            }
+            fed.writes.timers.insert((home, name), timer);
+        }
+        self.keep(fed, &[(vbid, standing)])
     }
 
     /// Begins somewhere else than with the first mutation of each vBucket.
@@ -151,8 +240,8 @@ impl Partition {
     pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         let (name, timer): (Arc<str>, Arc<Timer>) = (name.into(), timer.into());
-        fed.state.timers.set(Arc::clone(&name), Arc::clone(&timer));
-        fed.writes.timers.insert(name, Some(timer));
+        fed.state.timers.set(None, Arc::clone(&name), Arc::clone(&timer));
+        fed.writes.timers.insert((None, name), Some(timer));
         self.commit(fed, &[])
     }
 
@@ -291,7 +380,8 @@ impl Partition {
             let deployment = self.slot.context.setup.name.clone();
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
-        self.progress.clear();
+        self.served.clear();
+        self.moved.clear();
         self.documents_cut = Cut::default();
         self.timers_cut = Cut::default();
         *self.shared.published.write() = Published::default();
@@ -324,33 +414,61 @@ impl Partition {
         self.slot.context.take_capsules()
     }
 
+    /// Commits what was done here: where it stands then.
     fn commit(&mut self, fed: Fed, progress: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+        let mut points: BTreeMap<Vbid, ResumePoint> = progress.iter().copied().collect();
+        for (home, _) in fed.writes.timers.keys() {
+            if let Some(vbid) = home {
+                points.entry(*vbid).or_insert_with(|| self.progress(*vbid));
+            }
+        }
+        let standings: Vec<_> = points
+            .into_iter()
+            .map(|(vbid, point)| (vbid, Standing { moment: self.next_moment(vbid), point }))
+            .collect();
+        self.keep(fed, &standings)?;
+        let ours = standings.iter().map(|(vbid, _)| *vbid);
+        self.moved.extend(ours.filter(|vbid| self.served.contains_key(vbid)));
+        Ok(())
+    }
+
+    /// The moment of a commit; that before where only others commit.
+    fn next_moment(&self, vbid: Vbid) -> Moment {
+        let moment = self.standing(vbid).moment;
+        match self.served.get(&vbid) {
+            Some(first) if moment < *first => *first,
+            Some(_) => moment.next(),
+            None => moment,
+        }
+    }
+
+    fn keep(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
         let setup = &self.slot.context.setup;
         // The state must not tell of documents that a crash can still take back.
         if let Err(error) = setup.documents.settle() {
             let (deployment, message) = (setup.name.clone(), error.to_string());
             return Err(Error::Retry { deployment, message });
         }
-        let Fed { state, writes } = fed;
+        let Fed { writes, .. } = &fed;
         let changes = Changes {
             entries: writes
                 .entries
-                .into_iter()
-                .map(|(key, value)| (key.to_vec(), value.map(|value| value.to_vec())))
+                .iter()
+                .map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec())))
                 .collect(),
             timers: writes
                 .timers
-                .into_iter()
-                .map(|(name, timer)| (name.to_string(), timer.as_deref().cloned()))
+                .iter()
+                .map(|((home, name), timer)| ((*home, name.to_string()), timer.as_deref().cloned()))
                 .collect(),
-            progress: progress.to_vec(),
+            progress: standings.to_vec(),
         };
         if let Err(message) = self.storage.commit(&changes) {
             let deployment = self.slot.context.setup.name.clone();
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
-        self.progress.extend(progress.iter().copied());
-        self.shared.published.write().state = state;
+        let is_served = |vbid| self.served.contains_key(&vbid);
+        self.shared.published.write().take(fed, standings, is_served);
         Ok(())
     }
 

@@ -7,14 +7,17 @@ use crate::abi::nacre::plugin::types::{self, Fault};
 use crate::capability::{Database, Header};
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
 use crate::context::{Context, Role};
+use crate::feed::Fed;
 use crate::index::IndexSnapshot;
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::{State, View};
+use crate::standing::{Lacking, Moment, Share, Standing, Track};
 use crate::{Error, Plugin, Setup, Status};
-use nacre_types::Now;
+use nacre_types::{Now, Vbid};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wasmtime::Store;
 
@@ -22,7 +25,46 @@ use wasmtime::Store;
 #[derive(Default)]
 pub struct Published {
     pub state: State,
+    /// How far it has come with each vBucket that was ever fed or followed.
+    pub tracks: BTreeMap<Vbid, Track>,
+    /// Bytes of the steps of all of them.
+    pub steps_bytes: usize,
     pub stopped: Option<String>,
+}
+
+/// Bytes of steps that are kept for those who follow. Who is further behind is told all timers.
+const STEPS_BYTES_MAX: usize = 8 << 20;
+
+impl Published {
+    /// Takes over what a commit has made; of the vBuckets that `is_served` the steps are kept.
+    pub fn take(
+        &mut self,
+        fed: Fed,
+        standings: &[(Vbid, Standing)],
+        is_served: impl Fn(Vbid) -> bool,
+    ) {
+        self.state = fed.state;
+        let mut timers: BTreeMap<Vbid, Vec<_>> = BTreeMap::new();
+        for ((home, name), timer) in fed.writes.timers {
+            if let Some(vbid) = home.filter(|vbid| is_served(*vbid)) {
+                timers.entry(vbid).or_default().push((name, timer));
+            }
+        }
+        for (vbid, standing) in standings {
+            let track = self.tracks.entry(*vbid).or_default();
+            match is_served(*vbid) {
+                true => {
+                    let timers = timers.remove(vbid).unwrap_or_default();
+                    self.steps_bytes += track.push(*standing, timers);
+                }
+                false => *track = Track::at(*standing),
+            }
+        }
+        if self.steps_bytes > STEPS_BYTES_MAX {
+            self.tracks.values_mut().for_each(Track::trim);
+            self.steps_bytes = 0;
+        }
+    }
 }
 
 /// What the writer and the readers of a partition share.
@@ -165,6 +207,29 @@ impl Reader {
         let request = request_of(request, now);
         self.answer(request.clone(), None, |exports, store| {
             exports.reader()?.call_handle(store, &request)
+        })
+    }
+
+    /// How far it has come with each vBucket.
+    pub fn moments(&self) -> BTreeMap<Vbid, Moment> {
+        let published = self.shared.published.read();
+        let tracks = published.tracks.iter();
+        tracks.map(|(vbid, track)| (*vbid, track.standing.moment)).collect()
+    }
+
+    /// What somebody who follows a vBucket lacks, or the first of it; about `bytes_max` at most.
+    pub fn share(&self, vbid: Vbid, lacking: Lacking, bytes_max: usize) -> Share {
+        let published = self.shared.published.read();
+        let none = Track::default();
+        let track = published.tracks.get(&vbid).unwrap_or(&none);
+        let (since, after) = lacking;
+        let changes = match after {
+            None => track.changes(since, bytes_max),
+            Some(_) => None,
+        };
+        changes.unwrap_or_else(|| {
+            let timers = published.state.timers.after(vbid, after.as_deref());
+            track.page(after.clone(), timers, bytes_max)
         })
     }
 

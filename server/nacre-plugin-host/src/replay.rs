@@ -69,9 +69,9 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
     let mut state = State::default();
     let entries = capsule.state.iter().map(|(key, value)| (key.0[..].into(), value.0[..].into()));
     state.space.extend(entries);
-    for DueTimer { name, due_us, payload } in &capsule.timers {
+    for DueTimer { name, due_us, payload, .. } in &capsule.timers {
         let timer = Timer { due_us: *due_us, payload: payload.0.clone() };
-        state.timers.set(name.as_str().into(), timer.into());
+        state.timers.set(None, name.as_str().into(), timer.into());
     }
     let writing = |state| View::writing(state, capsule.limits.state_bytes);
     match &capsule.call {
@@ -94,6 +94,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
             let timers: Vec<_> = timers
                 .iter()
                 .map(|timer| timer_handler::Due {
+                    vb: timer.vb,
                     name: timer.name.clone(),
                     due_us: timer.due_us,
                     payload: timer.payload.0.clone(),

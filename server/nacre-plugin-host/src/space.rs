@@ -1,6 +1,6 @@
 //! The state of a partition in memory: persistent, so that a snapshot costs nothing.
 
-use crate::capability::{Database, TIMER_NAME_BYTES_MAX, Timer, Timers};
+use crate::capability::{Database, Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::instance::Refused;
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl State {
 #[derive(Default)]
 pub struct Writes {
     pub entries: BTreeMap<Bytes, Option<Bytes>>,
-    pub timers: BTreeMap<Arc<str>, Option<Arc<Timer>>>,
+    pub timers: BTreeMap<(Home, Arc<str>), Option<Arc<Timer>>>,
 }
 
 impl Writes {
@@ -98,6 +98,8 @@ pub struct View {
     /// None for a reader.
     pub writes: Option<Writes>,
     pub bytes_max: usize,
+    /// Whose the timers are that are set.
+    pub timers_home: Home,
     /// What the request that is answered may see beyond the state.
     pub database: Option<Arc<dyn Database>>,
     /// The tick at which the request has to be answered, when that is before the deadline.
@@ -143,23 +145,27 @@ impl View {
     }
 
     pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Refused> {
-        let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         if name.is_empty() || name.len() > TIMER_NAME_BYTES_MAX {
             return Err(Refused::TimerName);
         }
+        // Whoever set one of that name.
+        self.cancel_timer(name)?;
+        let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         let (name, timer) = (Arc::<str>::from(name), Arc::new(timer));
-        self.state.timers.set(Arc::clone(&name), Arc::clone(&timer));
-        writes.timers.insert(name, Some(timer));
+        let home = self.timers_home.filter(|vbid| self.state.timers.fires(Some(*vbid)));
+        self.state.timers.set(home, Arc::clone(&name), Arc::clone(&timer));
+        writes.timers.insert((home, name), Some(timer));
         self.fits()
     }
 
     pub fn cancel_timer(&mut self, name: &str) -> Result<bool, Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
-        let was_set = self.state.timers.cancel(name);
-        if was_set {
-            writes.timers.insert(name.into(), None);
+        let (homes, name) = (self.state.timers.homes(name), Arc::<str>::from(name));
+        for home in &homes {
+            self.state.timers.cancel(*home, &name);
+            writes.timers.insert((*home, Arc::clone(&name)), None);
         }
-        Ok(was_set)
+        Ok(!homes.is_empty())
     }
 
     fn fits(&self) -> Result<(), Refused> {

@@ -1,7 +1,6 @@
 //! Where a partition lives durably; implemented by the embedder.
 
-use crate::Timer;
-use nacre_dcp::ResumePoint;
+use crate::{Home, Standing, Timer};
 use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,10 +11,10 @@ use std::sync::Arc;
 pub struct Loaded {
     /// The ordered key space; in any order.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Timers by name; in any order.
-    pub timers: Vec<(String, Timer)>,
+    /// Timers by whose they are and name; in any order.
+    pub timers: Vec<(Home, String, Timer)>,
     /// Where the feed stands in each vBucket.
-    pub progress: Vec<(Vbid, ResumePoint)>,
+    pub progress: Vec<(Vbid, Standing)>,
 }
 
 /// What one commit changes.
@@ -23,10 +22,10 @@ pub struct Loaded {
 pub struct Changes {
     /// The new value of each key, or none where it was removed; in the order of the keys.
     pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The new timer of each name, or none where it was removed or has fired.
-    pub timers: Vec<(String, Option<Timer>)>,
+    /// The new timer of each name, or none where it was removed or has fired; with whose it is.
+    pub timers: Vec<((Home, String), Option<Timer>)>,
     /// Where the feed stands in the vBuckets named; the others have not moved.
-    pub progress: Vec<(Vbid, ResumePoint)>,
+    pub progress: Vec<(Vbid, Standing)>,
 }
 
 /// The durable side of a partition: an ordered key space with timers, and the progress it reflects.
@@ -55,8 +54,8 @@ pub trait StateStorage: Send {
 #[derive(Debug, Default)]
 struct Content {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    timers: BTreeMap<String, Timer>,
-    progress: BTreeMap<Vbid, ResumePoint>,
+    timers: BTreeMap<(Home, String), Timer>,
+    progress: BTreeMap<Vbid, Standing>,
 }
 
 /// A storage in memory, for tests and for state that may be rebuilt. Clones share their content.
@@ -68,10 +67,13 @@ pub struct MemoryStorage {
 impl StateStorage for MemoryStorage {
     fn load(&mut self) -> Result<Loaded, String> {
         let content = self.content.lock();
+        let timers = content.timers.iter();
         Ok(Loaded {
             entries: content.entries.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-            timers: content.timers.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-            progress: content.progress.iter().map(|(vbid, point)| (*vbid, *point)).collect(),
+            timers: timers
+                .map(|((home, name), timer)| (*home, name.clone(), timer.clone()))
+                .collect(),
+            progress: content.progress.iter().map(|(vbid, standing)| (*vbid, *standing)).collect(),
         })
     }
 

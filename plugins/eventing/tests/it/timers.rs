@@ -101,3 +101,16 @@ fn what_a_handler_planned_before_it_failed_does_not_happen() {
     assert_eq!(function.timers(), []);
     assert!(!log(&function).contains("fired"));
 }
+
+#[test]
+fn a_timer_belongs_to_the_vbucket_that_it_was_set_for() {
+    let mut function = function(
+        "function Top(again) { if (again) createTimer(Top, new Date(Date.now() + 60000), 'again') }
+         function OnUpdate(doc, meta) { createTimer(Top, new Date(0), meta.id, true) }",
+    );
+    function.put("a", "{}").put("b", "{}").put("c", "{}").feed().unwrap();
+    let vbs = |timers: Vec<nacre_plugin::Timer>| timers.iter().map(|t| t.vb).collect::<Vec<_>>();
+    assert_eq!(vbs(function.timers()), [Some(0); 3]);
+    function.advance(Duration::from_secs(1)).unwrap();
+    assert_eq!(vbs(function.timers()), [Some(0)], "so does one that it sets");
+}

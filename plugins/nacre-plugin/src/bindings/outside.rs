@@ -107,6 +107,10 @@ fn mutate_spec(spec: &kv::MutateSpec) -> host_kv::MutateSpec {
     host_kv::MutateSpec { operation, path, value, xattr, create_path, expand_macros }
 }
 
+pub fn timers_belong(vb: Option<u16>) {
+    timer::belong(vb);
+}
+
 pub fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
     timer::set(name, due_us, payload);
 }

@@ -103,7 +103,8 @@ pub fn on_timer<S: Service>(
     now_us: u64,
     timers: Vec<timer_handler::Due>,
 ) -> Result<(), types::Fault> {
-    let timer = |timer_handler::Due { name, due_us, payload }| Timer { name, due_us, payload };
+    let timer =
+        |timer_handler::Due { vb, name, due_us, payload }| Timer { vb, name, due_us, payload };
     let timers: Vec<_> = timers.into_iter().map(timer).collect();
     ready(slot)?.on_timer(now_us, &timers, &mut HostState).map_err(fault)
 }

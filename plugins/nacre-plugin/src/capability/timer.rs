@@ -9,6 +9,12 @@ pub fn set(name: &str, due_us: u64, payload: &[u8]) {
     outside::set_timer(name, due_us, payload);
 }
 
+/// The timers that this call sets from here on belong to the vBucket `vb`, and move with it where the deployment keeps its
+/// place; none, as at first: they stay with the node.
+pub fn belong(vb: Option<u16>) {
+    outside::timers_belong(vb);
+}
+
 /// Whether a timer of that name is set.
 pub fn is_set(name: &str) -> bool {
     outside::is_timer_set(name)

@@ -322,7 +322,10 @@ impl<S: Service> Harness<S> {
         &mut self,
         call: impl FnOnce(&mut S, &mut dyn StateMut) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let timers = outside::with(|outside| outside.timers.clone());
+        let timers = outside::with(|outside| {
+            outside.timers_vb = None;
+            outside.timers.clone()
+        });
         let mut state = self.state.clone();
         let outcome = S::init(&self.config).and_then(|mut service| call(&mut service, &mut state));
         match &outcome {

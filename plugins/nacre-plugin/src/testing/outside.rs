@@ -18,6 +18,8 @@ pub(crate) struct Outside {
     /// What all that is asked of documents is refused with.
     pub refusing: Option<kv::Error>,
     pub timers: BTreeMap<String, Timer>,
+    /// The vBucket that timers belong to which are set now.
+    pub timers_vb: Option<u16>,
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
     pub answering: Option<Answering>,
@@ -170,9 +172,16 @@ pub(crate) fn mutate_in(
     Ok(kv::Mutated { cas, results })
 }
 
+pub(crate) fn timers_belong(vb: Option<u16>) {
+    with(|outside| outside.timers_vb = vb);
+}
+
 pub(crate) fn set_timer(name: &str, due_us: u64, payload: &[u8]) {
-    let timer = Timer { name: name.to_owned(), due_us, payload: payload.to_vec() };
-    with(|outside| outside.timers.insert(name.to_owned(), timer));
+    let (name, payload) = (name.to_owned(), payload.to_vec());
+    with(|outside| {
+        let vb = outside.timers_vb;
+        outside.timers.insert(name.clone(), Timer { vb, name, due_us, payload });
+    });
 }
 
 pub(crate) fn is_timer_set(name: &str) -> bool {

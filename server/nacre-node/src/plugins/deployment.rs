@@ -2,7 +2,7 @@
 
 use super::coverage::Coverage;
 use super::part::Missing;
-use super::places::Points;
+use super::places::Others;
 use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
@@ -52,8 +52,8 @@ pub struct Deployment {
     pub(super) reader: Option<Reader>,
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
-    /// How far it has come, for other nodes; nothing of what can be done again.
-    pub(super) places: Mutex<Points>,
+    /// How far other nodes have said they have come, since the feed looked last.
+    pub(super) others: Mutex<Others>,
     /// Which vBuckets the state is to have.
     pub(super) coverage: Coverage,
     progress: Mutex<Progress>,
@@ -80,14 +80,18 @@ impl Deployment {
         status: Status,
         progress: Progress,
     ) -> Deployment {
-        let feeding = progress == Progress::Running;
+        let feeding = match progress {
+            Progress::Running => true,
+            Progress::Paused => spec.keeps_places(),
+            _ => false,
+        };
         Deployment {
             name: spec.name.clone(),
             spec,
             bucket: Arc::clone(bucket),
             reader,
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
-            places: Mutex::default(),
+            others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
             progress: Mutex::new(progress),
             is_asked: AtomicBool::new(false),
@@ -157,6 +161,11 @@ impl Deployment {
 
     pub(super) fn is_ended(&self) -> bool {
         *self.progress.lock() != Progress::Running
+    }
+
+    /// Whether its feed has nothing more to do: one that is paused still follows others.
+    pub(super) fn is_over(&self) -> bool {
+        !matches!(*self.progress.lock(), Progress::Running | Progress::Paused)
     }
 
     pub(super) fn end(&self, progress: Progress) {

@@ -1,7 +1,7 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
 use super::deployment::{is_in_subset, keep_capsules};
-use super::places::{Heard, Points};
+use super::places::{Copies, Heard};
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
@@ -26,10 +26,14 @@ const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+/// How soon timers are looked at again that are due while the node may not serve, in nanoseconds.
+const LEASE_INTERVAL_NS: u64 = 50_000_000;
 /// How soon it is looked again at vBuckets that have to wait.
 const WAITING_INTERVAL: Duration = Duration::from_millis(20);
 /// How often other nodes are told how far it has come, in nanoseconds.
 const TELL_NS: u64 = 1_000_000_000;
+/// How often they are told of all vBuckets: they may not have heard, or have new copies.
+const TELL_ALL_NS: u64 = 10_000_000_000;
 /// For how long what other nodes have said is good, in nanoseconds.
 const HEARD_NS: u64 = 50_000_000;
 /// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
@@ -54,6 +58,8 @@ pub(crate) struct Feed {
     branches: Vec<VbUuid>,
     turn: usize,
     batch_documents: usize,
+    /// Whether the vBucket of `OnDeploy` was looked at.
+    has_begun: bool,
     /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
     has_fired: bool,
     /// A batch that the plugin asked to be given again.
@@ -72,9 +78,11 @@ pub(crate) struct Feed {
     look_at_ns: u64,
     /// vBuckets whose news wait: to be stored, or for another node to have finished.
     waiting: Vec<Vbid>,
-    /// How far it has come since other nodes were told last.
-    untold: Points,
+    /// When other nodes are told how far it has come, and of all vBuckets.
     tell_at_ns: u64,
+    tell_all_at_ns: u64,
+    /// What other nodes do.
+    copies: Copies,
     /// What other nodes said, and when they are asked again.
     heard: Option<(u64, Heard)>,
     /// Since when another node is waited for, by vBucket.
@@ -94,14 +102,11 @@ impl Feed {
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         for vbid in (0..bucket.vbucket_count()).map(Vbid) {
             // What the state has of them is what readers get until there is more.
-            if bucket.served(vbid).is_some() {
+            if !deployment.spec.keeps_places() && bucket.served(vbid).is_some() {
                 deployment.coverage.has(vbid, Seqno::ZERO);
             }
         }
         let beginning = Some(bucket.served_seqnos());
-        if deployment.spec.keeps_places() {
-            *deployment.places.lock() = partition.progress_of_all().collect();
-        }
         Feed {
             platform,
             bucket,
@@ -114,6 +119,7 @@ impl Feed {
             branches,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
+            has_begun: false,
             has_fired: false,
             retry: None,
             rebuilds: 0,
@@ -123,37 +129,60 @@ impl Feed {
             is_following: true,
             look_at_ns: 0,
             waiting: Vec::new(),
-            untold: Points::new(),
             tell_at_ns: 0,
+            tell_all_at_ns: 0,
+            copies: Copies::default(),
             heard: None,
             waits_since_ns: BTreeMap::new(),
         }
     }
 
-    /// Where the partition stopped with a vBucket; `None` while another node has not finished with it.
+    /// Where the feed goes on in a vBucket; `None` while another node has not finished with it, or has come further.
     fn place(&mut self, vbid: Vbid) -> Result<Option<ResumePoint>, Error> {
-        let own = self.partition.progress(vbid);
-        if !self.deployment.spec.keeps_places() || self.deployment.coverage.is_known(vbid) {
-            return Ok(Some(own));
+        let own = self.partition.standing(vbid);
+        if !self.deployment.spec.keeps_places() {
+            return Ok(Some(own.point));
+        }
+        let Some(term) = self.bucket.served(vbid).map(|vbucket| vbucket.term()) else {
+            return Ok(None);
+        };
+        if self.partition.serves(vbid) {
+            if own.moment.term >= term {
+                return Ok(Some(own.point));
+            }
+            // Another node has served it meanwhile.
+            self.let_go(vbid);
+            self.heard = None;
         }
         let Some(node) = self.deployment.node.upgrade() else { return Ok(None) };
         let now_ns = self.platform.now().monotonic_ns;
         let heard = match self.heard.take() {
             Some((ends_ns, heard)) if now_ns < ends_ns => (ends_ns, heard),
-            _ => (now_ns + HEARD_NS, self.deployment.ask_places(&node)),
+            _ => {
+                let heard = self.deployment.ask_places(&node);
+                (self.platform.now().monotonic_ns + HEARD_NS, heard)
+            }
         };
-        let (_, Heard { points, busy }) = self.heard.insert(heard);
+        let (_, Heard { furthest, busy }) = self.heard.insert(heard);
+        let further = furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
         let since_ns = *self.waits_since_ns.entry(vbid).or_insert(now_ns);
-        if busy.contains(&vbid) && now_ns.saturating_sub(since_ns) < OTHERS_PATIENCE_NS {
+        let is_patient = now_ns.saturating_sub(since_ns) < OTHERS_PATIENCE_NS;
+        if is_patient && (busy.contains(&vbid) || further.is_some()) {
+            self.copies.want(further.map(|further| (vbid, *further)));
             return Ok(None);
         }
         self.waits_since_ns.remove(&vbid);
-        let told = points.get(&vbid).copied().unwrap_or_default();
-        if told.seqno <= own.seqno {
-            return Ok(Some(own));
-        }
-        self.partition.begin_at(&[(vbid, told)])?;
-        Ok(Some(told))
+        // Others wait from here on until it is released.
+        self.deployment.coverage.has(vbid, Seqno::ZERO);
+        self.partition.serve(vbid, term, self.platform.now().unix_ns)?;
+        Ok(Some(own.point))
+    }
+
+    /// Its timers fire elsewhere, and so do its handlers.
+    fn let_go(&mut self, vbid: Vbid) {
+        self.partition.release(vbid);
+        self.deployment.coverage.leaves(vbid);
+        self.waits_since_ns.remove(&vbid);
     }
 
     /// Begins to read a vBucket where the partition stopped, or where both histories part. Gives false while another node
@@ -282,7 +311,7 @@ impl Feed {
     /// kept.
     fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
-        self.deployment.coverage.leaves(vbid);
+        self.let_go(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         let is_kept = self.deployment.spec.keeps_places();
         if !is_kept && self.partition.progress(vbid).seqno > Seqno::ZERO {
@@ -453,10 +482,13 @@ impl Feed {
         seqnos.all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno)
     }
 
-    /// Calls the plugin with the timers that are due; gives whether there were any.
+    /// Calls the plugin with the timers that are due; gives whether there were any. A node that may not serve at the moment
+    /// may have been replaced: then they fire elsewhere.
     fn fire_timers(&mut self) -> Result<bool, Failure> {
         let now = self.platform.now();
-        if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000) {
+        if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000)
+            || !self.has_lease()
+        {
             return Ok(false);
         }
         let outcome = self.partition.on_timers(now);
@@ -464,6 +496,10 @@ impl Feed {
         self.log(&outcome.map_err(Failure::Plugin)?);
         self.deployment.set_status(self.partition.status());
         Ok(true)
+    }
+
+    fn has_lease(&self) -> bool {
+        self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(&node))
     }
 
     /// Until the next timer is due, others are to be told, or somebody has news.
@@ -475,32 +511,79 @@ impl Feed {
             return Next::After(WAITING_INTERVAL);
         }
         let now = self.platform.now();
-        let due = self.partition.next_timer_us();
+        let due = self.partition.next_timer_us().filter(|_| !self.deployment.spec.paused);
         let due = due.map(|due_us| due_us.saturating_sub(now.unix_ns / 1000) * 1000);
-        let tell = (!self.untold.is_empty())
-            .then(|| self.tell_at_ns - now.monotonic_ns.min(self.tell_at_ns));
+        // Without a lease they stay due.
+        let due = due.map(|ns| if self.has_lease() { ns } else { ns.max(LEASE_INTERVAL_NS) });
+        let tell = self.tells_at_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
         let next = due.into_iter().chain(tell).min();
         next.map_or(Next::Wait, |nanoseconds| Next::After(Duration::from_nanos(nanoseconds)))
     }
 
-    /// Notes how far it has come, for other nodes, and tells them from time to time.
-    fn tell(&mut self, progress: &[(Vbid, ResumePoint)]) {
-        if !self.deployment.spec.keeps_places() {
-            return;
+    /// When other nodes are told how far it has come; `None` when there is nothing to tell.
+    fn tells_at_ns(&self) -> Option<u64> {
+        let node = self.deployment.node.upgrade()?;
+        if self.partition.served().next().is_none() || node.others().is_empty() {
+            return None;
         }
-        if !progress.is_empty() {
-            self.deployment.places.lock().extend(progress.iter().copied());
-            self.untold.extend(progress.iter().copied());
-        }
+        let moved_ns = self.partition.has_moved().then_some(self.tell_at_ns);
+        Some(moved_ns.map_or(self.tell_all_at_ns, |at_ns| at_ns.min(self.tell_all_at_ns)))
+    }
+
+    /// Tells other nodes from time to time how far it has come.
+    fn tell(&mut self) {
         let now_ns = self.platform.now().monotonic_ns;
-        if self.untold.is_empty() || now_ns < self.tell_at_ns {
+        if self.tells_at_ns().is_none_or(|at_ns| now_ns < at_ns) {
             return;
         }
+        let moved: Vec<Vbid> = self.partition.take_moved().into_iter().collect();
         self.tell_at_ns = now_ns + TELL_NS;
-        let untold = std::mem::take(&mut self.untold);
+        let vbids = if now_ns < self.tell_all_at_ns {
+            moved
+        } else {
+            self.tell_all_at_ns = now_ns + TELL_ALL_NS;
+            self.partition.served().collect()
+        };
+        let moment = |vbid: Vbid| (vbid, self.partition.standing(vbid).moment);
+        let moments: Vec<_> = vbids.into_iter().map(moment).collect();
         if let Some(node) = self.deployment.node.upgrade() {
-            self.deployment.tell_places(&node, &untold);
+            self.deployment.tell_places(&node, &moments);
         }
+    }
+
+    /// Takes part in what nodes tell each other; gives whether there is more to do than that.
+    fn follow(&mut self) -> Result<bool, Error> {
+        if !self.deployment.spec.keeps_places() {
+            return Ok(true);
+        }
+        let Feed { copies, partition, deployment, bucket, signal, .. } = self;
+        copies.step(deployment, bucket, partition, signal)?;
+        self.tell();
+        if !self.deployment.spec.paused {
+            return Ok(true);
+        }
+        self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
+        while let Some(vbid) = self.next_vbucket() {
+            let is_served = self.bucket.served(vbid).is_some();
+            if !is_served {
+                self.release(vbid)?;
+            } else if self.place(vbid)?.is_none() {
+                self.waiting.push(vbid);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Serves the first vBucket before anything is called: the timers that `OnDeploy` sets belong to it. Gives false while
+    /// another node has not finished with it.
+    fn begins(&mut self) -> Result<bool, Error> {
+        let keeps_places = self.deployment.spec.keeps_places();
+        if !self.has_begun && keeps_places && self.bucket.served(Vbid(0)).is_some() {
+            self.has_begun = self.place(Vbid(0))?.is_some();
+            return Ok(self.has_begun);
+        }
+        self.has_begun = true;
+        Ok(true)
     }
 
     fn keep_capsules(&self) {
@@ -509,6 +592,12 @@ impl Feed {
     }
 
     fn work(&mut self) -> Result<Next, Failure> {
+        if !self.follow().map_err(Failure::Plugin)? {
+            return Ok(self.idle());
+        }
+        if !self.begins().map_err(Failure::Plugin)? {
+            return Ok(Next::After(WAITING_INTERVAL));
+        }
         self.has_fired = !self.has_fired && self.fire_timers()?;
         if self.has_fired {
             return Ok(Next::Again);
@@ -520,7 +609,6 @@ impl Feed {
             Some(batch) => batch,
             None => self.collect()?,
         };
-        self.tell(&[]);
         if batch.progress.is_empty() {
             self.is_following = false;
             self.partition.settle().map_err(Failure::Plugin)?;
@@ -544,7 +632,6 @@ impl Feed {
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
-        self.tell(&batch.progress);
         self.deployment.set_status(self.partition.status());
         self.publish();
         self.race();
@@ -577,7 +664,7 @@ impl Task for Feed {
     }
 
     fn step(&mut self) -> Next {
-        if self.bucket.is_closed() || self.deployment.is_ended() {
+        if self.bucket.is_closed() || self.deployment.is_over() {
             return Next::Done;
         }
         match self.work() {

@@ -34,7 +34,6 @@ use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
-use places::Places;
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -85,8 +84,6 @@ pub struct Plugins {
     leaving: Mutex<Vec<Arc<Deployment>>>,
     changed: Notify,
     stopped: AtomicBool,
-    /// How far functions have come on other nodes.
-    pub(crate) places: Places,
 }
 
 impl Plugins {
@@ -243,10 +240,6 @@ impl Plugins {
                 self.leave(slot);
             }
             kept
-        });
-        self.places.retain(|space| {
-            let of_the_bucket = space.contains(&bucket.uuid);
-            !of_the_bucket || wanted.iter().any(|spec| spec.space == space)
         });
         for spec in wanted {
             self.place(node, bucket, spec);
@@ -463,9 +456,10 @@ fn deploy(
             (None, Status::default(), Progress::Failed(reason.clone()))
         }
     };
-    let deployment =
-        Arc::new(Deployment::new(node, bucket, spec, reader, status, progress.clone()));
-    if let (Ok(partition), Progress::Running) = (opened, progress) {
+    let deployment = Arc::new(Deployment::new(node, bucket, spec, reader, status, progress));
+    if let Ok(partition) = opened
+        && deployment.is_feeding()
+    {
         let platform = Arc::clone(&node.platform);
         let feed = Feed::new(platform, Arc::clone(bucket), Arc::clone(&deployment), partition);
         node.platform.run(Box::new(feed));

@@ -1,88 +1,74 @@
-//! Where functions stand in the history of each vBucket, as nodes tell each other: what one has handled no other handles
-//! again when the vBucket comes to it.
+//! Where functions stand in the history of each vBucket, with the timers that they have set, as nodes tell each other: what
+//! one has handled no other handles again when the vBucket comes to it, and its timers come along.
 //!
 //! ```text
-//! feed ─► Deployment::places ─┬─► each second to all nodes       a node that is lost has told where it stood
-//!                             └─► to who asks (Question::Places)  a node that serves on waits until this one has stopped
+//! serves a vBucket:   Partition ─► each second to all nodes: I have come so far (Question::Told)
+//! has a copy of it:   Copies ─► what do I lack? (Question::Follow) ─► Partition, which keeps timers that do not fire
+//! is to serve it:     how far are you, and are you done? (Question::Places) ─► Copies ─► Partition::serve
 //! ```
+//!
+//! Only a copy that is as far as anybody who answers is served from. What is told is of one moment: a place is never known
+//! without the timers that were set on the way there, so that after a loss they are there or are set again.
 
 use super::{Deployment, Plugins};
+use crate::bucket::Bucket;
 use crate::node::Node;
-use crate::spread::{Answer, Question};
-use nacre_dcp::ResumePoint;
-use nacre_types::Vbid;
-use parking_lot::Mutex;
+use crate::platform::Signal;
+use crate::spread::{Answer, Answered, Question, StateName};
+use crossbeam_channel::{TryRecvError, bounded};
+use nacre_plugin_host::{Copying, Error, Lacking, Moment, Partition, Standing};
+use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long nodes that are asked have to answer, each time.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// vBuckets that are asked for at a time.
+const ASKED_MAX: usize = 256;
+/// About how much is told at a time.
+const SHARES_BYTES_MAX: usize = 1 << 20;
 
-/// Points by vBucket.
-pub type Points = BTreeMap<Vbid, ResumePoint>;
+/// How long is kept what others have come further with, in nanoseconds: those who have copies come as far meanwhile.
+const LEFT_NS: u64 = 30_000_000_000;
 
-/// What other nodes have said, by the space of the deployment.
-#[derive(Debug, Default)]
-pub struct Places(Mutex<BTreeMap<String, Points>>);
-
-impl Places {
-    /// Another node stands there.
-    pub fn hear(&self, space: &str, told: &Points) {
-        let mut known = self.0.lock();
-        advance(known.entry(space.to_owned()).or_default(), told);
-    }
-
-    fn of(&self, space: &str) -> Points {
-        self.0.lock().get(space).cloned().unwrap_or_default()
-    }
-
-    /// Forgets deployments that there are no more.
-    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        self.0.lock().retain(|space, _| is_there(space));
-    }
-}
-
-/// Brings `known` to where `told` is, if that is further.
-fn advance(known: &mut Points, told: &Points) {
-    for (vbid, point) in told {
-        let known = known.entry(*vbid).or_default();
-        if known.seqno < point.seqno {
-            *known = *point;
-        }
-    }
-}
+/// How far others have come with vBuckets, and who.
+pub type Others = BTreeMap<Vbid, (Moment, NodeId)>;
 
 /// What the nodes say of a deployment.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// How far somebody has come.
-    pub points: Points,
+    /// Who has come furthest.
+    pub furthest: Others,
     /// vBuckets with which somebody has not finished.
     pub busy: Vec<Vbid>,
 }
 
+/// Adds that `node` has come so far with a vBucket.
+fn note(others: &mut Others, vbid: Vbid, moment: Moment, node: NodeId) {
+    let known = others.entry(vbid).or_insert((moment, node));
+    if known.0 <= moment {
+        *known = (moment, node);
+    }
+}
+
 impl Deployment {
-    /// What it says to a node that asks.
-    pub(super) fn told(&self) -> Answer {
-        let points = self.places.lock().clone();
-        let is_busy = |vbid: &Vbid| !self.is_ended() && self.coverage.is_known(*vbid);
-        let vbids = (0..self.bucket.vbucket_count()).map(Vbid);
-        Answer::Places(points, vbids.filter(is_busy).collect())
+    fn state_name(&self) -> StateName {
+        StateName { deployment: self.name.clone(), space: self.spec.space.clone() }
     }
 
     /// Asks all other nodes how far they have come. One that cannot be reached does nothing more, or hears of it first that
     /// it has lost its vBuckets; what it said last is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
-        let question = Question::Places(self.name.clone(), self.spec.space.clone());
-        let others = node.others().into_iter();
-        let asked: Vec<_> =
-            others.map(|other| node.ask(other, question.clone(), PATIENCE)).collect();
-        let mut heard =
-            Heard { points: node.plugins().places.of(&self.spec.space), busy: Vec::new() };
-        for answer in asked {
-            if let Ok(Answer::Places(points, busy)) = node.answered(&answer) {
-                advance(&mut heard.points, &points);
+        let question = Question::Places(self.state_name());
+        let ask = |other| (other, node.ask(other, question.clone(), PATIENCE));
+        let asked: Vec<_> = node.others().into_iter().map(ask).collect();
+        let mut heard = Heard::default();
+        for (other, answer) in asked {
+            if let Ok(Answer::Places(moments, busy)) = node.answered(&answer) {
+                for (vbid, moment) in moments {
+                    note(&mut heard.furthest, vbid, moment, other);
+                }
                 heard.busy.extend(busy);
             }
         }
@@ -90,9 +76,9 @@ impl Deployment {
     }
 
     /// Tells all other nodes how far this one has come.
-    pub(super) fn tell_places(&self, node: &Arc<Node>, points: &Points) {
+    pub(super) fn tell_places(&self, node: &Arc<Node>, moments: &[(Vbid, Moment)]) {
         for other in node.others() {
-            let told = Question::Told(self.spec.space.clone(), points.clone());
+            let told = Question::Told(self.state_name(), node.id(), moments.to_vec());
             // Nobody waits for the answer.
             drop(node.ask(other, told, PATIENCE));
         }
@@ -100,9 +86,168 @@ impl Deployment {
 }
 
 impl Plugins {
+    fn deployment_of(&self, state: &StateName) -> Option<Arc<Deployment>> {
+        self.deployment(&state.deployment).filter(|found| found.spec.space == state.space)
+    }
+
     /// Answers a node that asks how far a deployment has come here.
-    pub(crate) fn answer_places(&self, name: &str, space: &str) -> Answer {
-        let deployment = self.deployment(name).filter(|found| found.spec.space == space);
-        deployment.map_or(Answer::Places(Points::new(), Vec::new()), |found| found.told())
+    pub(crate) fn answer_places(&self, state: &StateName) -> Answer {
+        let Some(found) = self.deployment_of(state) else {
+            return Answer::Places(BTreeMap::new(), Vec::new());
+        };
+        // What it is busy with first: afterwards it comes no further with others.
+        let is_busy = |vbid: &Vbid| !found.is_ended() && found.coverage.is_known(*vbid);
+        let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
+        let moments = found.reader.as_ref().map(|reader| reader.moments());
+        Answer::Places(moments.unwrap_or_default(), busy)
+    }
+
+    /// Another node has come so far.
+    pub(crate) fn hear_places(&self, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
+        if let Some(found) = self.deployment_of(state) {
+            let mut others = found.others.lock();
+            told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
+            drop(others);
+            found.bucket.wake_readers();
+        }
+    }
+
+    /// Answers a node that wants to come as far as this one.
+    pub(crate) fn answer_follower(
+        &self,
+        state: &StateName,
+        lacking: Vec<(Vbid, Lacking)>,
+    ) -> Answer {
+        let found = self.deployment_of(state);
+        let mut left = SHARES_BYTES_MAX;
+        let mut shares = Vec::new();
+        if let Some(reader) = found.as_ref().and_then(|found| found.reader.as_ref()) {
+            for (vbid, lacking) in lacking {
+                let share = reader.share(vbid, lacking, left);
+                left = left.saturating_sub(share.bytes());
+                shares.push((vbid, share));
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        Answer::Shares(shares)
+    }
+}
+
+/// Follows what other nodes do with vBuckets that this one has copies of.
+#[derive(Default)]
+pub struct Copies {
+    /// Others who have come further.
+    wanted: Others,
+    /// What was told in part.
+    copying: BTreeMap<Vbid, Copying>,
+    asked: Option<(NodeId, Answered)>,
+    /// Since when others are known to have come further with vBuckets that have no copy here, in nanoseconds.
+    left_ns: BTreeMap<Vbid, u64>,
+}
+
+impl Copies {
+    /// Somebody has come so far.
+    pub fn want(&mut self, others: impl IntoIterator<Item = (Vbid, (Moment, NodeId))>) {
+        for (vbid, (moment, node)) in others {
+            note(&mut self.wanted, vbid, moment, node);
+        }
+    }
+
+    /// Takes what was answered, and asks for what is lacking then. `signal` is woken by the answer.
+    pub fn step(
+        &mut self,
+        deployment: &Deployment,
+        bucket: &Bucket,
+        partition: &mut Partition,
+        signal: &Signal,
+    ) -> Result<(), Error> {
+        let Some(node) = deployment.node.upgrade() else { return Ok(()) };
+        let told = std::mem::take(&mut *deployment.others.lock());
+        self.want(told);
+        if let Some((from, answer)) = &self.asked {
+            let from = *from;
+            match answer.try_recv() {
+                Err(TryRecvError::Empty) => return Ok(()),
+                Ok(Ok(answer)) => self.take(from, postcard::from_bytes(&answer).ok(), partition)?,
+                Ok(Err(_)) | Err(TryRecvError::Disconnected) => self.take(from, None, partition)?,
+            }
+            self.asked = None;
+        }
+        for (vbid, (moment, from)) in std::mem::take(&mut self.wanted) {
+            let own = partition.standing(vbid).moment;
+            let is_behind = !partition.serves(vbid) && own < moment;
+            let has_copy = bucket.copy(vbid).is_some();
+            if is_behind && has_copy {
+                self.left_ns.remove(&vbid);
+                self.wanted.insert(vbid, (moment, from));
+                continue;
+            }
+            self.copying.remove(&vbid);
+            if !is_behind || own == Moment::default() {
+                self.left_ns.remove(&vbid);
+                continue;
+            }
+            let now_ns = node.now().monotonic_ns;
+            let since_ns = *self.left_ns.entry(vbid).or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) >= LEFT_NS {
+                self.left_ns.remove(&vbid);
+                partition.follow(vbid, Standing::default(), Vec::new(), true)?;
+            }
+        }
+        let Some((_, (_, to))) = self.wanted.first_key_value() else { return Ok(()) };
+        let to = *to;
+        let of_node = self.wanted.iter().filter(|(_, (_, other))| *other == to).take(ASKED_MAX);
+        let lacking = of_node.map(|(vbid, _)| {
+            let own = partition.standing(*vbid).moment;
+            (*vbid, self.copying.get(vbid).map_or((own, None), |copying| copying.lacks(own)))
+        });
+        let question = Question::Follow(deployment.state_name(), lacking.collect());
+        let (tell, told) = bounded(1);
+        let signal = signal.clone();
+        let tell = Box::new(move |answer| {
+            // Fails when the feed has ended.
+            drop(tell.send(answer));
+            signal.wake();
+        });
+        node.ask_then(to, question, PATIENCE, tell);
+        self.asked = Some((to, told));
+        Ok(())
+    }
+
+    /// Takes what a node has answered. When it says nothing, it is asked again once it is known to be there.
+    fn take(
+        &mut self,
+        from: NodeId,
+        answer: Option<Answer>,
+        partition: &mut Partition,
+    ) -> Result<(), Error> {
+        let shares = match answer {
+            Some(Answer::Shares(shares)) => shares,
+            _ => Vec::new(),
+        };
+        if shares.is_empty() {
+            self.wanted.retain(|_, (_, node)| *node != from);
+        }
+        for (vbid, share) in shares {
+            if partition.serves(vbid) {
+                continue;
+            }
+            let own = partition.standing(vbid).moment;
+            let copying = self.copying.entry(vbid).or_default();
+            let is_all = !share.has_more;
+            if let Some((standing, timers, whole)) = copying.take(own, share) {
+                partition.follow(vbid, standing, timers, whole)?;
+            }
+            if copying.is_idle() {
+                self.copying.remove(&vbid);
+                if is_all {
+                    // There is no more for now, whatever was said before.
+                    self.wanted.remove(&vbid);
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -1,15 +1,16 @@
 //! The durable side of a plugin's partition, in a space of the node.
 //!
-//! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload); `p`
-//! and a vBucket's number hold where the feed stands there (UUID, seqno, start and end of its snapshot, each u64). Numbers
-//! are big-endian.
+//! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload), `v`, a
+//! vBucket's number (u16) and a name one that belongs to that; `p` and a vBucket's number hold where the feed stands there
+//! (UUID, seqno, start and end of its snapshot, each u64), and of what is told to other nodes as of which moment (term, time
+//! and count, each u64). Numbers are big-endian.
 //!
 //! What acts on nothing but its own state may be kept back for a while: after a crash it is folded from history once more,
 //! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
 //! the time, are then written once.
 
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Changes, Loaded, StateStorage, Timer};
+use nacre_plugin_host::{Changes, Home, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_store::Space;
 use nacre_types::{Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 const STATE: u8 = b's';
 const TIMER: u8 = b't';
+const VBUCKET_TIMER: u8 = b'v';
 const PROGRESS: u8 = b'p';
 
 /// Bytes of rows that are kept back at most.
@@ -57,8 +59,13 @@ impl StateStorage for SpaceStorage {
             match key.split_first() {
                 Some((&STATE, rest)) => loaded.entries.push((rest.to_vec(), value)),
                 Some((&TIMER, rest)) => {
-                    let row = timer(rest, &value).ok_or("a row of a timer is damaged")?;
+                    let row = timer(None, rest, &value).ok_or(DAMAGED_TIMER)?;
                     loaded.timers.push(row);
+                }
+                Some((&VBUCKET_TIMER, rest)) => {
+                    let (vbid, name) = rest.split_first_chunk().ok_or(DAMAGED_TIMER)?;
+                    let home = Some(Vbid(u16::from_be_bytes(*vbid)));
+                    loaded.timers.push(timer(home, name, &value).ok_or(DAMAGED_TIMER)?);
                 }
                 Some((&PROGRESS, rest)) => {
                     let row = decode(rest, &value).ok_or("a row of progress is damaged")?;
@@ -75,15 +82,24 @@ impl StateStorage for SpaceStorage {
             .entries
             .iter()
             .map(|(key, value)| ([&[STATE], &key[..]].concat(), value.clone()));
-        let timers = changes.timers.iter().map(|(name, timer)| {
+        let timers = changes.timers.iter().map(|((home, name), timer)| {
             let value = timer
                 .as_ref()
                 .map(|timer| [&timer.due_us.to_be_bytes()[..], &timer.payload].concat());
-            ([&[TIMER], name.as_bytes()].concat(), value)
+            let key = match home {
+                Some(Vbid(vbid)) => {
+                    [&[VBUCKET_TIMER], &vbid.to_be_bytes()[..], name.as_bytes()].concat()
+                }
+                None => [&[TIMER], name.as_bytes()].concat(),
+            };
+            (key, value)
         });
-        let progress = changes.progress.iter().map(|(vbid, point)| {
+        let progress = changes.progress.iter().map(|(vbid, Standing { moment, point })| {
             let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = *point;
-            let numbers = [vb_uuid.0, seqno.0, snapshot_start.0, snapshot_end.0];
+            let mut numbers = vec![vb_uuid.0, seqno.0, snapshot_start.0, snapshot_end.0];
+            if *moment != Moment::default() {
+                numbers.extend([moment.term, moment.begun, moment.count]);
+            }
             let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
             ([&[PROGRESS], &vbid.0.to_be_bytes()[..]].concat(), Some(value))
         });
@@ -111,13 +127,15 @@ impl StateStorage for SpaceStorage {
     }
 }
 
-fn timer(name: &[u8], value: &[u8]) -> Option<(String, Timer)> {
+const DAMAGED_TIMER: &str = "a row of a timer is damaged";
+
+fn timer(home: Home, name: &[u8], value: &[u8]) -> Option<(Home, String, Timer)> {
     let (due_us, payload) = value.split_first_chunk()?;
     let timer = Timer { due_us: u64::from_be_bytes(*due_us), payload: payload.to_vec() };
-    Some((str::from_utf8(name).ok()?.to_owned(), timer))
+    Some((home, str::from_utf8(name).ok()?.to_owned(), timer))
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, ResumePoint)> {
+fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, Standing)> {
     let vbid = Vbid(u16::from_be_bytes(key.try_into().ok()?));
     let number = |index: usize| {
         Some(u64::from_be_bytes(value.get(8 * index..8 * index + 8)?.try_into().ok()?))
@@ -128,7 +146,12 @@ fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, ResumePoint)> {
         snapshot_start: Seqno(number(2)?),
         snapshot_end: Seqno(number(3)?),
     };
-    (value.len() == 32).then_some((vbid, point))
+    let moment = match value.len() {
+        32 => Moment::default(),
+        56 => Moment { term: number(4)?, begun: number(5)?, count: number(6)? },
+        _ => return None,
+    };
+    Some((vbid, Standing { moment, point }))
 }
 
 #[cfg(test)]
@@ -146,20 +169,24 @@ mod tests {
             snapshot_start: Seqno(1),
             snapshot_end: Seqno(3),
         };
+        let timer = |due_us| Some(Timer { due_us, payload: b"p".to_vec() });
+        let plain = Standing { point, ..Standing::default() };
+        let standing = Standing { moment: Moment { term: 4, begun: 5, count: 6 }, point };
         let changes = Changes {
             entries: vec![(b"k".to_vec(), Some(b"v".to_vec()))],
-            timers: vec![("a".into(), Some(Timer { due_us: 7, payload: b"p".to_vec() }))],
-            progress: vec![(Vbid(700), point)],
+            timers: vec![((None, "a".into()), timer(7)), ((Some(Vbid(3)), "a".into()), timer(8))],
+            progress: vec![(Vbid(700), standing), (Vbid(701), plain)],
         };
         storage.commit(&changes).unwrap();
         let loaded = storage.load().unwrap();
         assert_eq!(loaded.entries, [(b"k".to_vec(), b"v".to_vec())]);
-        assert_eq!(loaded.timers, [("a".into(), Timer { due_us: 7, payload: b"p".to_vec() })]);
-        assert_eq!(loaded.progress, [(Vbid(700), point)]);
+        let of_vbucket = (Some(Vbid(3)), "a".into(), timer(8).unwrap());
+        assert_eq!(loaded.timers, [(None, "a".into(), timer(7).unwrap()), of_vbucket.clone()]);
+        assert_eq!(loaded.progress, [(Vbid(700), standing), (Vbid(701), plain)]);
         storage
-            .commit(&Changes { timers: vec![("a".into(), None)], ..Changes::default() })
+            .commit(&Changes { timers: vec![((None, "a".into()), None)], ..Changes::default() })
             .unwrap();
-        assert!(storage.load().unwrap().timers.is_empty());
+        assert_eq!(storage.load().unwrap().timers, [of_vbucket]);
     }
 
     #[test]
@@ -169,7 +196,13 @@ mod tests {
         let change = |value: Option<&[u8]>, seqno| Changes {
             entries: vec![(b"k".to_vec(), value.map(<[u8]>::to_vec))],
             timers: Vec::new(),
-            progress: vec![(Vbid(1), ResumePoint { seqno: Seqno(seqno), ..Default::default() })],
+            progress: vec![(
+                Vbid(1),
+                Standing {
+                    point: ResumePoint { seqno: Seqno(seqno), ..Default::default() },
+                    ..Default::default()
+                },
+            )],
         };
         storage.commit(&change(Some(b"v"), 1)).unwrap();
         storage.commit(&change(Some(b"w"), 2)).unwrap();
@@ -177,9 +210,9 @@ mod tests {
         assert_eq!(loaded(), Loaded::default(), "it would be folded again after a crash");
         storage.settle().unwrap();
         assert_eq!(loaded().entries, [(b"k".to_vec(), b"w".to_vec())]);
-        assert_eq!(loaded().progress[0].1.seqno, Seqno(2));
+        assert_eq!(loaded().progress[0].1.point.seqno, Seqno(2));
         storage.commit(&change(Some(&vec![0; KEPT_BACK_BYTES_MAX]), 3)).unwrap();
-        assert_eq!(loaded().progress[0].1.seqno, Seqno(3), "too much to be kept back");
+        assert_eq!(loaded().progress[0].1.point.seqno, Seqno(3), "too much to be kept back");
         storage.commit(&change(None, 4)).unwrap();
         storage.clear().unwrap();
         storage.settle().unwrap();

@@ -15,7 +15,9 @@ mod reply;
 mod vbids;
 
 pub(crate) use documents::SpreadDocuments;
-pub(crate) use question::{Answer, CollectionCall, IndexPart, Place, Question, RequestPart};
+pub(crate) use question::{
+    Answer, CollectionCall, IndexPart, Place, Question, RequestPart, StateName,
+};
 pub(crate) use reply::failed;
 pub use vbids::Vbids;
 

@@ -5,12 +5,11 @@
 
 use super::Vbids;
 use crate::changes::{ChangesPart, ChangesTold, Position};
-use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
-    Consistency, DocumentCall, DocumentReply, Failure, KvError, Mutation, Request, Response, Row,
-    RowRefusal, Span,
+    Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Request,
+    Response, Row, RowRefusal, Share, Span,
 };
-use nacre_types::{Seqno, Vbid};
+use nacre_types::{NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -62,12 +61,23 @@ pub enum Question {
     Note(String),
     /// A note of the query service that is to go.
     Unnote(String),
-    /// How far the deployment of that name, with its state in that space, has come.
-    Places(String, String),
-    /// How far the deployment with its state in that space has come on the node that tells.
-    Told(String, BTreeMap<Vbid, ResumePoint>),
+    /// How far a deployment has come.
+    Places(StateName),
+    /// The node has come so far with vBuckets that it serves.
+    Told(StateName, NodeId, Vec<(Vbid, Moment)>),
+    /// What the node lacks of vBuckets to come as far as the one that is asked.
+    Follow(StateName, Vec<(Vbid, Lacking)>),
     /// The changes of a collection.
     Changes(ChangesPart),
+}
+
+/// Names the state of a deployment on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateName {
+    /// The deployment.
+    pub deployment: String,
+    /// The space that its state is in.
+    pub space: String,
 }
 
 impl Question {
@@ -84,6 +94,7 @@ impl Question {
             | Question::Unnote(_)
             | Question::Places(..)
             | Question::Told(..)
+            | Question::Follow(..)
             | Question::Changes(_) => false,
         }
     }
@@ -205,7 +216,9 @@ pub enum Answer {
     /// Of what is told rather than asked.
     Heard,
     /// Of [`Question::Places`], and with which vBuckets it has not finished.
-    Places(BTreeMap<Vbid, ResumePoint>, Vec<Vbid>),
+    Places(BTreeMap<Vbid, Moment>, Vec<Vbid>),
+    /// Of [`Question::Follow`]: of as many of the vBuckets as fit.
+    Shares(Vec<(Vbid, Share)>),
     /// Of [`Question::Request`].
     Response(Response),
     /// Of [`ChangesCall::Begin`](crate::changes::ChangesCall::Begin): where the consumer stands, in the vBuckets that are

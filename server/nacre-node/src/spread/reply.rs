@@ -42,11 +42,12 @@ impl Node {
                 self.queries().forget_note(&key);
                 Answer::Heard
             }
-            Question::Places(name, space) => self.plugins().answer_places(&name, &space),
-            Question::Told(space, points) => {
-                self.plugins().places.hear(&space, &points);
+            Question::Places(state) => self.plugins().answer_places(&state),
+            Question::Told(state, from, moments) => {
+                self.plugins().hear_places(&state, from, &moments);
                 Answer::Heard
             }
+            Question::Follow(state, lacking) => self.plugins().answer_follower(&state, lacking),
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
             Question::Changes(part) => self.answer_changes(part, left),
         }

@@ -32,7 +32,7 @@ pub use log::LogLine;
 pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;
 pub use paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
-pub use timer::{TIMER_NAME_BYTES_MAX, Timer, Timers};
+pub use timer::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 
 /// An interface that a plugin may import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! Timers: part of the state, fired in a commit of their own, once.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Limits, MemoryStorage, Partition, Setup, StateStorage, Timer};
+use nacre_plugin_host::{Copying, Limits, MemoryStorage, Partition, Setup, StateStorage, Timer};
+use nacre_types::Vbid;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -116,7 +117,7 @@ fn a_storage_keeps_the_timers_that_are_left() {
     tell(&mut partition, &[r#"[["cancel","a"]]"#]).unwrap();
     let due_us = NOW.unix_ns / 1000 + 2;
     let left = storage.clone().load().unwrap().timers;
-    assert_eq!(left, [("b".to_owned(), Timer { due_us, payload: b"[]".to_vec() })]);
+    assert_eq!(left, [(None, "b".to_owned(), Timer { due_us, payload: b"[]".to_vec() })]);
 }
 
 #[test]
@@ -132,4 +133,61 @@ fn timers_whose_commit_fails_are_still_set_when_the_partition_is_opened_again() 
     let mut partition = open();
     assert_eq!(partition.on_timers(later(5)).unwrap().timers, 1);
     assert_eq!(told(&partition), "a fired\n");
+}
+
+/// Brings `to` as far as `from` with a vBucket, as nodes do.
+fn follow(to: &mut Partition, from: &Partition, vbid: Vbid) {
+    let (reader, mut copying) = (from.reader(), Copying::default());
+    while to.standing(vbid).moment < from.standing(vbid).moment {
+        let own = to.standing(vbid).moment;
+        let share = reader.share(vbid, copying.lacks(own), 100);
+        if let Some((standing, timers, whole)) = copying.take(own, share) {
+            to.follow(vbid, standing, timers, whole).unwrap();
+        }
+    }
+}
+
+#[test]
+fn timers_of_a_vbucket_fire_where_it_is_served() {
+    let storage = MemoryStorage::default();
+    let (mut first, mut second) = (open_probe(granted("")), open_on(&storage, granted("")));
+    let vbid = Vbid(7);
+    first.serve(vbid, 1, 1).unwrap();
+    let set = r#"[["timer","stays",5,[]],["belong",7],["timer","a",10,[["timer","again",10,[]]]],["timer","b",20,[]]]"#;
+    tell(&mut first, &[set, r#"[["belong",8],["timer","not served",30,[]]]"#]).unwrap();
+    follow(&mut second, &first, vbid);
+    assert_eq!(second.next_timer_us(), None, "what is copied does not fire");
+    assert_eq!(first.on_timers(later(15)).unwrap().timers, 2);
+    assert_eq!(told(&first), "stays fired\na fired\n");
+    first.release(vbid);
+    assert_eq!(first.on_timers(later(99)).unwrap().timers, 1, "what is not served stays here");
+    follow(&mut second, &first, vbid);
+    drop(second);
+    let mut second = open_on(&storage, granted(""));
+    assert_eq!(second.on_timers(later(99)).unwrap().timers, 0);
+    second.serve(vbid, 2, 1).unwrap();
+    assert_eq!(second.on_timers(later(99)).unwrap().timers, 2);
+    assert_eq!(
+        told(&second),
+        "b fired\nagain fired\n",
+        "what a fired timer sets is of its vBucket"
+    );
+    follow(&mut first, &second, vbid);
+    first.serve(vbid, 3, 1).unwrap();
+    assert_eq!(first.next_timer_us(), None, "they have fired elsewhere");
+}
+
+/// Names are those of the node, whosever the timers are.
+#[test]
+fn a_timer_takes_the_place_of_one_of_another_vbucket() {
+    let mut partition = open_probe(granted(""));
+    partition.serve(Vbid(1), 1, 1).unwrap();
+    partition.serve(Vbid(2), 1, 1).unwrap();
+    let set = r#"[["belong",1],["timer","a",1,[]],["belong",2],["timer","a",2,[]],["is-set","a"]]"#;
+    tell(&mut partition, &[set]).unwrap();
+    assert_eq!(partition.on_timers(later(5)).unwrap().timers, 1);
+    let cancelled = r#"[["belong",1],["timer","b",1,[]],["belong",2],["cancel","b"]]"#;
+    tell(&mut partition, &[cancelled]).unwrap();
+    assert_eq!(told(&partition), "set: true\na fired\ncancelled: true\n");
+    assert_eq!(partition.next_timer_us(), None);
 }

@@ -9,6 +9,7 @@ use crate::process::{PASSWORD, USER};
 use nacre_plugin_host::Package;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -245,9 +246,9 @@ fn handled(node: &Node, prefixes: &[&str]) -> Vec<(String, u64)> {
     prefixes.iter().flat_map(counted).collect()
 }
 
-#[test]
-fn functions_go_on_where_another_node_stopped() {
-    let mut nodes = three();
+/// Three nodes, of which the first has all of a bucket: with a source, a destination with an index, and metadata.
+fn nodes_for_functions() -> [Node; 3] {
+    let nodes = three();
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
     let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=1&numVBuckets=16");
     nodes[0].succeed("POST", "/pools/default/buckets", &form);
@@ -256,10 +257,17 @@ fn functions_go_on_where_another_node_stopped() {
         nodes[0].succeed("POST", &path, &format!("name={name}"));
     }
     rows(&nodes[0], &format!("CREATE PRIMARY INDEX ON {BUCKET}._default.dst"));
-    let function = json!({
-        "appname": "counts", "version": "1", "settings": {},
-        "appcode": "function OnDeploy(action) { couchbase.increment(dst, {id: 'OnDeploy'}) }
-            function OnUpdate(doc, meta) { couchbase.increment(dst, {id: meta.id}) }",
+    nodes
+}
+
+fn function(node: &Node, action: &str, body: &str) {
+    let answer = http(node, 5, "POST", &format!("/api/v1/functions/f{action}"), body);
+    assert_eq!(answer["code"], 0, "{action}: {answer}");
+}
+
+fn deploy(node: &Node, code: &str) {
+    let definition = json!({
+        "appname": "f", "version": "1", "settings": {}, "appcode": code,
         "depcfg": {
             "source_bucket": BUCKET, "source_scope": "_default", "source_collection": "src",
             "metadata_bucket": BUCKET, "metadata_scope": "_default", "metadata_collection": "meta",
@@ -267,11 +275,22 @@ fn functions_go_on_where_another_node_stopped() {
                 "collection_name": "dst", "access": "rw"}], "curl": [], "constants": [],
         },
     });
-    let path = "/api/v1/functions/counts";
-    let defined = http(&nodes[1], 5, "POST", path, &function.to_string());
-    assert_eq!(defined["code"], 0, "{defined}");
-    let deployed = http(&nodes[1], 5, "POST", &format!("{path}/deploy"), "");
-    assert_eq!(deployed["code"], 0, "{deployed}");
+    function(node, "", &definition.to_string());
+    function(node, "/deploy", "");
+}
+
+fn wait_for_failover(node: &Node) {
+    node.wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
+    });
+}
+
+#[test]
+fn functions_go_on_where_another_node_stopped() {
+    let mut nodes = nodes_for_functions();
+    let code = "function OnDeploy(action) { couchbase.increment(dst, {id: 'OnDeploy'}) }
+        function OnUpdate(doc, meta) { couchbase.increment(dst, {id: meta.id}) }";
+    deploy(&nodes[1], code);
     write_batch(&nodes[0], "a");
     let once = |nodes: &[Node], prefixes: &[&str]| {
         let handled = handled(&nodes[0], prefixes);
@@ -286,15 +305,113 @@ fn functions_go_on_where_another_node_stopped() {
     write_batch(&nodes[2], "c");
     once(&nodes, &["a", "b", "c"]);
     nodes[2].kill();
-    nodes[0].wait_until("the failover", |node| {
-        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
-    });
+    wait_for_failover(&nodes[0]);
     write_batch(&nodes[0], "d");
     drop(handled(&nodes[0], &["d"]));
     // What was handled in the last second may be handled again.
     once(&nodes, &["a"]);
     let deployed = format!("SELECT RAW d.`count` FROM {BUCKET}._default.dst d USE KEYS 'OnDeploy'");
     assert_eq!(rows(&nodes[0], &deployed), json!([1]));
+}
+
+/// Each document sets a timer that sets itself again and again, with the next number, until there is the document `end`.
+/// Each firing is counted.
+const CHAINS: &str = "
+    function Fire({ id, n }) {
+        couchbase.increment(dst, {id: `fired:${id}:${n}`});
+        if (dst.end) couchbase.increment(dst, {id: `ended:${id}`});
+        else createTimer(Fire, new Date(Date.now() + 250), id, {id, n: n + 1});
+    }
+    function OnUpdate(doc, meta) { createTimer(Fire, new Date(0), meta.id, {id: meta.id, n: 0}) }";
+
+/// How often what begins with `prefix` was counted.
+fn counted(node: &Node, prefix: &str) -> BTreeMap<String, u64> {
+    let statement = format!(
+        "SELECT RAW [META(d).id, d.`count`] FROM {BUCKET}._default.dst d WHERE META(d).id LIKE '{prefix}%'"
+    );
+    let pairs = serde_json::from_value::<Vec<(String, u64)>>(rows(node, &statement));
+    pairs.unwrap().into_iter().collect()
+}
+
+fn begin_chains(node: &Node, chains: Range<usize>) {
+    let values = chains.map(|n| format!("VALUES ('{n}', {{'n': {n}}})"));
+    let values: Vec<String> = values.collect();
+    rows(node, &format!("UPSERT INTO {BUCKET}._default.src (KEY, VALUE) {}", values.join(", ")));
+}
+
+/// Waits until each of `count` chains has fired some times more.
+fn wait_for_firings(node: &Node, count: usize) {
+    let newest = |node: &Node| {
+        let mut newest = BTreeMap::<String, u64>::new();
+        for id in counted(node, "fired:").keys() {
+            let (chain, n) = id.rsplit_once(':').unwrap();
+            let known = newest.entry(chain.to_owned()).or_default();
+            *known = n.parse::<u64>().unwrap().max(*known);
+        }
+        newest
+    };
+    let begun = newest(node);
+    node.wait_until("all timers", |node| {
+        let now = newest(node);
+        let has_fired =
+            |(chain, n): (&String, &u64)| *n >= 2 + begun.get(chain).copied().unwrap_or_default();
+        now.len() == count && now.iter().all(has_fired)
+    });
+}
+
+/// What was counted once each of `count` chains has ended.
+fn end_chains(node: &Node, count: usize) -> BTreeMap<String, u64> {
+    rows(node, &format!("UPSERT INTO {BUCKET}._default.dst (KEY, VALUE) VALUES ('end', 1)"));
+    node.wait_until("the ends", |node| counted(node, "ended:").len() == count);
+    let mut all = counted(node, "ended:");
+    all.extend(counted(node, "fired:"));
+    all
+}
+
+#[test]
+fn timers_move_with_their_vbuckets_and_fire_once() {
+    let nodes = nodes_for_functions();
+    deploy(&nodes[1], CHAINS);
+    // Some are set where all vBuckets are, the others on all nodes.
+    let mut count = 0;
+    for leaving in [&[][..], &[&nodes[2]]] {
+        begin_chains(&nodes[0], count..count + 40);
+        count += 40;
+        wait_for_firings(&nodes[0], count);
+        rebalance(&nodes, leaving);
+        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+        wait_for_firings(&nodes[0], count);
+    }
+    // What is paused moves as well.
+    function(&nodes[0], "/pause", "");
+    rebalance(&nodes[..2], &[&nodes[1]]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    function(&nodes[0], "/resume", "");
+    wait_for_firings(&nodes[0], count);
+    drop(end_chains(&nodes[0], count));
+    // One that was there twice ends twice.
+    nodes[0].wait_until("the last", |node| {
+        http(node, 5, "GET", "/api/v1/stats", "")[0]["next_timer_us"].is_null()
+    });
+    let mut counted = end_chains(&nodes[0], count);
+    counted.retain(|_, count| *count != 1);
+    assert_eq!(counted, BTreeMap::new(), "each once");
+}
+
+#[test]
+fn timers_of_a_lost_node_fire_on_others() {
+    let mut nodes = nodes_for_functions();
+    deploy(&nodes[0], CHAINS);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    begin_chains(&nodes[0], 0..60);
+    // Long enough for the place behind the documents to be told: nobody sets these timers again.
+    (0..8).for_each(|_| wait_for_firings(&nodes[0], 60));
+    nodes[2].kill();
+    wait_for_failover(&nodes[0]);
+    // None is missing; what the node did in its last second may be done again.
+    wait_for_firings(&nodes[0], 60);
+    drop(end_chains(&nodes[1], 60));
 }
 
 /// Counts documents, and knows each by its id.

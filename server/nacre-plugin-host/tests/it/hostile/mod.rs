@@ -63,7 +63,7 @@ fn run(component: &[u8], when: When) -> (Error, Duration) {
     let storage = MemoryStorage::default();
     if when == When::Timer {
         let timer = nacre_plugin_host::Timer { due_us: 1, payload: Vec::new() };
-        let timers = vec![("t".to_owned(), Some(timer))];
+        let timers = vec![((None, "t".to_owned()), Some(timer))];
         let changes = nacre_plugin_host::Changes { timers, ..Default::default() };
         storage.clone().commit(&changes).unwrap();
     }

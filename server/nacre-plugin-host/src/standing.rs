@@ -1,0 +1,432 @@
+//! How far somebody has come with a vBucket, and what others need to come as far: its timers, and where its feed goes on.
+//!
+//! ```text
+//! node that serves it:  Track   7 ── a, b set ── 8 ── a fired ── 9        (the last steps, and all timers)
+//! node that follows:    at 8 ─► Share { since: 8, timers: [a: none], at 9 }
+//!                       at 3 ─► Share { since: none, … } pages of all timers, then what changed meanwhile
+//! ```
+//!
+//! Invariants: a [`Moment`] names one state of one vBucket's timers and place, whatever was lost meanwhile; whoever stands
+//! at a moment has all timers of it, so that a place is never known without the timers that were set on the way there.
+
+use crate::Timer;
+use nacre_dcp::ResumePoint;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Orders what was committed of a vBucket on all nodes that ever served it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Moment {
+    /// The term under which its node served the vBucket.
+    pub term: u64,
+    /// When that node began to, by its clock: after a power cut it may have lost commits that others know.
+    pub begun: u64,
+    /// Counts commits since.
+    pub count: u64,
+}
+
+impl Moment {
+    /// The first moment of a node that begins to serve under `term` at `begun` from this one on.
+    #[must_use]
+    pub fn begin(self, term: u64, begun: u64) -> Moment {
+        let term = term.max(self.term);
+        let begun = if term == self.term { begun.max(self.begun + 1) } else { begun };
+        Moment { term, begun, count: 0 }
+    }
+
+    /// The moment after this one.
+    #[must_use]
+    pub fn next(self) -> Moment {
+        Moment { count: self.count + 1, ..self }
+    }
+
+    /// Whether both were committed by the same node in one go.
+    fn is_beside(self, other: Moment) -> bool {
+        (self.term, self.begun) == (other.term, other.begun)
+    }
+}
+
+/// How far somebody has come with a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Names the state of its timers.
+    pub moment: Moment,
+    /// Where its feed goes on.
+    pub point: ResumePoint,
+}
+
+/// Timers of one vBucket by name; none where one was removed or has fired.
+pub type TimerChanges = Vec<(String, Option<Timer>)>;
+
+/// What somebody who follows a vBucket is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// These are the changes since then; none when they are all timers after a name.
+    pub since: Option<Moment>,
+    /// That name; none for the first.
+    pub after: Option<String>,
+    /// What is told.
+    pub timers: TimerChanges,
+    /// There are more, after the last of these.
+    pub has_more: bool,
+    /// Where the changes lead to; or what the timers were read at.
+    pub standing: Standing,
+}
+
+impl Share {
+    /// About what it takes.
+    pub fn bytes(&self) -> usize {
+        let timers = self.timers.iter().map(|(name, timer)| bytes(name, timer.as_ref()));
+        STEP_BYTES + timers.sum::<usize>()
+    }
+}
+
+/// One commit.
+struct Step {
+    standing: Standing,
+    timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
+}
+
+/// What is known of a vBucket where it is served: where it stands, and the last commits.
+#[derive(Default)]
+pub struct Track {
+    pub standing: Standing,
+    /// The steps lead from here to where it stands.
+    floor: Moment,
+    steps: VecDeque<Step>,
+}
+
+/// About what a step takes beside its timers.
+const STEP_BYTES: usize = 96;
+
+impl Track {
+    /// Somebody stands there, and does not know what was before.
+    pub fn at(standing: Standing) -> Track {
+        Track { standing, floor: standing.moment, steps: VecDeque::new() }
+    }
+
+    /// A commit; gives the bytes that are kept for it.
+    pub fn push(
+        &mut self,
+        standing: Standing,
+        timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
+    ) -> usize {
+        self.standing = standing;
+        if timers.is_empty()
+            && let Some(last) = self.steps.back_mut().filter(|last| last.timers.is_empty())
+        {
+            last.standing = standing;
+            return 0;
+        }
+        let bytes = timers.iter().map(|(name, timer)| bytes(name, timer.as_deref())).sum::<usize>();
+        self.steps.push_back(Step { standing, timers });
+        STEP_BYTES + bytes
+    }
+
+    /// Forgets what was before.
+    pub fn trim(&mut self) {
+        *self = Track::at(self.standing);
+    }
+
+    /// The changes since a moment, or the first of them; none when they are not known.
+    pub fn changes(&self, since: Moment, bytes_max: usize) -> Option<Share> {
+        let newest = self.standing.moment;
+        let is_known = since == self.floor
+            || since.is_beside(newest) && self.floor <= since && since <= newest;
+        if !is_known {
+            return None;
+        }
+        let mut told = BTreeMap::new();
+        let (mut size, mut standing) = (0, self.standing);
+        let steps = self.steps.iter().filter(|step| step.standing.moment > since);
+        for (number, step) in steps.enumerate() {
+            let of_step = step.timers.iter();
+            let of_step = of_step.map(|(name, timer)| bytes(name, timer.as_deref())).sum::<usize>();
+            if number > 0 && size + of_step > bytes_max {
+                break;
+            }
+            size += of_step;
+            standing = step.standing;
+            told.extend(step.timers.iter().map(|(name, timer)| (name, timer)));
+        }
+        let timer = |(name, timer): (&Arc<str>, &Option<Arc<Timer>>)| {
+            (name.to_string(), timer.as_deref().cloned())
+        };
+        Some(Share {
+            since: Some(since),
+            after: None,
+            timers: told.into_iter().map(timer).collect(),
+            has_more: standing != self.standing,
+            standing,
+        })
+    }
+
+    /// Timers of the vBucket, which come after the name `after`; some of `timers`, which are all that do.
+    pub fn page<'a>(
+        &self,
+        after: Option<String>,
+        timers: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Timer>)>,
+        bytes_max: usize,
+    ) -> Share {
+        let mut share = Share {
+            since: None,
+            after,
+            timers: Vec::new(),
+            has_more: false,
+            standing: self.standing,
+        };
+        let mut size = 0;
+        for (name, timer) in timers {
+            size += bytes(name, Some(timer));
+            if size > bytes_max && !share.timers.is_empty() {
+                share.has_more = true;
+                break;
+            }
+            share.timers.push((name.to_string(), Some((**timer).clone())));
+        }
+        share
+    }
+}
+
+fn bytes(name: &str, timer: Option<&Timer>) -> usize {
+    32 + name.len() + timer.map_or(0, |timer| timer.payload.len())
+}
+
+/// What is wanted of a vBucket: the moment that is there, and after which name when pages are.
+pub type Lacking = (Moment, Option<String>);
+
+/// A copy of a vBucket's timers, on its way to whoever follows.
+#[derive(Default)]
+pub struct Copying {
+    /// What was told in pages: timers as of that moment or later.
+    whole: Option<Whole>,
+}
+
+struct Whole {
+    standing: Standing,
+    timers: BTreeMap<String, Timer>,
+    /// After which name there are more.
+    next: Option<String>,
+    /// From which moment on all of it is of one moment.
+    holds_at: Moment,
+}
+
+impl Copying {
+    /// Whether nothing is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.whole.is_none()
+    }
+
+    /// What to ask for, of who stands at `own`.
+    pub fn lacks(&self, own: Moment) -> Lacking {
+        match &self.whole {
+            Some(whole) => (whole.standing.moment, whole.next.clone()),
+            None => (own, None),
+        }
+    }
+
+    /// Takes what was told to who stands at `own`; gives what leads on from there: where to, and changes, or all timers
+    /// that there are then.
+    pub fn take(&mut self, own: Moment, share: Share) -> Option<(Standing, TimerChanges, bool)> {
+        let Share { since, after, timers, has_more, standing } = share;
+        match (since, &mut self.whole) {
+            (Some(since), None) => {
+                let leads_on = since == own && standing.moment > own;
+                return leads_on.then_some((standing, timers, false));
+            }
+            (Some(since), Some(whole))
+                if since == whole.standing.moment && since.is_beside(standing.moment) =>
+            {
+                whole.standing = standing;
+                for (name, timer) in timers {
+                    match timer {
+                        Some(timer) => drop(whole.timers.insert(name, timer)),
+                        None => drop(whole.timers.remove(&name)),
+                    }
+                }
+            }
+            (None, whole) => {
+                if after.is_none() {
+                    *whole = Some(Whole {
+                        standing,
+                        timers: BTreeMap::new(),
+                        next: None,
+                        holds_at: standing.moment,
+                    });
+                }
+                let fits = |whole: &&mut Whole| {
+                    whole.next == after && whole.standing.moment.is_beside(standing.moment)
+                };
+                let Some(whole) = whole.as_mut().filter(fits) else {
+                    // Somebody else goes on, who may not have all that was told.
+                    self.whole = None;
+                    return None;
+                };
+                whole.next = timers.last().filter(|_| has_more).map(|(name, _)| name.clone());
+                whole.holds_at = standing.moment;
+                let set = |(name, timer): (String, Option<Timer>)| Some((name, timer?));
+                whole.timers.extend(timers.into_iter().filter_map(set));
+            }
+            (Some(_), whole) => *whole = None,
+        }
+        let is_whole =
+            |whole: &mut Whole| whole.next.is_none() && whole.standing.moment >= whole.holds_at;
+        let whole = self.whole.take_if(is_whole)?;
+        let timers = whole.timers.into_iter().map(|(name, timer)| (name, Some(timer))).collect();
+        (whole.standing.moment > own).then_some((whole.standing, timers, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Seqno;
+
+    /// Serves a vBucket, and remembers what its timers were at each moment.
+    struct Source {
+        track: Track,
+        timers: BTreeMap<Arc<str>, Arc<Timer>>,
+        past: BTreeMap<Moment, BTreeMap<String, Timer>>,
+    }
+
+    impl Source {
+        fn new(from: Standing, timers: &BTreeMap<String, Timer>, term: u64, begun: u64) -> Source {
+            let timers = timers.iter();
+            let timers = timers.map(|(name, timer)| (name.as_str().into(), timer.clone().into()));
+            let (track, past) = (Track::at(from), BTreeMap::new());
+            let mut source = Source { track, timers: timers.collect(), past };
+            source.step(from.moment.begin(term, begun), &[]);
+            source
+        }
+
+        fn step(&mut self, moment: Moment, changes: &[(&str, Option<u64>)]) {
+            let timer = |due_us| Arc::new(Timer { due_us, payload: vec![0; 40] });
+            let changes: Vec<(Arc<str>, _)> =
+                changes.iter().map(|(name, due)| (Arc::from(*name), due.map(timer))).collect();
+            for (name, timer) in changes.clone() {
+                match timer {
+                    Some(timer) => drop(self.timers.insert(name, timer)),
+                    None => drop(self.timers.remove(&name)),
+                }
+            }
+            let point = ResumePoint { seqno: Seqno(moment.count), ..Default::default() };
+            self.track.push(Standing { moment, point }, changes);
+            let timers = self.timers.iter();
+            let timers = timers.map(|(name, timer)| (name.to_string(), (**timer).clone()));
+            self.past.insert(moment, timers.collect());
+        }
+
+        fn commit(&mut self, changes: &[(&str, Option<u64>)]) {
+            self.step(self.track.standing.moment.next(), changes);
+        }
+
+        fn share(&self, (since, after): Lacking, bytes_max: usize) -> Share {
+            let changes = self.track.changes(since, bytes_max).filter(|_| after.is_none());
+            let name = after.clone();
+            let is_after = |(other, _): &(&Arc<str>, &Arc<Timer>)| {
+                name.as_deref().is_none_or(|name| ***other > *name)
+            };
+            changes.unwrap_or_else(|| {
+                self.track.page(after, self.timers.iter().filter(is_after), bytes_max)
+            })
+        }
+    }
+
+    #[derive(Default)]
+    struct Follower {
+        standing: Standing,
+        timers: BTreeMap<String, Timer>,
+        copying: Copying,
+    }
+
+    impl Follower {
+        /// Asks once; whatever is taken over is what there was at that moment.
+        fn ask(&mut self, source: &Source, bytes_max: usize) {
+            let own = self.standing.moment;
+            let share = source.share(self.copying.lacks(own), bytes_max);
+            let Some((standing, timers, is_whole)) = self.copying.take(own, share) else { return };
+            if is_whole {
+                self.timers.clear();
+            }
+            for (name, timer) in timers {
+                match timer {
+                    Some(timer) => drop(self.timers.insert(name, timer)),
+                    None => drop(self.timers.remove(&name)),
+                }
+            }
+            self.standing = standing;
+            assert_eq!(self.timers, source.past[&standing.moment], "at {:?}", standing.moment);
+        }
+    }
+
+    #[test]
+    fn who_follows_has_the_timers_of_the_version_that_it_stands_at() {
+        for (seed, bytes_max) in [(1, 1), (2, 100), (3, 300), (4, 1 << 20)] {
+            let mut random: u64 = seed;
+            let mut roll = |sides: u64| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (random >> 33) % sides
+            };
+            let mut source = Source::new(Standing::default(), &BTreeMap::new(), 1, 10);
+            let (mut follower, mut began) = (Follower::default(), 10);
+            let mut reached = 0;
+            for _ in 0..5000 {
+                let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name, roll(4), roll(99)));
+                let changed = names.iter().filter(|(_, chance, _)| *chance == 0);
+                let changes: Vec<_> =
+                    changed.map(|(name, _, due)| (*name, due.checked_sub(40))).collect();
+                match roll(60) {
+                    0 => source.track.trim(),
+                    1 => {
+                        // The node lost its last commits in a power cut, or another one goes on from what was told.
+                        began += 1;
+                        source = match roll(2) {
+                            0 => Source::new(follower.standing, &follower.timers, began, began),
+                            _ => {
+                                let (moment, timers) = source.past.iter().next().unwrap();
+                                let from = Standing { moment: *moment, ..Default::default() };
+                                let term = source.track.standing.moment.term;
+                                Source::new(from, timers, term, began)
+                            }
+                        };
+                    }
+                    _ if roll(3) > 0 => source.commit(&changes),
+                    _ => follower.ask(&source, bytes_max),
+                }
+                reached += u32::from(follower.standing == source.track.standing);
+            }
+            for _ in 0..50 {
+                follower.ask(&source, bytes_max);
+            }
+            assert_eq!(follower.standing, source.track.standing);
+            assert!(reached > 100, "{reached} times at the end on the way");
+        }
+    }
+
+    #[test]
+    fn versions_only_grow_whoever_serves() {
+        let moment = Moment { term: 3, begun: 50, count: 7 };
+        let next = [
+            moment.next(),
+            moment.begin(3, 40),
+            moment.begin(3, 60),
+            moment.begin(4, 1),
+            moment.begin(2, 99),
+        ];
+        assert!(next.iter().all(|next| *next > moment), "{next:?}");
+        assert!(moment.begin(4, 1) > moment.begin(3, 99).next(), "another node serves");
+    }
+
+    #[test]
+    fn places_alone_are_one_step() {
+        let mut source = Source::new(Standing::default(), &BTreeMap::new(), 1, 1);
+        let first = source.track.standing.moment;
+        (0..100).for_each(|_| source.commit(&[]));
+        assert_eq!(source.track.steps.len(), 1);
+        let share = source.track.changes(first.next(), 1).unwrap();
+        assert_eq!((share.timers.len(), share.standing), (0, source.track.standing));
+    }
+}
