@@ -94,6 +94,7 @@ fn a_node_that_is_cut_off_tells_the_map_and_refuses_reads_behind_a_durable_write
     let (answers, ..) = client.give(&durable(1, 10_000, &set("v")));
     assert!(answers.is_empty(), "it waits for the others");
     nodes.pass(4500);
+    client.now = nodes.nodes[1].as_ref().unwrap().now();
     let map = client.ask(&request(GET_CLUSTER_CONFIG, b"", b"", b""));
     assert_eq!((map.status, map.value.is_empty()), (0, false));
     assert_eq!(client.get("k").status, TEMPORARY_FAILURE);

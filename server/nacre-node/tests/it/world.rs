@@ -207,7 +207,8 @@ impl Platform for World {
 /// A connection, logged in, with the bucket `b` selected.
 pub struct Connection {
     session: Session,
-    now: Now,
+    /// When its next requests arrive.
+    pub now: Now,
 }
 
 /// The parts of an answer that tests look at.
