@@ -51,7 +51,7 @@ const SETTLED_PAUSE: Duration = Duration::from_millis(10);
 /// The largest answer of another node: a package.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// A node that was not heard for so long is unhealthy.
-pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
+pub const SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Where a node says who it is, and is given a cluster.
 const ENGAGE: &str = "/controller/engage";
 /// Where a node is told that it was removed.
