@@ -578,7 +578,7 @@ impl Cluster {
             self.at(delay, Event::Connect { wire });
         }
         for (to, message) in wishes.sent {
-            let to = to.0 as usize - 1;
+            let to = self::index(to);
             let loss = self.network.loss;
             if !self.network.blocked[index][to] && !self.chance.once_in(loss) {
                 self.count(FixedState::with_seed(0).hash_one(&message));
@@ -857,17 +857,17 @@ impl Cluster {
         self.at(MEET_NS, Event::Meet);
         let reaches = self.reaches();
         let decided = self.council.decided();
-        let knows_ns = |index: usize| {
-            let node = self.node(index)?;
-            (Council::applied(node) == decided).then(|| self.clock_of(index))?
+        let lags: Vec<Option<bool>> = (0..self.len())
+            .map(|index| Some(Council::applied(self.node(index)?) < decided))
+            .collect();
+        let knows_ns = |index: usize| match lags[index] {
+            Some(false) => self.clock_of(index).map(|now| now.monotonic_ns),
+            _ => None,
         };
-        let knows: Vec<Option<u64>> =
-            (0..self.len()).map(|index| Some(knows_ns(index)?.monotonic_ns)).collect();
-        let elected = self.council.meet(self.now, reaches, |index| knows[index]);
+        let elected = self.council.meet(self.now, reaches, knows_ns);
         self.count(elected.map_or(0, |leader| leader as u64 + 1));
-        for index in 0..self.len() {
-            let lags = self.node(index).is_some_and(|node| Council::applied(node) < decided);
-            if lags && self.works(index) {
+        for (index, lags) in lags.into_iter().enumerate() {
+            if lags == Some(true) && self.works(index) {
                 self.learn_soon(index);
             }
         }
@@ -906,6 +906,11 @@ impl Cluster {
 /// The number that a node has in the cluster.
 pub fn id(index: usize) -> NodeId {
     NodeId(index as u64 + 1)
+}
+
+/// The index of the node with that number.
+pub fn index(id: NodeId) -> usize {
+    id.0 as usize - 1
 }
 
 /// The one user, made once: it takes long.

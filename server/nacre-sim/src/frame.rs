@@ -1,11 +1,15 @@
 //! Requests and answers of clients, as bytes.
 
-use nacre_protocol::{Magic, decode};
+use nacre_protocol::{Magic, Opcode, decode};
+
+/// The opaque of what a client says before it asks for something.
+pub const GREETING: u32 = u32::MAX;
 
 /// A request of the binary protocol.
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// What is to be done.
-    pub opcode: u8,
+    pub opcode: Opcode,
     /// The vBucket of the key.
     pub vbid: u16,
     /// Comes back with the answer.
@@ -25,10 +29,17 @@ pub struct Request<'a> {
 /// How long the server waits for a durable write, in milliseconds.
 pub const DURABILITY_TIMEOUT_MS: u16 = 5000;
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// One that has nothing but a key, in the vBucket 0.
+    pub fn new(opcode: Opcode, key: &'a [u8]) -> Request<'a> {
+        let (extras, value) = (&b""[..], &b""[..]);
+        Request { opcode, vbid: 0, opaque: GREETING, cas: 0, level: 0, extras, key, value }
+    }
+
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
         let Request { opcode, vbid, opaque, cas, level, extras, key, value } = *self;
+        let opcode = opcode as u8;
         let timeout = DURABILITY_TIMEOUT_MS.to_be_bytes();
         let framing = [0x13, level, timeout[0], timeout[1]];
         let framing = if level == 0 { &[][..] } else { &framing[..] };
@@ -45,6 +56,13 @@ impl Request<'_> {
         bytes.extend(cas.to_be_bytes());
         [&bytes, framing, extras, key, value].concat()
     }
+}
+
+/// What a client says first, to be let to a bucket.
+pub fn greet(bucket: &str) -> Vec<u8> {
+    let hello = Request::new(Opcode::Hello, b"sim");
+    let select = Request::new(Opcode::SelectBucket, bucket.as_bytes());
+    [hello.encode(), select.encode()].concat()
 }
 
 /// What the simulation looks at of a frame.

@@ -1,29 +1,16 @@
 //! A consumer of the history of all vBuckets, as a connector is one: it follows each wherever it is served, resumes, and
 //! rolls back when it is told to. What it knows in the end must be what there is.
 
-use crate::cluster::MS;
-use crate::frame::{self, Request, Told};
+use crate::cluster::{MS, index};
+use crate::frame::{self, GREETING, Request, Told};
 use crate::workload::{BUCKET, VBUCKETS};
 use crate::{Chance, Cluster};
+use nacre_protocol::Opcode;
+use nacre_protocol::dcp::{Payload, open_flag};
 use std::collections::BTreeMap;
 
 /// How often it looks for streams that are missing.
 const LOOK_NS: u64 = 200 * MS;
-/// The opaque of everything but stream requests.
-const GREETING: u32 = 0xffff_ffff;
-
-mod opcode {
-    pub const HELLO: u8 = 0x1f;
-    pub const SELECT_BUCKET: u8 = 0x89;
-    pub const OPEN: u8 = 0x50;
-    pub const STREAM_REQUEST: u8 = 0x53;
-    pub const STREAM_END: u8 = 0x55;
-    pub const SNAPSHOT_MARKER: u8 = 0x56;
-    pub const MUTATION: u8 = 0x57;
-    pub const DELETION: u8 = 0x58;
-    pub const EXPIRATION: u8 = 0x59;
-    pub const SEQNO_ADVANCED: u8 = 0x64;
-}
 
 /// What it knows of a vBucket.
 #[derive(Default)]
@@ -59,18 +46,18 @@ impl Reader {
     /// Looks for streams that are missing.
     pub fn look(&mut self, cluster: &mut Cluster) {
         cluster.set_alarm(LOOK_NS, self.alarm);
-        let index = self.chance.below(cluster.len() as u64) as usize;
-        if !cluster.works(index) {
+        let asked = self.chance.below(cluster.len() as u64) as usize;
+        if !cluster.works(asked) {
             return;
         }
-        let Some(agreed) = cluster.node(index).map(|node| node.cluster()) else { return };
+        let Some(agreed) = cluster.node(asked).map(|node| node.cluster()) else { return };
         let Some(bucket) = agreed.buckets.get(BUCKET) else { return };
         for (vbid, chain) in (0..VBUCKETS).zip(&bucket.chains) {
-            let node = chain.active().map(|active| active.0 as usize - 1);
-            let (None, Some(node)) = (self.vbuckets[usize::from(vbid)].wire, node) else {
+            let (None, Some(active)) = (self.vbuckets[usize::from(vbid)].wire, chain.active())
+            else {
                 continue;
             };
-            if let Some(wire) = self.wire(node, cluster) {
+            if let Some(wire) = self.wire(index(active), cluster) {
                 self.ask(vbid, wire, cluster);
             }
         }
@@ -81,22 +68,9 @@ impl Reader {
             return Some(*wire);
         }
         let wire = cluster.connect(node)?;
-        let request = |opcode, extras, key| Request {
-            opcode,
-            vbid: 0,
-            opaque: GREETING,
-            cas: 0,
-            level: 0,
-            extras,
-            key,
-            value: b"",
-        };
-        let greetings = [
-            request(opcode::HELLO, b"", b"reader"),
-            request(opcode::SELECT_BUCKET, b"", BUCKET.as_bytes()),
-            request(opcode::OPEN, &[0, 0, 0, 0, 0, 0, 0, 1], b"reader"),
-        ];
-        cluster.send(wire, greetings.map(|greeting| greeting.encode()).concat());
+        let extras = &[[0; 4], open_flag::PRODUCER.to_be_bytes()].concat();
+        let open = Request { extras, ..Request::new(Opcode::DcpOpen, b"reader") };
+        cluster.send(wire, [frame::greet(BUCKET), open.encode()].concat());
         self.wires.insert(node, wire);
         Some(wire)
     }
@@ -114,17 +88,9 @@ impl Reader {
         };
         let numbers = [followed.seqno, u64::MAX, uuid, start, end].map(u64::to_be_bytes);
         let extras = [&[0; 8], numbers.as_flattened()].concat();
-        let request = Request {
-            opcode: opcode::STREAM_REQUEST,
-            vbid,
-            opaque: u32::from(vbid),
-            cas: 0,
-            level: 0,
-            extras: &extras,
-            key: b"",
-            value: b"",
-        };
-        cluster.send(wire, request.encode());
+        let plain = Request::new(Opcode::DcpStreamRequest, b"");
+        let (opaque, extras) = (u32::from(vbid), &extras[..]);
+        cluster.send(wire, Request { vbid, opaque, extras, ..plain }.encode());
     }
 
     /// Bytes have arrived; says whether they are for this reader.
@@ -152,8 +118,8 @@ impl Reader {
     fn take(&mut self, vbid: usize, frame: &Told) {
         let followed = &mut self.vbuckets[vbid];
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
-        match frame.opcode {
-            opcode::STREAM_REQUEST if frame.is_answer => match frame.status {
+        if frame.is_answer {
+            match frame.status {
                 0x00 => {
                     let entries = frame.value.chunks(16);
                     followed.log =
@@ -169,12 +135,15 @@ impl Reader {
                     followed.wire = None;
                 }
                 _ => followed.wire = None,
-            },
-            opcode::STREAM_END => followed.wire = None,
-            opcode::SNAPSHOT_MARKER => {
+            }
+            return;
+        }
+        match frame.opcode {
+            Payload::STREAM_END => followed.wire = None,
+            Payload::SNAPSHOT_MARKER => {
                 followed.snapshot = (number(&frame.extras[..8]), number(&frame.extras[8..16]));
             }
-            opcode::MUTATION | opcode::DELETION | opcode::EXPIRATION => {
+            Payload::MUTATION | Payload::DELETION | Payload::EXPIRATION => {
                 let seqno = number(&frame.extras[..8]);
                 assert!(
                     seqno > followed.seqno,
@@ -182,10 +151,10 @@ impl Reader {
                     followed.seqno
                 );
                 followed.seqno = seqno;
-                let cas = (frame.opcode == opcode::MUTATION).then_some(frame.cas);
+                let cas = (frame.opcode == Payload::MUTATION).then_some(frame.cas);
                 followed.versions.push((seqno, frame.key.clone(), cas));
             }
-            opcode::SEQNO_ADVANCED => followed.seqno = number(&frame.extras[..8]),
+            Payload::SEQNO_ADVANCED => followed.seqno = number(&frame.extras[..8]),
             _ => {}
         }
     }

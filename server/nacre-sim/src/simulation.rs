@@ -1,6 +1,6 @@
 //! One run: a cluster, clients, what breaks, and what must be true all the same.
 
-use crate::cluster::{MS, id};
+use crate::cluster::{MS, id, index};
 use crate::faults::{Fault, Mix};
 use crate::history::{self, Verdict};
 use crate::reader::Reader;
@@ -199,10 +199,7 @@ impl Simulation {
             Fault::PowerCut => (0..nodes).for_each(|node| cluster.kill(node, false)),
             Fault::Pause(node) => cluster.pause(node, lasts_ns),
             Fault::Isolate(node) => self.isolate(node, true),
-            Fault::Cut(one, other) => {
-                cluster.network.blocked[one][other] = true;
-                cluster.network.blocked[other][one] = true;
-            }
+            Fault::Cut(one, other) => self.cut(one, other, true),
             Fault::OneWay(from, to) => cluster.network.blocked[from][to] = true,
             Fault::Reset(one, other) => cluster.reset(one, other),
             Fault::Close(node) => cluster.network.closed[node] = true,
@@ -235,10 +232,13 @@ impl Simulation {
     }
 
     fn isolate(&mut self, node: usize, isolated: bool) {
-        for other in (0..self.cluster.len()).filter(|other| *other != node) {
-            self.cluster.network.blocked[node][other] = isolated;
-            self.cluster.network.blocked[other][node] = isolated;
-        }
+        let others = (0..self.cluster.len()).filter(|other| *other != node);
+        others.for_each(|other| self.cut(node, other, isolated));
+    }
+
+    fn cut(&mut self, one: usize, other: usize, is_cut: bool) {
+        let blocked = &mut self.cluster.network.blocked;
+        (blocked[one][other], blocked[other][one]) = (is_cut, is_cut);
     }
 
     /// Puts right what was broken.
@@ -249,10 +249,7 @@ impl Simulation {
             Fault::Kill { node, .. } | Fault::Stop(node) => cluster.start(node),
             Fault::PowerCut => (0..cluster.len()).for_each(|node| cluster.start(node)),
             Fault::Isolate(node) => self.isolate(node, false),
-            Fault::Cut(one, other) => {
-                cluster.network.blocked[one][other] = false;
-                cluster.network.blocked[other][one] = false;
-            }
+            Fault::Cut(one, other) => self.cut(one, other, false),
             Fault::OneWay(from, to) => cluster.network.blocked[from][to] = false,
             Fault::Close(node) => cluster.network.closed[node] = false,
             Fault::Weather => (cluster.network.loss, cluster.network.spikes) = (0, 0),
@@ -344,7 +341,7 @@ impl Simulation {
     fn copies(&self, vbid: u16) -> Vec<usize> {
         let Some(agreed) = self.cluster.agreed() else { return Vec::new() };
         let chain = &agreed.buckets[BUCKET].chains[usize::from(vbid)];
-        chain.copies.iter().flatten().map(|node| node.0 as usize - 1).collect()
+        chain.copies.iter().flatten().copied().map(index).collect()
     }
 
     /// Whether each vBucket has one active copy, and all others follow it to its end.

@@ -1,10 +1,11 @@
 //! Clients: each asks one thing after another, at whichever node it believes serves the key, and notes what it saw.
 
-use crate::cluster::MS;
+use crate::cluster::{MS, index};
 use crate::faults::Mix;
-use crate::frame::{self, DURABILITY_TIMEOUT_MS, Request, Told};
+use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, Told};
 use crate::history::{Asked, Operation, Outcome};
 use crate::{Chance, Cluster};
+use nacre_protocol::Opcode;
 use std::collections::BTreeMap;
 
 /// The bucket that clients use.
@@ -19,22 +20,10 @@ const VOLATILE_KEYS: u16 = 4;
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
 /// When a client that reaches nobody looks again.
 const NOBODY_NS: u64 = 50 * MS;
-const HELLO: u32 = 0xffff_ffff;
-const SELECT: u32 = 0xffff_fffe;
 
 /// What an alarm of a client is for.
 const NEXT: u64 = 0;
 const DEADLINE: u64 = 1;
-
-mod opcode {
-    pub const GET: u8 = 0x00;
-    pub const SET: u8 = 0x01;
-    pub const ADD: u8 = 0x02;
-    pub const REPLACE: u8 = 0x03;
-    pub const DELETE: u8 = 0x04;
-    pub const HELLO: u8 = 0x1f;
-    pub const SELECT_BUCKET: u8 = 0x89;
-}
 
 /// What is under way.
 struct Pending {
@@ -90,6 +79,11 @@ pub struct Workload {
     pub counts: Counts,
 }
 
+/// An alarm for a client; [`Workload::alarm`] takes it apart.
+fn alarm(purpose: u64, client: usize, opaque: u32) -> u64 {
+    purpose << 56 | (client as u64) << 32 | u64::from(opaque)
+}
+
 /// The vBucket of a key.
 pub fn vbid(key: u16) -> u16 {
     key % VBUCKETS
@@ -121,7 +115,7 @@ impl Workload {
 
     fn rest(&mut self, client: usize, cluster: &mut Cluster) {
         let pause = self.chance.between(1, self.pace_ns);
-        cluster.set_alarm(pause, NEXT << 56 | (client as u64) << 32);
+        cluster.set_alarm(pause, alarm(NEXT, client, 0));
     }
 
     /// An alarm that this workload has set.
@@ -165,7 +159,7 @@ impl Workload {
         let Some(wire) = self.wire(client, key, cluster) else {
             // Another node may know more.
             self.clients[client].map.clear();
-            return cluster.set_alarm(NOBODY_NS, NEXT << 56 | (client as u64) << 32);
+            return cluster.set_alarm(NOBODY_NS, alarm(NEXT, client, 0));
         };
         let level = match asked {
             Asked::Get => 0,
@@ -178,58 +172,39 @@ impl Workload {
         let opaque = known.opaque;
         let name = format!("k{key}");
         let cas = known.seen.get(&key).map_or(0, |(_, cas)| *cas);
-        let (code, extras, cas, value): (u8, &[u8], u64, Option<u64>) = match asked {
-            Asked::Get => (opcode::GET, &[], 0, None),
-            Asked::Set(value) => (opcode::SET, &[0; 8], 0, Some(value)),
-            Asked::Add(value) => (opcode::ADD, &[0; 8], 0, Some(value)),
-            Asked::Swap(_, value) => (opcode::REPLACE, &[0; 8], cas, Some(value)),
-            Asked::Remove => (opcode::DELETE, &[], 0, None),
+        let (opcode, extras, cas, value): (Opcode, &[u8], u64, Option<u64>) = match asked {
+            Asked::Get => (Opcode::Get, &[], 0, None),
+            Asked::Set(value) => (Opcode::Set, &[0; 8], 0, Some(value)),
+            Asked::Add(value) => (Opcode::Add, &[0; 8], 0, Some(value)),
+            Asked::Swap(_, value) => (Opcode::Replace, &[0; 8], cas, Some(value)),
+            Asked::Remove => (Opcode::Delete, &[], 0, None),
         };
         let width = self.value_bytes;
         let value = value.map(|value| format!("{value:<width$}")).unwrap_or_default();
-        let (key_bytes, value) = (name.as_bytes(), value.as_bytes());
-        let vbid = vbid(key);
-        let request =
-            Request { opcode: code, vbid, opaque, cas, level, extras, key: key_bytes, value };
+        let (vbid, value) = (vbid(key), value.as_bytes());
+        let plain = Request::new(opcode, name.as_bytes());
+        let request = Request { vbid, opaque, cas, level, extras, value, ..plain };
         let begun = cluster.now();
         known.pending = Some(Pending { wire, opaque, key, asked, begun });
         cluster.send(wire, request.encode());
-        let deadline = DEADLINE << 56 | (client as u64) << 32 | u64::from(opaque);
-        cluster.set_alarm(PATIENCE_NS, deadline);
+        cluster.set_alarm(PATIENCE_NS, alarm(DEADLINE, client, opaque));
     }
 
     /// A connection to the node that serves the key, as far as the client knows.
     fn wire(&mut self, client: usize, key: u16, cluster: &mut Cluster) -> Option<u64> {
         let known = &mut self.clients[client];
         if known.map.is_empty() {
-            let index = self.chance.below(cluster.len() as u64) as usize;
-            let agreed = cluster.node(index).filter(|_| cluster.works(index))?.cluster();
+            let asked = self.chance.below(cluster.len() as u64) as usize;
+            let agreed = cluster.node(asked).filter(|_| cluster.works(asked))?.cluster();
             let chains = &agreed.buckets.get(BUCKET)?.chains;
-            let active = chains.iter().map(|chain| Some(chain.active()?.0 as usize - 1));
-            known.map = active.collect();
+            known.map = chains.iter().map(|chain| chain.active().map(index)).collect();
         }
         let node = known.map[usize::from(vbid(key))]?;
         if let Some(wire) = known.wires.get(&node) {
             return Some(*wire);
         }
         let wire = cluster.connect(node)?;
-        let plain = Request {
-            opcode: opcode::HELLO,
-            vbid: 0,
-            opaque: HELLO,
-            cas: 0,
-            level: 0,
-            extras: b"",
-            key: b"sim",
-            value: b"",
-        };
-        let select = Request {
-            opcode: opcode::SELECT_BUCKET,
-            opaque: SELECT,
-            key: BUCKET.as_bytes(),
-            ..plain
-        };
-        cluster.send(wire, [plain.encode(), select.encode()].concat());
+        cluster.send(wire, frame::greet(BUCKET));
         self.clients[client].wires.insert(node, wire);
         Some(wire)
     }
@@ -238,24 +213,13 @@ impl Workload {
     pub fn fill(count: u32, cluster: &mut Cluster) {
         let Some(agreed) = cluster.agreed().filter(|_| count > 0) else { return };
         for (vbid, chain) in (0..VBUCKETS).zip(&agreed.buckets[BUCKET].chains) {
-            let node = chain.active().map(|active| active.0 as usize - 1);
-            let Some(wire) = node.and_then(|node| cluster.connect(node)) else { continue };
-            let plain = Request {
-                opcode: opcode::SELECT_BUCKET,
-                vbid,
-                opaque: 0,
-                cas: 0,
-                level: 0,
-                extras: b"",
-                key: BUCKET.as_bytes(),
-                value: b"",
-            };
-            let mut bytes = plain.encode();
+            let wire = chain.active().and_then(|active| cluster.connect(index(active)));
+            let Some(wire) = wire else { continue };
+            let mut bytes = frame::greet(BUCKET);
             for number in 0..count {
                 let key = format!("ballast-{number}");
-                let (key, extras) = (key.as_bytes(), &[0; 8]);
-                let set = Request { opcode: opcode::SET, key, extras, value: b"1", ..plain };
-                bytes.extend(set.encode());
+                let set = Request::new(Opcode::Set, key.as_bytes());
+                bytes.extend(Request { vbid, extras: &[0; 8], value: b"1", ..set }.encode());
             }
             cluster.send(wire, bytes);
         }
@@ -277,7 +241,7 @@ impl Workload {
     }
 
     fn answered(&mut self, client: usize, wire: u64, frame: &Told, cluster: &mut Cluster) {
-        if frame.opaque == HELLO || frame.opaque == SELECT {
+        if frame.opaque == GREETING {
             // A node that has not learned of the bucket yet lets nobody choose it.
             if frame.status != 0 {
                 self.clients[client].wires.retain(|_, known| *known != wire);
