@@ -3,13 +3,12 @@
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use serde::Deserialize;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How long the seeds may take with one fault, in seconds; `timeout` ends them then.
-const SECONDS_MAX: u64 = 900;
-/// What `timeout` says then.
-const TIMED_OUT: i32 = 124;
+/// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
+const SECONDS_MAX: u64 = 3000;
 
 /// Where the faults are listed.
 const LIST: &str = "server/nacre-sim/mutants.toml";
@@ -108,16 +107,18 @@ fn find(tree: &Path, seeds: u64) -> Result<Option<u64>, String> {
     build.current_dir(tree).env("CARGO_TARGET_DIR", &target);
     build.args(["build", "--quiet", "-p", "nacre-sim"]);
     run_command(&mut build, "build the simulation with the fault")?;
-    let output = Command::new("timeout")
-        .arg(SECONDS_MAX.to_string())
+    let output = Command::new("prlimit")
+        .arg(format!("--cpu={SECONDS_MAX}"))
         .arg(target.join("debug/nacre-sim"))
         .args(["--seeds", &seeds.to_string(), "--threads", "1"])
         .output()
-        .map_err(|error| format!("timeout: {error}"))?;
-    match output.status.code() {
-        Some(0) => return Ok(None),
-        Some(TIMED_OUT) => return Err(format!("no end after {SECONDS_MAX} s")),
-        _ => {}
+        .map_err(|error| format!("prlimit: {error}"))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    if output.status.signal().is_some() {
+        eprintln!("no end after {SECONDS_MAX} s of a processor:");
+        return Ok(None);
     }
     let told = String::from_utf8_lossy(&output.stderr);
     let seed = told.lines().filter_map(|line| line.strip_prefix("seed ")).next_back();

@@ -1,10 +1,11 @@
 //! The state machine that all nodes share.
 
+use crate::nodes;
 use crate::refusal::Refusal;
 use crate::{
     AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
     FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership,
-    Package, Plugins, QueryFunctions, Rebalance, Secret, Source, place,
+    Package, Plugins, QueryFunctions, Rebalance, Secret, Service, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a cluster: it goes into every cluster map.
 const NAME_BYTES_MAX: usize = 256;
-
 /// What the nodes agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
@@ -29,6 +29,9 @@ pub struct Cluster {
     /// The nodes, by number.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Member>,
+    /// The groups that nodes are in: the name of each, by its identity of 32 hexadecimal digits.
+    #[serde(default = "nodes::first_group")]
+    pub groups: BTreeMap<String, String>,
     /// The highest number of a node that has left: none is used twice.
     #[serde(default)]
     pub last_gone: NodeId,
@@ -79,6 +82,30 @@ pub enum Change {
         id: NodeId,
         /// Where.
         endpoints: Endpoints,
+    },
+    /// A node does something else for clients.
+    SetServices {
+        /// Its number.
+        id: NodeId,
+        /// What it does; whether it has data stays, for one that has its part in the cluster.
+        services: BTreeSet<Service>,
+    },
+    /// A new group of nodes, or another name for one.
+    PutGroup {
+        /// Which: 32 hexadecimal digits, or that of the first group.
+        uuid: String,
+        /// Its name.
+        name: String,
+    },
+    /// The end of a group that no node is in.
+    DropGroup {
+        /// Which.
+        uuid: String,
+    },
+    /// Nodes are in other groups. Copies follow with the next rebalance.
+    MoveToGroups {
+        /// By node: the identity of its group.
+        groups: BTreeMap<NodeId, String>,
     },
     /// A node has left.
     DropNode {
@@ -335,6 +362,7 @@ impl Cluster {
             rev: 1,
             secret: Secret::default(),
             nodes: BTreeMap::new(),
+            groups: nodes::first_group(),
             last_gone: NodeId(0),
             regroups: 0,
             failing_over: Vec::new(),
@@ -379,6 +407,10 @@ impl Cluster {
                 let node = self.nodes.get_mut(id).ok_or(Refusal::NodeNotFound { id: *id })?;
                 node.endpoints = endpoints.clone();
             }
+            Change::SetServices { id, services } => self.set_services(*id, services)?,
+            Change::PutGroup { uuid, name } => self.put_group(uuid, name)?,
+            Change::DropGroup { uuid } => self.drop_group(uuid)?,
+            Change::MoveToGroups { groups } => self.move_to_groups(groups)?,
             Change::DropNode { id } => {
                 self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
                 self.last_gone = self.last_gone.max(*id);
@@ -401,7 +433,7 @@ impl Cluster {
                     return Err(Refusal::RebalanceRuns);
                 }
                 let is_out = |id: &NodeId| self.nodes[id].membership == Membership::FailedOver;
-                if keep.is_empty() || keep.iter().any(is_out) {
+                if self.with_data(keep).is_empty() || keep.iter().any(is_out) {
                     return Err(Refusal::NobodyKeeps);
                 }
                 self.rebalance =
@@ -511,26 +543,6 @@ impl Cluster {
         Ok(Vec::new())
     }
 
-    /// A number belongs to the node that had it first, also when that has left.
-    fn put_node(&mut self, id: NodeId, member: &Member) -> Result<(), Refusal> {
-        let fits = match self.nodes.get(&id) {
-            Some(known) => known.uuid == member.uuid,
-            None => id > self.last_gone,
-        };
-        if !fits {
-            return Err(Refusal::NodeNumberTaken { id });
-        }
-        self.nodes.insert(id, member.clone());
-        self.place_buckets();
-        Ok(())
-    }
-
-    /// A number for another node.
-    pub fn next_node(&self) -> NodeId {
-        let last = self.nodes.keys().next_back().copied().unwrap_or_default();
-        NodeId(last.max(self.last_gone).0 + 1)
-    }
-
     fn rename(&mut self, name: &str) -> Result<(), Refusal> {
         if name.len() > NAME_BYTES_MAX {
             let reason = format!("The name cannot exceed {NAME_BYTES_MAX} bytes");
@@ -567,6 +579,10 @@ impl Cluster {
         if self.buckets.contains_key(name) {
             return Err(Refusal::BucketExists { bucket: name.to_owned() });
         }
+        if !self.nodes.is_empty() && !self.nodes.values().any(Member::has_data) {
+            let reason = "There is no node with kv to keep documents".to_owned();
+            return Err(Refusal::Invalid { field: "_", reason });
+        }
         let bucket = Bucket {
             name: name.to_owned(),
             uuid: uuid.to_owned(),
@@ -594,14 +610,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The nodes that have a share of the vBuckets, each with its group.
-    pub fn serving_nodes(&self) -> BTreeMap<NodeId, &str> {
-        let serving = self.nodes.iter().filter(|(_, node)| node.membership == Membership::Active);
-        serving.map(|(id, node)| (*id, node.group.as_str())).collect()
-    }
-
     /// Gives new buckets their place, as soon as there are nodes.
-    fn place_buckets(&mut self) {
+    pub(crate) fn place_buckets(&mut self) {
         let nodes: BTreeMap<NodeId, String> =
             self.serving_nodes().into_iter().map(|(id, group)| (id, group.to_owned())).collect();
         if nodes.is_empty() {
@@ -647,26 +657,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn check_node(&self, id: NodeId) -> Result<(), Refusal> {
-        self.nodes.get(&id).map(drop).ok_or(Refusal::NodeNotFound { id })
-    }
-
-    fn set_memberships(&mut self, memberships: &BTreeMap<NodeId, Membership>) {
-        for (id, membership) in memberships {
-            let Some(node) = self.nodes.get_mut(id) else { continue };
-            node.membership = *membership;
-            let asked_for = self.failing_over.iter().position(|known| known == id);
-            match (asked_for, *membership) {
-                (Some(index), _) => drop(self.failing_over.remove(index)),
-                (None, Membership::FailedOver) if self.rebalance.is_none() => {
-                    self.auto_failover.count += 1;
-                }
-                (None, _) => {}
-            }
-        }
-    }
-
-    /// Leaves copies where they are: moves that have not come to their end are forgotten.
     /// Goes on with what this node knows, without most of the others: those who are left out do not know the new `secret`,
     /// and have no part in it until they begin anew.
     pub fn regroup(&mut self, secret: Secret) {
@@ -679,6 +669,7 @@ impl Cluster {
         }
     }
 
+    /// Leaves copies where they are: moves that have not come to their end are forgotten.
     fn settle_chains(&mut self) {
         for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
             if chain.held {
@@ -730,24 +721,6 @@ mod tests {
             assert!(cluster.apply(&change).is_err(), "{change:?}");
             assert_eq!(cluster, before, "{change:?}");
         }
-    }
-
-    #[test]
-    fn a_number_of_a_node_is_never_used_for_another() {
-        let put = |id: u64, uuid: &str, host: &str| {
-            let mut member = Member { uuid: uuid.into(), ..member(Membership::Added) };
-            member.endpoints.host = Some(host.into());
-            Change::PutNode { id: NodeId(id), member }
-        };
-        let mut cluster = cluster();
-        cluster.apply(&put(1, "u", "a")).unwrap();
-        cluster.apply(&put(1, "u", "b")).unwrap();
-        assert!(cluster.apply(&put(1, "v", "a")).is_err(), "another node has the number");
-        cluster.apply(&put(2, "v", "c")).unwrap();
-        cluster.apply(&Change::DropNode { id: NodeId(2) }).unwrap();
-        assert!(cluster.apply(&put(2, "v", "c")).is_err(), "one that was removed stays so");
-        cluster.apply(&put(3, "w", "c")).unwrap();
-        assert_eq!((cluster.next_node(), cluster.nodes.len()), (NodeId(4), 2));
     }
 
     #[test]
@@ -814,7 +787,8 @@ mod tests {
     fn member(membership: Membership) -> Member {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         let endpoints = Endpoints { host: None, plain, tls: None };
-        Member { uuid: "u".into(), endpoints, group: "g".into(), membership }
+        let services = Service::ALL.into();
+        Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
     }
 
     #[test]

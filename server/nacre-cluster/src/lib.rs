@@ -14,6 +14,7 @@ mod function;
 mod index;
 mod manifest;
 mod member;
+mod nodes;
 pub mod orchestrator;
 mod placement;
 mod plugin;
@@ -31,7 +32,8 @@ pub use function::{
 };
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};
-pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance};
+pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service};
+pub use nodes::GROUP_DEFAULT;
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
 pub use query_function::QueryFunctions;

@@ -42,6 +42,35 @@ impl Endpoints {
     }
 }
 
+/// What a node does for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Service {
+    /// It has a share of the vBuckets, and of all that is made of their documents: rows of views and indexes, functions.
+    Data,
+    /// It answers queries, for all nodes.
+    Query,
+    /// It answers who manages functions, which run where the documents are.
+    Eventing,
+}
+
+impl Service {
+    /// All there are.
+    pub const ALL: [Service; 3] = [Service::Data, Service::Query, Service::Eventing];
+
+    /// Its name in requests and maps. Source: Couchbase's REST.
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::Data => "kv",
+            Service::Query => "n1ql",
+            Service::Eventing => "eventing",
+        }
+    }
+
+    fn all() -> BTreeSet<Service> {
+        Service::ALL.into()
+    }
+}
+
 /// A node as all nodes know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -51,8 +80,18 @@ pub struct Member {
     pub endpoints: Endpoints,
     /// Nodes of one group are expected to fail together; copies of a vBucket are kept apart.
     pub group: String,
+    /// What it does for clients: something.
+    #[serde(default = "Service::all")]
+    pub services: BTreeSet<Service>,
     /// What part it has in the cluster.
     pub membership: Membership,
+}
+
+impl Member {
+    /// Whether it is to have a share of the vBuckets, once it is active.
+    pub fn has_data(&self) -> bool {
+        self.services.contains(&Service::Data)
+    }
 }
 
 /// What part a node has in the cluster.

@@ -261,7 +261,7 @@ impl Orchestrator {
         effects
     }
 
-    /// Nodes that have a share of the vBuckets and were not heard for too long, as far as they may be replaced.
+    /// Nodes that have their part and were not heard for too long, as far as they may be replaced.
     fn lost(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
         let mut lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
         let settings = &cluster.auto_failover;
@@ -275,7 +275,7 @@ impl Orchestrator {
         // Whoever copies are moved to is waited for, though it has no share yet.
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
-        let needed: BTreeSet<NodeId> = cluster.serving_nodes().into_keys().chain(targets).collect();
+        let needed: BTreeSet<NodeId> = cluster.active_nodes().into_iter().chain(targets).collect();
         let silent: BTreeSet<NodeId> = needed.into_iter().filter(silent).collect();
         if silent.is_empty() {
             return lost;
@@ -382,12 +382,7 @@ impl Orchestrator {
             self.moving = None;
             return;
         };
-        let nodes: BTreeMap<NodeId, &str> = cluster
-            .nodes
-            .iter()
-            .filter(|(id, _)| wanted.keep.contains(id))
-            .map(|(id, node)| (*id, node.group.as_str()))
-            .collect();
+        let nodes = cluster.with_data(&wanted.keep);
         let target = |name: &str| -> Vec<Copies> {
             let bucket = &cluster.buckets[name];
             let current: Vec<Copies> =
@@ -570,7 +565,7 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AutoFailover, BucketSettings, Endpoints, Ports, Refusal};
+    use crate::{AutoFailover, BucketSettings, Endpoints, Ports, Refusal, Service};
 
     const SECOND: u64 = 1000 * MS;
 
@@ -589,7 +584,8 @@ mod tests {
     fn member(membership: Membership) -> Member {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         let endpoints = Endpoints { host: None, plain, tls: None };
-        Member { uuid: "u".into(), endpoints, group: "g".into(), membership }
+        let services = Service::ALL.into();
+        Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
     }
 
     /// The nodes as a leader sees them, node 1, until it proposes something.

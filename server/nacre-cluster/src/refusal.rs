@@ -12,6 +12,9 @@ pub enum Refusal {
         /// Its number.
         id: NodeId,
     },
+    /// No such group of nodes.
+    #[error("there is no such group")]
+    GroupNotFound,
     /// Somebody else has moved the copies meanwhile: look again.
     #[error("the copies of {bucket} have been moved meanwhile")]
     CopiesMoved {
@@ -22,7 +25,7 @@ pub enum Refusal {
     #[error("Rebalance running.")]
     RebalanceRuns,
     /// A rebalance would leave the data to nobody, or to nodes that were failed over.
-    #[error("A rebalance needs nodes to keep the data, none of which was failed over.")]
+    #[error("A rebalance needs nodes with kv to keep the data, none of which was failed over.")]
     NobodyKeeps,
     /// No copies are being moved.
     #[error("There is no rebalance running.")]

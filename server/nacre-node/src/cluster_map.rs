@@ -3,7 +3,9 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
-use nacre_cluster::{Bucket, BucketKind, Chain, Cluster, Endpoints, Ports, StorageBackend};
+use nacre_cluster::{
+    Bucket, BucketKind, Chain, Cluster, Endpoints, GROUP_DEFAULT, Ports, Service, StorageBackend,
+};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,23 +34,31 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-fn services(endpoints: &Endpoints) -> Value {
+/// The ports of what a node does for clients. Every node is managed.
+fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
+    let mut named = serde_json::Map::new();
     let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
-    let mut services = json!({
-        "mgmt": mgmt,
-        "capi": views,
-        "n1ql": query,
-        "eventingAdminPort": eventing,
-        "kv": kv,
-    });
-    if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
-        services["n1qlSSL"] = json!(query);
-        services["eventingSSL"] = json!(eventing);
-        services["mgmtSSL"] = json!(mgmt);
-        services["capiSSL"] = json!(views);
-        services["kvSSL"] = json!(kv);
+    let mut put = |suffix: &str, ports: &[(&str, u16)]| {
+        named.extend(ports.iter().map(|(name, port)| (format!("{name}{suffix}"), json!(port))));
+    };
+    put("", &[("mgmt", mgmt)]);
+    if let Some(tls) = endpoints.tls {
+        put("SSL", &[("mgmt", tls.mgmt)]);
     }
-    services
+    for service in services {
+        match service {
+            Service::Data => put("", &[("kv", kv), ("capi", views)]),
+            Service::Query => put("", &[("n1ql", query)]),
+            Service::Eventing => put("", &[("eventingAdminPort", eventing)]),
+        }
+        match (service, endpoints.tls) {
+            (Service::Data, Some(tls)) => put("SSL", &[("kv", tls.kv), ("capi", tls.views)]),
+            (Service::Query, Some(tls)) => put("SSL", &[("n1ql", tls.query)]),
+            (Service::Eventing, Some(tls)) => put("SSL", &[("eventing", tls.eventing)]),
+            (_, None) => {}
+        }
+    }
+    Value::Object(named)
 }
 
 /// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
@@ -67,30 +77,56 @@ impl Here {
         others.chain([(self.id, self.endpoints.clone())]).collect()
     }
 
-    /// Those that clients are to go to: what waits for a node that is gone or not yet there waits in vain.
-    fn serving(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
+    /// Those that clients are to go to, as what waits for a node that is gone or not yet there waits in vain. First those
+    /// that serve vBuckets: clients count them.
+    fn serving(&self, cluster: &Cluster) -> Vec<Serving> {
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
-        let mut serving: BTreeSet<NodeId> =
+        let mut with_copies: BTreeSet<NodeId> =
             chains.flat_map(|chain| chain.copies.iter().flatten()).copied().collect();
-        serving.extend(cluster.serving_nodes().into_keys());
-        let mut nodes = self.nodes(cluster);
-        nodes.retain(|id, _| serving.contains(id));
-        nodes
+        with_copies.extend(cluster.serving_nodes().into_keys());
+        let active = cluster.active_nodes();
+        let nodes = self.nodes(cluster).into_iter();
+        let nodes = nodes.filter(|(id, _)| with_copies.contains(id) || active.contains(id));
+        let mut serving: Vec<Serving> = nodes
+            .map(|(id, endpoints)| {
+                let member = cluster.nodes.get(&id);
+                let mut services = member.map(|node| node.services.clone()).unwrap_or_default();
+                if with_copies.contains(&id) {
+                    services.insert(Service::Data);
+                }
+                let group = member.map_or(GROUP_DEFAULT, |node| &node.group).to_owned();
+                Serving { id, endpoints, services, group }
+            })
+            .collect();
+        serving.sort_by_key(|node| !node.has_data());
+        serving
     }
 }
 
-/// The group of all nodes: Couchbase's name for the one that is there as long as nobody makes others.
-pub const SERVER_GROUP: &str = "Group 1";
+/// A node that clients are to go to.
+struct Serving {
+    id: NodeId,
+    endpoints: Endpoints,
+    services: BTreeSet<Service>,
+    group: String,
+}
 
-fn node_ext(endpoints: &Endpoints, here: bool) -> Value {
-    let mut node = json!({"services": services(endpoints), "serverGroup": SERVER_GROUP});
-    if here {
-        node["thisNode"] = json!(true);
+impl Serving {
+    fn has_data(&self) -> bool {
+        self.services.contains(&Service::Data)
     }
-    if let Some(host) = &endpoints.host {
-        node["hostname"] = json!(host);
+
+    fn describe(&self, here: &Here) -> Value {
+        let services = services(&self.endpoints, &self.services);
+        let mut node = json!({"services": services, "serverGroup": self.group});
+        if self.id == here.id {
+            node["thisNode"] = json!(true);
+        }
+        if let Some(host) = &self.endpoints.host {
+            node["hostname"] = json!(host);
+        }
+        node
     }
-    node
 }
 
 /// Epoch and revision of the map, as clients compare them.
@@ -101,7 +137,7 @@ pub fn version(cluster: &Cluster) -> (i64, i64) {
 /// The map of the cluster, for connections without a bucket.
 pub fn global(cluster: &Cluster, here: &Here) -> Value {
     let nodes = here.serving(cluster);
-    let nodes = nodes.iter().map(|(id, endpoints)| node_ext(endpoints, *id == here.id));
+    let nodes = nodes.iter().map(|node| node.describe(here));
     json!({
         "rev": cluster.rev,
         "revEpoch": version(cluster).0,
@@ -119,11 +155,12 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
 pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     let mut map = global(cluster, here);
     let (name, uuid) = (&bucket.name, &bucket.uuid);
-    let nodes = here.serving(cluster);
-    let servers_by_id: Vec<NodeId> = nodes.keys().copied().collect();
-    let servers = nodes.values().map(|endpoints| endpoints.authority(endpoints.plain.kv));
+    let mut nodes = here.serving(cluster);
+    nodes.retain(Serving::has_data);
+    let servers_by_id: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+    let servers = nodes.iter().map(|node| node.endpoints.authority(node.endpoints.plain.kv));
     let servers: Vec<String> = servers.collect();
-    let nodes = nodes.values().map(|endpoints| {
+    let nodes = nodes.iter().map(|Serving { endpoints, .. }| {
         json!({
             "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.plain.views)),
             "hostname": endpoints.authority(endpoints.plain.mgmt),

@@ -20,6 +20,10 @@ impl Node {
             Change::NameCluster { .. }
             | Change::PutNode { .. }
             | Change::MoveNode { .. }
+            | Change::SetServices { .. }
+            | Change::PutGroup { .. }
+            | Change::DropGroup { .. }
+            | Change::MoveToGroups { .. }
             | Change::DropNode { .. } => {}
             // The orchestrator sees to what follows from them.
             Change::FailOver { .. }

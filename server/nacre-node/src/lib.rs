@@ -43,7 +43,7 @@ mod worker;
 
 pub use bucket::{Bucket, Home};
 pub use error::Error;
-pub use node::{GROUP_DEFAULT, Node};
+pub use node::Node;
 pub use platform::{Hear, Link, Next, Platform, Signal, Task, Told, Unanswered};
 pub use spread::Vbids;
 pub use ticket::Waiter;

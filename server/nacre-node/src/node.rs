@@ -11,7 +11,9 @@ use crate::spread::Owners;
 use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Secret};
+use nacre_cluster::{
+    Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Secret, Service,
+};
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
@@ -34,9 +36,6 @@ pub(crate) mod row {
     /// Followed by the identity of a store that was created.
     pub const CREATED: &[u8] = b"created/";
 }
-
-/// The group of nodes that were not given another.
-pub const GROUP_DEFAULT: &str = "Group 1";
 
 /// Which node of its cluster a node is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -291,6 +290,11 @@ impl Node {
         random_bytes(&*self.platform)
     }
 
+    /// A secret for a cluster.
+    pub fn new_secret(&self) -> Secret {
+        new_secret(&*self.platform)
+    }
+
     /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
@@ -361,11 +365,12 @@ fn found(
     endpoints: &Endpoints,
 ) -> Cluster {
     let mut cluster = known.unwrap_or_else(|| Cluster::new(random_hex(platform)));
-    cluster.secret = Secret::new(random_bytes(platform));
+    cluster.secret = new_secret(platform);
     let member = Member {
         uuid: identity.uuid.clone(),
         endpoints: endpoints.clone(),
         group: GROUP_DEFAULT.to_owned(),
+        services: Service::ALL.into(),
         membership: Membership::Active,
     };
     let first = Change::PutNode { id: identity.id, member };
@@ -390,6 +395,10 @@ pub(crate) fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
 
 fn random_hex(platform: &dyn Platform) -> String {
     format!("{:016x}{:016x}", platform.random(), platform.random())
+}
+
+fn new_secret(platform: &dyn Platform) -> Secret {
+    Secret::new(random_bytes(platform))
 }
 
 fn random_bytes<const N: usize>(platform: &dyn Platform) -> [u8; N] {

@@ -31,12 +31,19 @@ enum Action {
         /// Management of any node of that cluster, as host:port
         member: String,
         #[command(flatten)]
+        services: Services,
+        #[command(flatten)]
         login: Login,
     },
     /// Add another node to the node's cluster
     Add {
         /// Management of the other node, as host:port
         node: String,
+        /// Group that it is in; it is made, if there is none of that name
+        #[arg(long)]
+        group: Option<String>,
+        #[command(flatten)]
+        services: Services,
         #[command(flatten)]
         login: Login,
     },
@@ -50,6 +57,12 @@ enum Action {
         /// Management of a node that is to leave, as `status` shows it; may be given several times
         #[arg(long = "remove")]
         removed: Vec<String>,
+        /// All nodes that answer queries from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        query: Option<Vec<String>>,
+        /// All nodes that manage functions from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        eventing: Option<Vec<String>>,
     },
     /// Have other nodes take the place of some
     Failover {
@@ -65,6 +78,20 @@ enum Action {
     },
     /// Show the nodes
     Status,
+}
+
+/// What a node does for clients.
+#[derive(Args, Clone, Debug)]
+struct Services {
+    /// What it does for clients, of kv,n1ql,eventing (default: all)
+    #[arg(long)]
+    services: Option<String>,
+}
+
+impl Services {
+    fn field(&self) -> (&'static str, &str) {
+        ("services", self.services.as_deref().unwrap_or_default())
+    }
 }
 
 /// How to log in at the other node, when that differs.
@@ -109,31 +136,45 @@ pub fn run(options: &Options) -> Result<(), String> {
             }
             status(server)
         }
-        Action::Join { member, login } => {
+        Action::Join { member, services, login } => {
             let (host, port) = crate::cluster::membership::address(member, 8091)?;
             let [user, password] = login.fields(server);
             let at =
                 [("clusterMemberHostIp", host.as_str()), ("clusterMemberPort", &port.to_string())];
-            post("/node/controller/doJoinCluster", &[at[0], at[1], user, password])?;
+            post(
+                "/node/controller/doJoinCluster",
+                &[at[0], at[1], services.field(), user, password],
+            )?;
             println!("joined the cluster of {member}");
             Ok(())
         }
-        Action::Add { node, login } => {
+        Action::Add { node, group, services, login } => {
+            let path = match group {
+                Some(group) => path_of(server, group, post)?,
+                None => "/controller".to_owned(),
+            };
             let [user, password] = login.fields(server);
-            post("/controller/addNode", &[("hostname", node), user, password])?;
+            let fields = [("hostname", node.as_str()), services.field(), user, password];
+            post(&format!("{path}/addNode"), &fields)?;
             status(server)
         }
         Action::Remove { node } => {
             post("/controller/ejectNode", &[("otpNode", &otp_node(node))])?;
             status(server)
         }
-        Action::Rebalance { removed } => {
+        Action::Rebalance { removed, query, eventing } => {
             let pool = server.call("GET", "/pools/default", b"")?;
             let known = pool["nodes"].as_array().into_iter().flatten();
             let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
-            let removed: Vec<String> = removed.iter().map(|node| otp_node(node)).collect();
-            let fields = [("knownNodes", known.join(",")), ("ejectedNodes", removed.join(","))];
-            let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+            let names = |nodes: &[String]| {
+                nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",")
+            };
+            let mut fields =
+                vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
+            fields.extend(query.as_deref().map(|nodes| ("topology[n1ql]", names(nodes))));
+            fields.extend(eventing.as_deref().map(|nodes| ("topology[eventing]", names(nodes))));
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             post("/controller/rebalance", &fields)?;
             wait_for_rebalance(server)
         }
@@ -152,6 +193,26 @@ pub fn run(options: &Options) -> Result<(), String> {
         }
         Action::Status => status(server),
     }
+}
+
+/// The path of a group, which is made if need be.
+fn path_of(
+    server: &Server,
+    group: &str,
+    post: impl Fn(&str, &[(&str, &str)]) -> Result<Value, String>,
+) -> Result<String, String> {
+    const GROUPS: &str = "/pools/default/serverGroups";
+    let find = || -> Result<Option<String>, String> {
+        let known = server.call("GET", GROUPS, b"")?;
+        let mut known = known["groups"].as_array().into_iter().flatten();
+        let found = known.find(|known| known["name"] == group);
+        Ok(found.and_then(|found| found["uri"].as_str()).map(str::to_owned))
+    };
+    if let Some(found) = find()? {
+        return Ok(found);
+    }
+    post(GROUPS, &[("name", group)])?;
+    find()?.ok_or_else(|| format!("the group {group} is gone again"))
 }
 
 fn otp_node(node: &str) -> String {
@@ -177,7 +238,9 @@ fn status(server: &Server) -> Result<(), String> {
 /// The nodes of `/pools/default`, one a row.
 fn table(pool: &Value) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["node", "status", "part", ""]);
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["node", "status", "part", "services", "group", ""]);
     for node in pool["nodes"].as_array().into_iter().flatten() {
         let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
         let part = match node["clusterMembership"].as_str() {
@@ -187,7 +250,10 @@ fn table(pool: &Value) -> Table {
         };
         let own = if node["thisNode"] == true { "(asked)" } else { "" };
         let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
-        table.add_row([name, text("status"), part.to_owned(), own.to_owned()]);
+        let services = node["services"].as_array().into_iter().flatten();
+        let services = services.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        let (status, group) = (text("status"), text("serverGroup"));
+        table.add_row([name, status, part.to_owned(), services, group, own.to_owned()]);
     }
     table
 }
@@ -199,17 +265,25 @@ mod tests {
 
     #[test]
     fn the_status_shows_one_node_a_row() {
-        let node = |port: u16, status: &str, part: &str, own: bool| json!({"otpNode": format!("ns_1@a:{port}"), "status": status, "clusterMembership": part, "thisNode": own});
-        let nodes =
-            [node(1, "healthy", "active", true), node(2, "unhealthy", "inactiveAdded", false)];
+        let node = |port: u16, status: &str, part: &str, services: &[&str], own: bool| {
+            let otp_node = format!("ns_1@a:{port}");
+            json!({
+                "otpNode": otp_node, "status": status, "clusterMembership": part, "services": services,
+                "serverGroup": "Group 1", "thisNode": own,
+            })
+        };
+        let nodes = [
+            node(1, "healthy", "active", &["kv", "n1ql"], true),
+            node(2, "unhealthy", "inactiveAdded", &["n1ql"], false),
+        ];
         let shown = table(&json!({ "nodes": nodes })).to_string();
         let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
         assert_eq!(
             shown,
             [
-                " node  status     part",
-                " a:1   healthy    active  (asked)",
-                " a:2   unhealthy  added"
+                " node  status     part    services  group",
+                " a:1   healthy    active  kv,n1ql   Group 1  (asked)",
+                " a:2   unhealthy  added   n1ql      Group 1"
             ]
         );
     }

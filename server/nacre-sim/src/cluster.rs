@@ -6,7 +6,7 @@
 
 use crate::{Chance, Clock, Council, Disk, World};
 use foldhash::fast::FixedState;
-use nacre_cluster::{Cluster as Agreed, Member, Membership, Secret};
+use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
 use nacre_node::kv::{Next as SessionNext, Peer, Session};
 use nacre_node::{Error, Link, Next, Node, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
@@ -180,7 +180,8 @@ impl Cluster {
             let member = Member {
                 uuid: format!("{index:032}"),
                 endpoints: World::endpoints(index),
-                group: "Group 1".into(),
+                group: GROUP_DEFAULT.into(),
+                services: Service::ALL.into(),
                 membership: Membership::Active,
             };
             let change = nacre_cluster::Change::PutNode { id: id(index), member };

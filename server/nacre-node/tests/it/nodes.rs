@@ -4,7 +4,7 @@
 use crate::world::{Connection, World, local, nobody};
 use nacre_auth::{Role, User};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret};
+use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret, Service};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::kv::Session;
 use nacre_node::{Error, Link, Node};
@@ -100,6 +100,7 @@ impl Nodes {
                 uuid: format!("{index:032}"),
                 endpoints: world.endpoints(),
                 group: "g".into(),
+                services: Service::ALL.into(),
                 membership: Membership::Active,
             };
             let id = NodeId(index as u64 + 1);

@@ -29,7 +29,7 @@ use super::types::Place;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nacre_auth::INTERNAL;
-use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Refusal, Secret};
+use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Refusal, Service};
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How long a node may take to let itself be connected to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it may take over a request.
@@ -185,11 +185,20 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
     }
 }
 
+/// What a newcomer is to be.
+#[derive(Debug)]
+pub struct Seat {
+    /// What it does for clients.
+    pub services: BTreeSet<Service>,
+    /// The name of its group.
+    pub group: String,
+}
+
 /// Adds the node at `to` to the cluster of this one; gives its name. Takes seconds, and is bounded.
 ///
 /// # Errors
 /// Why not, for people.
-pub fn add(consensus: &Arc<Consensus>, to: &Login) -> Result<String, String> {
+pub fn add(consensus: &Arc<Consensus>, to: &Login, seat: Seat) -> Result<String, String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
     };
@@ -208,7 +217,8 @@ pub fn add(consensus: &Arc<Consensus>, to: &Login) -> Result<String, String> {
     let member = Member {
         uuid: node.new_uuid(),
         endpoints,
-        group: nacre_node::GROUP_DEFAULT.to_owned(),
+        group: seat.group,
+        services: seat.services,
         membership: Membership::Added,
     };
     let (id, cluster) = put(node, &member)?;
@@ -320,6 +330,7 @@ fn engage(to: &Login, id: NodeId, member: &Member, cluster: &Cluster) -> Result<
     given.rev = cluster.rev;
     given.secret = cluster.secret.clone();
     given.nodes = cluster.nodes.clone();
+    given.groups = cluster.groups.clone();
     given.last_gone = cluster.last_gone;
     let engagement = Engagement { id, uuid: member.uuid.clone(), cluster: given };
     let body = serde_json::to_vec(&engagement).map_err(|error| error.to_string())?;
@@ -390,7 +401,7 @@ pub fn engaged(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     consensus.enter(id, uuid, cluster)
 }
 
-/// Has a member of another cluster add this node; gives that member's answer.
+/// Has a member of another cluster add this node, with `services` as the request names them; gives that member's answer.
 ///
 /// # Errors
 /// Why it could not be asked, for people.
@@ -398,6 +409,7 @@ pub fn join(
     consensus: &Arc<Consensus>,
     member: &Login,
     own: &Login,
+    services: &str,
 ) -> Result<(u16, Vec<u8>), String> {
     let (host, port) = address(&member.address, PORT_DEFAULT)?;
     let local = reach(&host, port)?;
@@ -407,10 +419,11 @@ pub fn join(
         percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
     };
     let form = format!(
-        "hostname={}&user={}&password={}&services=kv",
+        "hostname={}&user={}&password={}&services={}",
         field(&format!("{name}:{}", endpoints.plain.mgmt)),
         field(&own.user),
         field(&own.password),
+        field(services),
     );
     let member = Login { address: format!("{host}:{port}"), ..Login::clone_of(member) };
     let kind = "application/x-www-form-urlencoded";
@@ -506,7 +519,7 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
             return Err(format!("{address} knows of later decisions than this node: ask it"));
         }
     }
-    let secret = Secret::new(secret_bytes(node));
+    let secret = node.new_secret();
     tracing::warn!("going on without {lost:?}: what only they had is lost");
     consensus.regroup(secret.clone(), true)?;
     let told = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
@@ -523,13 +536,6 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
     }
     let nodes = lost.iter().copied().collect();
     node.change(&Change::FailOver { nodes }).map(drop).map_err(|error| error.to_string())
-}
-
-fn secret_bytes(node: &Node) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    let (words, _) = bytes.as_chunks_mut::<8>();
-    words.iter_mut().for_each(|word| *word = node.random().to_be_bytes());
-    bytes
 }
 
 /// Takes what [`regroup`] tells on another node.

@@ -99,6 +99,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
             (StatusCode::NOT_FOUND, "_")
         }
         Refusal::DesignDocumentNotFound { .. }
+        | Refusal::GroupNotFound
         | Refusal::IndexNotFound { .. }
         | Refusal::QueryFunctionNotFound { .. }
         | Refusal::PackageNotFound { .. }

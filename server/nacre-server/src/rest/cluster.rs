@@ -71,6 +71,7 @@ fn pool(node: &Node) -> Value {
         "clusterName": cluster.name,
         "nodes": nodes::describe_all(node),
         "buckets": {"uri": "/pools/default/buckets"},
+        "serverGroupsUri": format!("/pools/default/serverGroups?rev={}", cluster.rev),
         "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
         "balanced": rebalance::is_balanced(&cluster),
         "memoryQuota": cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum::<u64>(),

@@ -10,6 +10,7 @@ mod changes;
 mod cluster;
 mod collections;
 mod eventing;
+mod groups;
 mod metrics;
 mod nodes;
 mod plugins;
@@ -29,6 +30,7 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::GROUP_DEFAULT;
 use nacre_node::Node;
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -316,7 +318,8 @@ async fn management(call: Call) -> Reply {
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
         ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
-        ("POST", ["controller", "addNode"]) => nodes::add(call).await,
+        ("POST", ["controller", "addNode"]) => nodes::add(call, GROUP_DEFAULT.to_owned()).await,
+        (_, ["pools", "default", "serverGroups", rest @ ..]) => groups::route(call, rest).await,
         ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
         (_, ["settings", "autoFailover", ..])
         | ("GET", ["pools", "default", "rebalanceProgress" | "tasks"])
@@ -335,6 +338,7 @@ async fn management(call: Call) -> Reply {
         ) => rebalance::route(call, &path).await,
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
+        ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(call).await,
         ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
         ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
             nodes::internal(call).await

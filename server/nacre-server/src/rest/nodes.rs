@@ -2,14 +2,14 @@
 
 use super::Call;
 use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply, unauthorized};
-use crate::cluster::membership::{self, Login, SILENCE_NS_MAX};
+use crate::cluster::membership::{self, Login, SILENCE_NS_MAX, Seat};
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
-use nacre_cluster::{Change, Endpoints, Membership};
+use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Membership, Service};
 use nacre_node::Node;
-use nacre_node::cluster_map::SERVER_GROUP;
 use nacre_node::plugins::packages;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
@@ -18,8 +18,9 @@ use std::sync::Arc;
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// The same as the number in which nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
-/// The services that a node may be asked to have. Each has all that there are here, whatever it is asked.
-const SERVICES: [&str; 7] = ["kv", "n1ql", "index", "eventing", "fts", "cbas", "backup"];
+/// What else a node may be asked to have, as tools ask for all they know: indexes are kept where their documents are, by
+/// `kv`, and there is nothing of the others.
+const NO_SERVICES: [&str; 4] = ["index", "fts", "cbas", "backup"];
 
 /// All nodes, as lists of nodes describe them.
 pub(super) fn describe_all(node: &Node) -> Value {
@@ -36,8 +37,9 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         ports["httpsMgmt"] = json!(tls.mgmt);
         ports["httpsCAPI"] = json!(tls.views);
     }
-    let membership =
-        node.cluster().nodes.get(&id).map_or(Membership::Active, |node| node.membership);
+    let cluster = node.cluster();
+    let member = cluster.nodes.get(&id);
+    let membership = member.map_or(Membership::Active, |node| node.membership);
     let mut described = json!({
         "hostname": endpoints.authority(endpoints.plain.mgmt),
         "otpNode": membership::otp_node(endpoints),
@@ -50,9 +52,9 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
         "os": std::env::consts::OS,
-        "serverGroup": SERVER_GROUP,
+        "serverGroup": member.map_or(GROUP_DEFAULT, |node| &node.group),
         "ports": ports,
-        "services": ["kv", "eventing"],
+        "services": member.map_or_else(Vec::new, |node| service_names(&node.services)),
     });
     if own {
         described["thisNode"] = json!(true);
@@ -60,6 +62,12 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         described["uptime"] = json!((node.now().monotonic_ns / 1_000_000_000).to_string());
     }
     described
+}
+
+/// Indexes are where the documents are.
+fn service_names(services: &BTreeSet<Service>) -> Vec<&'static str> {
+    let index = services.contains(&Service::Data).then_some("index");
+    services.iter().map(|service| service.name()).chain(index).collect()
 }
 
 fn is_heard(node: &Node, id: nacre_types::NodeId) -> bool {
@@ -99,28 +107,49 @@ impl Form {
         self.optional(name).map(str::to_owned).ok_or_else(missing)
     }
 
-    fn check_services(&self) -> Result<(), Reply> {
-        let named = self.optional("services").unwrap_or("kv").split(',').map(str::trim);
-        let unknown: Vec<&str> = named.filter(|name| !SERVICES.contains(name)).collect();
-        match unknown.is_empty() {
-            true => Ok(()),
-            false => Err(failed(format!("Unknown services: {unknown:?}"))),
+    /// What a node is to do for clients; all, when the request does not say.
+    fn services(&self) -> Result<BTreeSet<Service>, Reply> {
+        let Some(named) = self.optional("services") else { return Ok(Service::ALL.into()) };
+        let mut services = BTreeSet::new();
+        for name in named.split(',').map(str::trim) {
+            match Service::ALL.into_iter().find(|service| service.name() == name) {
+                Some(service) => drop(services.insert(service)),
+                None if NO_SERVICES.contains(&name) => {}
+                None => return Err(failed(format!("Unknown services: {name:?}"))),
+            }
         }
+        if services.is_empty() {
+            let reason = "A node needs one of kv, n1ql and eventing. Indexes are kept where the documents are, by kv.";
+            return Err(failed(reason.into()));
+        }
+        Ok(services)
     }
 }
 
-/// `POST /controller/addNode`.
-pub(super) async fn add(call: Call) -> Result<Reply, Reply> {
+/// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
+pub(super) async fn set_up_services(call: Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let services = Form(call.form()).services()?;
+    let node = Arc::clone(&call.node);
+    let change = Change::SetServices { id: node.id(), services };
+    let changed = blocking("the change", move || node.change(&change)).await?;
+    changed
+        .map(|_| reply(StatusCode::OK, "application/json", ""))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// `POST /controller/addNode`, or `/pools/default/serverGroups/{uuid}/addNode` with the name of that group.
+pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = Form(call.form());
-    form.check_services()?;
+    let seat = Seat { services: form.services()?, group };
     let to = Login {
         address: form.required("hostname")?,
         user: form.required("user")?,
         password: form.required("password")?,
     };
     let consensus = Arc::clone(&call.consensus);
-    let added = blocking("adding the node", move || membership::add(&consensus, &to)).await?;
+    let added = blocking("adding the node", move || membership::add(&consensus, &to, seat)).await?;
     Ok(ok(&json!({"otpNode": added.map_err(failed)?})))
 }
 
@@ -128,7 +157,8 @@ pub(super) async fn add(call: Call) -> Result<Reply, Reply> {
 pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = Form(call.form());
-    form.check_services()?;
+    form.services()?;
+    let services = form.optional("services").unwrap_or_default().to_owned();
     let port = form.optional("clusterMemberPort").unwrap_or("8091").to_owned();
     let member = Login {
         address: format!("{}:{port}", form.required("clusterMemberHostIp")?),
@@ -140,7 +170,8 @@ pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
     };
     let own = Login { address: String::new(), user, password };
     let consensus = Arc::clone(&call.consensus);
-    let joined = blocking("joining", move || membership::join(&consensus, &member, &own)).await?;
+    let work = move || membership::join(&consensus, &member, &own, &services);
+    let joined = blocking("joining", work).await?;
     match joined.map_err(failed)? {
         (200, _) => Ok(reply(StatusCode::OK, "application/json", "")),
         (401, _) => Err(failed(

@@ -6,11 +6,11 @@ use super::nodes::{self, Form};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_cluster::{AutoFailover, Change, Cluster, Copies, Membership, place};
+use nacre_cluster::{AutoFailover, Change, Cluster, Copies, Membership, Service, place};
 use nacre_node::Node;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,13 +43,16 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", ["controller", "stopRebalance"]) => change(&call, Change::StopRebalance).await,
         ("POST", ["controller", "rebalance"]) => {
             let keep = read_plan(&call, &cluster)?;
+            for change in read_topology(&call, &cluster)? {
+                self::change(&call, change).await?;
+            }
             start(&call, keep, Membership::Leaving).await
         }
         ("POST", ["controller", "startGracefulFailover"]) => {
             let lost = named(&call)?;
-            let serving: BTreeSet<NodeId> = cluster.serving_nodes().into_keys().collect();
-            let keep: BTreeSet<NodeId> = serving.difference(&lost).copied().collect();
-            if keep.is_empty() {
+            let active = cluster.active_nodes();
+            let keep: BTreeSet<NodeId> = active.difference(&lost).copied().collect();
+            if cluster.with_data(&keep).is_empty() {
                 return Err(bad("Last server can't be failed over."));
             }
             start(&call, keep, Membership::FailedOver).await
@@ -123,15 +126,50 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     Ok(keep)
 }
 
+/// What nodes do for clients from now on: `topology[n1ql]` and `topology[eventing]` name all nodes that answer there.
+fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
+    let mut wanted: BTreeMap<NodeId, BTreeSet<Service>> =
+        cluster.nodes.iter().map(|(id, node)| (*id, node.services.clone())).collect();
+    for (field, value) in call.form() {
+        let Some(name) = field.strip_prefix("topology[").and_then(|rest| rest.strip_suffix(']'))
+        else {
+            continue;
+        };
+        let service = match name {
+            "n1ql" => Service::Query,
+            "eventing" => Service::Eventing,
+            _ => return Err(bad("Only n1ql and eventing may be given to nodes that are there.")),
+        };
+        let named = value.split(',').filter(|name| !name.is_empty());
+        let named: Option<BTreeSet<NodeId>> =
+            named.map(|otp| nodes::find(&call.node, otp)).collect();
+        let named = named.ok_or_else(|| bad("Unknown server given."))?;
+        for (id, services) in &mut wanted {
+            match named.contains(id) {
+                true => services.insert(service),
+                false => services.remove(&service),
+            };
+        }
+    }
+    if wanted.values().any(BTreeSet::is_empty) {
+        return Err(bad("A node would be left without a service: remove it instead."));
+    }
+    let differs =
+        |(id, services): &(NodeId, BTreeSet<Service>)| cluster.nodes[id].services != *services;
+    let changes = wanted.into_iter().filter(differs);
+    Ok(changes.map(|(id, services)| Change::SetServices { id, services }).collect())
+}
+
 /// Has other nodes take the place of some, at once, and waits until they have.
 async fn fail_over(call: &Call) -> Result<Reply, Reply> {
     let lost = named(call)?;
     let node = Arc::clone(&call.node);
-    let serving = node.cluster().serving_nodes().into_keys().collect::<BTreeSet<_>>();
-    if serving.is_subset(&lost) {
+    let cluster = node.cluster();
+    let active = cluster.active_nodes();
+    if cluster.serving_nodes().into_keys().all(|id| lost.contains(&id)) {
         return Err(bad("Last server can't be failed over."));
     }
-    if !lost.is_subset(&serving) {
+    if !lost.is_subset(&active) {
         return Err(bad("Inactive server can't be failed over."));
     }
     let unsafely = Form(call.form()).optional("allowUnsafe") == Some("true");
@@ -166,8 +204,7 @@ fn is_over(node: &Node, lost: &BTreeSet<NodeId>) -> bool {
 
 /// How many vBuckets are where they are to be, of how many, once `nodes` have a share.
 fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
-    let nodes = cluster.nodes.iter().filter(|(id, _)| keep.contains(id));
-    let nodes = nodes.map(|(id, node)| (*id, node.group.as_str())).collect();
+    let nodes = cluster.with_data(keep);
     let mut counts = (0, 0);
     for bucket in cluster.buckets.values() {
         let current: Vec<Copies> = bucket.chains.iter().map(|chain| chain.copies.clone()).collect();

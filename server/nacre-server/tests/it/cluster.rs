@@ -57,7 +57,7 @@ impl Node {
         assert!((200..300).contains(&status), "{method} {path} {form}: {status} {text}");
     }
 
-    fn add(&self, other: &Node) -> (u16, String) {
+    pub fn add(&self, other: &Node) -> (u16, String) {
         let form = format!("hostname={}&user={USER}&password={PASSWORD}", other.address());
         self.ask("POST", "/controller/addNode", &form)
     }

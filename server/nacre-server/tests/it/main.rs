@@ -17,6 +17,7 @@ mod plugins;
 mod process;
 mod queries;
 mod restart;
+mod seats;
 mod sh;
 mod slow_clients;
 mod space;

@@ -1,0 +1,246 @@
+//! What becomes of the nodes and of their groups when the agreed state changes.
+
+use crate::{Cluster, Member, Membership, Refusal, Service};
+use nacre_types::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest name of a group: it goes there too.
+const GROUP_NAME_BYTES_MAX: usize = 64;
+/// The name of the group that there is as long as nobody makes others. Source: Couchbase.
+pub const GROUP_DEFAULT: &str = "Group 1";
+
+pub(crate) fn first_group() -> BTreeMap<String, String> {
+    [("0".to_owned(), GROUP_DEFAULT.to_owned())].into()
+}
+
+impl Cluster {
+    /// A number belongs to the node that had it first, also when that has left.
+    pub(crate) fn put_node(&mut self, id: NodeId, member: &Member) -> Result<(), Refusal> {
+        let fits = match self.nodes.get(&id) {
+            Some(known) => known.uuid == member.uuid,
+            None => id > self.last_gone,
+        };
+        if !fits {
+            return Err(Refusal::NodeNumberTaken { id });
+        }
+        self.nodes.insert(id, member.clone());
+        self.place_buckets();
+        Ok(())
+    }
+
+    /// A number for another node.
+    pub fn next_node(&self) -> NodeId {
+        let last = self.nodes.keys().next_back().copied().unwrap_or_default();
+        NodeId(last.max(self.last_gone).0 + 1)
+    }
+
+    pub(crate) fn set_services(
+        &mut self,
+        id: NodeId,
+        services: &BTreeSet<Service>,
+    ) -> Result<(), Refusal> {
+        let is_new = self.buckets.is_empty() && self.nodes.len() == 1;
+        let node = self.nodes.get_mut(&id).ok_or(Refusal::NodeNotFound { id })?;
+        let refuse = |reason: &str| Refusal::Invalid { field: "services", reason: reason.into() };
+        if services.is_empty() {
+            return Err(refuse("a node needs a service"));
+        }
+        let stays = node.has_data() == services.contains(&Service::Data);
+        if !stays && node.membership != Membership::Added && !is_new {
+            return Err(refuse(
+                "a node that is in the cluster has kv, or has it not, until it leaves",
+            ));
+        }
+        node.services = services.clone();
+        Ok(())
+    }
+
+    pub(crate) fn set_memberships(&mut self, memberships: &BTreeMap<NodeId, Membership>) {
+        for (id, membership) in memberships {
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            node.membership = *membership;
+            let asked_for = self.failing_over.iter().position(|known| known == id);
+            match (asked_for, *membership) {
+                (Some(index), _) => drop(self.failing_over.remove(index)),
+                (None, Membership::FailedOver) if self.rebalance.is_none() => {
+                    self.auto_failover.count += 1;
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    pub(crate) fn check_node(&self, id: NodeId) -> Result<(), Refusal> {
+        self.nodes.get(&id).map(drop).ok_or(Refusal::NodeNotFound { id })
+    }
+
+    /// The nodes that have their part, with or without data.
+    pub fn active_nodes(&self) -> BTreeSet<NodeId> {
+        let active = self.nodes.iter().filter(|(_, node)| node.membership == Membership::Active);
+        active.map(|(id, _)| *id).collect()
+    }
+
+    /// Those among `nodes` that are to have a share of the vBuckets, each with its group.
+    pub fn with_data(&self, nodes: &BTreeSet<NodeId>) -> BTreeMap<NodeId, &str> {
+        let with_data =
+            self.nodes.iter().filter(|(id, node)| nodes.contains(id) && node.has_data());
+        with_data.map(|(id, node)| (*id, node.group.as_str())).collect()
+    }
+
+    /// The nodes that have a share of the vBuckets, each with its group.
+    pub fn serving_nodes(&self) -> BTreeMap<NodeId, &str> {
+        self.with_data(&self.active_nodes())
+    }
+
+    pub(crate) fn put_group(&mut self, uuid: &str, name: &str) -> Result<(), Refusal> {
+        let refuse = |reason: String| Refusal::Invalid { field: "name", reason };
+        if name.trim().is_empty() || name.len() > GROUP_NAME_BYTES_MAX {
+            return Err(refuse(format!("a name has 1 to {GROUP_NAME_BYTES_MAX} bytes")));
+        }
+        if self.groups.iter().any(|(known, taken)| taken == name && known != uuid) {
+            return Err(refuse("already exists".into()));
+        }
+        let before = self.groups.insert(uuid.to_owned(), name.to_owned());
+        for node in self.nodes.values_mut().filter(|node| Some(&node.group) == before.as_ref()) {
+            node.group = name.to_owned();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_group(&mut self, uuid: &str) -> Result<(), Refusal> {
+        let name = self.groups.get(uuid).ok_or(Refusal::GroupNotFound)?;
+        if self.groups.len() == 1 || self.nodes.values().any(|node| node.group == *name) {
+            let reason = "group is not empty, or the last one".to_owned();
+            return Err(Refusal::Invalid { field: "_", reason });
+        }
+        self.groups.remove(uuid);
+        Ok(())
+    }
+
+    pub(crate) fn move_to_groups(
+        &mut self,
+        groups: &BTreeMap<NodeId, String>,
+    ) -> Result<(), Refusal> {
+        groups.keys().try_for_each(|id| self.check_node(*id))?;
+        if !groups.values().all(|uuid| self.groups.contains_key(uuid)) {
+            return Err(Refusal::GroupNotFound);
+        }
+        for (id, uuid) in groups {
+            let node = self.nodes.get_mut(id).expect("it was checked");
+            node.group = self.groups[uuid].clone();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BucketSettings, Change, Endpoints, Ports};
+
+    fn member(services: &[Service], membership: Membership) -> Member {
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let endpoints = Endpoints { host: None, plain, tls: None };
+        let services = services.iter().copied().collect();
+        Member { uuid: "u".into(), endpoints, group: GROUP_DEFAULT.into(), services, membership }
+    }
+
+    /// A node with data, and one that only answers queries.
+    fn two() -> Cluster {
+        let mut cluster = Cluster::new("c".into());
+        for (id, services) in [(1, &Service::ALL[..]), (2, &[Service::Query])] {
+            let member = member(services, Membership::Active);
+            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        cluster
+    }
+
+    fn set(id: u64, services: &[Service]) -> Change {
+        Change::SetServices { id: NodeId(id), services: services.iter().copied().collect() }
+    }
+
+    #[test]
+    fn a_number_of_a_node_is_never_used_for_another() {
+        let put = |id: u64, uuid: &str, host: &str| {
+            let part = member(&Service::ALL, Membership::Added);
+            let mut member = Member { uuid: uuid.into(), ..part };
+            member.endpoints.host = Some(host.into());
+            Change::PutNode { id: NodeId(id), member }
+        };
+        let mut cluster = Cluster::new("c".into());
+        cluster.apply(&put(1, "u", "a")).unwrap();
+        cluster.apply(&put(1, "u", "b")).unwrap();
+        assert!(cluster.apply(&put(1, "v", "a")).is_err(), "another node has the number");
+        cluster.apply(&put(2, "v", "c")).unwrap();
+        cluster.apply(&Change::DropNode { id: NodeId(2) }).unwrap();
+        assert!(cluster.apply(&put(2, "v", "c")).is_err(), "one that was removed stays so");
+        cluster.apply(&put(3, "w", "c")).unwrap();
+        assert_eq!((cluster.next_node(), cluster.nodes.len()), (NodeId(4), 2));
+    }
+
+    #[test]
+    fn copies_are_only_on_nodes_with_data() {
+        let mut cluster = two();
+        let settings = BucketSettings { replicas: 1, ..BucketSettings::default() };
+        let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
+        cluster.apply(&bucket).unwrap();
+        let chains = &cluster.buckets["b"].chains;
+        assert!(chains.iter().all(|chain| chain.copies == [Some(NodeId(1)), None]));
+        let keep = [NodeId(2)].into();
+        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        assert_eq!(cluster.apply(&rebalance), Err(Refusal::NobodyKeeps));
+    }
+
+    #[test]
+    fn what_a_node_does_may_change_but_for_data() {
+        let mut cluster = two();
+        cluster.apply(&set(2, &[Service::Query, Service::Eventing])).unwrap();
+        cluster.apply(&set(1, &[Service::Data])).unwrap();
+        for refused in [set(2, &[]), set(2, &[Service::Data]), set(1, &[Service::Query])] {
+            assert!(cluster.apply(&refused).is_err(), "{refused:?}");
+        }
+        assert_eq!(
+            cluster.apply(&set(9, &Service::ALL)).unwrap_err(),
+            Refusal::NodeNotFound { id: NodeId(9) }
+        );
+        let mut alone = Cluster::new("c".into());
+        let first = member(&Service::ALL, Membership::Active);
+        alone.apply(&Change::PutNode { id: NodeId(1), member: first }).unwrap();
+        alone.apply(&set(1, &[Service::Query])).unwrap();
+        let settings = BucketSettings::default();
+        let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
+        assert!(alone.apply(&bucket).is_err(), "nobody could keep its documents");
+    }
+
+    #[test]
+    fn groups_have_names_of_their_own_and_go_when_they_are_empty() {
+        let mut cluster = two();
+        let put =
+            |uuid: &str, name: &str| Change::PutGroup { uuid: uuid.into(), name: name.into() };
+        let moved = |id: u64, uuid: &str| Change::MoveToGroups {
+            groups: [(NodeId(id), uuid.into())].into(),
+        };
+        let dropped = |uuid: &str| Change::DropGroup { uuid: uuid.into() };
+        cluster.apply(&put("g", "rack 2")).unwrap();
+        cluster.apply(&moved(1, "g")).unwrap();
+        cluster.apply(&put("g", "rack two")).unwrap();
+        assert_eq!(cluster.nodes[&NodeId(1)].group, "rack two");
+        let long = "x".repeat(GROUP_NAME_BYTES_MAX + 1);
+        for refused in [
+            put("h", "rack two"),
+            put("g", GROUP_DEFAULT),
+            put("h", " "),
+            put("h", &long),
+            dropped("g"),
+            dropped("h"),
+            moved(1, "h"),
+            moved(9, "g"),
+        ] {
+            assert!(cluster.apply(&refused).is_err(), "{refused:?}");
+        }
+        cluster.apply(&put("g", "rack two")).unwrap();
+        cluster.apply(&moved(1, "0")).unwrap();
+        cluster.apply(&dropped("g")).unwrap();
+        assert!(cluster.apply(&dropped("0")).is_err(), "one has to be left");
+    }
+}
