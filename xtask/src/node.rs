@@ -242,6 +242,35 @@ impl Node {
         )
     }
 
+    /// Runs `nacre cluster` on it.
+    ///
+    /// # Errors
+    /// What that says.
+    pub fn cluster(&self, binary: &Path, arguments: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(binary);
+        command
+            .args(["cluster", "--server", &format!("http://{}", self.address())])
+            .args(["--user", USER, "--password", PASSWORD])
+            .args(arguments)
+            .stdout(Stdio::null());
+        run(&mut command, &format!("do `nacre cluster {}`", arguments.join(" ")))
+    }
+
+    /// Asks the port of queries; the request is JSON.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn query(&self, request: &serde_json::Value) -> Result<Answer, String> {
+        let body = request.to_string();
+        self.request(
+            self.query_port(),
+            "POST",
+            "/query/service",
+            "application/json",
+            body.as_bytes(),
+        )
+    }
+
     /// Asks the port of functions; a body is JSON.
     ///
     /// # Errors

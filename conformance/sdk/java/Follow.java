@@ -24,8 +24,8 @@ import java.util.TreeMap;
  * Keeps a copy of a bucket by the official DCP client for Java, in a file that says where the copy stands.
  *
  * <p>{@code Follow CONNECTION USER PASSWORD BUCKET FILE die COUNT} halts in the middle of the COUNT-th change, as if it
- * were killed; {@code … catch-up} writes the file and ends once it has all that there was when it began. Both begin where
- * the file says.
+ * were killed; {@code … catch-up} writes the file and ends once it has all that there was when it began; {@code … until
+ * SIGNAL} does so when there is a file SIGNAL. All begin where the file says.
  *
  * <p>A line of the file is {@code offset vBucket uuid seqno start end} or {@code document vBucket key content}. It is only
  * ever replaced as a whole.
@@ -44,6 +44,7 @@ public class Follow implements DatabaseChangeListener {
   private Client client;
   private int changes;
   private int rollbacks;
+  private int repeated;
 
   private Follow(Path file, int dieAt) throws IOException {
     this.file = file;
@@ -93,7 +94,10 @@ public class Follow implements DatabaseChangeListener {
   }
 
   private void moved(int vbucket, StreamOffset offset) {
-    offsets.put(vbucket, offset);
+    StreamOffset before = offsets.put(vbucket, offset);
+    if (before != null && before.getSeqno() >= offset.getSeqno()) {
+      repeated += 1;
+    }
     changes += 1;
     if (changes == dieAt) {
       Runtime.getRuntime().halt(9);
@@ -149,7 +153,14 @@ public class Follow implements DatabaseChangeListener {
     });
   }
 
-  private void run(String connection, String user, String password, String bucket)
+  private Map<Integer, Long> seqnos() {
+    Map<Integer, Long> seqnos = new HashMap<>();
+    client.getSeqnos().toIterable()
+        .forEach(found -> seqnos.put(found.partition(), found.seqno()));
+    return seqnos;
+  }
+
+  private void run(String connection, String user, String password, String bucket, Path signal)
       throws Exception {
     client = Client.builder()
         .connectionString(connection)
@@ -161,21 +172,26 @@ public class Follow implements DatabaseChangeListener {
         .build();
     client.listener(this, FlowControlMode.AUTOMATIC);
     client.connect().block();
-    Map<Integer, Long> seqnos = new HashMap<>();
-    client.getSeqnos().toIterable()
-        .forEach(found -> seqnos.put(found.partition(), found.seqno()));
+    Map<Integer, Long> seqnos = seqnos();
     Map<Integer, StreamOffset> from = new HashMap<>();
     synchronized (this) {
       seqnos.keySet().forEach(
           vbucket -> from.put(vbucket, offsets.getOrDefault(vbucket, StreamOffset.ZERO)));
     }
     client.resumeStreaming(from).block();
+    if (signal != null) {
+      while (!Files.exists(signal)) {
+        Thread.sleep(10);
+      }
+      seqnos = seqnos();
+    }
     while (!has(seqnos)) {
       Thread.sleep(10);
     }
     client.disconnect().block();
     save();
     System.out.println("rollbacks " + rollbacks);
+    System.out.println("repeated " + repeated);
     System.exit(0);
   }
 
@@ -183,6 +199,7 @@ public class Follow implements DatabaseChangeListener {
     boolean dies = arguments[5].equals("die");
     int dieAt = dies ? Integer.parseInt(arguments[6]) : -1;
     Follow follow = new Follow(Path.of(arguments[4]), dieAt);
-    follow.run(arguments[0], arguments[1], arguments[2], arguments[3]);
+    Path signal = arguments[5].equals("until") ? Path.of(arguments[6]) : null;
+    follow.run(arguments[0], arguments[1], arguments[2], arguments[3], signal);
   }
 }

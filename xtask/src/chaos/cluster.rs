@@ -7,7 +7,7 @@ use nacre_conformance::{http, kv};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The bucket under load.
@@ -98,22 +98,12 @@ impl Cluster {
     }
 
     /// Runs `nacre cluster` at a node.
-    fn command(&self, node: usize, arguments: &[&str]) -> Result<(), String> {
-        let mut command = Command::new(&self.binary);
-        command
-            .args(["cluster", "--server", &format!("http://{}:{MGMT}", HOSTS[node])])
-            .args(["--user", USER, "--password", PASSWORD])
-            .args(arguments)
-            .stdout(Stdio::null());
-        run(&mut command, &format!("do `nacre cluster {}`", arguments.join(" ")))
-    }
-
     /// Has node `by` take another one in.
     ///
     /// # Errors
     /// What they say.
     pub fn add(&self, by: usize, node: usize) -> Result<(), String> {
-        self.command(by, &["add", &format!("{}:{MGMT}", HOSTS[node])])
+        self.nodes[by].cluster(&self.binary, &["add", &format!("{}:{MGMT}", HOSTS[node])])
     }
 
     /// Has all vBuckets of a node moved to the others, and the node leave.
@@ -121,7 +111,10 @@ impl Cluster {
     /// # Errors
     /// What they say.
     pub fn remove(&self, by: usize, node: usize) -> Result<(), String> {
-        self.command(by, &["rebalance", "--remove", &format!("{}:{MGMT}", HOSTS[node])])?;
+        self.nodes[by].cluster(
+            &self.binary,
+            &["rebalance", "--remove", &format!("{}:{MGMT}", HOSTS[node])],
+        )?;
         self.until("the node to have left", || {
             let alone = self.ask(node, "GET", "/pools/default", "")?;
             Ok(alone["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1))

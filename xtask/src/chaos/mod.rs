@@ -71,37 +71,11 @@ pub fn run(options: &Chaos) -> Result<(), String> {
         Some(path) => path.clone(),
         None => node::build(&options.profile)?,
     };
-    show(options, &binary)
-}
-
-/// A short run for a binary that is there.
-///
-/// # Errors
-/// As for [`run`].
-#[expect(dead_code, reason = "not yet a step of `cargo xtask test`")]
-pub fn check(binary: &Path) -> Result<(), String> {
-    let options = Chaos {
-        nodes: 3,
-        seed: 1,
-        kills: 2,
-        pauses: 0,
-        partitions: 1,
-        rebalances: 1,
-        full_disks: 0,
-        failover: 1,
-        profile: String::new(),
-        node: None,
-        keep: None,
-    };
-    show(&options, binary)
-}
-
-fn show(options: &Chaos, binary: &Path) -> Result<(), String> {
     let begun = Instant::now();
     let folder = options.keep.clone().unwrap_or_else(|| std::env::temp_dir().join("nacre-chaos"));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let small_disks = options.full_disks > 0;
-    let mut cluster = Cluster::start(binary, options.nodes.into(), options.failover, small_disks)?;
+    let mut cluster = Cluster::start(&binary, options.nodes.into(), options.failover, small_disks)?;
     let mut load = Load::start(&folder, &cluster.connection(), BUCKET, options.seed)?;
     for (round, fault) in schedule(options).iter().enumerate() {
         play(&mut cluster, &mut load, round, fault)?;

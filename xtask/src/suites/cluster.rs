@@ -1,10 +1,8 @@
 //! The nodes that a suite runs against.
 
 use super::BUCKET;
-use crate::command::run;
-use crate::node::{Node, PASSWORD, USER};
+use crate::node::Node;
 use std::path::Path;
-use std::process::Command;
 
 /// Where the nodes are: all on the default ports, as nodes on machines of their own are, so that suites conclude nothing
 /// from ports. Linux has all these addresses.
@@ -34,14 +32,14 @@ impl Cluster {
         nodes.iter_mut().try_for_each(Node::wait_until_ready)?;
         let cluster = Cluster { nodes };
         for other in &cluster.nodes[1..] {
-            cluster.command(binary, &["add", &other.address()])?;
+            cluster.first().cluster(binary, &["add", &other.address()])?;
         }
         let bucket = [("name", BUCKET), ("ramQuotaMB", "256"), ("replicaNumber", REPLICAS)];
         let answer = cluster.first().rest("POST", "/pools/default/buckets", &bucket)?;
         if answer.status != 202 {
             return Err(format!("the bucket of the cluster: {}", answer.text()));
         }
-        cluster.command(binary, &["rebalance"])?;
+        cluster.first().cluster(binary, &["rebalance"])?;
         Ok(cluster)
     }
 
@@ -56,15 +54,5 @@ impl Cluster {
     /// When one does not end well.
     pub fn stop(self) -> Result<(), String> {
         self.nodes.into_iter().try_for_each(Node::stop)
-    }
-
-    fn command(&self, binary: &Path, arguments: &[&str]) -> Result<(), String> {
-        let mut command = Command::new(binary);
-        command
-            .args(["cluster", "--server", &format!("http://{}", self.first().address())])
-            .args(["--user", USER, "--password", PASSWORD])
-            .args(arguments)
-            .stdout(std::process::Stdio::null());
-        run(&mut command, "make nodes a cluster")
     }
 }

@@ -25,6 +25,9 @@ use std::time::Duration;
 /// way of.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// How long a write may take to be durable: a copy that is gone does not hold up all of a call. Source: what SDKs give it.
+const DURABLE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long a call that is over may wait for the stores.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -233,7 +236,8 @@ impl Call<'_> {
                     (applied.ok_or(KvError::Elsewhere)?.0, None)
                 }
                 Some(level) => {
-                    let terms = (level, self.deadline_ns);
+                    let in_time_ns = now.monotonic_ns + DURABLE_TIMEOUT.as_nanos() as u64;
+                    let terms = (level, in_time_ns.min(self.deadline_ns));
                     let prepared =
                         bucket.prepare(self.vbid, &self.key, command, terms, now, &self.waiter);
                     let (reply, ticket, ..) = prepared.ok_or(KvError::Elsewhere)?;

@@ -297,3 +297,29 @@ fn failover_and_rebalance_refuse_what_makes_no_sense() {
     assert_eq!(status, 400, "{text}");
     assert_eq!(nodes[1].json("/settings/autoFailover")["timeout"], 5, "nothing has changed");
 }
+
+#[test]
+fn a_statement_waits_ten_seconds_for_a_copy_that_is_gone_and_not_for_ever() {
+    let mut nodes = [Node::start(), Node::start()];
+    assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=1&durabilityMinLevel=majority");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let client = SmartClient::new(&nodes, BUCKET);
+    let own = format!(":{}", nodes[0].port_base + 10);
+    let is_own = |key: &String| {
+        let vbid = nacre_conformance::kv::vbid(key.as_bytes(), 1024);
+        client.servers[client.map[usize::from(vbid)][0] as usize].ends_with(&own)
+    };
+    let key = (0..).map(|n| format!("k{n}")).find(is_own).unwrap();
+    nodes[1].kill();
+    let body =
+        format!(r#"{{"statement": "UPSERT INTO {BUCKET} (KEY, VALUE) VALUES ('{key}', 1)"}}"#);
+    let begun = Instant::now();
+    let answer = nodes[0].server().query(&body);
+    assert_eq!(answer["errors"][0]["code"], 12009, "{answer}");
+    assert!(answer.to_string().contains("not durable in time"), "{answer}");
+    let waited = begun.elapsed().as_secs();
+    assert!((10..30).contains(&waited), "{waited} s");
+}

@@ -1,8 +1,12 @@
 //! The official DCP client for Java, which keeps a copy of a bucket: `conformance/sdk/java/Follow.java`.
 //!
+//! [`moves`] has it follow a bucket that is spread anew, and of which a node is lost.
+//!
 //! The copy is made from the beginning, by a client that is killed on the way and goes on where its file says; it follows
 //! changes and deletions; and it goes back with a bucket whose history turns out to be another: the node is killed, its
 //! data kept aside, and put back after more was written.
+
+mod moves;
 
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
@@ -106,16 +110,22 @@ impl Follower {
         write(&node, &mut documents, DOCUMENTS..DOCUMENTS + DOCUMENTS / 10, "third")?;
         test("it rolls back with the bucket", self.catch_up(&node, &file, &documents, 1));
         node.stop()?;
+        test("it follows a rebalance and a failover", moves::play(self));
         Ok(tests)
     }
 
     fn follow(&self, node: &Node, file: &Path, mode: &[&str]) -> Result<(End, String), String> {
+        self.follow_at(&format!("127.0.0.1:{}=kv", node.kv_port()), file, mode)
+    }
+
+    /// Runs the client, which is given the nodes at `hosts`.
+    fn follow_at(&self, hosts: &str, file: &Path, mode: &[&str]) -> Result<(End, String), String> {
         let mut command = Command::new("java");
         command
             .arg("-cp")
             .arg(self.archives.join("*"))
             .arg(workspace().join("conformance/sdk/java/Follow.java"))
-            .arg(format!("couchbase://127.0.0.1:{}=kv", node.kv_port()))
+            .arg(format!("couchbase://{hosts}"))
             .args([USER, PASSWORD, BUCKET])
             .arg(file)
             .args(mode);
@@ -131,25 +141,36 @@ impl Follower {
         expected: &Documents,
         rollbacks: u32,
     ) -> Result<(), String> {
-        let (end, said) = self.follow(node, file, &["catch-up"])?;
-        if !matches!(end, End::Exited { success: true }) {
-            return Err(said.lines().last().unwrap_or("it ended without a word").to_owned());
-        }
-        let happened = said.lines().find_map(|line| line.strip_prefix("rollbacks "));
-        let happened: u32 = happened.and_then(|count| count.parse().ok()).unwrap_or(0);
+        let happened = compare(&self.follow(node, file, &["catch-up"])?, file, expected)?;
         if (happened == 0) != (rollbacks == 0) {
             return Err(format!("{happened} rollbacks"));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| format!("no copy: {error}"))?;
-        let copy: Documents = text.lines().filter_map(document).collect();
-        let differs = expected.iter().find(|(key, body)| copy.get(*key) != Some(body));
-        match differs {
-            Some((key, body)) => Err(format!("{key} is {:?}, not {body}", copy.get(key))),
-            None if copy.len() != expected.len() => {
-                Err(format!("{} documents, not {}", copy.len(), expected.len()))
-            }
-            None => Ok(()),
+        Ok(())
+    }
+}
+
+/// Whether the client ended well, was told nothing twice, and has just what is `expected`; gives how often it was told to go
+/// back.
+fn compare((end, said): &(End, String), file: &Path, expected: &Documents) -> Result<u32, String> {
+    if !matches!(end, End::Exited { success: true }) {
+        return Err(said.lines().last().unwrap_or("it ended without a word").to_owned());
+    }
+    let count = |what: &str| -> Result<u32, String> {
+        let count = said.lines().find_map(|line| line.strip_prefix(what)?.trim().parse().ok());
+        count.ok_or_else(|| format!("it does not say how many {what}"))
+    };
+    if count("repeated")? > 0 {
+        return Err(format!("{} changes came again", count("repeated")?));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| format!("no copy: {error}"))?;
+    let copy: Documents = text.lines().filter_map(document).collect();
+    let differs = expected.iter().find(|(key, body)| copy.get(*key) != Some(body));
+    match differs {
+        Some((key, body)) => Err(format!("{key} is {:?}, not {body}", copy.get(key))),
+        None if copy.len() != expected.len() => {
+            Err(format!("{} documents, not {}", copy.len(), expected.len()))
         }
+        None => count("rollbacks"),
     }
 }
 
