@@ -164,8 +164,6 @@ impl Follower {
 
     /// Takes the answer to something that was said before there are streams.
     fn greeted(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), String> {
-        let opcode = frame.opcode_byte;
-        let refused = || Err(format!("request {opcode:#x} was refused with {:#x}", frame.vbid));
         let granted = frame.vbid == Status::Success as u16;
         match std::mem::replace(&mut self.talk, Talk::Silent) {
             Talk::Introduced(client) if frame.opcode() == Some(Opcode::Hello) && granted => {
@@ -181,7 +179,7 @@ impl Follower {
             Talk::Proved(_) if granted => return Err("the peer does not know the secret".into()),
             Talk::Opening(1) if granted => self.talk = Talk::Open,
             Talk::Opening(left) if granted => self.talk = Talk::Opening(left - 1),
-            _ => return refused(),
+            _ => return Err(refused(frame)),
         }
         Ok(())
     }
@@ -240,8 +238,13 @@ impl Follower {
         if !matches!(self.talk, Talk::Open) {
             return self.greeted(frame, out);
         }
-        if frame.opcode() != Some(Opcode::DcpStreamRequest) {
-            return Ok(());
+        match frame.opcode() {
+            Some(Opcode::DcpStreamRequest) => {}
+            // The stream may have ended before it was closed.
+            Some(Opcode::DcpCloseStream) => return Ok(()),
+            // A peer that did not note what was taken in would wait for that in vain.
+            _ if frame.vbid != Status::Success as u16 => return Err(refused(frame)),
+            _ => return Ok(()),
         }
         let asked = self.streams.iter_mut().find(|(_, known)| known.opaque == frame.opaque);
         let Some((&vbid, incoming)) = asked else { return Ok(()) };
@@ -269,7 +272,14 @@ impl Follower {
         Ok(())
     }
 
-    fn told(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {
+    /// Takes what the peer tells. Bytes count towards the window that both agreed on, but for those of heartbeats.
+    fn told(
+        &mut self,
+        frame: &Frame<'_>,
+        bytes: usize,
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Result<(), String> {
         let told = replication::read(frame).ok_or("a message that is none")?;
         if told == Told::Noop {
             let mut answer = [0; nacre_protocol::HEADER_BYTES];
@@ -279,6 +289,7 @@ impl Follower {
             out.extend(answer);
             return Ok(());
         }
+        self.taken += bytes as u32;
         let vbid = Vbid(frame.vbid);
         let incoming = self.streams.get_mut(&vbid).filter(|known| known.opaque == frame.opaque);
         // What was on its way when a stream was closed.
@@ -363,8 +374,7 @@ impl Link for Follower {
             match frame.magic {
                 Magic::Response | Magic::FlexResponse => self.answered(&frame, out, now)?,
                 _ => {
-                    self.told(&frame, out, now)?;
-                    self.taken += length as u32;
+                    self.told(&frame, length, out, now)?;
                 }
             }
         }
@@ -424,6 +434,10 @@ fn request(
 ) {
     let payload = Payload { opcode: opcode as u8, extras, key, value, ..Payload::default() };
     Message { vbid: vbid.0, opaque, stream_id: None, payload }.encode(out);
+}
+
+fn refused(frame: &Frame<'_>) -> String {
+    format!("request {:#x} was refused with {:#x}", frame.opcode_byte, frame.vbid)
 }
 
 /// A failover log as answers have it.

@@ -311,3 +311,20 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
     assert_eq!((count(&nodes, 0), count(&nodes, 1)), (0, 0));
     assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
 }
+
+/// A follower that said it had taken in more than it was sent was not believed, and its window closed bit by bit.
+#[test]
+fn heartbeats_do_not_count_as_taken_in() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    // Some of them.
+    nodes.pass(5000);
+    let mut client = nodes.connect(0);
+    let large = "x".repeat(1 << 20);
+    for round in 0..40 {
+        assert_eq!(client.set("k", &format!("{round}{large}")).status, 0);
+        nodes.run();
+    }
+    assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
+}
