@@ -54,12 +54,12 @@ fn list() -> Result<Vec<Mutant>, String> {
 ///
 /// # Errors
 /// The faults that were not found, or what does not build.
-pub fn run(seeds: u64, only: Option<&str>) -> Result<(), String> {
+pub fn run(seeds: u64, only: &[String]) -> Result<(), String> {
     let tree = target_dir()?.join("mutants");
     copy(&tree)?;
     let mut missed = Vec::new();
     for mutant in list()? {
-        if !only.is_none_or(|only| mutant.name.contains(only)) {
+        if !only.is_empty() && !only.iter().any(|part| mutant.name.contains(part)) {
             continue;
         }
         let (mutated, original) = mutant.text(&tree)?;

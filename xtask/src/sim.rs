@@ -24,7 +24,7 @@ pub struct Sim {
     pub mutants: bool,
     /// Only faults whose names contain this
     #[arg(long, requires = "mutants")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
     /// Build as tests are built, instead of with everything optimised
     #[arg(long)]
     pub dev: bool,
@@ -36,7 +36,7 @@ pub struct Sim {
 /// The first seed at which something was not as it must be, with what happened before.
 pub fn run(options: &Sim) -> Result<(), String> {
     if options.mutants {
-        return mutants::run(options.seeds, options.only.as_deref());
+        return mutants::run(options.seeds, &options.only);
     }
     let mut simulation = cargo();
     simulation.current_dir(workspace()).args(["run", "--quiet", "-p", "nacre-sim"]);

@@ -704,7 +704,7 @@ impl Bucket {
 
     /// Wakes those who have news; called once for the requests that arrived together.
     pub fn wake_readers(&self) {
-        for reader in self.readers.read().iter() {
+        for reader in self.readers.read().iter().filter(|reader| !reader.is_empty()) {
             reader.wake();
         }
     }
@@ -815,7 +815,7 @@ impl Bucket {
 
     /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
     pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
+        let news = Arc::new(News::of_all(self.vbuckets.len(), waiter));
         self.readers.write().push(Arc::clone(&news));
         for index in 0..self.vbuckets.len() {
             news.note(Vbid(index as u16));
@@ -824,9 +824,16 @@ impl Bucket {
         news
     }
 
+    /// Registers a reader, which has news of the vBuckets that it heeds. `waiter` wakes it.
+    pub(crate) fn add_listener(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        let news = Arc::new(News::of_none(self.vbuckets.len(), waiter));
+        self.readers.write().push(Arc::clone(&news));
+        news
+    }
+
     /// Registers one who follows another node; it has news where a copy has come further.
     pub(crate) fn add_follower(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        let news = Arc::new(News::new(self.vbuckets.len(), waiter));
+        let news = Arc::new(News::of_all(self.vbuckets.len(), waiter));
         self.followers.write().push(Arc::clone(&news));
         news
     }
@@ -855,7 +862,7 @@ impl Bucket {
             vbucket.lock().make_read_only();
         }
         self.closed.store(true, Ordering::Release);
-        self.wake_readers();
+        self.readers.read().iter().for_each(|reader| reader.wake());
         self.waits.end();
         self.jobs.close();
         self.keeper.wake();

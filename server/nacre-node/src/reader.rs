@@ -8,14 +8,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A set of vBuckets that have news for one reader, and what wakes it.
 pub(crate) struct News {
     bits: Box<[AtomicU64]>,
+    /// Those that the reader wants to hear of.
+    heeded: Box<[AtomicU64]>,
     waiter: Arc<dyn Waiter>,
 }
 
+/// As many words, each with these bits.
+fn words(vbucket_count: usize, bits: u64) -> Box<[AtomicU64]> {
+    (0..vbucket_count.div_ceil(64)).map(|_| AtomicU64::new(bits)).collect()
+}
+
 impl News {
-    /// No news of `vbucket_count` vBuckets.
-    pub fn new(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
-        let words = vbucket_count.div_ceil(64);
-        News { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), waiter }
+    /// No news of `vbucket_count` vBuckets so far, for one who wants to hear of each.
+    pub fn of_all(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
+        let (bits, heeded) = (words(vbucket_count, 0), words(vbucket_count, u64::MAX));
+        News { bits, heeded, waiter }
+    }
+
+    /// The same for one who wants to hear of none until [`News::heed`].
+    pub fn of_none(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
+        let (bits, heeded) = (words(vbucket_count, 0), words(vbucket_count, 0));
+        News { bits, heeded, waiter }
+    }
+
+    /// From now on the reader wants to hear of `vbid`.
+    pub fn heed(&self, vbid: Vbid) {
+        self.heeded[vbid.index() / 64].fetch_or(1 << (vbid.index() % 64), Ordering::AcqRel);
     }
 
     /// Has the reader look.
@@ -28,9 +46,12 @@ impl News {
         self.bits.iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// Notes that `vbid` has news. Does not wake: callers wake once for all they noted.
+    /// Notes that `vbid` has news, if that is wanted. Does not wake: callers wake once for all they noted.
     pub fn note(&self, vbid: Vbid) {
         let (word, bit) = (vbid.index() / 64, 1 << (vbid.index() % 64));
+        if self.heeded[word].load(Ordering::Acquire) & bit == 0 {
+            return;
+        }
         // Most writes find the bit set: look before writing to a line that other threads read.
         if self.bits[word].load(Ordering::Relaxed) & bit == 0 {
             self.bits[word].fetch_or(bit, Ordering::Release);
@@ -67,7 +88,17 @@ mod tests {
     use crate::Signal;
 
     fn news(vbucket_count: usize) -> News {
-        News::new(vbucket_count, Arc::new(Signal::default()))
+        News::of_all(vbucket_count, Arc::new(Signal::default()))
+    }
+
+    #[test]
+    fn what_is_not_heeded_is_no_news() {
+        let news = News::of_none(1024, Arc::new(Signal::default()));
+        news.note(Vbid(65));
+        assert!(news.is_empty());
+        news.heed(Vbid(65));
+        (64..67).for_each(|vbid| news.note(Vbid(vbid)));
+        assert_eq!((news.take(0), news.take(0)), (Some(Vbid(65)), None));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::reader::News;
 use crate::ticket::{Ticket, Waiter};
 use nacre_dcp::{Address, Finished, Message, Producer};
 use nacre_store::Error;
+use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -26,8 +27,13 @@ pub(crate) struct Tap {
 impl Tap {
     /// Without streams. `waiter` is woken when there is something to take.
     pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> Tap {
-        let news = bucket.add_reader(Arc::clone(&waiter));
+        let news = bucket.add_listener(Arc::clone(&waiter));
         Tap { bucket, producer: Producer::default(), news, waiter, scans: Vec::new() }
+    }
+
+    /// From now on the consumer hears of `vbid`; to be called before a stream of it is opened.
+    pub fn heed(&self, vbid: Vbid) {
+        self.news.heed(vbid);
     }
 
     /// Whether a portion has come from a worker.

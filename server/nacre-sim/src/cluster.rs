@@ -122,6 +122,13 @@ struct Pipe {
     held_up_since: Option<u64>,
 }
 
+/// See [`Wire::woken`].
+#[derive(Default)]
+struct Woken {
+    link: bool,
+    session: bool,
+}
+
 struct Wire {
     /// The node that made it; none for clients.
     from: Option<usize>,
@@ -130,6 +137,8 @@ struct Wire {
     session: Option<Session>,
     towards: Pipe,
     back: Pipe,
+    /// Whether each end was woken, and has not looked yet: as in a real loop, more wakes until then are the same one.
+    woken: Woken,
 }
 
 /// Who hears whom, and how well.
@@ -434,7 +443,8 @@ impl Cluster {
         let waiter = process.world.waiter(wire);
         let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
         let (towards, back) = (Pipe::default(), Pipe::default());
-        let known = Wire { from: None, to, link: None, session, towards, back };
+        let woken = Woken::default();
+        let known = Wire { from: None, to, link: None, session, towards, back, woken };
         self.wires.insert(wire, known);
         Some(wire)
     }
@@ -521,8 +531,14 @@ impl Cluster {
         match event {
             Event::Step { node, life, task } => self.step(node, life, task),
             Event::Connect { wire } => self.make(wire),
-            Event::Look { wire } => self.look(wire),
-            Event::Resume { wire } => return self.serve(wire, true),
+            Event::Look { wire } => {
+                self.wires.get_mut(&wire)?.woken.link = false;
+                self.look(wire);
+            }
+            Event::Resume { wire } => {
+                self.wires.get_mut(&wire)?.woken.session = false;
+                return self.serve(wire, true);
+            }
             Event::Arrive { wire, side } => return self.arrive(wire, side),
             Event::Lost { wire } => return self.lose(wire),
             Event::Hear { from, to, message } => {
@@ -573,7 +589,8 @@ impl Cluster {
             }
             let (to, link) = (usize::from(to), Some(link));
             let (towards, back) = (Pipe::default(), Pipe::default());
-            let known = Wire { from: Some(index), to, link, session: None, towards, back };
+            let (from, session, woken) = (Some(index), None, Woken::default());
+            let known = Wire { from, to, link, session, towards, back, woken };
             self.wires.insert(wire, known);
             let delay = self.delay();
             self.at(delay, Event::Connect { wire });
@@ -589,13 +606,21 @@ impl Cluster {
             }
         }
         for wire in wishes.woken {
-            let Some(known) = self.wires.get(&wire) else { continue };
-            let delay = self.chance.between(1, 50 * US);
-            let is_link = known.from == Some(index);
-            self.at(delay, if is_link { Event::Look { wire } } else { Event::Resume { wire } });
+            self.wake(wire, index);
         }
         if self.council.take_news() {
             (0..self.len()).for_each(|node| self.learn_soon(node));
+        }
+    }
+
+    /// An end of a connection is to look soon: that of node `index`.
+    fn wake(&mut self, wire: u64, index: usize) {
+        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let is_link = known.from == Some(index);
+        let woken = if is_link { &mut known.woken.link } else { &mut known.woken.session };
+        if !std::mem::replace(woken, true) {
+            let delay = self.chance.between(1, 50 * US);
+            self.at(delay, if is_link { Event::Look { wire } } else { Event::Resume { wire } });
         }
     }
 
@@ -765,8 +790,7 @@ impl Cluster {
         if closes {
             self.break_wire(wire);
         } else if is_ready {
-            let delay = self.chance.between(1, 50 * US);
-            self.at(delay, Event::Resume { wire });
+            self.wake(wire, to);
         }
         None
     }

@@ -179,9 +179,11 @@ impl Workload {
             Asked::Swap(_, value) => (Opcode::Replace, &[0; 8], cas, Some(value)),
             Asked::Remove => (Opcode::Delete, &[], 0, None),
         };
-        let width = self.value_bytes;
-        let value = value.map(|value| format!("{value:<width$}")).unwrap_or_default();
-        let (vbid, value) = (vbid(key), value.as_bytes());
+        let mut value = value.map(|value| value.to_string().into_bytes()).unwrap_or_default();
+        if !value.is_empty() {
+            value.resize(self.value_bytes.max(value.len()), b' ');
+        }
+        let (vbid, value) = (vbid(key), value.as_slice());
         let plain = Request::new(opcode, name.as_bytes());
         let request = Request { vbid, opaque, cas, level, extras, value, ..plain };
         let begun = cluster.now();

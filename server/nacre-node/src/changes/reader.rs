@@ -71,6 +71,7 @@ impl Reader {
         if !self.tap.bucket.has_lease(&self.node) {
             return Ok(false);
         }
+        self.tap.heed(vbid);
         let Tap { bucket, producer, .. } = &mut self.tap;
         let Some(mut vbucket) = bucket.active(vbid) else { return Ok(false) };
         stand.resume(vbid, &vbucket)?;

@@ -232,9 +232,13 @@ fn begin(
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
     let Request::DcpStreamRequest { filter, .. } = *request else { return Err(Status::Internal) };
+    let vbid = Vbid(frame.vbid);
+    if dcp.tap.bucket.vbucket(vbid).is_none() {
+        return Err(Status::NotMyVbucket);
+    }
+    dcp.tap.heed(vbid);
     let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
     let collections = settings.speaks(Feature::Collections);
-    let vbid = Vbid(frame.vbid);
     let mut vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
     if !vbucket.makes_history() {
         return Err(Status::NotMyVbucket);
