@@ -11,7 +11,8 @@ use nacre_node::kv::{Next as SessionNext, Peer, Session};
 use nacre_node::{Error, Link, Next, Node, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::NodeId;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,33 @@ enum Event {
     /// Whoever set the alarm is called.
     Alarm(u64),
 }
+
+/// An event and its moment; the earliest is the greatest, and of those of one moment that which was made first.
+struct Due {
+    at: u64,
+    number: u64,
+    event: Event,
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}
 
 /// What concerns those outside the cluster.
 pub enum Happening {
@@ -160,7 +188,7 @@ pub struct Network {
 /// See the [module](self).
 pub struct Cluster {
     now: u64,
-    events: BTreeMap<(u64, u64), Event>,
+    events: BinaryHeap<Due>,
     scheduled: u64,
     hash: u64,
     machines: Vec<Machine>,
@@ -224,7 +252,7 @@ impl Cluster {
         };
         let mut cluster = Cluster {
             now: 0,
-            events: BTreeMap::new(),
+            events: BinaryHeap::new(),
             scheduled: 0,
             hash: 0,
             machines: disks.iter().zip(clocks).map(machine).collect(),
@@ -469,13 +497,11 @@ impl Cluster {
     /// Goes on until something happens that concerns those outside, or it is `until`.
     pub fn next(&mut self, until: u64) -> Option<Happening> {
         loop {
-            let entry = self.events.first_entry()?;
-            let (at, number) = *entry.key();
-            if at > until {
+            if self.events.peek()?.at > until {
                 self.now = until;
                 return None;
             }
-            let event = entry.remove();
+            let Due { at, number, event } = self.events.pop()?;
             self.now = at;
             self.count(at ^ number << 40);
             if let Some(happening) = self.happen(event) {
@@ -490,7 +516,7 @@ impl Cluster {
 
     fn at(&mut self, in_ns: u64, event: Event) {
         self.scheduled += 1;
-        self.events.insert((self.now + in_ns, self.scheduled), event);
+        self.events.push(Due { at: self.now + in_ns, number: self.scheduled, event });
     }
 
     fn delay(&mut self) -> u64 {

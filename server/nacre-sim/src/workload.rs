@@ -258,8 +258,9 @@ impl Workload {
         }
         let (key, asked) = (pending.key, pending.asked);
         let read = || {
-            let text = std::str::from_utf8(&frame.value).expect("values are text");
-            text.trim_end().parse::<u64>().expect("values are numbers")
+            let number = frame.value.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+            number.expect("values begin with numbers")
         };
         let outcome = match (frame.status, asked) {
             (0x00, Asked::Get) => Some(Outcome::Value(read())),

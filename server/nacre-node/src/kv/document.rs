@@ -117,7 +117,8 @@ impl Refused {
 }
 
 impl<'a> Call<'a> {
-    /// Checks framing, collection and rights. `key` begins with the collection's prefix.
+    /// Checks framing, collection and rights, and of what is not `settled` whether there is room and whether there are enough
+    /// copies. `key` begins with the collection's prefix.
     pub fn new(
         session: &'a Session,
         frame: &'a Frame<'a>,
@@ -141,8 +142,10 @@ impl<'a> Call<'a> {
         let selected = session.selected.as_ref().ok_or(Refused::Status(Status::NoBucket))?;
         let bucket = &*selected.bucket;
         let durability =
-            durability::of_request(infos.durability, request, bucket, Vbid(frame.vbid))
-                .map_err(Refused::Status)?;
+            match durability::of_request(infos.durability, request, bucket, Vbid(frame.vbid)) {
+                Err(status) if settled.is_none() => return Err(Refused::Status(status)),
+                durability => durability.ok().flatten(),
+            };
         let collection = CollectionId(leb128_decode(key).map_or(0, |(id, _)| id));
         let max_ttl = bucket
             .max_ttl(collection)

@@ -465,7 +465,7 @@ impl Session {
         self.call(frame, request, None, answer, now)
     }
 
-    /// Answers a durable write that has come to its end.
+    /// Answers a durable write that has come to its end. Nothing may say now that it was not carried out.
     fn settle(
         &mut self,
         frame: &Frame<'_>,
@@ -475,7 +475,7 @@ impl Session {
     ) -> Outcome {
         match self.admit(frame) {
             Ok(request) => self.call(frame, &request, Some(reply), answer, now),
-            Err(status) => Outcome::Status(status),
+            Err(_) => Outcome::Status(Status::SyncWriteAmbiguous),
         }
     }
 
@@ -494,8 +494,10 @@ impl Session {
             key.push(0);
         }
         key.extend_from_slice(frame.key);
+        let is_settled = settled.is_some();
         let (outcome, wrote) = match document::Call::new(self, frame, request, &key, settled) {
             Ok(call) => (call.run(answer, now), call.wrote()),
+            Err(_) if is_settled => (Outcome::Status(Status::SyncWriteAmbiguous), false),
             Err(refused) => (refused.answer(answer), false),
         };
         self.wrote |= wrote;

@@ -2,6 +2,7 @@
 
 use crate::nodes::Nodes;
 use crate::world::{durable, request};
+use nacre_auth::User;
 use nacre_cluster::Change;
 use nacre_store::Fault;
 use nacre_types::{Seqno, VbState, Vbid};
@@ -327,4 +328,27 @@ fn heartbeats_do_not_count_as_taken_in() {
         nodes.run();
     }
     assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
+}
+
+/// It was committed: that there are too few copies by now, or that the user may not write any more, does not undo it.
+#[test]
+fn a_durable_write_that_counts_is_never_refused() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    let mut client = nodes.connect(0);
+    client.give(&durable(1, 1000, &set("1")));
+    nodes.run();
+    nodes.place(&[1, 0]);
+    assert_eq!(client.resume()[0].status, 0);
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("1"));
+
+    nodes.place(&[1, 2]);
+    nodes.run();
+    client.give(&durable(1, 1000, &set("2")));
+    nodes.run();
+    let node = nodes.nodes[0].as_ref().unwrap();
+    node.put_user(User::new("admin", "password", Vec::new(), node.new_salt())).unwrap();
+    assert_eq!(client.resume()[0].status, 0xa3, "nobody tells a stranger more");
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
 }
