@@ -153,15 +153,12 @@ impl Bucket {
         let (mut dropped, mut doubted) = (Vec::new(), BTreeSet::new());
         for vbucket in &mut vbuckets {
             if let Some(chain) = config.chains.get(vbucket.id().index()) {
-                if !clean
-                    && chain.has_followers()
-                    && vbucket.state() == VbState::Active
-                    && vbucket.term() > 0
-                {
-                    vbucket.doubt();
+                // What is stored may not even say that it was the active one.
+                if !clean && chain.active() == Some(home.node) && chain.has_followers() {
+                    vbucket.doubt(chain.term);
                 }
                 copies::arrange(vbucket, chain, home.node, random_uuid());
-                if vbucket.is_doubted() {
+                if vbucket.doubted().is_some() {
                     doubted.insert(vbucket.id());
                 }
             }

@@ -22,7 +22,7 @@ pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid:
     match part {
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
         // It is for others to say whether this copy is good enough.
-        VbState::Active if vbucket.is_doubted() && vbucket.term() >= chain.term => {}
+        VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
         part => vbucket.deactivate(part),
@@ -130,7 +130,9 @@ impl Bucket {
                 self.note(vbid);
             }
         }
-        self.doubted.write().retain(|vbid| self.vbucket(*vbid).is_some_and(|v| v.is_doubted()));
+        self.doubted
+            .write()
+            .retain(|vbid| self.vbucket(*vbid).is_some_and(|v| v.doubted().is_some()));
         self.wake_readers();
     }
 

@@ -52,27 +52,27 @@ impl Vbucket {
     pub fn makes_history(&self) -> bool {
         match self.state {
             VbState::Active => true,
-            VbState::Pending => !self.doubted,
+            VbState::Pending => self.doubted.is_none(),
             VbState::Replica | VbState::Dead => false,
         }
     }
 
-    /// Serves nobody until it is [made active](Vbucket::activate) again: the process before was the active copy and may have
-    /// lost the end of what it wrote, which other copies may have.
-    pub fn doubt(&mut self) {
+    /// Serves nobody until it is [made active](Vbucket::activate) in a later term than `term`: the process before was the active
+    /// copy in that, or was about to be, and may have lost the end of what it had, also that it was. Other copies may have it.
+    pub fn doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
-        self.doubted = true;
+        self.doubted = Some(term);
     }
 
-    /// Whether it is [in doubt](Vbucket::doubt).
-    pub fn is_doubted(&self) -> bool {
+    /// The term in which it is [in doubt](Vbucket::doubt), if it is.
+    pub fn doubted(&self) -> Option<u64> {
         self.doubted
     }
 
     /// Serves clients from now on, under a new branch of history.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
         self.state = VbState::Active;
-        self.doubted = false;
+        self.doubted = None;
         self.term = term;
         self.received.clear();
         self.prepares.inherit();
@@ -88,7 +88,9 @@ impl Vbucket {
             self.locks = Default::default();
         }
         self.record_changed |= self.state != state;
-        self.doubted &= state == VbState::Pending;
+        if state != VbState::Pending {
+            self.doubted = None;
+        }
         self.state = state;
         self.settle_history();
     }

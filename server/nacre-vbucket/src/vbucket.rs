@@ -25,7 +25,7 @@ pub struct Vbucket {
     pub(crate) term: u64,
     pub(crate) copies: Copies,
     /// See [`Vbucket::doubt`].
-    pub(crate) doubted: bool,
+    pub(crate) doubted: Option<u64>,
     /// The snapshots that were received and are not all stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
     /// Grows whenever the history is thrown away to begin anew.
@@ -72,7 +72,7 @@ impl Vbucket {
             state: record.state,
             term: record.term,
             copies: Copies::default(),
-            doubted: false,
+            doubted: None,
             received: cut.into_iter().collect(),
             generation: 0,
             seed,

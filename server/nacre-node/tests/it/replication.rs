@@ -352,3 +352,30 @@ fn a_durable_write_that_counts_is_never_refused() {
     assert_eq!(client.resume()[0].status, 0xa3, "nobody tells a stranger more");
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
 }
+
+/// What it had stored did not even say that it was the active copy.
+#[test]
+fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
+    let mut nodes = Nodes::new(3, 2);
+    nodes.place(&[1, 2, 3]);
+    nodes.run();
+    nodes.worlds[1].store().inject(Some(Fault::Full));
+    let mut client = nodes.connect(0);
+    client.give(&durable(1, 1000, &set("1")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.run();
+    nodes.kill(0);
+    nodes.place(&[2, 3, 0]);
+    nodes.run();
+    assert_eq!(nodes.connect(1).get("k").value, b"1");
+    nodes.kill(1);
+    nodes.worlds[1].store().inject(None);
+    nodes.start(1);
+    nodes.run();
+    let status = nodes.connect(1).get("k").status;
+    assert!([0x07, 0x86].contains(&status), "{status:#x}: the third node has what is lost here");
+    nodes.place(&[3, 2, 0]);
+    nodes.run();
+    assert_eq!(nodes.connect(2).get("k").value, b"1");
+}
