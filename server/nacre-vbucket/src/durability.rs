@@ -86,6 +86,11 @@ impl Copies {
     fn are_enough(&self) -> bool {
         self.chains.iter().all(|chain| chain.iter().flatten().count() > chain.len() / 2)
     }
+
+    /// Whether this copy is the only one that is left.
+    fn is_last(&self) -> bool {
+        self.chains.iter().flatten().flatten().all(|node| *node == self.me)
+    }
 }
 
 #[derive(Debug)]
@@ -93,6 +98,13 @@ struct Prepare {
     /// In the namespace of prepares.
     document: Arc<Document>,
     staging: Staging,
+}
+
+impl Prepare {
+    /// Whether it may have been committed elsewhere, and acknowledged.
+    fn is_inherited(&self) -> bool {
+        self.staging.deadline_ns == u64::MAX
+    }
 }
 
 /// The prepared writes of a vBucket, of which no two have the same key.
@@ -114,7 +126,7 @@ impl Prepares {
             return false;
         }
         let prepare = self.by_key.get(key).and_then(|seqno| self.by_seqno.get(seqno));
-        prepare.is_some_and(|prepare| prepare.staging.deadline_ns == u64::MAX)
+        prepare.is_some_and(Prepare::is_inherited)
     }
 
     /// The seqno of the prepare of `key`.
@@ -231,7 +243,8 @@ impl Vbucket {
     }
 
     /// Commits, in order, the durable writes that have come far enough, and gives up those whose time is over. Each
-    /// is a mutation.
+    /// is a mutation. The last copy that is left does not wait for others with what it took over: nobody else can know how that
+    /// has ended.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
         if self.read_only || self.state != VbState::Active {
@@ -239,7 +252,8 @@ impl Vbucket {
         }
         while let Some((&seqno, prepare)) = self.prepares.by_seqno.first_key_value() {
             let here = prepare.staging.level == Level::Majority || self.persisted >= seqno;
-            if !here || !self.copies.have(seqno) {
+            let is_left = prepare.is_inherited() && self.copies.is_last();
+            if !here || !self.copies.have(seqno) && !is_left {
                 break;
             }
             completions.extend(self.commit_prepare(seqno));

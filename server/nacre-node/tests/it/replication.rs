@@ -379,3 +379,25 @@ fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash
     nodes.run();
     assert_eq!(nodes.connect(2).get("k").value, b"1");
 }
+
+#[test]
+fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut client = nodes.connect(0);
+    client.set("k", "1");
+    nodes.run();
+    // The prepare arrives, and what is said about it is lost.
+    nodes.worlds[1].store().inject(Some(Fault::Full));
+    client.give(&durable(3, 10_000, &set("2")));
+    nodes.run();
+    assert_eq!(client.resume(), []);
+    nodes.kill(0);
+    nodes.worlds[1].store().inject(None);
+    nodes.place(&[2, 0]);
+    nodes.worlds[1].wait(1);
+    nodes.run();
+    let mut client = nodes.connect(1);
+    assert_eq!(client.get("k").value, b"2");
+    assert_eq!(client.set("k", "3").status, 0);
+}

@@ -46,6 +46,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member may take to add a node, which takes requests of its own.
 const ADD_TIMEOUT: Duration = Duration::from_secs(150);
+/// How far the wall clocks of nodes may be apart when one joins.
+const CLOCK_DIFFERENCE_S_MAX: u64 = 60;
 /// How long to wait before asking a newcomer again.
 const SETTLED_PAUSE: Duration = Duration::from_millis(10);
 /// The largest answer of another node: a package.
@@ -80,6 +82,8 @@ pub struct Candidate {
     pub endpoints: Endpoints,
     /// How far it has come with what its cluster has decided.
     pub applied: u64,
+    /// What its wall clock shows, in seconds since the Unix epoch.
+    pub unix_seconds: u64,
 }
 
 /// What a newcomer is given.
@@ -182,6 +186,7 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
         nodes: cluster.nodes.len(),
         buckets: cluster.buckets.len(),
         endpoints: node.endpoints(),
+        unix_seconds: node.now().unix_s().into(),
     }
 }
 
@@ -208,7 +213,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Login, seat: Seat) -> Result<String,
     let to = Login { address: format!("{host}:{port}"), ..Login::clone_of(to) };
     let newcomer = ask(&to)?;
     let cluster = node.cluster();
-    check(&cluster, &newcomer)?;
+    check(&cluster, node.now().unix_s().into(), &newcomer)?;
     let endpoints = Endpoints { host: Some(host), ..newcomer.endpoints };
     if cluster.nodes.values().any(|known| known.endpoints.management() == endpoints.management()) {
         return Err("Prepare join failed. Node is already part of cluster.".into());
@@ -283,8 +288,9 @@ fn ask(to: &Login) -> Result<Candidate, String> {
         .map_err(|_| "Prepare join failed. Incompatible version: that node cannot join.".into())
 }
 
-/// Whether a node may join `cluster`.
-fn check(cluster: &Cluster, newcomer: &Candidate) -> Result<(), String> {
+/// Whether a node may join `cluster` now.
+fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(), String> {
+    let ahead_s = newcomer.unix_seconds.cast_signed() - unix_seconds.cast_signed();
     let problem = if newcomer.cluster == cluster.uuid {
         "Joining node to itself is not allowed."
     } else if newcomer.version != VERSION {
@@ -293,6 +299,12 @@ fn check(cluster: &Cluster, newcomer: &Candidate) -> Result<(), String> {
         "The node is already part of another cluster: remove it there first."
     } else if newcomer.buckets > 0 {
         "The node has buckets: it would lose them. Drop them first."
+    } else if ahead_s.unsigned_abs() > CLOCK_DIFFERENCE_S_MAX {
+        return Err(format!(
+            "Prepare join failed. The clock of that node is {} s {} this one's: documents would expire at the wrong time. Set the clocks first.",
+            ahead_s.unsigned_abs(),
+            if ahead_s > 0 { "ahead of" } else { "behind" }
+        ));
     } else {
         return Ok(());
     };
@@ -392,7 +404,7 @@ pub fn engaged(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
         serde_json::from_slice(body).map_err(|error| format!("it cannot be read: {error}"))?;
     let Engagement { id, uuid, cluster } = given;
     let own = candidate(consensus);
-    check(&cluster, &own)?;
+    check(&cluster, own.unix_seconds, &own)?;
     let member = cluster.nodes.get(&id).ok_or("the cluster does not have this node")?;
     if member.uuid != uuid || cluster.secret.is_empty() || !cluster.buckets.is_empty() {
         return Err("the cluster is not complete".into());

@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What nodes that can join say of themselves, as `cluster::membership` has it.
+const VERSION: u32 = 2;
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A node with its data directory, to be stopped and started again.
@@ -29,6 +31,11 @@ impl Node {
 
     pub fn kill(&mut self) {
         self.server.take().unwrap().kill();
+    }
+
+    /// Loses all of its data, while it is not up.
+    pub fn forget(&mut self) {
+        self.directory = tempfile::tempdir().unwrap();
     }
 
     pub fn restart(&mut self) {
@@ -305,9 +312,14 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
     assert_eq!(elsewhere.add(&member).0, 200);
     let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
     let newer: &'static str = Box::leak(Box::new(format!(
-        r#"{{"version":99,"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1}}"#
+        r#"{{"version":99,"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1,"unix_seconds":1}}"#
     )));
-    let (newer, odd) = (stranger(newer), stranger("[]"));
+    let year_s = 365 * 24 * 3600;
+    let unix_seconds = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + year_s;
+    let fast: &'static str = Box::leak(Box::new(format!(
+        r#"{{"version":{VERSION},"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1,"unix_seconds":{unix_seconds}}}"#
+    )));
+    let (newer, odd, fast) = (stranger(newer), stranger("[]"), stranger(fast));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let form = |port: u16, password: &str| {
         format!("hostname=127.0.0.1:{port}&user={USER}&password={password}")
@@ -320,6 +332,7 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
         (form(silent, PASSWORD), "Could not connect"),
         (form(newer, PASSWORD), "Incompatible version"),
         (form(odd, PASSWORD), "Incompatible version"),
+        (form(fast, PASSWORD), "s ahead of this one's"),
         ("hostname=nowhere.invalid&user=a&password=b".into(), "Failed to resolve"),
         ("hostname=0.0.0.0&user=a&password=b".into(), "is not valid"),
         ("hostname=127.0.0.1:x&user=a&password=b".into(), "is no port"),
@@ -338,6 +351,21 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
     let own = format!("otpNode=ns_1@{}", first.address());
     assert_eq!(first.ask("POST", "/controller/ejectNode", &own).0, 400);
     first.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+}
+
+#[test]
+fn another_node_under_the_name_of_one_that_is_gone_is_not_taken_for_it() {
+    let mut nodes = three();
+    nodes[2].kill();
+    nodes[2].forget();
+    nodes[2].restart();
+    nodes[0].wait_until("a leader", |node| node.add(&nodes[2]).0 != 503);
+    let (status, text) = nodes[0].add(&nodes[2]);
+    assert!(status == 400 && text.contains("already part of cluster"), "{status} {text}");
+    let otp = format!("otpNode=ns_1@{}", nodes[2].address());
+    nodes[0].succeed("POST", "/controller/ejectNode", &otp);
+    let (status, text) = nodes[0].add(&nodes[2]);
+    assert_eq!(status, 200, "as a new one it may join: {text}");
 }
 
 #[test]

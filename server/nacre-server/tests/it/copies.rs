@@ -323,3 +323,53 @@ fn a_statement_waits_ten_seconds_for_a_copy_that_is_gone_and_not_for_ever() {
     let waited = begun.elapsed().as_secs();
     assert!((10..30).contains(&waited), "{waited} s");
 }
+
+/// Both nodes of two were told to go on alone. Neither takes the other for one of its own any more, and what either has stays
+/// until an operator decides for one.
+#[test]
+fn two_nodes_that_both_went_on_alone_stay_apart() {
+    let mut nodes = [Node::start(), Node::start()];
+    assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=1");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    assert_eq!(SmartClient::new(&nodes, BUCKET).call(b"k", OP_SET, 1, b"both").0, 0);
+    let otp = |node: &Node| format!("otpNode=ns_1%40{}", node.address());
+    let others = [otp(&nodes[1]), otp(&nodes[0])];
+    for (left, lost) in [(0, 1), (1, 0)] {
+        if left == 1 {
+            nodes[left].restart();
+        }
+        nodes[lost].kill();
+        let form = format!("{}&allowUnsafe=true", others[left]);
+        nodes[left].wait_until("it to go on", |node| {
+            node.ask("POST", "/controller/failOver", &form).0 == 200
+        });
+        let mut client = SmartClient::new(&nodes[left..=left], BUCKET);
+        assert_eq!(client.call(b"k", OP_SET, 0, format!("{left}").as_bytes()).0, 0);
+    }
+    nodes[0].restart();
+    for (index, node) in nodes.iter().enumerate() {
+        let mut client = SmartClient::new(&nodes[index..=index], BUCKET);
+        let value = format!("{index}").into_bytes();
+        assert_eq!(client.call(b"k", OP_GET, 0, b""), (0, value), "node {index}");
+        let pool = node.json("/pools/default");
+        let parts: Vec<&str> =
+            (0..2).filter_map(|other| pool["nodes"][other]["clusterMembership"].as_str()).collect();
+        assert_eq!(parts[index], "active", "{pool}");
+        assert_eq!(parts[1 - index], "inactiveFailed", "{pool}");
+        let (status, text) = node.add(&nodes[1 - index]);
+        assert_eq!(status, 400, "{text}");
+    }
+    // An operator decides for the first one.
+    nodes[0].succeed("POST", "/controller/ejectNode", &others[0]);
+    nodes[1].kill();
+    nodes[1].forget();
+    nodes[1].restart();
+    let (status, text) = nodes[0].add(&nodes[1]);
+    assert_eq!(status, 200, "{text}");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    assert_eq!(SmartClient::new(&nodes, BUCKET).call(b"k", OP_GET, 0, b""), (0, b"0".to_vec()));
+}
