@@ -243,3 +243,6 @@ pub fn told(stopped: Stopped) -> Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
