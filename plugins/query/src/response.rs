@@ -337,7 +337,10 @@ fn error_value(error: &Error) -> Value {
     Value::object([
         ("code", Value::Int(i64::from(error.code))),
         ("msg", error.message.as_str().into()),
-        (if transaction::is_of_transactions(error) { "cause" } else { "reason" }, error.reason.clone()),
+        (
+            if transaction::is_of_transactions(error) { "cause" } else { "reason" },
+            error.reason.clone(),
+        ),
         ("retry", if error.retry { true.into() } else { Value::Missing }),
     ])
 }

@@ -180,10 +180,8 @@ fn carry_out(statement: &TransactionStatement, request: &Request, run: &Run<'_>)
     if request.transaction.implicit {
         return Err(unsupported(name(statement), "within"));
     }
-    let is_over = matches!(
-        statement,
-        TransactionStatement::Commit | TransactionStatement::Rollback(None)
-    );
+    let is_over =
+        matches!(statement, TransactionStatement::Commit | TransactionStatement::Rollback(None));
     match statement {
         TransactionStatement::Begin => return Err(unsupported(name(statement), "within")),
         TransactionStatement::Commit => step(run, &TransactionStep::Commit),

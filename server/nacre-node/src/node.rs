@@ -282,7 +282,8 @@ impl Node {
     /// A new id of a transaction, in groups as UUIDs have them.
     pub(crate) fn new_transaction_id(&self) -> String {
         let digits = self.new_uuid();
-        let groups = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        let groups =
+            [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
         groups.join("-")
     }
 

@@ -1,9 +1,9 @@
 //! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
 
 use super::Operator;
-use super::staged;
 use super::sort::page_of;
 use super::spans::spans;
+use super::staged;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
 use crate::run::Run;

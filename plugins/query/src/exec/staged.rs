@@ -76,7 +76,9 @@ pub(super) fn entries(
             id.is_none_or(|id| !changed.ids.contains(&id))
         });
         let until_here = until.as_deref().filter(|_| !is_last);
-        found.extend(changed.entries.iter().filter(|entry| belongs(entry, &range, until_here)).cloned());
+        found.extend(
+            changed.entries.iter().filter(|entry| belongs(entry, &range, until_here)).cloned(),
+        );
         if found.is_empty() && !is_last {
             after = until;
             continue;

@@ -239,11 +239,7 @@ impl Call<'_> {
         reply
     }
 
-    fn carry_out(
-        &self,
-        command: &Command<'_>,
-        level: Option<Level>,
-    ) -> Result<Reply, KvError> {
+    fn carry_out(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
         // What is refused is asked for again from the start of the batch: so locks are waited for here, as long as there
         // is time left for the rest of the call.

@@ -102,9 +102,8 @@ impl Session {
     }
 
     fn begin(&self, settings: &TransactionSettings, left: Duration) -> Result<String, Failure> {
-        let refuse = |why: String| {
-            failure(code::BEGIN, format!("Start Transaction statement error: {why}"))
-        };
+        let refuse =
+            |why: String| failure(code::BEGIN, format!("Start Transaction statement error: {why}"));
         let durability = Durability::of_name(&settings.durability);
         let durability = durability
             .ok_or_else(|| refuse(format!("there is no durability {}", settings.durability)))?;
@@ -117,13 +116,8 @@ impl Session {
             text => Some(Takeover::read(text).map_err(|why| refuse(format!("txdata: {why}")))?),
         };
         let id = self.node.new_transaction_id();
-        let mut attempt = Attempt {
-            transaction: id.clone(),
-            id,
-            records,
-            record: None,
-            durability,
-        };
+        let mut attempt =
+            Attempt { transaction: id.clone(), id, records, record: None, durability };
         let mut timeout = timeout_of(settings.timeout);
         let now = self.node.now();
         let mut changes = Changes::new(now.unix_ns);
@@ -172,9 +166,7 @@ impl Session {
         let mut transaction = self.take()?;
         let stored = Stored { node: &self.node, patience: STEP_PATIENCE };
         let ends_ns = transaction.ends_ns;
-        let left = || {
-            Duration::from_nanos(ends_ns.saturating_sub(self.node.now().monotonic_ns))
-        };
+        let left = || Duration::from_nanos(ends_ns.saturating_sub(self.node.now().monotonic_ns));
         let Transaction { attempt, changes, .. } = &mut *transaction;
         let committed = attempt.commit(changes, &stored, &left);
         self.node.queries().transactions.end(&attempt.id);
@@ -243,8 +235,7 @@ impl Session {
             for (id, staged) in changes.of(keyspace) {
                 let place = order(id);
                 let is_behind = from.as_ref().is_none_or(|from| *from < place);
-                let is_within =
-                    is_whole || until.as_ref().is_some_and(|until| place <= *until);
+                let is_within = is_whole || until.as_ref().is_some_and(|until| place <= *until);
                 rows.remove(&place);
                 if let Some(mut row) = staged.row(id).filter(|_| is_behind && is_within) {
                     if !bodies {
@@ -270,9 +261,7 @@ impl Session {
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let unknown: Vec<String> = self.with_changes(|changes| {
-            let known = |id: &String| {
-                changes.is_some_and(|changes| changes.knows(keyspace, id))
-            };
+            let known = |id: &String| changes.is_some_and(|changes| changes.knows(keyspace, id));
             mutations.iter().map(|mutation| &mutation.id).filter(|id| !known(id)).cloned().collect()
         });
         let stored = self.read_committed(owners, keyspace, &unknown, left)?;

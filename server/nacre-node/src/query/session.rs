@@ -1,9 +1,9 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
+use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
 use super::transaction::Staged;
-use super::enlisted::{Joined, counted};
 use crate::error::Error;
 use crate::node::Node;
 use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
@@ -76,7 +76,11 @@ impl Session {
         self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    pub(super) fn require(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
+    pub(super) fn require(
+        &self,
+        privilege: Privilege,
+        keyspace: &DatabaseKeyspace,
+    ) -> Result<(), Failure> {
         if self.may(privilege, keyspace) {
             return Ok(());
         }
@@ -357,10 +361,7 @@ impl Database for Session {
         self.do_step(step, left)
     }
 
-    fn staged(
-        &self,
-        keyspace: &DatabaseKeyspace,
-    ) -> Result<Vec<(String, Option<Row>)>, Failure> {
+    fn staged(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<(String, Option<Row>)>, Failure> {
         self.require(Privilege::Query, keyspace)?;
         let row = |(id, staged): (&str, &Staged)| (id.to_owned(), staged.row(id));
         Ok(self.with_changes(|changes| {

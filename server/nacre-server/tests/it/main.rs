@@ -22,5 +22,6 @@ mod slow_clients;
 mod space;
 mod spread;
 mod tls;
+mod transactions;
 mod users;
 mod views;

@@ -89,8 +89,7 @@ impl Attempt {
 
     /// Takes away what an SDK has staged before it handed the transaction over.
     pub fn roll_back(&self, changes: &Changes, documents: &dyn Documents) {
-        let staged: Vec<_> =
-            changes.iter().filter(|(_, staged)| staged.stored.is_some()).collect();
+        let staged: Vec<_> = changes.iter().filter(|(_, staged)| staged.stored.is_some()).collect();
         if !staged.is_empty() {
             self.abort(&staged, documents);
         }
@@ -108,7 +107,9 @@ impl Attempt {
         }
         let record = record::record_of(first, self.records.as_ref());
         let edit = self.names(&record).pending(left(), self.durability);
-        documents.write(&record, Step::Edit(edit, self.durability)).map_err(|error| failed(&error))?;
+        documents
+            .write(&record, Step::Edit(edit, self.durability))
+            .map_err(|error| failed(&error))?;
         self.record = Some(record);
         Ok(())
     }
@@ -133,7 +134,8 @@ impl Attempt {
                 // What an SDK has staged comes to nothing: its tombstone is left as it was.
                 (Some(_), true) if staged.kind == Kind::Nothing => {
                     let restored = record::restored(staged.stored_cas);
-                    self.edit(place, restored, documents).map_err(|error| conflict(place, &error))?;
+                    self.edit(place, restored, documents)
+                        .map_err(|error| conflict(place, &error))?;
                     continue;
                 }
                 _ => self.stage_one(place, staged, moved.len(), documents)?,
@@ -150,7 +152,8 @@ impl Attempt {
         number: usize,
         documents: &dyn Documents,
     ) -> Result<u64, Stopped> {
-        let record = self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
+        let record =
+            self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
         let names = self.names(record);
         let operation = format!("{}-{number}", self.id);
         let is_new = staged.kind == Kind::Insert && staged.stored_cas == 0;
@@ -211,21 +214,22 @@ impl Attempt {
         let stated = entry.and_then(|entry| entry.found.into_iter().next().flatten());
         let stated = stated.and_then(|stated| serde_json::from_slice::<String>(&stated).ok());
         // A transaction without an entry is over, and left this behind.
-        let is_over = stated.is_none_or(|stated| {
-            [state::COMPLETED, state::ROLLED_BACK].contains(&stated.as_str())
-        });
+        let is_over = stated
+            .is_none_or(|stated| [state::COMPLETED, state::ROLLED_BACK].contains(&stated.as_str()));
         Ok(!is_over)
     }
 
     /// From here on all of it counts.
     fn decide(&self, moved: &[Moved<'_>], documents: &dyn Documents) -> Result<(), Stopped> {
-        let record = self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
+        let record =
+            self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
         let told: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
         let edit = self.names(record).committed(&told);
         let Err(error) = self.edit(record, edit, documents) else { return Ok(()) };
         // It may have been written all the same.
         let path = format!("{}.st", record::entry_path(&self.id));
-        let looked = documents.look(record, &[&path]).map_err(|_| Stopped::Ambiguous(error.to_string()))?;
+        let looked =
+            documents.look(record, &[&path]).map_err(|_| Stopped::Ambiguous(error.to_string()))?;
         let stated = looked.and_then(|looked| looked.found.into_iter().next().flatten());
         match stated.and_then(|stated| serde_json::from_slice::<String>(&stated).ok()).as_deref() {
             Some(state::COMMITTED) => Ok(()),
@@ -315,8 +319,12 @@ impl Attempt {
         commits: bool,
         documents: &dyn Documents,
     ) -> Result<(), KvError> {
-        let paths =
-            [record::STAGED_ATTEMPT, record::STAGED_TYPE, record::STAGED_BINARY, record::STAGED_FLAGS];
+        let paths = [
+            record::STAGED_ATTEMPT,
+            record::STAGED_TYPE,
+            record::STAGED_BINARY,
+            record::STAGED_FLAGS,
+        ];
         let mut last = KvError::CasMismatch;
         for _ in 0..ROUNDS {
             let looked = match documents.look(place, &paths) {

@@ -257,11 +257,7 @@ mod tests {
             (None, vec![(Insert, Ok(())), (Replace, Ok(()))], "k Insert 1 over 0"),
             (None, vec![(Insert, Ok(())), (Remove, Ok(()))], "k Nothing  over 0"),
             (None, vec![(Insert, Ok(())), (Insert, Err(RowRefusal::Exists))], "k Insert 0 over 0"),
-            (
-                None,
-                vec![(Insert, Ok(())), (Remove, Ok(())), (Upsert, Ok(()))],
-                "k Insert 2 over 0",
-            ),
+            (None, vec![(Insert, Ok(())), (Remove, Ok(())), (Upsert, Ok(()))], "k Insert 2 over 0"),
             (None, vec![(Remove, Err(RowRefusal::NotFound))], ""),
             (Some(7), vec![(Insert, Err(RowRefusal::Exists))], ""),
             (Some(7), vec![(Upsert, Ok(()))], "k Replace 0 over 7"),
@@ -319,10 +315,8 @@ mod tests {
     #[test]
     fn the_changes_of_a_collection_are_those_of_no_other() {
         let mut changes = Changes::new(0);
-        let other = |collection: &str| DatabaseKeyspace {
-            collection: collection.into(),
-            ..keyspace()
-        };
+        let other =
+            |collection: &str| DatabaseKeyspace { collection: collection.into(), ..keyspace() };
         for (collection, id) in [("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")] {
             let insert = mutation(Action::Insert, id, "{}", 0);
             changes.apply(&other(collection), insert, None).unwrap();

@@ -19,8 +19,8 @@ mod takeover;
 
 pub use attempt::{Attempt, Stopped};
 pub use changes::{Changes, Mark, Staged};
-pub use step::{Durability, Step, Told};
 pub use record::KEY_PREFIX;
+pub use step::{Durability, Step, Told};
 pub use stored::{Stored, answer_step, record_count};
 pub use takeover::Takeover;
 

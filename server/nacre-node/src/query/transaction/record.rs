@@ -77,7 +77,10 @@ pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
         collection: "_default".into(),
     };
     let number = Vbid::of(first.id.as_bytes(), RECORD_COUNT).0;
-    Place { keyspace: records.cloned().unwrap_or_else(default), id: RECORD_KEYS[usize::from(number)].clone() }
+    Place {
+        keyspace: records.cloned().unwrap_or_else(default),
+        id: RECORD_KEYS[usize::from(number)].clone(),
+    }
 }
 
 /// Whether an id can be part of a path.
@@ -166,10 +169,8 @@ impl Names<'_> {
 
     /// The same of a transaction that may be about to commit: one of both fails.
     pub fn given_up(&self) -> Edit {
-        let parts = vec![
-            Part::Add(self.path("p"), b"0".to_vec()),
-            Part::Remove(entry_path(self.attempt)),
-        ];
+        let parts =
+            vec![Part::Add(self.path("p"), b"0".to_vec()), Part::Remove(entry_path(self.attempt))];
         Edit { parts, ..Edit::default() }
     }
 
@@ -353,7 +354,10 @@ mod tests {
         });
         let entry = Entry::read(&value).unwrap();
         assert_eq!(entry.begun_ns, 0x17a9_e3b6_f9d8_0000);
-        assert_eq!((entry.state.as_str(), entry.durability), ("COMMITTED", Durability::PersistToMajority));
+        assert_eq!(
+            (entry.state.as_str(), entry.durability),
+            ("COMMITTED", Durability::PersistToMajority)
+        );
         let ids: Vec<_> = entry.documents.iter().map(|(kind, place)| (*kind, &*place.id)).collect();
         assert_eq!(ids, [(Kind::Insert, "k"), (Kind::Remove, "old")]);
         assert!(!entry.is_over(entry.begun_ns + entry.lasts_ns, Duration::ZERO));
@@ -368,7 +372,9 @@ mod tests {
 
     #[test]
     fn an_id_is_no_path() {
-        for (id, is) in [("4f6a-1", true), ("", false), ("a.b", false), ("a[0]", false), ("a`b", false)] {
+        for (id, is) in
+            [("4f6a-1", true), ("", false), ("a.b", false), ("a[0]", false), ("a`b", false)]
+        {
             assert_eq!(is_id(id), is, "{id}");
         }
         assert!(!is_id(&"a".repeat(65)));

@@ -26,7 +26,8 @@ impl Durability {
         Some(match name.to_ascii_lowercase().replace('_', "").as_str() {
             "" | "unset" | "majority" => Durability::Majority,
             "none" => Durability::None,
-            "majorityandpersistactive" | "majorityandpersisttoactive"
+            "majorityandpersistactive"
+            | "majorityandpersisttoactive"
             | "majorityandpersistonmaster" => Durability::MajorityAndPersistToActive,
             "persisttomajority" => Durability::PersistToMajority,
             _ => return None,
@@ -55,7 +56,11 @@ impl Durability {
 
     /// The durability that a record names. A record that names none, or none that is known, wants the usual.
     pub fn of_short_name(name: &str) -> Durability {
-        let all = [Durability::None, Durability::MajorityAndPersistToActive, Durability::PersistToMajority];
+        let all = [
+            Durability::None,
+            Durability::MajorityAndPersistToActive,
+            Durability::PersistToMajority,
+        ];
         all.into_iter().find(|known| known.short_name() == name).unwrap_or_default()
     }
 

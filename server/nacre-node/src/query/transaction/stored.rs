@@ -113,11 +113,7 @@ fn absolute(node: &Node, bucket: &Bucket, path: &str, expiry: u32) -> u32 {
     bucket.expiry(max_ttl, expiry, node.now())
 }
 
-fn mutation<'a>(
-    edit: &Edit,
-    specs: &'a [MutationSpec<'a>],
-    expiry: Option<u32>,
-) -> Command<'a> {
+fn mutation<'a>(edit: &Edit, specs: &'a [MutationSpec<'a>], expiry: Option<u32>) -> Command<'a> {
     Command::Mutate {
         specs,
         condition: match edit.presence {
@@ -135,7 +131,8 @@ fn mutation<'a>(
     }
 }
 
-const ATTRIBUTE: Flags = Flags { create_path: false, xattr: true, expand_macros: false, binary: false };
+const ATTRIBUTE: Flags =
+    Flags { create_path: false, xattr: true, expand_macros: false, binary: false };
 
 fn lookup(path: &str) -> LookupSpec<'_> {
     LookupSpec {
@@ -147,7 +144,12 @@ fn lookup(path: &str) -> LookupSpec<'_> {
 }
 
 fn spec(part: &Part) -> MutationSpec<'_> {
-    fn at<'a>(operation: Mutation, flags: Flags, path: &'a str, value: &'a [u8]) -> MutationSpec<'a> {
+    fn at<'a>(
+        operation: Mutation,
+        flags: Flags,
+        path: &'a str,
+        value: &'a [u8],
+    ) -> MutationSpec<'a> {
         let operation = MutationOperation::Path(operation);
         MutationSpec { operation, flags, path: path.as_bytes(), value }
     }

@@ -172,11 +172,7 @@ fn handed(change: Change) -> Option<Handed> {
     let keyspace =
         DatabaseKeyspace { bucket: change.bkt, scope: change.scp, collection: change.coll };
     let kind = record::kind_of(&change.kind.to_ascii_lowercase())?;
-    Some(Handed {
-        place: Place { keyspace, id: change.id },
-        cas: change.cas.parse().ok()?,
-        kind,
-    })
+    Some(Handed { place: Place { keyspace, id: change.id }, cas: change.cas.parse().ok()?, kind })
 }
 
 #[cfg(test)]

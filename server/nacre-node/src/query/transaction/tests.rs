@@ -33,11 +33,7 @@ struct Memory {
 }
 
 fn keyspace() -> DatabaseKeyspace {
-    DatabaseKeyspace {
-        bucket: "b".into(),
-        scope: "_default".into(),
-        collection: "_default".into(),
-    }
+    DatabaseKeyspace { bucket: "b".into(), scope: "_default".into(), collection: "_default".into() }
 }
 
 fn at<'a>(attributes: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
@@ -47,7 +43,8 @@ fn at<'a>(attributes: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 }
 
 fn put(attributes: &mut Map<String, Value>, path: &str, value: Value, creates: bool) -> Option<()> {
-    let (above, last) = path.rsplit_once('.').map_or((None, path), |(above, last)| (Some(above), last));
+    let (above, last) =
+        path.rsplit_once('.').map_or((None, path), |(above, last)| (Some(above), last));
     let mut map = attributes;
     for name in above.iter().flat_map(|above| above.split('.')) {
         if creates && !map.contains_key(name) {
@@ -100,7 +97,8 @@ impl Memory {
     /// Ids of documents with something that is staged.
     fn staged(&self) -> Vec<String> {
         let documents = self.documents.borrow();
-        let staged = documents.iter().filter(|(_, document)| document.attributes.contains_key(STAGED));
+        let staged =
+            documents.iter().filter(|(_, document)| document.attributes.contains_key(STAGED));
         staged.map(|(id, _)| id.clone()).collect()
     }
 
@@ -157,7 +155,8 @@ impl Memory {
                     match path.rsplit_once('.') {
                         None => drop(made.attributes.remove(path)),
                         Some((above, last)) => {
-                            let above = made.attributes.get_mut(above).and_then(Value::as_object_mut);
+                            let above =
+                                made.attributes.get_mut(above).and_then(Value::as_object_mut);
                             above.unwrap().remove(last);
                         }
                     }
@@ -194,7 +193,8 @@ impl Documents for Memory {
             Step::Look(paths) => {
                 let documents = self.documents.borrow();
                 let found = documents.get(&place.id).ok_or(KvError::NotFound)?;
-                let one = |path: &String| Some(at(&found.attributes, path)?.to_string().into_bytes());
+                let one =
+                    |path: &String| Some(at(&found.attributes, path)?.to_string().into_bytes());
                 return Ok(Told::Looked(Looked {
                     cas: found.cas,
                     is_tombstone: found.body.is_none(),
@@ -225,7 +225,8 @@ fn attempt(id: &str) -> Attempt {
 /// A change for each kind: `old` goes, `kept` becomes 2, `new` is inserted.
 fn changes(memory: &Memory) -> Changes {
     let mut changes = Changes::new(0);
-    let made = [(Action::Remove, "old", 0), (Action::Replace, "kept", 2), (Action::Insert, "new", 3)];
+    let made =
+        [(Action::Remove, "old", 0), (Action::Replace, "kept", 2), (Action::Insert, "new", 3)];
     for (action, id, n) in made {
         let body = format!("{{\"n\":{n}}}").into_bytes();
         let mutation = Mutation { action, id: id.into(), body, cas: 0, expiry: None };
@@ -270,7 +271,8 @@ fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
         let outcome = ended.commit(&changes(&memory), &memory, &an_hour);
         memory.ends_at = None;
         let entry = memory.entry(&ended);
-        let is_committed = entry.as_ref().is_some_and(|entry| entry.state == record::state::COMMITTED);
+        let is_committed =
+            entry.as_ref().is_some_and(|entry| entry.state == record::state::COMMITTED);
         // The record is told of at last, so that all are done when nothing is left of it.
         let is_done = entry.is_none() && outcome == Ok(true);
         if !is_committed && !is_done {
@@ -295,7 +297,8 @@ fn changes_again(memory: &Memory) -> Changes {
     let mut changes = Changes::new(0);
     for id in ["kept", "new", "old"] {
         let body = b"{\"n\":9}".to_vec();
-        let mutation = Mutation { action: Action::Upsert, id: id.into(), body, cas: 0, expiry: None };
+        let mutation =
+            Mutation { action: Action::Upsert, id: id.into(), body, cas: 0, expiry: None };
         changes.apply(&keyspace(), mutation, memory.cas_of(id)).unwrap();
     }
     changes
@@ -341,7 +344,8 @@ fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry(
     for id in ["kept", "new", "old"] {
         let mut changes = Changes::new(0);
         let body = b"{\"n\":9}".to_vec();
-        let mutation = Mutation { action: Action::Upsert, id: id.into(), body, cas: 0, expiry: None };
+        let mutation =
+            Mutation { action: Action::Upsert, id: id.into(), body, cas: 0, expiry: None };
         changes.apply(&keyspace(), mutation, memory.cas_of(id)).unwrap();
         let refused = attempt("b").commit(&changes, &memory, &an_hour);
         assert!(matches!(refused, Err(Stopped::Conflict(_))), "{id}: {refused:?}");
@@ -387,7 +391,9 @@ fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
         let names = record::Names { transaction: "t-a", attempt: "a", record: &record };
         memory.edit(&record.id, &names.pending(an_hour(), Durability::Majority)).unwrap();
         let mut changes = Changes::new(0);
-        for (id, kind, body) in [("new", Kind::Insert, "{\"n\":3}"), ("kept", Kind::Replace, "{\"n\":5}")] {
+        for (id, kind, body) in
+            [("new", Kind::Insert, "{\"n\":3}"), ("kept", Kind::Replace, "{\"n\":5}")]
+        {
             let cas = memory.cas_of(id).unwrap_or(0);
             let cas = memory.edit(id, &names.staged(kind, body.as_bytes(), "o", cas)).unwrap();
             let staged = Staged {
@@ -436,7 +442,8 @@ fn transaction(id: &str, ends: u64) -> Box<Transaction> {
 fn a_transaction_belongs_to_one_user_and_one_request_at_a_time() {
     let all = Transactions::default();
     all.add(transaction("a", 10), "ann", Duration::from_secs(10), now(0)).unwrap();
-    let code = |user: &str, id: &str, number| all.join(id, number, user, now(1)).err().map(|e| e.code);
+    let code =
+        |user: &str, id: &str, number| all.join(id, number, user, now(1)).err().map(|e| e.code);
     assert_eq!(code("bob", "a", None), Some(17004));
     assert_eq!(code("ann", "b", None), Some(17004));
     let joined = all.join("a", Some(4), "ann", now(1)).unwrap();
