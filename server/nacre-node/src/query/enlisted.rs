@@ -145,7 +145,9 @@ impl Session {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let ends_ns = now.monotonic_ns.saturating_add(timeout_ns);
         let transaction = Box::new(Transaction { attempt, changes, ends_ns });
-        self.node.queries().transactions.add(transaction, &self.user, timeout, now)?;
+        let all = &self.node.queries().transactions;
+        all.check_size(&transaction)?;
+        all.add(transaction, &self.user, timeout, now)?;
         Ok(id)
     }
 

@@ -71,7 +71,7 @@ fn fill(port_base: u16, bucket: &str) {
         port_base,
         &format!("CREATE INDEX by_tag ON {bucket}(DISTINCT ARRAY t FOR t IN tags END)"),
     );
-    rows(port_base, &format!("CREATE INDEX some ON {bucket}(n DESC) WHERE n > 100"));
+    rows(port_base, &format!("CREATE INDEX large ON {bucket}(n DESC) WHERE n > 100"));
 }
 
 /// What every way to documents shows, of the bucket with the changes of [`change`].

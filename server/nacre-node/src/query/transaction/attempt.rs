@@ -329,7 +329,8 @@ impl Attempt {
         for _ in 0..ROUNDS {
             let looked = match documents.look(place, &paths) {
                 Ok(Some(looked)) => looked,
-                Ok(None) => return Ok(()),
+                // With its collection, all that was to be done is gone.
+                Ok(None) | Err(KvError::Denied(_)) => return Ok(()),
                 Err(error) => {
                     last = error;
                     continue;
