@@ -211,11 +211,14 @@ pub(crate) fn refused(id: &str, refusal: Refusal) -> Error {
     }
 }
 
+/// Statements that stand for operations on one document. Source: the SDKs.
+const KV_CALLS: [&str; 4] = ["__get", "__insert", "__update", "__delete"];
+
 /// The name of a statement that stands for an operation on one document.
 fn kv_call(statement: &Statement) -> Option<&str> {
     match statement {
         Statement::Execute { name: Expr::Literal(Value::String(name)), using: None } => {
-            Some(&**name).filter(|name| name.starts_with("__"))
+            Some(&**name).filter(|name| KV_CALLS.contains(name))
         }
         _ => None,
     }
@@ -241,8 +244,7 @@ fn call(name: &str, request: &Request, run: &Run<'_>) -> Result<Value> {
         "__update" => {
             change(&keyspace, &id, Action::Replace(version(request)?), Some(value()?), run)
         }
-        "__delete" => change(&keyspace, &id, Action::Remove(version(request)?), None, run),
-        _ => Err(Error::new(4040, format!("No such prepared statement: {name}"))),
+        _ => change(&keyspace, &id, Action::Remove(version(request)?), None, run),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Transactions of statements from outside: what they see, what others see, and how they end.
 
 use crate::cluster::three;
+use crate::copies::{is_rebalancing, rebalance};
 use crate::process::{PASSWORD, Server, USER};
 use crate::queries::serving;
 use nacre_conformance::http;
@@ -146,11 +147,9 @@ fn transactions_of_any_node_change_documents_of_all() {
         "/pools/default/buckets",
         "name=spread&ramQuotaMB=100&replicaNumber=1",
     );
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     let base = nodes[1].port_base;
-    let until = Instant::now() + PATIENCE;
-    while ask_as(base, USER, &json!({"statement": "SELECT 1 FROM spread"}))["status"] != "success" {
-        assert!(Instant::now() < until, "the bucket is not ready");
-    }
     fill(base, "spread");
     let transaction = Transaction::begin(base);
     let inside = |statement: &str| transaction.rows(statement);
