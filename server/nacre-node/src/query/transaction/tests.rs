@@ -115,7 +115,7 @@ impl Memory {
         let is_alive = known.as_ref().is_some_and(|document| document.body.is_some());
         match edit.presence {
             Presence::Absent if is_alive => return Err(KvError::Exists),
-            Presence::Present if !is_alive && !(edit.sees_tombstones && known.is_some()) => {
+            Presence::Present if !(is_alive || edit.sees_tombstones && known.is_some()) => {
                 return Err(KvError::NotFound);
             }
             _ => {}
