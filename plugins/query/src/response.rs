@@ -307,6 +307,9 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     let text = request.statement.as_deref();
     let text = text.ok_or_else(|| Error::new(1050, "No statement or prepared value"))?;
     let statement = parse(text)?;
+    if !request.transaction.is_given() && !matches!(statement, Statement::Transaction(_)) {
+        return begin_parsed(service, statement, request, run);
+    }
     transaction::within(&statement.clone(), request, run, || {
         begin_parsed(service, statement, request, run)
     })
