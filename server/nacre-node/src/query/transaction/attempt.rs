@@ -73,10 +73,11 @@ impl Attempt {
             .filter(|(_, staged)| staged.kind != Kind::Nothing || staged.stored.is_some())
             .collect();
         let Some((first, _)) = wanted.first() else { return Ok(true) };
-        self.begin(first, documents, left)?;
+        let record = self.begin(first, documents, left)?;
+        let names = self.names(&record);
         let mut moved = Vec::new();
-        let staged = self.stage(&wanted, &mut moved, documents, left);
-        let committed = staged.and_then(|()| self.decide(&moved, documents));
+        let staged = self.stage(&names, &wanted, &mut moved, documents, left);
+        let committed = staged.and_then(|()| self.decide(&names, &moved, documents));
         match committed {
             Ok(()) => Ok(self.unstage(&moved, documents)),
             Err(stopped @ Stopped::Ambiguous(_)) => Err(stopped),
@@ -95,23 +96,23 @@ impl Attempt {
         }
     }
 
-    /// Makes sure that the transaction has an entry.
+    /// Makes sure that the transaction has an entry, and says where.
     fn begin(
         &mut self,
         first: &Place,
         documents: &dyn Documents,
         left: &dyn Fn() -> Duration,
-    ) -> Result<(), Stopped> {
-        if self.record.is_some() {
-            return Ok(());
+    ) -> Result<Place, Stopped> {
+        if let Some(record) = &self.record {
+            return Ok(record.clone());
         }
         let record = record::record_of(first, self.records.as_ref());
         let edit = self.names(&record).pending(left(), self.durability);
         documents
             .write(&record, Step::Edit(edit, self.durability))
             .map_err(|error| failed(&error))?;
-        self.record = Some(record);
-        Ok(())
+        self.record = Some(record.clone());
+        Ok(record)
     }
 
     fn names<'a>(&'a self, record: &'a Place) -> Names<'a> {
@@ -120,6 +121,7 @@ impl Attempt {
 
     fn stage<'a>(
         &self,
+        names: &Names<'_>,
         wanted: &[(&'a Place, &'a Staged)],
         moved: &mut Vec<Moved<'a>>,
         documents: &dyn Documents,
@@ -138,7 +140,7 @@ impl Attempt {
                         .map_err(|error| conflict(place, &error))?;
                     continue;
                 }
-                _ => self.stage_one(place, staged, moved.len(), documents)?,
+                _ => self.stage_one(names, place, staged, moved.len(), documents)?,
             };
             moved.push(Moved { place, staged, cas });
         }
@@ -147,14 +149,12 @@ impl Attempt {
 
     fn stage_one(
         &self,
+        names: &Names<'_>,
         place: &Place,
         staged: &Staged,
         number: usize,
         documents: &dyn Documents,
     ) -> Result<u64, Stopped> {
-        let record =
-            self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
-        let names = self.names(record);
         let operation = format!("{}-{number}", self.id);
         let is_new = staged.kind == Kind::Insert && staged.stored_cas == 0;
         let mut cas = staged.stored_cas;
@@ -209,10 +209,7 @@ impl Attempt {
             collection: text("coll").unwrap_or("_default").to_owned(),
         };
         let place = Place { keyspace, id: id.to_owned() };
-        let path = format!("{}.st", record::entry_path(&attempt));
-        let entry = documents.look(&place, &[&path]).map_err(|error| failed(&error))?;
-        let stated = entry.and_then(|entry| entry.found.into_iter().next().flatten());
-        let stated = stated.and_then(|stated| serde_json::from_slice::<String>(&stated).ok());
+        let stated = state_of(&place, &attempt, documents).map_err(|error| failed(&error))?;
         // A transaction without an entry is over, and left this behind.
         let is_over = stated
             .is_none_or(|stated| [state::COMPLETED, state::ROLLED_BACK].contains(&stated.as_str()));
@@ -220,18 +217,18 @@ impl Attempt {
     }
 
     /// From here on all of it counts.
-    fn decide(&self, moved: &[Moved<'_>], documents: &dyn Documents) -> Result<(), Stopped> {
-        let record =
-            self.record.as_ref().ok_or_else(|| Stopped::Failed("there is no record".into()))?;
+    fn decide(
+        &self,
+        names: &Names<'_>,
+        moved: &[Moved<'_>],
+        documents: &dyn Documents,
+    ) -> Result<(), Stopped> {
         let told: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
-        let edit = self.names(record).committed(&told);
-        let Err(error) = self.edit(record, edit, documents) else { return Ok(()) };
+        let edit = names.committed(&told);
+        let Err(error) = self.edit(names.record, edit, documents) else { return Ok(()) };
         // It may have been written all the same.
-        let path = format!("{}.st", record::entry_path(&self.id));
-        let looked =
-            documents.look(record, &[&path]).map_err(|_| Stopped::Ambiguous(error.to_string()))?;
-        let stated = looked.and_then(|looked| looked.found.into_iter().next().flatten());
-        match stated.and_then(|stated| serde_json::from_slice::<String>(&stated).ok()).as_deref() {
+        let stated = state_of(names.record, &self.id, documents);
+        match stated.map_err(|_| Stopped::Ambiguous(error.to_string()))?.as_deref() {
             Some(state::COMMITTED) => Ok(()),
             Some(state::PENDING) if matches!(error, KvError::Temporary(_)) => {
                 // A write that was lost on its way may still arrive.
@@ -369,6 +366,18 @@ impl Attempt {
     fn edit(&self, place: &Place, edit: Edit, documents: &dyn Documents) -> Result<u64, KvError> {
         documents.write(place, Step::Edit(edit, self.durability))
     }
+}
+
+/// What an entry states; none when there is no entry.
+fn state_of(
+    record: &Place,
+    attempt: &str,
+    documents: &dyn Documents,
+) -> Result<Option<String>, KvError> {
+    let path = format!("{}.st", record::entry_path(attempt));
+    let looked = documents.look(record, &[&path])?;
+    let stated = looked.and_then(|looked| looked.found.into_iter().next().flatten());
+    Ok(stated.and_then(|stated| serde_json::from_slice(&stated).ok()))
 }
 
 /// What is left of an insertion once its document is there.
