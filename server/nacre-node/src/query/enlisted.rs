@@ -138,8 +138,9 @@ impl Session {
                 durability: handed.durability.unwrap_or(durability),
             };
         }
-        if let Some(records) = &attempt.records {
-            self.may_record(records)?;
+        let record = attempt.record.as_ref().map(|record| &record.keyspace);
+        for keyspace in attempt.records.iter().chain(record) {
+            self.may_record(keyspace)?;
         }
         let id = attempt.id.clone();
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);

@@ -4,7 +4,7 @@ use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, not_found, retry};
 use super::held::Listed;
-use super::transaction::{KEY_PREFIX, record_count};
+use super::transaction::{KEY_PREFIX, records_in};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
@@ -238,8 +238,8 @@ impl Collection<'_> {
     fn count(&self, vbids: &Vbids) -> Outcome {
         self.serves(vbids)?;
         let count = self.bucket.counts_in(self.id, vbids).documents;
-        let hidden = record_count(&self.bucket, self.id, vbids, self.node.now());
-        let count = count.saturating_sub(hidden);
+        let hidden = records_in(&self.bucket, self.id, vbids, self.node.now()).count();
+        let count = count.saturating_sub(hidden as u64);
         self.serves(vbids)?;
         Ok(Answer::Count(count))
     }

@@ -3,13 +3,14 @@
 
 use super::attempt::Attempt;
 use super::changes::Place;
-use super::record::{ATTEMPTS, Entry, RECORD_KEYS, is_id};
+use super::record::{ATTEMPTS, Entry, is_id};
 use super::step::{Step, Told};
-use super::stored::{Stored, answer_step};
+use super::stored::{Stored, answer_step, records_in};
 use crate::bucket::Bucket;
 use crate::node::Node;
+use crate::spread::Vbids;
 use nacre_plugin_host::DatabaseKeyspace;
-use nacre_types::Vbid;
+use nacre_types::{CollectionId, Vbid};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,28 +30,25 @@ impl Node {
     }
 
     fn finish_lost_of(self: &Arc<Node>, bucket: &Arc<Bucket>) -> usize {
-        let now = self.now();
-        let collections: Vec<DatabaseKeyspace> = {
-            let manifest = bucket.manifest();
-            let of = |scope: &nacre_cluster::Scope| {
-                let keyspace = |collection: &nacre_cluster::Collection| DatabaseKeyspace {
+        let (now, manifest) = (self.now(), bucket.manifest());
+        let served = |vbid: &Vbid| bucket.serves(&[*vbid].into_iter().collect(), now);
+        let vbids: Vbids = (0..bucket.vbucket_count()).map(Vbid).filter(served).collect();
+        let mut finished = 0;
+        for scope in &manifest.scopes {
+            for collection in &scope.collections {
+                let keyspace = DatabaseKeyspace {
                     bucket: bucket.name.clone(),
                     scope: scope.name.clone(),
                     collection: collection.name.clone(),
                 };
-                scope.collections.iter().map(keyspace).collect::<Vec<_>>()
-            };
-            manifest.scopes.iter().flat_map(of).collect()
-        };
-        let count = bucket.vbucket_count();
-        let served = |key: &&String| {
-            bucket.serves(&[Vbid::of(key.as_bytes(), count)].into_iter().collect(), now)
-        };
-        let keys: Vec<&String> = RECORD_KEYS.iter().filter(served).collect();
-        let records = collections.iter().flat_map(|keyspace| {
-            keys.iter().map(|key| Place { keyspace: keyspace.clone(), id: (*key).clone() })
-        });
-        records.map(|record| self.finish_those_of(bucket, &record)).sum()
+                let id = CollectionId(collection.id);
+                for key in records_in(bucket, id, &vbids, now) {
+                    let record = Place { keyspace: keyspace.clone(), id: key.clone() };
+                    finished += self.finish_those_of(bucket, &record);
+                }
+            }
+        }
+        finished
     }
 
     fn finish_those_of(self: &Arc<Node>, bucket: &Arc<Bucket>, record: &Place) -> usize {

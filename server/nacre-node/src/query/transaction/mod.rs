@@ -21,7 +21,7 @@ pub use attempt::{Attempt, Stopped};
 pub use changes::{Changes, Mark, Staged};
 pub use record::KEY_PREFIX;
 pub use step::{Durability, Step, Told};
-pub use stored::{Stored, answer_step, record_count};
+pub use stored::{Stored, answer_step, records_in};
 pub use takeover::Takeover;
 
 use super::failure::{code, failure, retry};

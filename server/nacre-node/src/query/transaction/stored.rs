@@ -11,7 +11,7 @@ use nacre_plugin_host::KvError;
 use nacre_types::{Cas, CollectionId, Now, Vbid, leb128_encode};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
-use nacre_vbucket::{Command, Condition, Reply};
+use nacre_vbucket::{Command, Condition, Refusal, Reply};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,18 +42,27 @@ impl Documents for Stored<'_> {
     }
 }
 
-/// How many documents with records a collection has, of those that this node serves in some vBuckets.
-pub fn record_count(bucket: &Bucket, collection: CollectionId, vbids: &Vbids, now: Now) -> u64 {
-    let is_there = |key: &&String| {
+/// The keys of documents with records in a collection, of those that this node serves in some vBuckets.
+pub fn records_in<'a>(
+    bucket: &'a Bucket,
+    collection: CollectionId,
+    vbids: &'a Vbids,
+    now: Now,
+) -> impl Iterator<Item = &'static String> + 'a {
+    let may_be_there = move |key: &&String| {
         let vbid = Vbid::of(key.as_bytes(), bucket.vbucket_count());
         let mut stored_key = Vec::with_capacity(key.len() + 5);
         leb128_encode(collection.0, &mut stored_key);
         stored_key.extend_from_slice(key.as_bytes());
         let meta = || bucket.apply(vbid, &stored_key, &Command::GetMeta, now);
-        let found = vbids.contains(vbid).then(meta).flatten();
-        matches!(found, Some((Ok(Reply::Meta(document)), ..)) if document.is_alive())
+        match vbids.contains(vbid).then(meta).flatten() {
+            Some((Ok(Reply::Meta(document)), ..)) => document.is_alive(),
+            // The store has it.
+            Some((Err(Refusal::NotResident), ..)) => true,
+            _ => false,
+        }
     };
-    RECORD_KEYS.iter().filter(is_there).count() as u64
+    RECORD_KEYS.iter().filter(may_be_there)
 }
 
 /// Does a step with a document that this node serves.
