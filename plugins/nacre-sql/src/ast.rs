@@ -487,6 +487,22 @@ pub enum Statement {
     CreateFunction(Box<CreateFunction>),
     DropFunction { path: Path, if_exists: bool },
     ExecuteFunction { path: Path, args: Vec<Expr> },
+    Transaction(TransactionStatement),
+}
+
+/// Where a transaction begins and ends, and what stands between.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TransactionStatement {
+    /// BEGIN, or START.
+    Begin,
+    /// COMMIT.
+    Commit,
+    /// ROLLBACK, to a savepoint if one is named.
+    Rollback(Option<Name>),
+    /// SAVEPOINT.
+    Savepoint(Name),
+    /// SET TRANSACTION ISOLATION LEVEL, of which there is one: READ COMMITTED.
+    SetIsolation,
 }
 
 /// INSERT and UPSERT.

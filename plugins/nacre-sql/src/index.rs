@@ -86,6 +86,9 @@ impl Definition {
     /// # Errors
     /// As [`eval`].
     pub fn entries(&self, value: &Value, meta: &Arc<Meta>) -> Result<Vec<Vec<u8>>> {
+        if meta.id.starts_with(TRANSACTION_RECORDS) {
+            return Ok(Vec::new());
+        }
         let (named, caches) = (BTreeMap::new(), Caches::default());
         let context = Context {
             host: &NoHost,
@@ -130,6 +133,9 @@ impl Definition {
         Some((values, id))
     }
 }
+
+/// What the keys of documents begin with in which transactions are recorded. Queries do not see them.
+const TRANSACTION_RECORDS: &str = "_txn:";
 
 /// The part that stands for the id of a document.
 fn id_key() -> Result<IndexKey> {

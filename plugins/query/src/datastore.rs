@@ -129,8 +129,8 @@ pub enum Action {
     Upsert,
     /// It must be there, with this version.
     Replace(u64),
-    /// It must be there.
-    Remove,
+    /// It must be there, with this version unless it is 0.
+    Remove(u64),
 }
 
 /// A change of a document.
@@ -158,6 +158,41 @@ pub enum Refusal {
     /// Something else.
     Other(Error),
 }
+
+/// How a transaction is begun; what is empty is as usual.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TransactionSettings {
+    /// Milliseconds after which it is over.
+    pub timeout_ms: Option<u64>,
+    /// How durable its writes are.
+    pub durability: String,
+    /// The collection that keeps its record.
+    pub records: String,
+    /// `txdata`: what an SDK has done of it so far.
+    pub staged: String,
+}
+
+/// A step of a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TransactionStep {
+    /// A new one; answers with its id.
+    Begin(TransactionSettings),
+    /// The request belongs to the one of that id from now on. With the number of its statement, if it has one.
+    Join(String, Option<u64>),
+    /// The request belongs to it no longer; what it has changed stays when that is wanted.
+    Leave(bool),
+    /// A place to go back to.
+    Savepoint(Name),
+    /// Undoes what was changed since then.
+    RollbackTo(Name),
+    /// Makes all changes at once.
+    Commit,
+    /// Drops all changes.
+    Rollback,
+}
+
+/// A document as a transaction has it; none that it has removed.
+pub type Staged = (Name, Option<Document>);
 
 /// Documents, indexes and what there is.
 pub trait Datastore {
@@ -221,6 +256,23 @@ pub trait Datastore {
         keyspace: &Keyspace,
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>>;
+
+    /// Does a step of a transaction. From [`TransactionStep::Join`] on, all that is read and changed is as the transaction has it,
+    /// but for indexes.
+    ///
+    /// # Errors
+    /// Code 17001 of a store that has none, and others of these.
+    fn transact(&self, _: &TransactionStep) -> Result<String> {
+        Err(Error::new(17001, "Transactions are not supported on this store"))
+    }
+
+    /// The documents of a keyspace that the request's transaction has changed, in the order of their ids.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`].
+    fn staged(&self, _: &Keyspace) -> Result<Vec<Staged>> {
+        Ok(Vec::new())
+    }
 
     /// Runs a statement that makes, changes or removes an index, scope or collection.
     ///

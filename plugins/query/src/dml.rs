@@ -9,6 +9,7 @@ use crate::exec::{self, projected};
 use crate::plan::{Node, Page, Project};
 use crate::planner::{conjuncts, plan_merge, plan_term};
 use crate::run::Run;
+use crate::transaction;
 use nacre_sql::ast::{
     Delete, Expr, FromTerm, Insert, InsertSource, Merge, On, Projection, Row, Source, Update,
 };
@@ -106,6 +107,9 @@ impl<'a> Writer<'a> {
     }
 
     fn refusal(&self, id: &str, refusal: Refusal) -> Error {
+        if self.run.state.in_transaction.get() {
+            return transaction::refused(id, refusal);
+        }
         let (code, cause) = match refusal {
             Refusal::Exists => (17012, format!("Duplicate Key: {id}")),
             Refusal::NotFound => (17014, format!("Key not found: {id}")),
@@ -279,8 +283,10 @@ fn write_changes(
 fn write_removal(writer: &mut Writer<'_>, row: &Env) -> Result<()> {
     let Some(meta) = row.meta(&writer.alias).cloned() else { return Ok(()) };
     let value = row.get(&writer.alias).cloned().unwrap_or_default();
+    // A transaction ends with the first document that is not as it was read; other statements go on with the next.
+    let version = if writer.run.state.in_transaction.get() { meta.cas } else { 0 };
     let mutation = Mutation {
-        action: Action::Remove,
+        action: Action::Remove(version),
         id: meta.id.clone(),
         body: Vec::new(),
         expiration: None,

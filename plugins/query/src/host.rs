@@ -2,7 +2,7 @@
 
 use crate::datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal,
+    Notes, Platform, Refusal, Staged, TransactionStep,
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
@@ -196,7 +196,7 @@ impl Datastore for Host {
                     Action::Insert => (abi::Action::Insert, 0),
                     Action::Upsert => (abi::Action::Upsert, 0),
                     Action::Replace(cas) => (abi::Action::Replace, cas),
-                    Action::Remove => (abi::Action::Remove, 0),
+                    Action::Remove(cas) => (abi::Action::Remove, cas),
                 };
                 abi::Mutation {
                     action,
@@ -217,6 +217,30 @@ impl Datastore for Host {
             outcomes.extend(done.into_iter().map(|done| done.map_err(refusal)));
         }
         Ok(outcomes)
+    }
+
+    fn transact(&self, step: &TransactionStep) -> Result<String> {
+        use abi::TransactionStep as Abi;
+        let step = match step.clone() {
+            TransactionStep::Begin(settings) => Abi::Begin(abi::TransactionSettings {
+                timeout_ms: settings.timeout_ms,
+                durability: settings.durability,
+                records: settings.records,
+                staged: settings.staged,
+            }),
+            TransactionStep::Join(id, number) => Abi::Join((id, number)),
+            TransactionStep::Leave(keep) => Abi::Leave(keep),
+            TransactionStep::Savepoint(name) => Abi::Savepoint(name.to_string()),
+            TransactionStep::RollbackTo(name) => Abi::RollbackTo(name.to_string()),
+            TransactionStep::Commit => Abi::Commit,
+            TransactionStep::Rollback => Abi::Rollback,
+        };
+        abi::transact(&step).map_err(error)
+    }
+
+    fn staged(&self, of: &Keyspace) -> Result<Vec<Staged>> {
+        let found = abi::staged(&keyspace(of)).map_err(error)?.into_iter();
+        Ok(found.map(|staged| (staged.id.into(), staged.document.map(document))).collect())
     }
 
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {

@@ -31,15 +31,17 @@ mod response;
 mod run;
 mod service;
 mod signature;
+mod transaction;
 mod watch;
 
 pub use admin::{AdminReply, admin};
 pub use datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal, Span,
+    Notes, Platform, Refusal, Span, Staged, TransactionSettings, TransactionStep,
 };
 pub use memory::MemoryDatastore;
 pub use request::Request;
 pub use response::{Response, Status};
 pub use run::Settings;
 pub use service::Service;
+pub use transaction::Transaction;

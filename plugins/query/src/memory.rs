@@ -207,13 +207,16 @@ impl Collection {
         let old = self.documents.get(&mutation.id);
         match (&mutation.action, old) {
             (Action::Insert, Some(_)) => return Ok(Err(Refusal::Exists)),
-            (Action::Replace(_) | Action::Remove, None) => return Ok(Err(Refusal::NotFound)),
+            (Action::Replace(_) | Action::Remove(_), None) => return Ok(Err(Refusal::NotFound)),
             (Action::Replace(version), Some(old)) if old.cas != *version => {
+                return Ok(Err(Refusal::CasMismatch));
+            }
+            (Action::Remove(version), Some(old)) if *version != 0 && old.cas != *version => {
                 return Ok(Err(Refusal::CasMismatch));
             }
             _ => {}
         }
-        if mutation.action == Action::Remove {
+        if let Action::Remove(_) = mutation.action {
             self.remove(&mutation.id)?;
             return Ok(Ok(cas));
         }

@@ -1,6 +1,7 @@
 //! Requests: the members of a JSON body, or pairs of a form, checked.
 
 use crate::run::Settings;
+use crate::transaction::Transaction;
 use nacre_sql::{Error, Name, Result, Value, parse_path};
 
 /// What a client asks.
@@ -24,6 +25,8 @@ pub struct Request {
     pub profile: String,
     /// How the statement is run.
     pub settings: Settings,
+    /// The transaction that it belongs to, or begins.
+    pub transaction: Transaction,
 }
 
 /// Parameters that are taken and mean nothing here.
@@ -42,7 +45,6 @@ const IGNORED: &[&str] = &[
     "n1ql_feat_ctrl",
     "controls",
     "encoded_plan",
-    "durability_level",
     "durability_timeout",
     "kvtimeout",
     "kv_timeout",
@@ -96,7 +98,7 @@ impl Request {
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Request> {
         let members = pairs.into_iter().map(|(name, text)| {
             let structured = name.starts_with('$')
-                || matches!(name, "args" | "scan_vector" | "scan_vectors" | "creds");
+                || matches!(name, "args" | "scan_vector" | "scan_vectors" | "creds" | "txdata");
             let value = match text {
                 "true" | "false" if !name.starts_with('$') => Value::Bool(text == "true"),
                 _ if structured => Value::parse(text.as_bytes()).unwrap_or_else(|_| text.into()),
@@ -146,9 +148,25 @@ impl Request {
             }
             "scan_consistency" => settings.consistency.level = level(&text(name, &value)?)?,
             "scan_vector" | "scan_vectors" => settings.consistency.vectors = value,
-            "txid" | "tximplicit" | "txstmtnum" | "txtimeout" | "txdata" | "atrcollection" => {
-                return Err(Error::new(1065, format!("Transactions are not supported: {name}")));
+            "txid" => {
+                let id = text(name, &value)?;
+                self.transaction.id = (!id.is_empty()).then_some(id);
             }
+            "tximplicit" => self.transaction.implicit = boolean(name, &value)?,
+            "txstmtnum" => self.transaction.number = Some(number(name, &value)?),
+            "txtimeout" => {
+                let timeout_ms = duration_ms(&text(name, &value)?)?;
+                self.transaction.settings.timeout_ms = Some(timeout_ms);
+            }
+            "txdata" => {
+                if value.as_object().is_none() {
+                    return Err(wrong_type(name, "object"));
+                }
+                self.transaction.settings.staged = value.to_json();
+                self.transaction.data = value;
+            }
+            "atrcollection" => self.transaction.settings.records = text(name, &value)?,
+            "durability_level" => self.transaction.settings.durability = text(name, &value)?,
             ignored if IGNORED.contains(&ignored) => {}
             _ => {
                 return Err(Error::new(1065, format!("Unrecognized parameter in request: {name}")));
@@ -171,6 +189,12 @@ fn boolean(name: &str, value: &Value) -> Result<bool> {
         Value::Bool(truth) => Ok(*truth),
         _ => Err(wrong_type(name, "boolean")),
     }
+}
+
+fn number(name: &str, value: &Value) -> Result<u64> {
+    let number = value.as_i64().or_else(|| value.as_str()?.parse().ok());
+    let number = number.and_then(|number| u64::try_from(number).ok());
+    number.ok_or_else(|| wrong_type(name, "number"))
 }
 
 fn level(text: &str) -> Result<String> {

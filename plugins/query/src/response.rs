@@ -4,6 +4,7 @@ use crate::datastore::{Datastore, Platform};
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service};
+use crate::transaction;
 use crate::watch::{self, End};
 use nacre_sql::ast::Statement;
 use nacre_sql::{Content, Error, Result, Value, parse, write_string};
@@ -68,6 +69,10 @@ impl Response {
     ) -> Response {
         let came_us = platform.now_us();
         request.settings.statement_ms = came_us / 1000;
+        if request.transaction.is_given() && request.settings.consistency.level.is_empty() {
+            // As with Couchbase, a transaction sees what was committed before.
+            request.settings.consistency.level = "request_plus".into();
+        }
         let state = State::of(new_id(platform));
         watch::begin(&state.id, &request, store);
         let run = Run { store, platform, service, settings: &request.settings, state: &state };
@@ -181,6 +186,7 @@ impl Response {
                     self.result_count += 1;
                 }
                 Ok(None) | Err(_) => {
+                    self.end_transaction(service, store, platform);
                     self.tail(&mut piece, platform.now_us());
                     watch::end(&self.state.id, &self.request, &self.end(), store, platform);
                     self.phase = Phase::Done;
@@ -189,6 +195,19 @@ impl Response {
             }
         }
         Some(piece)
+    }
+
+    /// The last row has been made: the transaction is another request's from here on.
+    fn end_transaction(
+        &mut self,
+        service: &Service,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+    ) {
+        let run =
+            Run { store, platform, service, settings: &self.request.settings, state: &self.state };
+        let ended = transaction::end(&self.request, self.errors.is_empty(), &run);
+        self.errors.extend(ended.err());
     }
 
     fn end(&self) -> End {
@@ -278,11 +297,31 @@ fn new_id(platform: &dyn Platform) -> String {
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     let context = run.context();
     if let Some(name) = &request.prepared {
-        return service.begin_prepared(name, run, &context);
+        if !request.transaction.is_given() {
+            return service.begin_prepared(name, run, &context);
+        }
+        let statement = service.prepared_statement(name, run.store)?.statement.clone();
+        let begin = || service.begin_prepared(name, run, &context);
+        return transaction::within(&statement, request, run, begin);
     }
     let text = request.statement.as_deref();
     let text = text.ok_or_else(|| Error::new(1050, "No statement or prepared value"))?;
     let statement = parse(text)?;
+    if !request.transaction.is_given() && !matches!(statement, Statement::Transaction(_)) {
+        return begin_parsed(service, statement, request, run);
+    }
+    transaction::within(&statement.clone(), request, run, || {
+        begin_parsed(service, statement, request, run)
+    })
+}
+
+fn begin_parsed(
+    service: &Service,
+    statement: Statement,
+    request: &Request,
+    run: &Run<'_>,
+) -> Result<Begun> {
+    let context = run.context();
     let prepared = match &statement {
         Statement::Prepare(prepare) if request.auto_execute => Some(prepare.statement.clone()),
         _ => None,
@@ -301,7 +340,10 @@ fn error_value(error: &Error) -> Value {
     Value::object([
         ("code", Value::Int(i64::from(error.code))),
         ("msg", error.message.as_str().into()),
-        ("reason", error.reason.clone()),
+        (
+            if transaction::is_of_transactions(error) { "cause" } else { "reason" },
+            error.reason.clone(),
+        ),
         ("retry", if error.retry { true.into() } else { Value::Missing }),
     ])
 }

@@ -2,6 +2,7 @@
 
 use crate::datastore::{Consistency, Datastore, Keyspace, Platform};
 use crate::exec;
+use crate::exec::staged::Changed;
 use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
@@ -60,6 +61,10 @@ pub(crate) struct State {
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
+    /// Whether the statement sees what a transaction has changed.
+    pub in_transaction: Cell<bool>,
+    /// That, by index.
+    pub changed: RefCell<BTreeMap<u64, Rc<Changed>>>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
 }

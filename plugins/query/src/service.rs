@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
-use crate::{dml, explain, infer, planner, signature};
+use crate::{dml, explain, infer, planner, signature, transaction};
 use nacre_sql::ast::{Expr, FromTerm, Path, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
@@ -70,7 +70,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    fn values(values: Vec<Value>) -> Begun {
+    pub fn values(values: Vec<Value>) -> Begun {
         Begun { source: Source::Values(values.into_iter()), signature: Value::Null, prepared: None }
     }
 
@@ -175,6 +175,7 @@ impl Service {
                 "The server or request is read-only and cannot accept this write statement.";
             return Err(Error::new(1000, message));
         }
+        transaction::check(&statement, run)?;
         if !matches!(statement, Statement::Prepare(_)) {
             resolve(&mut statement)?;
         }
@@ -375,7 +376,7 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
     }
 }
 
-fn statement_name(statement: &Statement) -> &'static str {
+pub(crate) fn statement_name(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateIndex(create) if create.primary => "CreatePrimaryIndex",
         Statement::CreateIndex(_) => "CreateIndex",

@@ -278,6 +278,14 @@ impl Node {
         random_hex(&*self.platform)
     }
 
+    /// A new id of a transaction, in groups as UUIDs have them.
+    pub(crate) fn new_transaction_id(&self) -> String {
+        let digits = self.new_uuid();
+        let groups =
+            [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        groups.join("-")
+    }
+
     /// A cluster of which this node is the only one, without buckets and users.
     pub fn new_cluster(&self) -> (NodeId, String, Cluster) {
         let identity = Identity { id: NodeId(1), uuid: self.new_uuid() };

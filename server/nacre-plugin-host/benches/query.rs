@@ -10,6 +10,7 @@ mod stage;
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
     Grants, IndexPage, IndexScan, Mutation, Plugin, Reader, Request, Row, RowRefusal, Setup, Span,
+    TransactionStep,
 };
 use nacre_query::{Action, Datastore, Keyspace, MemoryDatastore, Platform, Service};
 use nacre_sql::Meta;
@@ -173,6 +174,14 @@ impl Database for Shared {
         _: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         no()
+    }
+
+    fn transact(&self, _: TransactionStep, _: Duration) -> Result<String, Failure> {
+        unreachable!("queries are measured")
+    }
+
+    fn staged(&self, _: &DatabaseKeyspace) -> Result<Vec<(String, Option<Row>)>, Failure> {
+        Ok(Vec::new())
     }
 
     fn define(&self, _: &Definition) -> Result<(), Failure> {

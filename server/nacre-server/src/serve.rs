@@ -13,6 +13,7 @@ use nacre_node::Node;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Stack of the threads for HTTP: 5 MiB are for plugins, see `RED_ZONE_BYTES` of nacre-plugin-host.
@@ -285,6 +286,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.spawn(huge_pages::allow_when_large());
+    runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop = StopSignals::catch()
@@ -323,6 +325,21 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())
+}
+
+/// How often transactions are looked for that nobody finishes. Source: the usual window of SDKs.
+const LOST_TRANSACTIONS_INTERVAL: Duration = Duration::from_secs(60);
+
+async fn finish_lost_transactions(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(LOST_TRANSACTIONS_INTERVAL).await;
+        let node = Arc::clone(&node);
+        // It waits for other nodes.
+        let finished = tokio::task::spawn_blocking(move || node.finish_lost_transactions()).await;
+        if finished.is_err() {
+            return;
+        }
+    }
 }
 
 /// Where nodes agree: apart from requests, which may keep their own threads busy.

@@ -145,7 +145,7 @@ pub(super) const SDK: Module = Module {
 };
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 59] = [
+const PRESENT: [&str; 61] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",
@@ -179,6 +179,8 @@ const PRESENT: [&str; 59] = [
     "usergroup",
     "usermanagerchangepassword",
     "transactions",
+    "transactionsquery",
+    "transactionssinglequeryexists",
     "transactionsremovelocation",
     "transactionscustommetadata",
     "transactionsbinaryxattr",
@@ -208,8 +210,6 @@ const PRESENT: [&str; 59] = [
 ];
 
 const SDK_FEATURE_REASONS: Reasons = &[
-    ("transactionsquery", "no transactions in queries yet"),
-    ("transactionssinglequeryexists", "no transactions in queries yet"),
     ("search", "no search service yet"),
     ("searchindex", "no search service yet"),
     ("searchanalyze", "no search service yet"),
@@ -238,8 +238,6 @@ const SDK_REASONS: Reasons = &[
         "needs a network on which an address does not answer",
     ),
     ("TestClusterPingAll", "wants a search service to answer"),
-    ("TestClusterQueryTransaction*", "SQL++ has no transactions"),
-    ("TestScopeQueryTransaction*", "SQL++ has no transactions"),
 ];
 
 fn sdk_arguments(connection: &str) -> Vec<String> {

@@ -48,6 +48,10 @@ impl Parser<'_> {
             "DROP" => self.drop_statement(),
             "BUILD" => self.build(),
             "ALTER" => self.alter(),
+            "BEGIN" | "START" | "COMMIT" | "ROLLBACK" | "SAVEPOINT" | "SET" => {
+                self.at -= 1;
+                self.transaction().map(Statement::Transaction)
+            }
             _ => {
                 self.at -= 1;
                 self.fail("expected a statement")

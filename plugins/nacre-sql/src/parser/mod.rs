@@ -7,6 +7,7 @@ mod dml;
 mod expr;
 mod from;
 mod select;
+mod transaction;
 
 use crate::ast::{Expr, Path, Statement};
 use crate::error::Result;

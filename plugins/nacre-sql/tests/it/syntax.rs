@@ -232,3 +232,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn transactions_begin_and_end_in_several_words() {
+    use nacre_sql::ast::{Statement, TransactionStatement as Of};
+    for (text, expected) in [
+        ("BEGIN WORK", Of::Begin),
+        ("START TRANSACTION", Of::Begin),
+        ("begin tran isolation level read committed;", Of::Begin),
+        ("COMMIT", Of::Commit),
+        ("COMMIT TRANSACTION", Of::Commit),
+        ("ROLLBACK WORK", Of::Rollback(None)),
+        ("ROLLBACK TRAN TO SAVEPOINT `a b`", Of::Rollback(Some("a b".into()))),
+        ("SAVEPOINT s1", Of::Savepoint("s1".into())),
+        ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", Of::SetIsolation),
+    ] {
+        assert_eq!(nacre_sql::parse(text), Ok(Statement::Transaction(expected)), "{text}");
+    }
+    for text in [
+        "BEGIN",
+        "START",
+        "BEGIN WORK ISOLATION LEVEL SERIALIZABLE",
+        "COMMIT WORK TO SAVEPOINT s",
+        "ROLLBACK TO s",
+        "SAVEPOINT",
+        "SET x = 1",
+        "SET TRANSACTION",
+    ] {
+        assert_eq!(nacre_sql::parse(text).map_err(|error| error.code), Err(3000), "{text}");
+    }
+}

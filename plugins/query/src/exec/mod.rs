@@ -7,6 +7,7 @@ pub(crate) mod scan;
 mod set;
 mod sort;
 mod spans;
+pub(crate) mod staged;
 mod window;
 
 use crate::plan::{Node, Project};

@@ -3,6 +3,7 @@
 use super::Operator;
 use super::sort::page_of;
 use super::spans::spans;
+use super::staged;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
 use crate::run::Run;
@@ -134,7 +135,8 @@ impl TermRows {
                     limit,
                     &run.settings.consistency,
                 )?;
-                ended = found.len() < limit;
+                // There are fewer than are wanted also where they are large.
+                ended = found.is_empty();
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
                 self.buffer = of_documents(found, keyspace);
             }
@@ -253,12 +255,11 @@ impl Entries {
                 after: after.as_deref(),
                 limit,
             };
-            let found = if spans.is_empty() {
-                Vec::new()
+            let (found, ended) = if spans.is_empty() {
+                (Vec::new(), true)
             } else {
-                run.store.scan_index(keyspace, &range, &run.settings.consistency)?
+                staged::entries(index, keyspace, &range, run)?
             };
-            let ended = found.len() < limit;
             let mut entries = Vec::new();
             for entry in &found {
                 let Some((parts, id)) = index.definition.decode(entry) else {

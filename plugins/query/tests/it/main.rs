@@ -6,4 +6,5 @@ mod explain;
 mod limits;
 mod management;
 mod response;
+mod transactions;
 mod world;

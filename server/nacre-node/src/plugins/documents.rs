@@ -15,7 +15,7 @@ use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, leb128_encode,
 };
 use nacre_value::multi::{MutationOperation, MutationSpec};
-use nacre_vbucket::{Command, Condition, Refusal, Reply};
+use nacre_vbucket::{Command, Condition, Level, Refusal, Reply};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -87,6 +87,29 @@ impl BucketDocuments {
             Ok(Reply::Found(document, cas)) => Some(found(&document, cas)),
             _ => None,
         }
+    }
+
+    /// Carries out a command that only reads, with its reply as the vBucket gives it.
+    pub fn read_by(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        command: &Command<'_>,
+        left: Duration,
+    ) -> Result<Reply, KvError> {
+        self.begin(keyspace, key, left)?.carry_out(command, None)
+    }
+
+    /// Carries out a command that writes, as durably as is wanted, or as the bucket wants at least.
+    pub fn write_by(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        command: &Command<'_>,
+        level: Option<Level>,
+        left: Duration,
+    ) -> Result<Reply, KvError> {
+        self.begin(keyspace, key, left)?.write(command, level)
     }
 
     /// A vBucket that was written since that was settled last, and up to where.
@@ -202,13 +225,13 @@ impl Call<'_> {
         self.carry_out(&Command::Get, None)
     }
 
-    /// Carries out a command that writes, with the durability that the bucket wants at least.
-    fn write(&self, command: &Command<'_>) -> Result<Reply, KvError> {
+    /// Carries out a command that writes, as durably as is wanted, or as the bucket wants at least.
+    fn write(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
             return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
         }
-        let level = bucket.durability(None, self.vbid).map_err(|_| {
+        let level = bucket.durability(level, self.vbid).map_err(|_| {
             KvError::Denied("the bucket has too few copies to be written to".into())
         })?;
         let reply = self.carry_out(command, level);
@@ -219,11 +242,7 @@ impl Call<'_> {
         reply
     }
 
-    fn carry_out(
-        &self,
-        command: &Command<'_>,
-        level: Option<nacre_vbucket::Level>,
-    ) -> Result<Reply, KvError> {
+    fn carry_out(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
         // What is refused is asked for again from the start of the batch: so locks are waited for here, as long as there
         // is time left for the rest of the call.
@@ -373,14 +392,15 @@ impl BucketDocuments {
     ) -> Result<Cas, KvError> {
         let call = self.begin(keyspace, key, left)?;
         let (condition, cas) = condition(mode);
-        let outcome = call.write(&Command::Store {
+        let command = Command::Store {
             condition,
             cas,
             flags: content.flags,
             expiry: call.expiry(content.expiry),
             keep_expiry: false,
             body: &content.body,
-        });
+        };
+        let outcome = call.write(&command, None);
         match (outcome, mode) {
             // The document is there, so it is its version that does not fit.
             (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
@@ -396,7 +416,7 @@ impl BucketDocuments {
         left: Duration,
     ) -> Result<Cas, KvError> {
         let command = Command::Delete { cas: cas.unwrap_or(Cas::ANY) };
-        match self.begin(keyspace, key, left)?.write(&command) {
+        match self.begin(keyspace, key, left)?.write(&command, None) {
             Err(KvError::Exists) => Err(KvError::CasMismatch),
             outcome => stored(outcome?),
         }
@@ -418,7 +438,7 @@ impl BucketDocuments {
             initial: initial.map(|value| (value, call.expiry(expiry))),
             cas: Cas::ANY,
         };
-        match call.write(&command)? {
+        match call.write(&command, None)? {
             Reply::Counted { value, cas, .. } => Ok(Counted { value, cas }),
             other => Err(unexpected(&other)),
         }
@@ -432,7 +452,7 @@ impl BucketDocuments {
         left: Duration,
     ) -> Result<Cas, KvError> {
         let call = self.begin(keyspace, key, left)?;
-        match call.write(&Command::Touch { expiry: call.expiry(expiry) })? {
+        match call.write(&Command::Touch { expiry: call.expiry(expiry) }, None)? {
             Reply::Found(document, cas) => {
                 call.note_seqno(document.meta.seqno);
                 Ok(cas)
@@ -473,7 +493,7 @@ impl BucketDocuments {
         let specs: Vec<_> = specs.iter().map(PathMutation::spec).collect();
         let (condition, cas) = condition(mode);
         let removes = |spec: &MutationSpec<'_>| spec.operation == MutationOperation::RemoveDocument;
-        let outcome = call.write(&Command::Mutate {
+        let command = Command::Mutate {
             specs: &specs,
             condition,
             access_deleted: false,
@@ -486,7 +506,8 @@ impl BucketDocuments {
             },
             flags,
             keep_expiry: false,
-        });
+        };
+        let outcome = call.write(&command, None);
         match (outcome, mode) {
             (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
             (outcome, _) => match outcome? {

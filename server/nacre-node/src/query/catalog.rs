@@ -1,7 +1,7 @@
 //! What there is, as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
 use super::session::Session;
-use nacre_auth::Privilege;
+use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Bucket, Index};
 use nacre_plugin_host::DatabaseKeyspace;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ impl Session {
                 Some(self.of_buckets(|bucket| self.of_keyspaces(bucket)))
             }
             "indexes" | "all_indexes" => Some(self.of_buckets(|bucket| self.of_indexes(bucket))),
+            "transactions" => Some(self.of_transactions()),
             "nodes" => {
                 let name = self.node.endpoints().management();
                 Some(rows([(
@@ -32,6 +33,14 @@ impl Session {
             }
             _ => None,
         }
+    }
+
+    /// Those of this node. Of others, a user sees what they do who may see all that is done.
+    fn of_transactions(&self) -> Rows {
+        let sees_all = self.may_in(Privilege::Query, Keyspace::default());
+        let user = (!sees_all).then_some(self.user.as_str());
+        let node = self.node.endpoints().management();
+        rows(self.node.queries().transactions.rows(user, &node, self.node.now()))
     }
 
     fn of_buckets(&self, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {

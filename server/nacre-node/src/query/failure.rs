@@ -19,6 +19,15 @@ pub mod code {
     pub const COLLECTION_EXISTS: u32 = 12027;
     pub const SCOPE_EXISTS: u32 = 12028;
     pub const FORBIDDEN: u32 = 13014;
+    pub const NO_TRANSACTION: u32 = 17004;
+    pub const OUT_OF_ORDER: u32 = 17005;
+    pub const BEGIN: u32 = 17006;
+    pub const COMMIT: u32 = 17007;
+    pub const NO_SAVEPOINT: u32 = 17009;
+    pub const EXPIRED: u32 = 17010;
+    pub const IN_USE: u32 = 17013;
+    pub const TRANSACTION_MEMORY: u32 = 17016;
+    pub const AMBIGUOUS_COMMIT: u32 = 17019;
 }
 
 pub fn failure(code: u32, message: impl Into<String>) -> Failure {

@@ -6,13 +6,16 @@
 
 mod answer;
 mod catalog;
+mod committed;
 mod consistency;
+mod enlisted;
 mod failure;
 mod gathered;
 mod held;
 mod notes;
 mod part;
 mod session;
+mod transaction;
 mod vitals;
 
 use crate::node::Node;
@@ -25,10 +28,12 @@ use session::Session;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use transaction::Transactions;
 use vitals::Counted;
 
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
+pub(crate) use transaction::{Step, Told, answer_step};
 pub use vitals::Vitals;
 
 /// The component that answers.
@@ -45,6 +50,7 @@ pub struct Queries {
     reader: RwLock<Option<Reader>>,
     notes: Notes,
     held: Held,
+    transactions: Transactions,
     vitals: Arc<Vitals>,
 }
 
@@ -62,6 +68,7 @@ impl Queries {
         gone: Arc<AtomicBool>,
     ) -> Result<Answer, String> {
         let reader = self.reader(node)?;
+        self.transactions.prune(node.now());
         let counted = Counted::new(node, &self.vitals);
         let session = Arc::new(Session::new(node, user, gone));
         let asked = Arc::clone(&session);

@@ -4,6 +4,7 @@ use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, not_found, retry};
 use super::held::Listed;
+use super::transaction::{KEY_PREFIX, records_in};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
@@ -96,7 +97,10 @@ impl Queries {
         let documents = bucket
             .documents_of(vbid, *id, node.now())
             .map_err(|refused| Answer::Failed(failure(code::INTERNAL, format!("{refused:?}"))))?;
-        let name = |name: &[u8]| String::from_utf8(name.to_vec()).ok();
+        let name = |name: &[u8]| {
+            let name = String::from_utf8(name.to_vec()).ok();
+            name.filter(|name| !name.starts_with(KEY_PREFIX))
+        };
         let ids: Vec<_> = documents.iter().filter_map(|document| name(document.name())).collect();
         let ids = Arc::new(ids);
         let listed = Listed { of, ids: Arc::clone(&ids) };
@@ -234,6 +238,8 @@ impl Collection<'_> {
     fn count(&self, vbids: &Vbids) -> Outcome {
         self.serves(vbids)?;
         let count = self.bucket.counts_in(self.id, vbids).documents;
+        let hidden = records_in(&self.bucket, self.id, vbids, self.node.now()).count();
+        let count = count.saturating_sub(hidden as u64);
         self.serves(vbids)?;
         Ok(Answer::Count(count))
     }

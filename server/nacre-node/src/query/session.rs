@@ -1,8 +1,9 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
+use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
-use super::part::unexpected;
+use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
 use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
@@ -10,9 +11,9 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId, Index};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal,
+    IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal, TransactionStep,
 };
-use nacre_types::{NodeId, Vbid};
+use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,17 +26,19 @@ const SCANS_MAX: usize = 64;
 
 pub struct Session {
     pub(super) node: Arc<Node>,
-    user: String,
+    pub(super) user: String,
     /// The number under which it asks nodes for what they have.
-    asker: u64,
+    pub(super) asker: u64,
     /// The buckets of which nodes may keep something until the request ends.
-    asked: Mutex<BTreeSet<String>>,
+    pub(super) asked: Mutex<BTreeSet<String>>,
     /// Scans that have come some way, with where they go on.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Set when nobody waits for the answer any more.
     gone: Arc<AtomicBool>,
     /// Keys of notes that go with the request.
     noted: Mutex<Vec<String>>,
+    /// The transaction that the request belongs to.
+    pub(super) transaction: Mutex<Option<Joined>>,
 }
 
 impl Session {
@@ -48,6 +51,7 @@ impl Session {
             scans: Mutex::default(),
             gone,
             noted: Mutex::default(),
+            transaction: Mutex::default(),
         }
     }
 
@@ -68,11 +72,15 @@ impl Session {
         self.may_in(privilege, keyspace)
     }
 
-    fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+    pub(super) fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    fn require(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
+    pub(super) fn require(
+        &self,
+        privilege: Privilege,
+        keyspace: &DatabaseKeyspace,
+    ) -> Result<(), Failure> {
         if self.may(privilege, keyspace) {
             return Ok(());
         }
@@ -120,7 +128,7 @@ impl Session {
     }
 
     /// Asks about a collection, each vBucket where it is served.
-    fn ask(
+    pub(super) fn ask(
         &self,
         keyspace: &DatabaseKeyspace,
         vbids: Vbids,
@@ -221,11 +229,8 @@ impl Session {
 /// How long another node may take to hear that a request has ended.
 const FORGET_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long counting documents may take.
-const COUNT_PATIENCE: Duration = Duration::from_secs(10);
-
 /// Bytes of documents that one call gives, give or take one.
-const PAGE_BYTES: usize = 4 << 20;
+pub(super) const PAGE_BYTES: usize = 4 << 20;
 
 /// How long CREATE INDEX waits for the index to be built. It goes on afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
@@ -273,28 +278,10 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
         let owners = self.owners(Privilege::Query, keyspace)?;
-        let mut rows: Vec<Option<Row>> = vec![None; ids.len()];
-        let mut missing: Vec<(Vbid, usize)> =
-            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
-        while !missing.is_empty() {
-            let those = |vbids: &Vbids| -> Vec<usize> {
-                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
-                asked.map(|(_, at)| *at).collect()
-            };
-            let call = |vbids: &Vbids| {
-                CollectionCall::Fetch(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
-            };
-            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
-            let mut told = vec![false; ids.len()];
-            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let Answer::Fetched(fetched) = answer else { return Err(unexpected()) };
-                for (at, row) in those(&vbids).into_iter().zip(fetched) {
-                    (rows[at], told[at]) = (row, true);
-                }
-            }
-            missing.retain(|(_, at)| !told[*at]);
-        }
-        Ok(rows)
+        self.with_changes(|changes| match changes {
+            Some(changes) => self.read_changed(changes, &owners, keyspace, ids, left),
+            None => self.read_committed(&owners, keyspace, ids, left),
+        })
     }
 
     fn scan(
@@ -307,35 +294,15 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Row>, Failure> {
         let owners = self.owners(Privilege::Query, keyspace)?;
-        self.asked.lock().insert(keyspace.bucket.clone());
-        let first = after.map_or(Vbid(0), |id| owners.vbid_of(id.as_bytes()));
-        let mut rows: Vec<Row> = Vec::new();
-        for vbid in owners.all().iter().filter(|vbid| *vbid >= first) {
-            let mut after = after.filter(|_| vbid == first).map(str::to_owned);
-            loop {
-                let call = |_: &Vbids| CollectionCall::Scan {
-                    asker: self.asker,
-                    vbid,
-                    after: after.clone(),
-                    bodies,
-                    limit: limit - rows.len(),
-                };
-                let answer = self.ask(keyspace, [vbid].into_iter().collect(), &call, left)?.pop();
-                let Some((_, Answer::Scanned(scanned, is_whole))) = answer else {
-                    return Err(unexpected());
-                };
-                rows.extend(scanned);
-                let bytes: usize = rows.iter().map(|row| row.body.len()).sum();
-                if rows.len() >= limit || bytes >= PAGE_BYTES {
-                    return Ok(rows);
-                }
-                if is_whole {
-                    break;
-                }
-                after = rows.last().map(|row| row.id.clone()).or(after);
+        self.with_changes(|changes| match changes {
+            Some(changes) => {
+                self.scan_changed(changes, &owners, keyspace, after, bodies, limit, left)
             }
-        }
-        Ok(rows)
+            None => {
+                let found = self.scan_committed(&owners, keyspace, after, bodies, limit, left);
+                found.map(|(rows, _)| rows)
+            }
+        })
     }
 
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Result<IndexPage, Failure> {
@@ -373,13 +340,8 @@ impl Database for Session {
 
     fn count(&self, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
         let owners = self.owners(Privilege::Query, keyspace)?;
-        let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
-        let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
-        let count = |(_, answer): (_, Answer)| match answer {
-            Answer::Count(count) => Ok(count),
-            _ => Err(unexpected()),
-        };
-        counts.into_iter().map(count).sum()
+        let count = self.count_committed(&owners, keyspace)?;
+        Ok(self.with_changes(|changes| changes.map_or(count, |all| counted(count, all, keyspace))))
     }
 
     fn mutate(
@@ -389,27 +351,22 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let owners = self.owners(Privilege::QueryWrite, keyspace)?;
-        let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
-        let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
-        loop {
-            let missing: Vec<usize> =
-                (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
-            if missing.is_empty() {
-                return Ok(outcomes.into_iter().flatten().collect());
-            }
-            let those = |vbids: &Vbids| -> Vec<usize> {
-                missing.iter().copied().filter(|at| vbids.contains(vbid_of(*at))).collect()
-            };
-            let call = |vbids: &Vbids| {
-                let those = those(vbids).into_iter();
-                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect())
-            };
-            let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
-            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let Answer::Mutated(told) = answer else { return Err(unexpected()) };
-                those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
-            }
+        match self.is_in_transaction() {
+            true => self.change_in_transaction(&owners, keyspace, mutations, left),
+            false => self.write_committed(&owners, keyspace, &mutations, left),
         }
+    }
+
+    fn transact(&self, step: TransactionStep, left: Duration) -> Result<String, Failure> {
+        self.do_step(step, left)
+    }
+
+    fn staged(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<(String, Option<Row>)>, Failure> {
+        self.require(Privilege::Query, keyspace)?;
+        let row = |(id, staged): (&str, &Staged)| (id.to_owned(), staged.row(id));
+        Ok(self.with_changes(|changes| {
+            changes.map_or_else(Vec::new, |changes| changes.of(keyspace).map(row).collect())
+        }))
     }
 
     fn define(&self, definition: &Definition) -> Result<(), Failure> {
@@ -558,6 +515,7 @@ const OF_REQUEST: &str = "request/";
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.leave(false);
         self.node.queries().forget(self.asker);
         let asked = std::mem::take(self.asked.get_mut());
         let owners = asked.iter().filter_map(|bucket| self.node.owners(bucket));

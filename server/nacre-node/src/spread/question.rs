@@ -5,6 +5,7 @@
 
 use super::Vbids;
 use crate::changes::{ChangesPart, ChangesTold, Position};
+use crate::query::{Step, Told};
 use nacre_plugin_host::{
     Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Request,
     Response, Row, RowRefusal, Share, Span,
@@ -39,6 +40,18 @@ pub enum Question {
         key: Vec<u8>,
         /// What it does.
         call: DocumentCall,
+    },
+    /// A transaction reads or writes a document.
+    Step {
+        /// The bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// What it does.
+        step: Step,
     },
     /// Whether the store has these vBuckets of a bucket up to these seqnos.
     Stored(String, Vec<(Vbid, Seqno)>),
@@ -85,6 +98,7 @@ impl Question {
     pub fn writes(&self) -> bool {
         match self {
             Question::Document { call, .. } => call.writes(),
+            Question::Step { step, .. } => step.writes(),
             Question::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
             Question::Stored(..)
             | Question::Index(_)
@@ -199,6 +213,8 @@ pub enum Answer {
     Failed(Failure),
     /// Of [`Question::Document`], with the vBucket and the seqno that it wrote.
     Document(Result<DocumentReply, KvError>, Option<(Vbid, Seqno)>),
+    /// Of [`Question::Step`].
+    Step(Result<Told, KvError>),
     /// Of [`Question::Stored`].
     Stored(bool),
     /// Of [`CollectionCall::Fetch`]: as many as fit into an answer.

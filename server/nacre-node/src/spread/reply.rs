@@ -3,6 +3,7 @@
 use super::{Answer, Question};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
+use crate::query::answer_step;
 use nacre_plugin_host::{Documents, Failure, KvError};
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -26,6 +27,13 @@ impl Node {
                 match documents.call(&path, &key, &call, left) {
                     Err(KvError::Elsewhere) => Answer::Elsewhere,
                     outcome => Answer::Document(outcome, documents.written()),
+                }
+            }
+            Question::Step { bucket, path, key, step } => {
+                let Some(bucket) = self.bucket(&bucket) else { return Answer::Elsewhere };
+                match answer_step(self, &bucket, &path, &key, &step, left) {
+                    Err(KvError::Elsewhere) => Answer::Elsewhere,
+                    outcome => Answer::Step(outcome),
                 }
             }
             Question::Stored(bucket, seqnos) => self.has_stored(&bucket, &seqnos),

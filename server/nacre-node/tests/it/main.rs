@@ -13,5 +13,6 @@ mod orchestration;
 mod replication;
 mod rights;
 mod session;
+mod transactions;
 mod versions;
 mod world;

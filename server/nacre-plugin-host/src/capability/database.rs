@@ -181,6 +181,38 @@ pub enum Definition {
     DropFunction(FunctionPath),
 }
 
+/// How a transaction is begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransactionSettings {
+    /// After which time it is over; none for the usual one.
+    pub timeout: Option<Duration>,
+    /// How durable its writes are, as clients name it; empty for the usual.
+    pub durability: String,
+    /// The collection that keeps its record, as a path; empty for the default collection of the first document's bucket.
+    pub records: String,
+    /// `txdata`: what an SDK has done of it so far; empty when it begins here.
+    pub staged: String,
+}
+
+/// A step of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransactionStep {
+    /// A new one; answers with its id.
+    Begin(TransactionSettings),
+    /// The request belongs to it from now on. With the number of the statement, if there is one.
+    Join(String, Option<u64>),
+    /// The request belongs to it no longer; whether what it has changed stays.
+    Leave(bool),
+    /// A place to go back to.
+    Savepoint(String),
+    /// Undoes what was changed since then.
+    RollbackTo(String),
+    /// Makes all changes at once.
+    Commit,
+    /// Drops all changes.
+    Rollback,
+}
+
 /// Where a function of the query language belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPath {
@@ -240,6 +272,12 @@ pub trait Database: Send + Sync {
         mutations: Vec<Mutation>,
         left: Duration,
     ) -> Outcome<Vec<std::result::Result<u64, RowRefusal>>>;
+
+    /// Does a step of a transaction.
+    fn transact(&self, step: TransactionStep, left: Duration) -> Outcome<String>;
+
+    /// The documents of a keyspace that the request's transaction has changed, by their ids; `None` for those it has removed.
+    fn staged(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<(String, Option<Row>)>>;
 
     /// Changes what there is.
     fn define(&self, definition: &Definition) -> Outcome<()>;
@@ -334,6 +372,25 @@ impl From<RowRefusal> for abi::Refusal {
             RowRefusal::NotFound => abi::Refusal::NotFound,
             RowRefusal::CasMismatch => abi::Refusal::CasMismatch,
             RowRefusal::Other(failure) => abi::Refusal::Other(failure.into()),
+        }
+    }
+}
+
+impl From<abi::TransactionStep> for TransactionStep {
+    fn from(step: abi::TransactionStep) -> TransactionStep {
+        use abi::TransactionStep as Abi;
+        match step {
+            Abi::Begin(settings) => {
+                let abi::TransactionSettings { timeout_ms, durability, records, staged } = settings;
+                let timeout = timeout_ms.map(Duration::from_millis);
+                TransactionStep::Begin(TransactionSettings { timeout, durability, records, staged })
+            }
+            Abi::Join((id, number)) => TransactionStep::Join(id, number),
+            Abi::Leave(keep) => TransactionStep::Leave(keep),
+            Abi::Savepoint(name) => TransactionStep::Savepoint(name),
+            Abi::RollbackTo(name) => TransactionStep::RollbackTo(name),
+            Abi::Commit => TransactionStep::Commit,
+            Abi::Rollback => TransactionStep::Rollback,
         }
     }
 }
@@ -485,6 +542,21 @@ impl abi::Host for Data {
                 made.into_iter().map(|one| one.map_err(Into::into)).collect::<Vec<_>>()
             }),
         )
+    }
+
+    fn transact(&mut self, step: abi::TransactionStep) -> Answer<String> {
+        let (database, left) = self.database()?;
+        answer(database.transact(step.into(), left))
+    }
+
+    fn staged(&mut self, keyspace: abi::Keyspace) -> Answer<Vec<abi::StagedDocument>> {
+        let (database, _) = self.database()?;
+        let staged = |(id, row): (String, Option<Row>)| abi::StagedDocument {
+            id,
+            document: row.map(Into::into),
+        };
+        let found = database.staged(&keyspace.into());
+        answer(found.map(|found| found.into_iter().map(staged).collect::<Vec<_>>()))
     }
 
     fn define(&mut self, definition: abi::Definition) -> Answer<()> {

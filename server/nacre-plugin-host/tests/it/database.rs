@@ -4,6 +4,7 @@ use crate::fixture::*;
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Error, Failure,
     FunctionPath, Grants, IndexPage, IndexScan, Mutation, Reader, Request, Row, RowRefusal, Setup,
+    TransactionStep,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,14 @@ impl Database for Fixed {
         _: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         forbidden()
+    }
+
+    fn transact(&self, _: TransactionStep, _: Duration) -> Result<String, Failure> {
+        forbidden()
+    }
+
+    fn staged(&self, _: &DatabaseKeyspace) -> Result<Vec<(String, Option<Row>)>, Failure> {
+        Ok(Vec::new())
     }
 
     fn define(&self, _: &Definition) -> Result<(), Failure> {

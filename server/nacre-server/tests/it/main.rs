@@ -23,5 +23,6 @@ mod slow_clients;
 mod space;
 mod spread;
 mod tls;
+mod transactions;
 mod users;
 mod views;

@@ -1,0 +1,132 @@
+//! Documents as they are stored, without what a transaction has changed: each vBucket asked where it is served.
+
+use super::part::unexpected;
+use super::session::{PAGE_BYTES, Session};
+use crate::spread::{Answer, CollectionCall, Owners, Vbids};
+use nacre_plugin_host::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use nacre_types::Vbid;
+use std::time::Duration;
+
+/// How long counting documents may take.
+const COUNT_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Documents by id, in the order of the ids.
+    pub(super) fn read_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        left: Duration,
+    ) -> Result<Vec<Option<Row>>, Failure> {
+        let mut rows: Vec<Option<Row>> = vec![None; ids.len()];
+        let mut missing: Vec<(Vbid, usize)> =
+            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
+        while !missing.is_empty() {
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
+                asked.map(|(_, at)| *at).collect()
+            };
+            let call = |vbids: &Vbids| {
+                CollectionCall::Fetch(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
+            };
+            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
+            let mut told = vec![false; ids.len()];
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let Answer::Fetched(fetched) = answer else { return Err(unexpected()) };
+                for (at, row) in those(&vbids).into_iter().zip(fetched) {
+                    (rows[at], told[at]) = (row, true);
+                }
+            }
+            missing.retain(|(_, at)| !told[*at]);
+        }
+        Ok(rows)
+    }
+
+    /// Documents by vBucket and id, after one of them; and whether there are no more.
+    pub(super) fn scan_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        left: Duration,
+    ) -> Result<(Vec<Row>, bool), Failure> {
+        self.asked.lock().insert(keyspace.bucket.clone());
+        let first = after.map_or(Vbid(0), |id| owners.vbid_of(id.as_bytes()));
+        let mut rows: Vec<Row> = Vec::new();
+        for vbid in owners.all().iter().filter(|vbid| *vbid >= first) {
+            let mut after = after.filter(|_| vbid == first).map(str::to_owned);
+            loop {
+                let call = |_: &Vbids| CollectionCall::Scan {
+                    asker: self.asker,
+                    vbid,
+                    after: after.clone(),
+                    bodies,
+                    limit: limit - rows.len(),
+                };
+                let answer = self.ask(keyspace, [vbid].into_iter().collect(), &call, left)?.pop();
+                let Some((_, Answer::Scanned(scanned, is_whole))) = answer else {
+                    return Err(unexpected());
+                };
+                rows.extend(scanned);
+                let bytes: usize = rows.iter().map(|row| row.body.len()).sum();
+                if rows.len() >= limit || bytes >= PAGE_BYTES {
+                    return Ok((rows, false));
+                }
+                if is_whole {
+                    break;
+                }
+                after = rows.last().map(|row| row.id.clone()).or(after);
+            }
+        }
+        Ok((rows, true))
+    }
+
+    /// How many documents there are.
+    pub(super) fn count_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+    ) -> Result<u64, Failure> {
+        let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
+        let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
+        let count = |(_, answer): (_, Answer)| match answer {
+            Answer::Count(count) => Ok(count),
+            _ => Err(unexpected()),
+        };
+        counts.into_iter().map(count).sum()
+    }
+
+    /// Changes documents, each for itself.
+    pub(super) fn write_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        mutations: &[Mutation],
+        left: Duration,
+    ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
+        let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
+        let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
+        loop {
+            let missing: Vec<usize> =
+                (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
+            if missing.is_empty() {
+                return Ok(outcomes.into_iter().flatten().collect());
+            }
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                missing.iter().copied().filter(|at| vbids.contains(vbid_of(*at))).collect()
+            };
+            let call = |vbids: &Vbids| {
+                let those = those(vbids).into_iter();
+                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect())
+            };
+            let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let Answer::Mutated(told) = answer else { return Err(unexpected()) };
+                those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
+            }
+        }
+    }
+}

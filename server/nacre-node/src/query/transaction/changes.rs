@@ -1,0 +1,328 @@
+//! What a transaction has changed and nobody else sees yet: documents by their place, and the way back.
+//!
+//! Nothing here reads a document: who changes one says which version is committed. All that is put in can be taken out again
+//! up to a mark, which is how a savepoint is gone back to, and how a statement that fails leaves nothing behind.
+
+use nacre_plugin_host::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
+use std::collections::BTreeMap;
+
+/// What SDKs take for JSON. Source: Couchbase's common flags.
+pub const JSON_FLAGS: u32 = 0x0200_0000;
+/// What a change takes in memory beside its document.
+const OVERHEAD_BYTES: usize = 256;
+
+/// Where a document is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its collection.
+    pub keyspace: DatabaseKeyspace,
+    /// Its key.
+    pub id: String,
+}
+
+/// What a transaction does to a document, all its statements together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is none that is committed.
+    Insert,
+    /// There is one.
+    Replace,
+    /// There is one, and will be none.
+    Remove,
+    /// There is none, was one within the transaction, and will be none.
+    Nothing,
+}
+
+/// A document as a transaction has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// What is done to it.
+    pub kind: Kind,
+    /// Its body; empty when there will be none.
+    pub body: Vec<u8>,
+    /// When it expires, as clients say it; none keeps what it has.
+    pub expiry: Option<u32>,
+    /// The version that statements see.
+    pub cas: u64,
+    /// The version that the stored document must have when this is staged there; 0 when there must be none.
+    pub stored_cas: u64,
+    /// What is staged there already, if something is.
+    pub stored: Option<Kind>,
+    /// Whether what is staged there is not this.
+    pub is_dirty: bool,
+}
+
+impl Staged {
+    /// Whether the transaction has a document here.
+    pub fn is_there(&self) -> bool {
+        matches!(self.kind, Kind::Insert | Kind::Replace)
+    }
+
+    /// Whether a document is committed here.
+    fn is_committed(&self) -> bool {
+        matches!(self.kind, Kind::Replace | Kind::Remove)
+    }
+
+    /// By how many documents it makes the collection larger.
+    pub fn growth(&self) -> i8 {
+        i8::from(self.is_there()) - i8::from(self.is_committed())
+    }
+
+    /// It, as queries see documents.
+    pub fn row(&self, id: &str) -> Option<Row> {
+        self.is_there().then(|| Row {
+            id: id.to_owned(),
+            body: self.body.clone(),
+            cas: self.cas,
+            flags: JSON_FLAGS,
+            expiry: 0,
+            is_json: true,
+        })
+    }
+}
+
+/// A moment of a transaction that can be gone back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+/// The changes of a transaction.
+#[derive(Debug, Default)]
+pub struct Changes {
+    staged: BTreeMap<Place, Staged>,
+    /// What was there before each change.
+    undo: Vec<(Place, Option<Staged>)>,
+    savepoints: Vec<(String, Mark)>,
+    last_cas: u64,
+    bytes: usize,
+}
+
+impl Changes {
+    /// None yet; the versions that it gives to documents come after `cas`.
+    pub fn new(cas: u64) -> Changes {
+        Changes { last_cas: cas, ..Changes::default() }
+    }
+
+    /// What it holds, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has changed a document.
+    pub fn knows(&self, keyspace: &DatabaseKeyspace, id: &str) -> bool {
+        self.staged.contains_key(&Place { keyspace: keyspace.clone(), id: id.to_owned() })
+    }
+
+    /// All that it has changed.
+    pub fn iter(&self) -> impl Iterator<Item = (&Place, &Staged)> {
+        self.staged.iter()
+    }
+
+    /// What it has changed of a collection.
+    pub fn of<'a>(
+        &'a self,
+        keyspace: &'a DatabaseKeyspace,
+    ) -> impl Iterator<Item = (&'a str, &'a Staged)> {
+        let first = Place { keyspace: keyspace.clone(), id: String::new() };
+        let from = self.staged.range(first..);
+        let those = from.take_while(move |(place, _)| place.keyspace == *keyspace);
+        those.map(|(place, staged)| (place.id.as_str(), staged))
+    }
+
+    /// Takes in what is staged at the stored document already.
+    pub fn take_over(&mut self, place: Place, staged: Staged) {
+        self.put(place, staged);
+    }
+
+    /// Changes a document, of which the version `committed` is stored; gives the new version.
+    ///
+    /// # Errors
+    /// Why it cannot be changed so.
+    pub fn apply(
+        &mut self,
+        keyspace: &DatabaseKeyspace,
+        mutation: Mutation,
+        committed: Option<u64>,
+    ) -> Result<u64, RowRefusal> {
+        let place = Place { keyspace: keyspace.clone(), id: mutation.id };
+        let known = self.staged.get(&place);
+        let seen = match known {
+            Some(staged) => staged.is_there().then_some(staged.cas),
+            None => committed,
+        };
+        match (mutation.action, seen) {
+            (Action::Insert, Some(_)) => return Err(RowRefusal::Exists),
+            (Action::Replace | Action::Remove, None) => return Err(RowRefusal::NotFound),
+            (Action::Replace | Action::Remove, Some(seen))
+                if mutation.cas != 0 && mutation.cas != seen =>
+            {
+                return Err(RowRefusal::CasMismatch);
+            }
+            _ => {}
+        }
+        let is_committed = known.map_or(committed.is_some(), Staged::is_committed);
+        let kind = match (mutation.action, is_committed) {
+            (Action::Remove, true) => Kind::Remove,
+            (Action::Remove, false) => Kind::Nothing,
+            (_, true) => Kind::Replace,
+            (_, false) => Kind::Insert,
+        };
+        self.last_cas += 1;
+        let staged = Staged {
+            kind,
+            body: if mutation.action == Action::Remove { Vec::new() } else { mutation.body },
+            expiry: mutation.expiry,
+            cas: self.last_cas,
+            stored_cas: known.map_or(committed.unwrap_or(0), |known| known.stored_cas),
+            stored: known.and_then(|known| known.stored),
+            is_dirty: true,
+        };
+        self.put(place, staged);
+        Ok(self.last_cas)
+    }
+
+    fn put(&mut self, place: Place, staged: Staged) {
+        self.bytes += size_of(&place, &staged);
+        let before = self.staged.insert(place.clone(), staged);
+        self.undo.push((place, before));
+    }
+
+    /// Where it is now.
+    pub fn mark(&self) -> Mark {
+        Mark(self.undo.len())
+    }
+
+    /// Undoes what came after `mark`; savepoints after it are gone too.
+    pub fn back_to(&mut self, mark: Mark) {
+        while self.undo.len() > mark.0
+            && let Some((place, before)) = self.undo.pop()
+        {
+            let gone = match before {
+                Some(before) => self.staged.insert(place.clone(), before),
+                None => self.staged.remove(&place),
+            };
+            self.bytes -= gone.map_or(0, |gone| size_of(&place, &gone));
+        }
+        self.savepoints.retain(|(_, savepoint)| *savepoint <= mark);
+    }
+
+    /// Names where it is now. A name that is used again means the new place.
+    pub fn set_savepoint(&mut self, name: String) {
+        self.savepoints.retain(|(known, _)| *known != name);
+        self.savepoints.push((name, self.mark()));
+    }
+
+    /// Undoes what came after a savepoint, which stays; `false` when there is none of this name.
+    pub fn back_to_savepoint(&mut self, name: &str) -> bool {
+        let found = self.savepoints.iter().find(|(known, _)| known == name);
+        let Some(mark) = found.map(|(_, mark)| *mark) else { return false };
+        self.back_to(mark);
+        true
+    }
+}
+
+fn size_of(place: &Place, staged: &Staged) -> usize {
+    OVERHEAD_BYTES + 2 * place.id.len() + staged.body.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyspace() -> DatabaseKeyspace {
+        DatabaseKeyspace {
+            bucket: "b".into(),
+            scope: "_default".into(),
+            collection: "_default".into(),
+        }
+    }
+
+    fn mutation(action: Action, id: &str, body: &str, cas: u64) -> Mutation {
+        Mutation { action, id: id.into(), body: body.into(), cas, expiry: None }
+    }
+
+    fn shown(changes: &Changes) -> Vec<String> {
+        let one = |(place, staged): (&Place, &Staged)| {
+            let body = String::from_utf8_lossy(&staged.body);
+            format!("{} {:?} {body} over {}", place.id, staged.kind, staged.stored_cas)
+        };
+        changes.iter().map(one).collect()
+    }
+
+    /// Statements about one key, with the version that is committed: what each is refused with, and what all come to.
+    #[test]
+    fn what_statements_do_to_a_document_comes_to_one_change() {
+        use Action::{Insert, Remove, Replace, Upsert};
+        for (committed, actions, expected) in [
+            (None, vec![(Insert, Ok(()))], "k Insert 0 over 0"),
+            (None, vec![(Insert, Ok(())), (Replace, Ok(()))], "k Insert 1 over 0"),
+            (None, vec![(Insert, Ok(())), (Remove, Ok(()))], "k Nothing  over 0"),
+            (None, vec![(Insert, Ok(())), (Insert, Err(RowRefusal::Exists))], "k Insert 0 over 0"),
+            (None, vec![(Insert, Ok(())), (Remove, Ok(())), (Upsert, Ok(()))], "k Insert 2 over 0"),
+            (None, vec![(Remove, Err(RowRefusal::NotFound))], ""),
+            (Some(7), vec![(Insert, Err(RowRefusal::Exists))], ""),
+            (Some(7), vec![(Upsert, Ok(()))], "k Replace 0 over 7"),
+            (Some(7), vec![(Remove, Ok(())), (Insert, Ok(()))], "k Replace 1 over 7"),
+            (
+                Some(7),
+                vec![(Remove, Ok(())), (Replace, Err(RowRefusal::NotFound))],
+                "k Remove  over 7",
+            ),
+        ] {
+            let mut changes = Changes::new(100);
+            for (at, (action, outcome)) in actions.into_iter().enumerate() {
+                let mutation = mutation(action, "k", &at.to_string(), 0);
+                let applied = changes.apply(&keyspace(), mutation, committed).map(drop);
+                assert_eq!(applied, outcome, "{action:?} on {committed:?}");
+            }
+            assert_eq!(shown(&changes).join(", "), expected);
+        }
+    }
+
+    #[test]
+    fn a_version_must_be_the_one_that_the_transaction_sees() {
+        let mut changes = Changes::new(100);
+        let replace = |cas| mutation(Action::Replace, "k", "1", cas);
+        assert_eq!(changes.apply(&keyspace(), replace(8), Some(7)), Err(RowRefusal::CasMismatch));
+        assert_eq!(changes.apply(&keyspace(), replace(7), Some(7)), Ok(101));
+        assert_eq!(changes.apply(&keyspace(), replace(7), Some(7)), Err(RowRefusal::CasMismatch));
+        assert_eq!(changes.apply(&keyspace(), replace(101), Some(7)), Ok(102));
+    }
+
+    #[test]
+    fn a_savepoint_is_gone_back_to_as_often_as_wanted_and_memory_is_given_back() {
+        let mut changes = Changes::new(0);
+        let insert = |changes: &mut Changes, id: &str| {
+            changes.apply(&keyspace(), mutation(Action::Insert, id, "{}", 0), None).unwrap();
+        };
+        insert(&mut changes, "a");
+        let bytes = changes.bytes();
+        changes.set_savepoint("s".into());
+        for _ in 0..2 {
+            insert(&mut changes, "b");
+            changes.set_savepoint("later".into());
+            changes.apply(&keyspace(), mutation(Action::Remove, "a", "", 0), None).unwrap();
+            assert_eq!(shown(&changes), ["a Nothing  over 0", "b Insert {} over 0"]);
+            assert!(changes.back_to_savepoint("s"));
+            assert_eq!(shown(&changes), ["a Insert {} over 0"]);
+            assert_eq!(changes.bytes(), bytes);
+            assert!(!changes.back_to_savepoint("later"), "it was set after the other");
+        }
+        changes.back_to(Mark(0));
+        assert_eq!((shown(&changes), changes.bytes()), (Vec::new(), 0));
+        assert!(!changes.back_to_savepoint("s"));
+    }
+
+    #[test]
+    fn the_changes_of_a_collection_are_those_of_no_other() {
+        let mut changes = Changes::new(0);
+        let other =
+            |collection: &str| DatabaseKeyspace { collection: collection.into(), ..keyspace() };
+        for (collection, id) in [("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")] {
+            let insert = mutation(Action::Insert, id, "{}", 0);
+            changes.apply(&other(collection), insert, None).unwrap();
+        }
+        let keyspace = other("b");
+        let ids: Vec<&str> = changes.of(&keyspace).map(|(id, _)| id).collect();
+        assert_eq!(ids, ["2", "3"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Transactions that nobody finishes: their client, or the node that kept them, has ended. Each node looks after the records
+//! that it serves, of statements and of SDKs alike; what an SDK cleans up at the same time is done once, by either.
+
+use super::attempt::Attempt;
+use super::changes::Place;
+use super::record::{ATTEMPTS, Entry, is_id};
+use super::step::{Step, Told};
+use super::stored::{Stored, answer_step, records_in};
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::spread::Vbids;
+use nacre_plugin_host::DatabaseKeyspace;
+use nacre_types::{CollectionId, Vbid};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a transaction's time must be over. Its client may still be about to end it, and clocks differ.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a step may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Node {
+    /// Finishes the transactions whose time is over and that are recorded in vBuckets which this node serves. Gives how many
+    /// were. May wait for other nodes: not for a thread that others wait for.
+    pub fn finish_lost_transactions(self: &Arc<Node>) -> usize {
+        let buckets: Vec<Arc<Bucket>> = self.buckets.read().values().cloned().collect();
+        buckets.iter().map(|bucket| self.finish_lost_of(bucket)).sum()
+    }
+
+    fn finish_lost_of(self: &Arc<Node>, bucket: &Arc<Bucket>) -> usize {
+        let (now, manifest) = (self.now(), bucket.manifest());
+        let served = |vbid: &Vbid| bucket.serves(&[*vbid].into_iter().collect(), now);
+        let vbids: Vbids = (0..bucket.vbucket_count()).map(Vbid).filter(served).collect();
+        let mut finished = 0;
+        for scope in &manifest.scopes {
+            for collection in &scope.collections {
+                let keyspace = DatabaseKeyspace {
+                    bucket: bucket.name.clone(),
+                    scope: scope.name.clone(),
+                    collection: collection.name.clone(),
+                };
+                let id = CollectionId(collection.id);
+                for key in records_in(bucket, id, &vbids, now) {
+                    let record = Place { keyspace: keyspace.clone(), id: key.clone() };
+                    finished += self.finish_those_of(bucket, &record);
+                }
+            }
+        }
+        finished
+    }
+
+    fn finish_those_of(self: &Arc<Node>, bucket: &Arc<Bucket>, record: &Place) -> usize {
+        let path = format!("{}.{}", record.keyspace.scope, record.keyspace.collection);
+        let look = Step::Look(vec![ATTEMPTS.into()]);
+        let told = answer_step(self, bucket, &path, record.id.as_bytes(), &look, PATIENCE);
+        let Ok(Told::Looked(looked)) = told else { return 0 };
+        let Some(Some(entries)) = looked.found.first() else { return 0 };
+        let entries: BTreeMap<String, Value> = serde_json::from_slice(entries).unwrap_or_default();
+        let stored = Stored { node: self, patience: PATIENCE };
+        let now_ns = self.now().unix_ns;
+        let lost = entries.iter().filter_map(|(attempt, value)| {
+            let entry = Entry::read(value).filter(|_| is_id(attempt))?;
+            (entry.is_over(now_ns, GRACE) && !entry.is_of_newer).then_some((attempt, entry))
+        });
+        let finished = lost.filter(|(id, entry)| {
+            let attempt = Attempt {
+                transaction: entry.transaction.clone(),
+                id: (*id).clone(),
+                records: None,
+                record: Some(record.clone()),
+                durability: entry.durability,
+            };
+            let is_finished = attempt.finish(entry, &stored);
+            tracing::info!(attempt = %id, state = %entry.state, is_finished, "lost transaction");
+            is_finished
+        });
+        finished.count()
+    }
+}

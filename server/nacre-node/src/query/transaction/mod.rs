@@ -1,0 +1,248 @@
+//! Transactions of statements. The node that is asked to begin one keeps it, and all its statements come to this node.
+//!
+//! ```text
+//! BEGIN ─► Transactions ◄─ join, leave ─► Session: statements see Changes over the stored documents
+//!                │
+//! COMMIT ────────┴─► Attempt: the way into the stored documents, as the SDKs go it
+//! ```
+//!
+//! Until it commits, a transaction that begins here is in the memory of its node alone: when the node ends, it is as if it had
+//! never been. One that an SDK has begun may have staged documents, which are left to the SDK then.
+
+mod attempt;
+mod changes;
+mod lost;
+mod record;
+mod step;
+mod stored;
+mod takeover;
+
+pub use attempt::{Attempt, Stopped};
+pub use changes::{Changes, Mark, Staged};
+pub use record::KEY_PREFIX;
+pub use step::{Durability, Step, Told};
+pub use stored::{Stored, answer_step, records_in};
+pub use takeover::Takeover;
+
+use super::failure::{code, failure, retry};
+use nacre_plugin_host::Failure;
+use nacre_types::Now;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Transactions that a node keeps.
+const COUNT_MAX: usize = 1024;
+/// Bytes of changes that one of them may have.
+const BYTES_MAX: usize = 128 << 20;
+/// Bytes of changes that all of them may have.
+const ALL_BYTES_MAX: usize = 512 << 20;
+/// How long a transaction lasts that says nothing about it. Source: Couchbase's `txtimeout`.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long any may last.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// How long it is remembered that one is over.
+const MEMORY_OF_ENDED: Duration = Duration::from_secs(60);
+
+/// A transaction.
+pub struct Transaction {
+    /// What it is in the stored documents.
+    pub attempt: Attempt,
+    /// What it has changed.
+    pub changes: Changes,
+    /// When it is over, in monotonic nanoseconds.
+    pub ends_ns: u64,
+}
+
+/// What a transaction is known by, and where it is.
+struct Slot {
+    user: String,
+    durability: Durability,
+    timeout: Duration,
+    ends_ns: u64,
+    /// When it is over, by the wall clock, in milliseconds since 1970.
+    ends_ms: u64,
+    /// The number of the last statement that had one.
+    number: u64,
+    statements: u64,
+    bytes: usize,
+    /// None while a request has it, and when it is over.
+    at_rest: Option<Box<Transaction>>,
+}
+
+/// The transactions of a node.
+#[derive(Default)]
+pub struct Transactions(Mutex<BTreeMap<String, Slot>>);
+
+impl Transactions {
+    /// Keeps a new one of `user`.
+    ///
+    /// # Errors
+    /// Code 17006 when there are too many, or one of this id already.
+    pub fn add(
+        &self,
+        transaction: Box<Transaction>,
+        user: &str,
+        timeout: Duration,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let mut all = self.0.lock();
+        let id = transaction.attempt.id.clone();
+        if all.contains_key(&id) {
+            return Err(failure(code::BEGIN, format!("transaction {id} has begun already")));
+        }
+        if all.len() >= COUNT_MAX {
+            let why = format!("there are {COUNT_MAX} transactions on this node already");
+            return Err(retry(code::BEGIN, why));
+        }
+        let slot = Slot {
+            user: user.to_owned(),
+            durability: transaction.attempt.durability,
+            timeout,
+            ends_ns: transaction.ends_ns,
+            ends_ms: now.unix_ns / 1_000_000
+                + u64::try_from(timeout.as_millis()).unwrap_or_default(),
+            number: 0,
+            statements: 0,
+            bytes: transaction.changes.bytes(),
+            at_rest: Some(transaction),
+        };
+        all.insert(id, slot);
+        Ok(())
+    }
+
+    /// Gives a transaction to a request.
+    ///
+    /// # Errors
+    /// Code 17004 when `user` has none of this id, 17005 when the statement comes too late, 17010 when its time is over, 17013
+    /// when another request has it.
+    pub fn join(
+        &self,
+        id: &str,
+        number: Option<u64>,
+        user: &str,
+        now: Now,
+    ) -> Result<Box<Transaction>, Failure> {
+        let mut all = self.0.lock();
+        prune(&mut all, now);
+        let slot = all.get_mut(id).filter(|slot| slot.user == user);
+        let Some(slot) = slot else {
+            let message = format!("Transaction context error: transaction {id} is not known here");
+            return Err(failure(code::NO_TRANSACTION, message));
+        };
+        if slot.ends_ns <= now.monotonic_ns {
+            return Err(failure(code::EXPIRED, "Transaction timeout"));
+        }
+        if slot.at_rest.is_none() {
+            let message = "Parallel execution of statements are not allowed within the transaction";
+            return Err(failure(code::IN_USE, message));
+        }
+        if let Some(number) = number {
+            if number <= slot.number {
+                let last = slot.number;
+                let message = format!("Transaction statement is out of order ({number}, {last})");
+                return Err(failure(code::OUT_OF_ORDER, message));
+            }
+            slot.number = number;
+        }
+        slot.statements += 1;
+        Ok(slot.at_rest.take().expect("it was there just now"))
+    }
+
+    /// Takes a transaction back from a request.
+    pub fn leave(&self, transaction: Box<Transaction>, now: Now) {
+        let mut all = self.0.lock();
+        if let Some(slot) = all.get_mut(&transaction.attempt.id) {
+            slot.bytes = transaction.changes.bytes();
+            slot.at_rest = Some(transaction);
+        }
+        prune(&mut all, now);
+    }
+
+    /// A transaction that a request had is over.
+    pub fn end(&self, id: &str) {
+        self.0.lock().remove(id);
+    }
+
+    /// Drops those whose time is over.
+    pub fn prune(&self, now: Now) {
+        prune(&mut self.0.lock(), now);
+    }
+
+    /// Whether the changes of a transaction that a request has may stay.
+    ///
+    /// # Errors
+    /// Code 17016 when they are too much.
+    pub fn check_size(&self, transaction: &Transaction) -> Result<(), Failure> {
+        let (all, bytes) = (self.0.lock(), transaction.changes.bytes());
+        let others = all.iter().filter(|(id, _)| **id != transaction.attempt.id);
+        let others: usize = others.map(|(_, slot)| slot.bytes).sum();
+        let quota = BYTES_MAX.min(ALL_BYTES_MAX.saturating_sub(others));
+        if bytes <= quota {
+            return Ok(());
+        }
+        let message = format!("Transaction memory ({bytes}) exceeded quota ({quota})");
+        Err(failure(code::TRANSACTION_MEMORY, message))
+    }
+
+    /// The rows of `system:transactions`: those of `user`, or of all users when there is none.
+    pub fn rows(&self, user: Option<&str>, node: &str, now: Now) -> Vec<(String, Value)> {
+        let mut all = self.0.lock();
+        prune(&mut all, now);
+        let shown = all.iter().filter(|(_, slot)| {
+            slot.ends_ns > now.monotonic_ns && user.is_none_or(|user| slot.user == user)
+        });
+        let row = |(id, slot): (&String, &Slot)| {
+            let row = json!({
+                "id": id,
+                "node": node,
+                "users": slot.user,
+                "isolationLevel": "READ COMMITTED",
+                "durabilityLevel": slot.durability.name(),
+                "timeout": format!("{}ms", slot.timeout.as_millis()),
+                "expiryTimeMs": slot.ends_ms,
+                "numStmts": slot.statements,
+                "usedMemory": slot.bytes,
+                "status": if slot.at_rest.is_some() { "idle" } else { "running" },
+            });
+            (id.clone(), row)
+        };
+        shown.map(row).collect()
+    }
+}
+
+/// Lets go what transactions hold whose time is over, and forgets them a while later. What a request has comes back first.
+fn prune(all: &mut BTreeMap<String, Slot>, now: Now) {
+    let memory_ns = u64::try_from(MEMORY_OF_ENDED.as_nanos()).unwrap_or(u64::MAX);
+    all.retain(|_, slot| {
+        if slot.ends_ns <= now.monotonic_ns && slot.at_rest.take().is_some() {
+            slot.bytes = 0;
+        }
+        slot.ends_ns.saturating_add(memory_ns) > now.monotonic_ns
+    });
+}
+
+/// How long a transaction lasts for which that is wanted.
+pub fn timeout_of(wanted: Option<Duration>) -> Duration {
+    wanted.filter(|wanted| !wanted.is_zero()).unwrap_or(TIMEOUT).min(TIMEOUT_MAX)
+}
+
+/// What a client is told of a transaction that did not commit.
+pub fn told(stopped: Stopped) -> Failure {
+    match stopped {
+        Stopped::Conflict(why) => {
+            retry(code::COMMIT, format!("Commit Transaction statement error: {why}"))
+        }
+        Stopped::Failed(why) => {
+            failure(code::COMMIT, format!("Commit Transaction statement error: {why}"))
+        }
+        Stopped::Expired => failure(code::EXPIRED, "Transaction timeout"),
+        Stopped::Ambiguous(why) => {
+            failure(code::AMBIGUOUS_COMMIT, format!("Commit was ambiguous: {why}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

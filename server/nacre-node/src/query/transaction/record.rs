@@ -1,0 +1,382 @@
+//! How a transaction is written down: its entry in a record document, and what is staged at each of its documents. The
+//! forms are those of the SDKs, which read ours and finish what we leave, as we do with theirs.
+//!
+//! ```text
+//! _txn:atr-9-#0   {"attempts": {"<attempt>": {"st": "PENDING", "tid": "<transaction>", "tst": "<CAS>", "exp": 14998, "d": "m",
+//!                               "ins": […], "rep": […], "rem": […]}}}                         an attribute, under a body of one zero byte
+//! a document      {"txn": {"id": {…}, "atr": {…}, "op": {"type": "replace", "stgd": <the new body>}, "restore": {…}}}
+//! ```
+//!
+//! Source: the transactions of Couchbase's SDKs, protocol 2.
+
+use super::changes::{JSON_FLAGS, Kind, Place};
+use super::step::{BodyFormat, Durability, Edit, Part, Presence};
+use nacre_plugin_host::DatabaseKeyspace;
+use nacre_types::Vbid;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// What the keys of documents begin with that are of transactions. Queries do not see them.
+pub const KEY_PREFIX: &str = "_txn:";
+/// The attribute of a document that is staged.
+pub const STAGED: &str = "txn";
+/// Whose it is.
+pub const STAGED_ATTEMPT: &str = "txn.id.atmpt";
+/// What is to become of the document.
+pub const STAGED_TYPE: &str = "txn.op.type";
+/// Its new body.
+pub const STAGED_BODY: &str = "txn.op.stgd";
+/// The same, of a document that is not JSON.
+pub const STAGED_BINARY: &str = "txn.op.bin";
+/// The format of the new body, as clients name it.
+pub const STAGED_FLAGS: &str = "txn.aux.uf";
+/// The attribute of a record.
+pub const ATTEMPTS: &str = "attempts";
+
+/// Documents with records that a collection may have. The SDKs know them by their names.
+pub const RECORD_COUNT: u16 = 1024;
+/// Characters of an id of a transaction that come from elsewhere.
+const ID_LENGTH_MAX: usize = 64;
+
+/// The state of an entry.
+pub mod state {
+    pub const PENDING: &str = "PENDING";
+    pub const COMMITTED: &str = "COMMITTED";
+    pub const ABORTED: &str = "ABORTED";
+    pub const COMPLETED: &str = "COMPLETED";
+    pub const ROLLED_BACK: &str = "ROLLED_BACK";
+}
+
+/// The key of the record of that number: with the first hexadecimal number at its end that puts it into the vBucket of its
+/// own number, of 1024. The SDKs have the same as a table.
+fn record_key(number: u16) -> String {
+    (0u32..)
+        .map(|end| format!("_txn:atr-{number}-#{end:x}"))
+        .find(|key| Vbid::of(key.as_bytes(), RECORD_COUNT) == Vbid(number))
+        .expect("numbers do not end")
+}
+
+/// The keys of all records of a collection.
+pub static RECORD_KEYS: LazyLock<Vec<String>> =
+    LazyLock::new(|| (0..RECORD_COUNT).map(record_key).collect());
+
+/// Whether that is the key of a record.
+pub fn is_record_key(key: &str) -> bool {
+    let number = key.strip_prefix("_txn:atr-").and_then(|rest| rest.split_once('-'));
+    let number = number.and_then(|(number, _)| number.parse::<u16>().ok());
+    number.is_some_and(|number| RECORD_KEYS.get(usize::from(number)).is_some_and(|own| own == key))
+}
+
+/// Where the record of a transaction is that begins with that document: in `records`, if that is said, or the default collection
+/// of its bucket.
+pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
+    let default = || DatabaseKeyspace {
+        bucket: first.keyspace.bucket.clone(),
+        scope: "_default".into(),
+        collection: "_default".into(),
+    };
+    let number = Vbid::of(first.id.as_bytes(), RECORD_COUNT).0;
+    Place {
+        keyspace: records.cloned().unwrap_or_else(default),
+        id: RECORD_KEYS[usize::from(number)].clone(),
+    }
+}
+
+/// Whether an id can be part of a path.
+pub fn is_id(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !id.is_empty() && id.len() <= ID_LENGTH_MAX && id.bytes().all(is_plain)
+}
+
+/// The path of an attempt's entry.
+pub fn entry_path(attempt: &str) -> String {
+    format!("{ATTEMPTS}.{attempt}")
+}
+
+fn json_of(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+/// Whose the writes are.
+pub struct Names<'a> {
+    /// The transaction.
+    pub transaction: &'a str,
+    /// Its attempt, one of which a transaction of statements has.
+    pub attempt: &'a str,
+    /// Where its entry is.
+    pub record: &'a Place,
+}
+
+impl Names<'_> {
+    fn path(&self, field: &str) -> String {
+        format!("{ATTEMPTS}.{}.{field}", self.attempt)
+    }
+
+    fn set(&self, field: &str, value: &Value) -> Part {
+        Part::Set(self.path(field), json_of(value))
+    }
+
+    /// The entry before the first document is staged.
+    pub fn pending(&self, left: Duration, durability: Durability) -> Edit {
+        let add = |field: &str, value: Value| Part::Add(self.path(field), json_of(&value));
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let parts = vec![
+            Part::SetComputed(self.path("tst"), macros::CAS.into()),
+            add("tid", self.transaction.into()),
+            add("st", state::PENDING.into()),
+            add("exp", left_ms.into()),
+            add("d", durability.short_name().into()),
+            Part::Body(vec![0]),
+        ];
+        Edit { presence: Presence::Any, parts, ..Edit::default() }
+    }
+
+    /// From here on all of it counts. Fails when there is no entry any more, and the second time.
+    pub fn committed(&self, documents: &[(Kind, &Place)]) -> Edit {
+        let mut parts = vec![
+            Part::Add(self.path("p"), b"0".to_vec()),
+            self.set("st", &state::COMMITTED.into()),
+            Part::SetComputed(self.path("tsc"), macros::CAS.into()),
+        ];
+        parts.extend(self.lists(documents));
+        Edit { parts, ..Edit::default() }
+    }
+
+    /// From here on none of it counts.
+    pub fn aborted(&self, documents: &[(Kind, &Place)]) -> Edit {
+        let mut parts = vec![
+            self.set("st", &state::ABORTED.into()),
+            Part::SetComputed(self.path("tsrs"), macros::CAS.into()),
+        ];
+        parts.extend(self.lists(documents));
+        Edit { parts, ..Edit::default() }
+    }
+
+    fn lists(&self, documents: &[(Kind, &Place)]) -> [Part; 3] {
+        let kinds = [(Kind::Insert, "ins"), (Kind::Replace, "rep"), (Kind::Remove, "rem")];
+        kinds.map(|(kind, field)| {
+            let those = documents.iter().filter(|(of, _)| *of == kind);
+            let told: Vec<Value> = those.map(|(_, place)| told(place)).collect();
+            self.set(field, &told.into())
+        })
+    }
+
+    /// Nothing is left to be done.
+    pub fn forgotten(&self) -> Edit {
+        Edit { parts: vec![Part::Remove(entry_path(self.attempt))], ..Edit::default() }
+    }
+
+    /// The same of a transaction that may be about to commit: one of both fails.
+    pub fn given_up(&self) -> Edit {
+        let parts =
+            vec![Part::Add(self.path("p"), b"0".to_vec()), Part::Remove(entry_path(self.attempt))];
+        Edit { parts, ..Edit::default() }
+    }
+
+    /// Stages what is to become of a document of version `cas`; of an insertion 0 says that there is nothing at all, and
+    /// another version is that of a tombstone with something that is staged there.
+    pub fn staged(&self, kind: Kind, body: &[u8], operation: &str, cas: u64) -> Edit {
+        let body = (kind != Kind::Remove).then_some(body);
+        let attribute = self.attribute(kind, body, operation);
+        let computed = |path: &str, value: &str| Part::SetComputed(path.into(), value.into());
+        let mut parts = vec![match (kind, cas) {
+            (Kind::Insert, 0) => Part::Add(STAGED.into(), attribute),
+            _ => Part::SetWhole(STAGED.into(), attribute),
+        }];
+        parts.push(computed("txn.op.crc32", macros::BODY_CRC32C));
+        if kind != Kind::Insert {
+            parts.push(computed("txn.restore.CAS", macros::DOCUMENT_CAS));
+            parts.push(computed("txn.restore.exptime", macros::DOCUMENT_EXPIRY));
+            parts.push(computed("txn.restore.revid", macros::DOCUMENT_REVISION));
+        }
+        let inserts = kind == Kind::Insert;
+        let presence = if inserts && cas == 0 { Presence::Absent } else { Presence::Present };
+        Edit { presence, cas, sees_tombstones: true, hides: inserts, parts, ..Edit::default() }
+    }
+
+    /// What is staged is JSON, and not read here: it is put where it belongs as it is.
+    fn attribute(&self, kind: Kind, body: Option<&[u8]>, operation: &str) -> Vec<u8> {
+        let ids = json!({"txn": self.transaction, "atmpt": self.attempt, "op": operation});
+        let DatabaseKeyspace { bucket, scope, collection } = &self.record.keyspace;
+        let record = json!({"id": self.record.id, "bkt": bucket, "scp": scope, "coll": collection});
+        let head = format!("{{\"id\":{ids},\"atr\":{record},\"op\":{{\"type\":\"{}\"", name(kind));
+        let mut out = head.into_bytes();
+        if let Some(body) = body {
+            out.extend_from_slice(b",\"stgd\":");
+            out.extend_from_slice(body);
+        }
+        // What the document was goes into the last.
+        let restore = if kind == Kind::Insert { "" } else { ",\"restore\":{}" };
+        out.extend_from_slice(format!("}},\"aux\":{{\"uf\":{JSON_FLAGS}}}{restore}}}").as_bytes());
+        out
+    }
+}
+
+mod macros {
+    pub const CAS: &str = "\"${Mutation.CAS}\"";
+    pub const BODY_CRC32C: &str = "\"${Mutation.value_crc32c}\"";
+    pub const DOCUMENT_CAS: &str = "\"${$document.CAS}\"";
+    pub const DOCUMENT_EXPIRY: &str = "\"${$document.exptime}\"";
+    pub const DOCUMENT_REVISION: &str = "\"${$document.revid}\"";
+}
+
+/// Makes the document what is staged there. Its removal is no edit.
+pub fn unstaged(kind: Kind, cas: u64, format: BodyFormat, flags: u32, expiry: Option<u32>) -> Edit {
+    let path = match format {
+        BodyFormat::Json => STAGED_BODY,
+        BodyFormat::Binary => STAGED_BINARY,
+    };
+    let inserts = kind == Kind::Insert;
+    Edit {
+        cas,
+        sees_tombstones: inserts,
+        revives: inserts,
+        flags: Some(flags),
+        expiry,
+        parts: vec![Part::BodyFrom(path.into(), format), Part::Remove(STAGED.into())],
+        ..Edit::default()
+    }
+}
+
+/// Leaves the document as it was before something was staged there.
+pub fn restored(cas: u64) -> Edit {
+    let parts = vec![Part::Remove(STAGED.into())];
+    Edit { cas, sees_tombstones: true, parts, ..Edit::default() }
+}
+
+/// The name of what is staged. What comes to nothing is never staged.
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Insert => "insert",
+        Kind::Remove => "remove",
+        Kind::Replace | Kind::Nothing => "replace",
+    }
+}
+
+/// The kind of that name.
+pub fn kind_of(name: &str) -> Option<Kind> {
+    [Kind::Insert, Kind::Replace, Kind::Remove].into_iter().find(|kind| self::name(*kind) == name)
+}
+
+fn told(place: &Place) -> Value {
+    let DatabaseKeyspace { bucket, scope, collection } = &place.keyspace;
+    json!({"bkt": bucket, "scp": scope, "col": collection, "id": place.id})
+}
+
+/// An entry of a record, as far as it matters to who finishes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its state, as it is written.
+    pub state: String,
+    /// When it was begun, by the clock of the record's node: nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// For how long, in nanoseconds.
+    pub lasts_ns: u64,
+    /// The durability of its writes.
+    pub durability: Durability,
+    /// The transaction.
+    pub transaction: String,
+    /// Its documents.
+    pub documents: Vec<(Kind, Place)>,
+    /// Whether it was written by somebody who does more than is known here.
+    pub is_of_newer: bool,
+}
+
+impl Entry {
+    /// Reads an entry; none of what is no entry.
+    pub fn read(value: &Value) -> Option<Entry> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str);
+        let list = |kind: Kind, field: &str| -> Option<Vec<(Kind, Place)>> {
+            let Some(all) = value.get(field).filter(|all| !all.is_null()) else {
+                return Some(Vec::new());
+            };
+            all.as_array()?.iter().map(|told| Some((kind, place_of(told)?))).collect()
+        };
+        let mut documents = list(Kind::Insert, "ins")?;
+        documents.extend(list(Kind::Replace, "rep")?);
+        documents.extend(list(Kind::Remove, "rem")?);
+        Some(Entry {
+            state: text("st")?.to_owned(),
+            begun_ns: cas_of_macro(text("tst")?)?,
+            lasts_ns: value.get("exp")?.as_u64()?.saturating_mul(1_000_000),
+            durability: Durability::of_short_name(text("d").unwrap_or_default()),
+            transaction: text("tid").unwrap_or_default().to_owned(),
+            documents,
+            is_of_newer: value.get("fc").is_some_and(|needs| !needs.is_null()),
+        })
+    }
+
+    /// Whether its time has been over for at least so long.
+    pub fn is_over(&self, now_ns: u64, since: Duration) -> bool {
+        let since_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let ends_ns = self.begun_ns.saturating_add(self.lasts_ns);
+        ends_ns.saturating_add(since_ns) < now_ns
+    }
+}
+
+fn place_of(told: &Value) -> Option<Place> {
+    let text = |field: &str| told.get(field).and_then(Value::as_str).map(str::to_owned);
+    let or_default = |field: &str| text(field).unwrap_or_else(|| "_default".into());
+    let keyspace = DatabaseKeyspace {
+        bucket: text("bkt")?,
+        scope: or_default("scp"),
+        collection: or_default("col"),
+    };
+    Some(Place { keyspace, id: text("id")? })
+}
+
+/// A CAS as macros write it: hexadecimal, its bytes from the least to the most significant. It is a time as well.
+fn cas_of_macro(text: &str) -> Option<u64> {
+    let number = u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+    (text.len() == 18).then(|| number.swap_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that are known from the tables of SDKs, and the rule for all.
+    #[test]
+    fn records_have_the_names_that_sdks_know() {
+        let known = [(0, "_txn:atr-0-#14"), (9, "_txn:atr-9-#0"), (22, "_txn:atr-22-#59e8")];
+        for (number, key) in known {
+            assert_eq!(record_key(number), key);
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_sdks_write_it() {
+        let value = json!({
+            "st": "COMMITTED", "tid": "t", "tst": "0x0000d8f9b6e3a917", "exp": 15000, "d": "pm",
+            "ins": [{"bkt": "b", "scp": "s", "col": "c", "id": "k"}],
+            "rem": [{"bkt": "b", "id": "old"}], "p": 0,
+        });
+        let entry = Entry::read(&value).unwrap();
+        assert_eq!(entry.begun_ns, 0x17a9_e3b6_f9d8_0000);
+        assert_eq!(
+            (entry.state.as_str(), entry.durability),
+            ("COMMITTED", Durability::PersistToMajority)
+        );
+        let ids: Vec<_> = entry.documents.iter().map(|(kind, place)| (*kind, &*place.id)).collect();
+        assert_eq!(ids, [(Kind::Insert, "k"), (Kind::Remove, "old")]);
+        assert!(!entry.is_over(entry.begun_ns + entry.lasts_ns, Duration::ZERO));
+        assert!(entry.is_over(entry.begun_ns + entry.lasts_ns + 1, Duration::ZERO));
+        for (field, value) in [("st", json!(1)), ("tst", json!("0x1")), ("ins", json!([{}]))] {
+            let mut broken = json!({"st": "PENDING", "tst": "0x0000d8f9b6e3a917", "exp": 1});
+            assert!(Entry::read(&broken).is_some());
+            broken[field] = value;
+            assert_eq!(Entry::read(&broken), None, "{field}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_no_path() {
+        for (id, is) in
+            [("4f6a-1", true), ("", false), ("a.b", false), ("a[0]", false), ("a`b", false)]
+        {
+            assert_eq!(is_id(id), is, "{id}");
+        }
+        assert!(!is_id(&"a".repeat(65)));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a transaction does to one stored document: plain data, as the document may be served by another node.
+
+use super::changes::Place;
+use nacre_plugin_host::KvError;
+use nacre_vbucket::Level;
+use serde::{Deserialize, Serialize};
+
+/// How durable a write must be before it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Durability {
+    /// In memory.
+    None,
+    /// In memory on most copies.
+    #[default]
+    Majority,
+    /// The same, and on disk at the active copy.
+    MajorityAndPersistToActive,
+    /// On disk on most copies.
+    PersistToMajority,
+}
+
+impl Durability {
+    /// Reads a name that clients use; none of an unknown one.
+    pub fn of_name(name: &str) -> Option<Durability> {
+        // SDKs write them in two ways.
+        Some(match name.to_ascii_lowercase().replace('_', "").as_str() {
+            "" | "unset" | "majority" => Durability::Majority,
+            "none" => Durability::None,
+            "majorityandpersistactive"
+            | "majorityandpersisttoactive"
+            | "majorityandpersistonmaster" => Durability::MajorityAndPersistToActive,
+            "persisttomajority" => Durability::PersistToMajority,
+            _ => return None,
+        })
+    }
+
+    /// Its name in `system:transactions`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::None => "none",
+            Durability::Majority => "majority",
+            Durability::MajorityAndPersistToActive => "majorityAndPersistActive",
+            Durability::PersistToMajority => "persistToMajority",
+        }
+    }
+
+    /// Its name in records of transactions. Source: the SDKs.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Durability::None => "n",
+            Durability::Majority => "m",
+            Durability::MajorityAndPersistToActive => "pa",
+            Durability::PersistToMajority => "pm",
+        }
+    }
+
+    /// The durability that a record names. A record that names none, or none that is known, wants the usual.
+    pub fn of_short_name(name: &str) -> Durability {
+        let all = [
+            Durability::None,
+            Durability::MajorityAndPersistToActive,
+            Durability::PersistToMajority,
+        ];
+        all.into_iter().find(|known| known.short_name() == name).unwrap_or_default()
+    }
+
+    /// The level of a write.
+    pub fn level(self) -> Option<Level> {
+        match self {
+            Durability::None => None,
+            Durability::Majority => Some(Level::Majority),
+            Durability::MajorityAndPersistToActive => Some(Level::MajorityAndPersistToActive),
+            Durability::PersistToMajority => Some(Level::PersistToMajority),
+        }
+    }
+}
+
+/// One change of a document's extended attributes or its body. Paths are those of attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// Adds what must not be there.
+    Add(String, Vec<u8>),
+    /// Puts something in a place. What it stands in must be there, unless the edit may make a document.
+    Set(String, Vec<u8>),
+    /// The same of a whole attribute, which need not be there.
+    SetWhole(String, Vec<u8>),
+    /// The same, with a macro such as `${Mutation.CAS}` for the value.
+    SetComputed(String, String),
+    /// Takes something away.
+    Remove(String),
+    /// Replaces the body.
+    Body(Vec<u8>),
+    /// Replaces the body by what stands at a path: JSON, or bytes of any kind.
+    BodyFrom(String, BodyFormat),
+}
+
+/// How a staged body is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BodyFormat {
+    /// As it is.
+    Json,
+    /// In the form that attributes have for bytes of any kind.
+    Binary,
+}
+
+/// What there must be for an edit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Presence {
+    /// A document, or with [`Edit::sees_tombstones`] a tombstone.
+    #[default]
+    Present,
+    /// No document.
+    Absent,
+    /// Either.
+    Any,
+}
+
+/// Several changes of a document at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// What there must be.
+    pub presence: Presence,
+    /// The version that it must have; 0 for any.
+    pub cas: u64,
+    /// Also works on a tombstone.
+    pub sees_tombstones: bool,
+    /// What is created is a tombstone.
+    pub hides: bool,
+    /// Makes a document of a tombstone.
+    pub revives: bool,
+    /// What clients are told about the format of the body; none keeps it.
+    pub flags: Option<u32>,
+    /// When it expires, as clients say it; none keeps it.
+    pub expiry: Option<u32>,
+    /// The changes.
+    pub parts: Vec<Part>,
+}
+
+/// What is done to a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Reads attributes, also those of a tombstone.
+    Look(Vec<String>),
+    /// Changes it.
+    Edit(Edit, Durability),
+    /// Removes it, when it has that version.
+    Remove(u64, Durability),
+}
+
+impl Step {
+    /// Whether it may not be done twice.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Step::Look(_))
+    }
+}
+
+/// What a step tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// Of [`Step::Look`].
+    Looked(Looked),
+    /// Of the others: the new version.
+    Written(u64),
+}
+
+/// What was read of a document or a tombstone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// Its version.
+    pub cas: u64,
+    /// Whether it is a tombstone.
+    pub is_tombstone: bool,
+    /// What stands at each path, as JSON.
+    pub found: Vec<Option<Vec<u8>>>,
+}
+
+/// The stored documents, wherever they are served; a call may wait.
+pub trait Documents {
+    /// Does a step.
+    ///
+    /// # Errors
+    /// Why it was not done. After [`KvError::Temporary`] of a step that writes, nobody knows whether it was.
+    fn step(&self, place: &Place, step: Step) -> Result<Told, KvError>;
+}
+
+impl dyn Documents + '_ {
+    /// Reads attributes; none where there is neither a document nor a tombstone.
+    ///
+    /// # Errors
+    /// As [`Documents::step`].
+    pub fn look(&self, place: &Place, paths: &[&str]) -> Result<Option<Looked>, KvError> {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        match self.step(place, Step::Look(paths)) {
+            Ok(Told::Looked(looked)) => Ok(Some(looked)),
+            Ok(Told::Written(_)) => Err(KvError::Temporary("an unexpected answer".into())),
+            Err(KvError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes; gives the new version.
+    ///
+    /// # Errors
+    /// As [`Documents::step`].
+    pub fn write(&self, place: &Place, step: Step) -> Result<u64, KvError> {
+        match self.step(place, step)? {
+            Told::Written(cas) => Ok(cas),
+            Told::Looked(_) => Err(KvError::Temporary("an unexpected answer".into())),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A transaction that an SDK has begun: what it says of it in `txdata`, and what it has staged.
+
+use super::changes::{Kind, Place, Staged};
+use super::record;
+use super::step::{Documents, Durability};
+use nacre_plugin_host::DatabaseKeyspace;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// Documents that an SDK may have staged.
+const DOCUMENTS_MAX: usize = 16_384;
+
+/// `txdata` of `BEGIN`, as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+struct Told {
+    id: Ids,
+    #[serde(default)]
+    atr: Location,
+    #[serde(default)]
+    config: Config,
+    #[serde(default)]
+    state: State,
+    #[serde(default)]
+    mutations: Vec<Change>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Ids {
+    txn: String,
+    atmpt: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Location {
+    bkt: String,
+    scp: String,
+    coll: String,
+    id: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    #[serde(rename = "durabilityLevel")]
+    durability: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    #[serde(rename = "timeLeftMs")]
+    left_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    bkt: String,
+    scp: String,
+    coll: String,
+    id: String,
+    cas: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// A document that an SDK has staged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Where it is.
+    pub place: Place,
+    cas: u64,
+    kind: Kind,
+}
+
+/// What an SDK hands over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Takeover {
+    /// The transaction.
+    pub transaction: String,
+    /// Its attempt.
+    pub attempt: String,
+    /// Where its entry is, if there is one.
+    pub record: Option<Place>,
+    /// Where it wants the entry, if there is none.
+    pub records: Option<DatabaseKeyspace>,
+    /// The durability, if that is said.
+    pub durability: Option<Durability>,
+    /// How long it lasts, if that is said.
+    pub left: Option<Duration>,
+    /// What is staged.
+    pub documents: Vec<Handed>,
+}
+
+impl Takeover {
+    /// Reads `txdata`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Takeover, String> {
+        let told: Told = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if !record::is_id(&told.id.txn) || !record::is_id(&told.id.atmpt) {
+            return Err("the id of a transaction has letters, digits and hyphens".into());
+        }
+        if told.mutations.len() > DOCUMENTS_MAX {
+            return Err(format!("more than {DOCUMENTS_MAX} documents are staged"));
+        }
+        let Location { bkt, scp, coll, id } = told.atr;
+        let keyspace = DatabaseKeyspace { bucket: bkt, scope: scp, collection: coll };
+        let is_placed = !keyspace.bucket.is_empty();
+        let place = Place { keyspace: keyspace.clone(), id };
+        let record = (is_placed && !place.id.is_empty()).then_some(place);
+        if record.as_ref().is_some_and(|record| !record::is_record_key(&record.id)) {
+            return Err("this is no document with records of transactions".into());
+        }
+        if record.is_none() && !told.mutations.is_empty() {
+            return Err("documents are staged, and there is no record of it".into());
+        }
+        let durability = match told.config.durability.as_str() {
+            "" => None,
+            name => Some(Durability::of_name(name).ok_or("there is no such durability")?),
+        };
+        let documents: Option<Vec<_>> = told.mutations.into_iter().map(handed).collect();
+        Ok(Takeover {
+            transaction: told.id.txn,
+            attempt: told.id.atmpt,
+            record,
+            records: is_placed.then_some(keyspace),
+            durability,
+            left: told.state.left_ms.map(Duration::from_millis),
+            documents: documents.ok_or("a change has no known type, or no version")?,
+        })
+    }
+
+    /// What is staged, as the stored documents have it.
+    ///
+    /// # Errors
+    /// What is not as the SDK says.
+    pub fn staged(&self, documents: &dyn Documents) -> Result<Vec<(Place, Staged)>, String> {
+        self.documents.iter().map(|handed| self.look(handed, documents)).collect()
+    }
+
+    fn look(&self, handed: &Handed, documents: &dyn Documents) -> Result<(Place, Staged), String> {
+        let Handed { place, cas, kind } = handed.clone();
+        let not_there = || format!("{} is not staged as was said", place.id);
+        let paths = [record::STAGED_ATTEMPT, record::STAGED_BODY];
+        let looked = documents.look(&place, &paths).map_err(|error| error.to_string())?;
+        let looked = looked.filter(|looked| looked.cas == cas).ok_or_else(not_there)?;
+        let [Some(attempt), body] = &looked.found[..] else { return Err(not_there()) };
+        if serde_json::from_slice::<String>(attempt).ok().as_ref() != Some(&self.attempt) {
+            return Err(not_there());
+        }
+        let body = match (kind, body) {
+            (Kind::Remove, _) => Vec::new(),
+            (_, Some(body)) => body.clone(),
+            (_, None) => return Err(format!("what is staged at {} is not JSON", place.id)),
+        };
+        let staged = Staged {
+            kind,
+            body,
+            expiry: None,
+            cas,
+            stored_cas: cas,
+            stored: Some(kind),
+            is_dirty: false,
+        };
+        Ok((place, staged))
+    }
+}
+
+fn handed(change: Change) -> Option<Handed> {
+    let keyspace =
+        DatabaseKeyspace { bucket: change.bkt, scope: change.scp, collection: change.coll };
+    let kind = record::kind_of(&change.kind.to_ascii_lowercase())?;
+    Some(Handed { place: Place { keyspace, id: change.id }, cas: change.cas.parse().ok()?, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn data() -> serde_json::Value {
+        json!({
+            "id": {"txn": "t-1", "atmpt": "a-1"},
+            "atr": {"bkt": "b", "scp": "_default", "coll": "_default", "id": "_txn:atr-9-#0"},
+            "config": {"kvTimeoutMs": 2500, "durabilityLevel": "MAJORITY", "numAtrs": 1024},
+            "state": {"timeLeftMs": 900},
+            "mutations": [
+                {"bkt": "b", "scp": "s", "coll": "c", "id": "k", "cas": "18", "type": "INSERT"},
+            ],
+        })
+    }
+
+    #[test]
+    fn what_an_sdk_hands_over_is_read() {
+        let takeover = Takeover::read(&data().to_string()).unwrap();
+        assert_eq!((&*takeover.transaction, &*takeover.attempt), ("t-1", "a-1"));
+        assert_eq!(takeover.left, Some(Duration::from_millis(900)));
+        assert_eq!(takeover.record.map(|record| record.id).as_deref(), Some("_txn:atr-9-#0"));
+        assert_eq!(takeover.documents[0].cas, 18);
+        assert_eq!(takeover.documents[0].kind, Kind::Insert);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (pointer, value) in [
+            ("/id/atmpt", json!("a.st")),
+            ("/id/txn", json!("")),
+            ("/atr/id", json!("somebody's document")),
+            ("/atr/id", json!("")),
+            ("/config/durabilityLevel", json!("a little")),
+            ("/mutations/0/cas", json!("x")),
+            ("/mutations/0/type", json!("drop")),
+            ("/mutations", json!(7)),
+        ] {
+            let mut data = data();
+            *data.pointer_mut(pointer).unwrap() = value;
+            assert!(Takeover::read(&data.to_string()).is_err(), "{pointer}");
+        }
+        assert!(Takeover::read("{").is_err());
+    }
+}
