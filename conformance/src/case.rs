@@ -467,6 +467,7 @@ pub const EVENTING: &[(&str, &str)] = &[
     ("eventing/failures", include_str!("../cases/eventing/failures.json")),
     ("eventing/handlers", include_str!("../cases/eventing/handlers.json")),
     ("eventing/language", include_str!("../cases/eventing/language.json")),
+    ("eventing/queries", include_str!("../cases/eventing/queries.json")),
     ("eventing/recursion", include_str!("../cases/eventing/recursion.json")),
     ("eventing/subdoc", include_str!("../cases/eventing/subdoc.json")),
     ("eventing/timers", include_str!("../cases/eventing/timers.json")),
@@ -549,7 +550,7 @@ mod tests {
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
-        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 150);
+        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 255);
     }
 
     #[test]

@@ -179,7 +179,9 @@ impl<'t> Stage<'t> {
             constants.map(|(alias, literal)| json!({"value": alias, "literal": literal}));
         json!({
             "appname": names.function,
-            "appcode": self.fill(&case.code),
+            "appcode": self.fill(&case.code)
+                .replace("$SOURCE", &format!("{bucket}.{}.{}", self.scope, names.source))
+                .replace("$DESTINATION", &format!("{bucket}.{}.{}", self.scope, names.destination)),
             "function_scope": {"bucket": bucket, "scope": self.scope},
             "settings": case.settings,
             "depcfg": {

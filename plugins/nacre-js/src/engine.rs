@@ -374,12 +374,18 @@ fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<Said> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
-    let code: Value<'_> = object.get("code")?;
+    let code = match object.get::<_, Value<'_>>("code")?.into_string() {
+        Some(code) => Some(code),
+        None => match object.get::<_, Value<'_>>("cause")?.into_object() {
+            Some(cause) => cause.get::<_, Value<'_>>("code")?.into_string(),
+            None => None,
+        },
+    };
     let message =
         format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
     Ok(Said {
         message,
         position: stack.and_then(|stack| position(&stack, place)),
-        code: code.as_string().map(|code| code.to_string()).transpose()?,
+        code: code.map(|code| code.to_string()).transpose()?,
     })
 }

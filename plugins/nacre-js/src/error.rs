@@ -30,7 +30,8 @@ pub enum Error {
         message: String,
         /// Where it was made.
         position: Option<Position>,
-        /// Its member `code`, where that is a string: of what the host refused, the code of [`HostError`](crate::HostError).
+        /// Its member `code`, or that of its `cause`, where that is a string: of what the host refused, the code of
+        /// [`HostError`](crate::HostError).
         code: Option<String>,
     },
     /// The call used up its steps. Its author must act.

@@ -154,6 +154,12 @@ pub struct FunctionDefinition {
     /// Whether it is told every version of a document, with the one before.
     #[serde(default)]
     pub old_documents: bool,
+    /// Who defined it last: its queries have their rights.
+    #[serde(default)]
+    pub owner: String,
+    /// Whether queries that do not say it have to see all that was written before.
+    #[serde(default)]
+    pub fresh_queries: bool,
     /// Lines before the code.
     pub headers: Vec<String>,
     /// Lines behind the code.
@@ -387,6 +393,8 @@ mod tests {
             timeout_s: 60,
             timer_context_bytes: 1024,
             old_documents: false,
+            owner: String::new(),
+            fresh_queries: false,
             headers: Vec::new(),
             footers: Vec::new(),
             settings: "{}".into(),

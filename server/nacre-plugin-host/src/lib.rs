@@ -60,7 +60,8 @@ pub use capability::{
     Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
     Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
     KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex,
-    NoDocuments, NoHttp, PathLookup, PathMutation, Row, RowRefusal, StoreMode, Timer, path_failure,
+    NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row,
+    RowRefusal, StoreMode, Timer, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

@@ -92,12 +92,17 @@ impl BucketDocuments {
         written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
     }
 
-    /// Takes those vBuckets of the bucket for written.
+    /// Takes those vBuckets of the bucket for written, no further than their histories go.
     pub fn has_written(&self, seqnos: &[(Vbid, Seqno)]) {
+        if !self.bucket.is_persistent() {
+            return;
+        }
         let mut written = self.written.lock();
         for (vbid, seqno) in seqnos {
             let at = (self.bucket.name.clone(), *vbid);
-            written.insert(at, (Arc::clone(&self.bucket), *seqno));
+            let high = self.bucket.vbucket(*vbid).map(|vbucket| vbucket.high_seqno());
+            let seqno = high.map_or(*seqno, |high| high.min(*seqno));
+            written.insert(at, (Arc::clone(&self.bucket), seqno));
         }
     }
 

@@ -118,6 +118,7 @@ fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
             ..Limits::default()
         },
         grants: grants(definition),
+        owner: definition.owner.clone(),
         paused: function.state == FunctionState::Paused,
         is_development: false,
         pace: None,
@@ -190,6 +191,7 @@ fn config(
         "urls": urls.collect::<Vec<_>>(),
         "constants": constants.collect::<Vec<_>>(),
         "timer_context_bytes": definition.timer_context_bytes,
+        "query_consistency": if definition.fresh_queries { "request" } else { "none" },
     });
     if launch.get("number").is_some() {
         config["launch"] = launch;
@@ -220,6 +222,7 @@ fn grants(definition: &FunctionDefinition) -> Grants {
     Grants {
         kv: definition.buckets.iter().map(grant).collect(),
         http_out: definition.urls.iter().filter_map(host).collect(),
+        query: true,
         ..Grants::own()
     }
 }

@@ -23,6 +23,7 @@ mod storage;
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
+use crate::query::FunctionQueries;
 use crate::spread::SpreadDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
@@ -30,7 +31,7 @@ use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::Since;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
+use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -478,7 +479,14 @@ fn open(
         Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
         None => spec.config.clone(),
     };
-    let documents = SpreadDocuments::new(node, bucket);
+    let documents = Arc::new(SpreadDocuments::new(node, bucket));
+    let queries: Arc<dyn Queries> = match &spec.source {
+        Ok(source) if spec.grants.query => {
+            let (source, documents) = (source.clone(), Arc::clone(&documents));
+            Arc::new(FunctionQueries::new(node, &spec.owner, source, documents))
+        }
+        _ => Arc::new(NoQueries),
+    };
     let setup = Setup {
         name: spec.name.clone(),
         config,
@@ -486,8 +494,9 @@ fn open(
         limits: spec.limits,
         grants: spec.grants.clone(),
         runs_script: spec.code == spec::JS || spec.code == EVENTING,
-        documents: Arc::new(documents),
+        documents,
         http: node.platform.http(),
+        queries,
     };
     let storage = node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
     let storage = SpaceStorage::new(storage, spec.is_fold());

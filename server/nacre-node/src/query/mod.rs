@@ -11,6 +11,7 @@ mod failure;
 mod gathered;
 mod held;
 mod notes;
+mod of_function;
 mod part;
 mod session;
 mod vitals;
@@ -29,6 +30,7 @@ use vitals::Counted;
 
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
+pub(crate) use of_function::FunctionQueries;
 pub use vitals::Vitals;
 
 /// The component that answers.
@@ -61,9 +63,18 @@ impl Queries {
         user: &str,
         gone: Arc<AtomicBool>,
     ) -> Result<Answer, String> {
+        self.answer(node, request, Session::new(node, user, gone))
+    }
+
+    fn answer(
+        &self,
+        node: &Arc<Node>,
+        request: &Request,
+        session: Session,
+    ) -> Result<Answer, String> {
         let reader = self.reader(node)?;
         let counted = Counted::new(node, &self.vitals);
-        let session = Arc::new(Session::new(node, user, gone));
+        let session = Arc::new(session);
         let asked = Arc::clone(&session);
         let answer = match reader.handle_with(request, node.now(), asked) {
             Ok(given) => Answer::given(given, counted),

@@ -2,6 +2,7 @@
 
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
+use super::of_function::Guard;
 use super::part::unexpected;
 use crate::error::Error;
 use crate::node::Node;
@@ -36,6 +37,8 @@ pub struct Session {
     gone: Arc<AtomicBool>,
     /// Keys of notes that go with the request.
     noted: Mutex<Vec<String>>,
+    /// What a function asks is looked at by it.
+    guard: Option<Arc<Guard>>,
 }
 
 impl Session {
@@ -48,7 +51,14 @@ impl Session {
             scans: Mutex::default(),
             gone,
             noted: Mutex::default(),
+            guard: None,
         }
+    }
+
+    /// The same for a query of a function.
+    pub fn guarded(mut self, guard: Arc<Guard>) -> Session {
+        self.guard = Some(guard);
+        self
     }
 
     /// What the instance has told of the request, while it has not ended.
@@ -389,6 +399,12 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let owners = self.owners(Privilege::QueryWrite, keyspace)?;
+        if let Some(guard) = &self.guard {
+            guard.check(keyspace)?;
+            // Whatever becomes of them: one that was not answered may have been made.
+            let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
+            vbids.for_each(|vbid| guard.note(&keyspace.bucket, vbid));
+        }
         let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
         let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
         loop {

@@ -9,6 +9,7 @@ mod copies;
 mod crash;
 mod dcp;
 mod eventing;
+mod eventing_queries;
 mod exactly_once;
 mod graph;
 mod history;

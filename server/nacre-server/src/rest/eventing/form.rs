@@ -235,6 +235,8 @@ pub(super) fn empty() -> FunctionDefinition {
         timeout_s: TIMEOUT_S,
         timer_context_bytes: TIMER_CONTEXT_BYTES,
         old_documents: false,
+        owner: String::new(),
+        fresh_queries: false,
         headers: Vec::new(),
         footers: Vec::new(),
         settings: "{}".into(),
@@ -272,6 +274,11 @@ pub(super) fn apply_settings(
         None | Some(Value::Null) => false,
         Some(Value::Bool(wanted)) => *wanted,
         Some(_) => return Err(invalid("old_documents is true or false")),
+    };
+    definition.fresh_queries = match all.get("n1ql_consistency").map(|level| level.as_str()) {
+        None | Some(Some("none" | "")) => false,
+        Some(Some("request")) => true,
+        Some(_) => return Err(invalid("n1ql_consistency is none or request")),
     };
     definition.headers = lines("handler_headers")?;
     definition.footers = lines("handler_footers")?;

@@ -217,8 +217,13 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
 }
 
 /// Checks a definition and makes it the function's.
-async fn store(call: &Call, id: &FunctionId, definition: FunctionDefinition) -> Result<(), Reply> {
+async fn store(
+    call: &Call,
+    id: &FunctionId,
+    mut definition: FunctionDefinition,
+) -> Result<(), Reply> {
     call.must_reach(&definition)?;
+    definition.owner.clone_from(&call.user);
     let change = Change::PutFunction {
         id: id.to_string(),
         uuid: call.node.new_uuid(),

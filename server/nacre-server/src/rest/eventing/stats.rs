@@ -73,6 +73,7 @@ pub(super) fn failures(status: &Status) -> Value {
     let killed = (status.dead_letter_count + status.dead_timer_count) as f64;
     json!({
         "bucket_op_exception_count": number(count("bucket_op_exception_count")),
+        "n1ql_op_exception_count": number(count("n1ql_op_exception_count")),
         "curl_failure_count": number(count("curl_failure_count")),
         "timeout_count": number(count("timeout_count") + killed),
         "v8worker_exception_count": number(
