@@ -20,6 +20,9 @@ pub struct Config {
     pub headers: Vec<String>,
     #[serde(default)]
     pub footers: Vec<String>,
+    /// Of which documents it hears: a condition of SQL++.
+    #[serde(default)]
+    pub filter: Option<String>,
     /// What it listens to; `*` for all scopes or collections.
     pub keyspace: Keyspace,
     /// `scope.collection` by number; at least of all that it listens to.

@@ -193,6 +193,11 @@ impl Engine {
         std::mem::take(&mut self.outbox.borrow_mut().log)
     }
 
+    /// Steps of the last call, in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
+    pub fn steps(&self) -> u32 {
+        self.limits.steps_max.saturating_sub(self.steps_left.get())
+    }
+
     /// Whether no promise of an earlier call still has something to run: that would be done, and paid for, by a later one.
     pub fn is_settled(&self) -> bool {
         !self.runtime.is_job_pending()

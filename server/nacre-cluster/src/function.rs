@@ -154,6 +154,9 @@ pub struct FunctionDefinition {
     /// Whether it is told every version of a document, with the one before.
     #[serde(default)]
     pub old_documents: bool,
+    /// Of which documents it hears: a condition of SQL++, none for all.
+    #[serde(default)]
+    pub filter: Option<String>,
     /// Who defined it last: its queries have their rights.
     #[serde(default)]
     pub owner: String,
@@ -393,6 +396,7 @@ mod tests {
             timeout_s: 60,
             timer_context_bytes: 1024,
             old_documents: false,
+            filter: None,
             owner: String::new(),
             fresh_queries: false,
             headers: Vec::new(),

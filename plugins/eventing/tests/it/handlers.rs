@@ -1,6 +1,8 @@
 //! `OnUpdate`, `OnDelete` and `OnDeploy`: what they get, and what becomes of it when they fail.
 
 use crate::fixture::*;
+use nacre_eventing::Program;
+use nacre_plugin::testing::Harness;
 
 #[test]
 fn handlers_get_documents_and_what_is_known_of_them() {
@@ -152,4 +154,23 @@ function OnUpdate(doc, meta) {
     assert_eq!(body(&function, "shop.copies", "last"), "\"good\"");
     assert_eq!(body(&function, "shop.copies", "leaked"), "none");
     assert!(count(&function, "timeout_count") >= 3.0);
+}
+
+#[test]
+fn documents_that_a_filter_turns_away_do_not_wake_the_function() {
+    let filtered = |filter: &str| {
+        let mut config = config(
+            "function OnUpdate(doc, meta) { log(meta.id) } function OnDelete(meta) { log('-' + meta.id) }",
+        );
+        config["filter"] = filter.into();
+        Harness::<Program>::new(&config.to_string())
+    };
+    let mut function = filtered("type = 'order' AND total > 100").unwrap();
+    function.put("a", r#"{"type": "order", "total": 101}"#).put("b", r#"{"type": "order"}"#);
+    function.put("c", "[1]").put("d", "no json").delete("a").delete("b");
+    assert_eq!(function.feed().unwrap(), []);
+    assert_eq!(log(&function).replace("[INFO] ", ""), "\"a\"\n\"-a\"\n\"-b\"");
+    assert_eq!(count(&function, "filtered_count"), 3.0);
+    let refusal = filtered("type = 'order' AND\n total >> 1").err().unwrap().to_string();
+    assert!(refusal.contains("the filter: ") && refusal.contains("line 2, column"), "{refusal}");
 }

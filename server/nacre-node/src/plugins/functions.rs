@@ -90,7 +90,7 @@ pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
     listening.map(|(id, function)| spec(&id, function, bucket)).collect()
 }
 
-fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
+pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
     let definition = &function.definition;
     let FunctionKeyspace { bucket: name, .. } = &definition.source;
     let source = Source {
@@ -185,6 +185,7 @@ fn config(
         "source": definition.code,
         "headers": definition.headers,
         "footers": definition.footers,
+        "filter": definition.filter,
         "keyspace": {"bucket": bucket, "scope": scope, "collection": collection},
         "collections": collections,
         "buckets": buckets.collect::<Vec<_>>(),

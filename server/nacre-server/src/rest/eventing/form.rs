@@ -235,6 +235,7 @@ pub(super) fn empty() -> FunctionDefinition {
         timeout_s: TIMEOUT_S,
         timer_context_bytes: TIMER_CONTEXT_BYTES,
         old_documents: false,
+        filter: None,
         owner: String::new(),
         fresh_queries: false,
         headers: Vec::new(),
@@ -274,6 +275,11 @@ pub(super) fn apply_settings(
         None | Some(Value::Null) => false,
         Some(Value::Bool(wanted)) => *wanted,
         Some(_) => return Err(invalid("old_documents is true or false")),
+    };
+    definition.filter = match all.get("filter") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Some(_) => return Err(invalid("filter is a condition as a string")),
     };
     definition.fresh_queries = match all.get("n1ql_consistency").map(|level| level.as_str()) {
         None | Some(Some("none" | "")) => false,

@@ -8,7 +8,7 @@ use nacre_plugin_host::{Histogram, Status};
 use serde_json::{Map, Value, json};
 
 /// What the code did.
-const EXECUTION: [&str; 12] = [
+const EXECUTION: [&str; 13] = [
     "on_update_success",
     "on_update_failure",
     "on_delete_success",
@@ -21,6 +21,7 @@ const EXECUTION: [&str; 12] = [
     "timer_cancel_counter",
     "curl_success_count",
     "suppressed_count",
+    "filtered_count",
 ];
 
 /// A function in the answer to `/api/v1/status`.
