@@ -203,6 +203,22 @@ pub struct Function {
     pub delay_ms: u64,
 }
 
+impl Function {
+    /// A function that does not run, and has no identity yet.
+    pub fn new(definition: FunctionDefinition) -> Function {
+        Function {
+            uuid: String::new(),
+            number: 0,
+            definition,
+            state: FunctionState::Undeployed,
+            deployments: 0,
+            launches: 0,
+            paused_ms: 0,
+            delay_ms: 0,
+        }
+    }
+}
+
 /// All functions, by the text of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -248,16 +264,8 @@ impl Functions {
             }
             return Ok(());
         }
-        let function = Function {
-            uuid: uuid.to_owned(),
-            number,
-            definition: definition.clone(),
-            state: FunctionState::Undeployed,
-            deployments: 0,
-            launches: 0,
-            paused_ms: 0,
-            delay_ms: 0,
-        };
+        let function =
+            Function { uuid: uuid.to_owned(), number, ..Function::new(definition.clone()) };
         self.0.insert(id.to_string(), function);
         Ok(())
     }

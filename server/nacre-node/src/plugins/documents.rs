@@ -86,6 +86,23 @@ impl BucketDocuments {
         }
     }
 
+    /// A document with all that belongs to it, which may have to be waited for.
+    ///
+    /// # Errors
+    /// As for [`Documents::call`]; [`KvError::Elsewhere`] when another node serves it.
+    pub fn document(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        left: Duration,
+    ) -> Result<(Vbid, Arc<Document>), KvError> {
+        let call = self.begin(keyspace, key, left)?;
+        match call.read()? {
+            Reply::Found(document, _) => Ok((call.vbid, document)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// A vBucket that was written since that was settled last, and up to where.
     pub fn written(&self) -> Option<(Vbid, Seqno)> {
         let written = self.written.lock();

@@ -16,7 +16,10 @@ pub mod functions;
 mod loader;
 pub mod packages;
 mod part;
+mod past;
 mod places;
+mod rehearsal;
+mod replay;
 mod spec;
 mod storage;
 
@@ -35,6 +38,9 @@ use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, St
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
+pub use past::Range;
+pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
+pub use replay::Replay;
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -474,30 +480,7 @@ fn open(
     runtime: &Runtime,
     spec: &Spec,
 ) -> Result<Partition, String> {
-    spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
-    let config = match &spec.script {
-        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
-        None => spec.config.clone(),
-    };
-    let documents = Arc::new(SpreadDocuments::new(node, bucket));
-    let queries: Arc<dyn Queries> = match &spec.source {
-        Ok(source) if spec.grants.query => {
-            let (source, documents) = (source.clone(), Arc::clone(&documents));
-            Arc::new(FunctionQueries::new(node, &spec.owner, source, documents))
-        }
-        _ => Arc::new(NoQueries),
-    };
-    let setup = Setup {
-        name: spec.name.clone(),
-        config,
-        keyspace: spec.keyspace(),
-        limits: spec.limits,
-        grants: spec.grants.clone(),
-        runs_script: spec.code == spec::JS || spec.code == EVENTING,
-        documents,
-        http: node.platform.http(),
-        queries,
-    };
+    let setup = setup(node, bucket, spec)?;
     let storage = node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
     let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
@@ -512,6 +495,34 @@ fn open(
         functions::launch(&mut partition, leads).map_err(|error| error.to_string())?;
     }
     Ok(partition)
+}
+
+/// What a deployment runs with.
+fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, String> {
+    let source = spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
+    let config = match &spec.script {
+        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
+        None => spec.config.clone(),
+    };
+    let documents = Arc::new(SpreadDocuments::new(node, bucket));
+    let queries: Arc<dyn Queries> = match spec.grants.query {
+        true => {
+            let (source, documents) = (source.clone(), Arc::clone(&documents));
+            Arc::new(FunctionQueries::new(node, &spec.owner, source, documents))
+        }
+        false => Arc::new(NoQueries),
+    };
+    Ok(Setup {
+        name: spec.name.clone(),
+        config,
+        keyspace: spec.keyspace(),
+        limits: spec.limits,
+        grants: spec.grants.clone(),
+        runs_script: spec.code == spec::JS || spec.code == EVENTING,
+        documents,
+        http: node.platform.http(),
+        queries,
+    })
 }
 
 /// Where the history of each vBucket ends.

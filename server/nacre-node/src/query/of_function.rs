@@ -9,7 +9,10 @@ use crate::node::Node;
 use crate::query::Answer;
 use crate::spread::SpreadDocuments;
 use nacre_cluster::Source;
-use nacre_plugin_host::{DatabaseKeyspace, Failure, Queries, Query, QueryRows, Request};
+use nacre_plugin_host::{
+    DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,
+    RowRefusal,
+};
 use nacre_types::Vbid;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -30,10 +33,38 @@ pub(crate) struct FunctionQueries {
 /// What the queries of a function may not do, and what is to be known of those that they do.
 pub(super) struct Guard {
     source: Source,
-    documents: Arc<SpreadDocuments>,
+    effects: Made,
+}
+
+/// What becomes of changes.
+enum Made {
+    /// They are made, and these are to wait until they are on disk.
+    In(Arc<SpreadDocuments>),
+    /// They are told.
+    Told(Effects),
 }
 
 impl Guard {
+    /// Whether changes of documents are told instead of made: then they were, and here is what it came to.
+    pub fn rehearse(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        mutations: &[Mutation],
+    ) -> Option<Vec<Result<u64, RowRefusal>>> {
+        let Made::Told(effects) = &self.effects else { return None };
+        let (keyspace, mutations) = (keyspace.clone(), mutations.iter().cloned());
+        let tell = |mutation| effects.add(Effect::Row { keyspace: keyspace.clone(), mutation });
+        Some(mutations.map(tell).map(|()| Ok(0)).collect())
+    }
+
+    /// Whether what there is may be changed.
+    pub fn check_definition(&self) -> Result<(), Failure> {
+        match self.effects {
+            Made::In(_) => Ok(()),
+            Made::Told(_) => Err(failure(code::INTERNAL, "A dry run defines nothing")),
+        }
+    }
+
     /// Whether documents of `keyspace` may be changed.
     pub fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         let Source { bucket, scope, collection } = &self.source;
@@ -54,7 +85,9 @@ impl Guard {
 
     /// A vBucket of `bucket` was written.
     pub fn note(&self, bucket: &str, vbid: Vbid) {
-        self.documents.has_written(bucket, vbid);
+        if let Made::In(documents) = &self.effects {
+            documents.has_written(bucket, vbid);
+        }
     }
 }
 
@@ -67,8 +100,22 @@ impl FunctionQueries {
         source: Source,
         documents: Arc<SpreadDocuments>,
     ) -> FunctionQueries {
-        let guard = Arc::new(Guard { source, documents });
-        FunctionQueries { node: Arc::downgrade(node), owner: owner.to_owned(), guard }
+        FunctionQueries::guarded(node, owner, Guard { source, effects: Made::In(documents) })
+    }
+
+    /// The same for a function that is only tried: what queries would change is noted.
+    pub fn rehearsing(
+        node: &Arc<Node>,
+        owner: &str,
+        source: Source,
+        effects: Effects,
+    ) -> FunctionQueries {
+        FunctionQueries::guarded(node, owner, Guard { source, effects: Made::Told(effects) })
+    }
+
+    fn guarded(node: &Arc<Node>, owner: &str, guard: Guard) -> FunctionQueries {
+        let (node, owner) = (Arc::downgrade(node), owner.to_owned());
+        FunctionQueries { node, owner, guard: Arc::new(guard) }
     }
 }
 

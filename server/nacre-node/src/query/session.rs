@@ -401,6 +401,9 @@ impl Database for Session {
         let owners = self.owners(Privilege::QueryWrite, keyspace)?;
         if let Some(guard) = &self.guard {
             guard.check(keyspace)?;
+            if let Some(told) = guard.rehearse(keyspace, &mutations) {
+                return Ok(told);
+            }
             // Whatever becomes of them: one that was not answered may have been made.
             let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
             vbids.for_each(|vbid| guard.note(&keyspace.bucket, vbid));
@@ -429,6 +432,7 @@ impl Database for Session {
     }
 
     fn define(&self, definition: &Definition) -> Result<(), Failure> {
+        self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
         let whole = |bucket: &String, scope: &String| DatabaseKeyspace {
             bucket: bucket.clone(),
             scope: scope.clone(),

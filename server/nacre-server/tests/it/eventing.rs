@@ -124,6 +124,12 @@ impl Collection {
         self.client.call(&request).is_ok_and(|reply| reply.is_success())
     }
 
+    /// Removes a document; whether it was there.
+    pub fn remove(&mut self, key: &str) -> bool {
+        let request = self.request(OP_DELETE, key);
+        self.client.call(&request).is_ok_and(|reply| reply.is_success())
+    }
+
     pub fn get(&mut self, key: &str) -> Option<Value> {
         let reply = self.client.call(&self.request(OP_GET, key)).unwrap();
         reply.is_success().then(|| serde_json::from_slice(&reply.value).unwrap())

@@ -10,6 +10,7 @@ mod crash;
 mod dcp;
 mod eventing;
 mod eventing_queries;
+mod eventing_trials;
 mod exactly_once;
 mod graph;
 mod history;

@@ -220,8 +220,24 @@ impl Url {
     }
 }
 
+/// What a client has written, as a definition. Secrets that are not told stay those of the one that is `known`.
+pub(super) fn definition(
+    written: Written,
+    known: Option<&FunctionDefinition>,
+) -> Result<FunctionDefinition, Reply> {
+    let mut definition = empty();
+    if let Some(known) = known {
+        definition.urls.clone_from(&known.urls);
+    }
+    definition.code = written.appcode;
+    definition.version = written.version;
+    written.depcfg.apply(&mut definition)?;
+    apply_settings(&mut definition, written.settings)?;
+    Ok(definition)
+}
+
 /// A definition with nothing in it.
-pub(super) fn empty() -> FunctionDefinition {
+fn empty() -> FunctionDefinition {
     let nowhere = keyspace("", "", "");
     FunctionDefinition {
         code: String::new(),

@@ -98,6 +98,7 @@ pub(super) fn latencies(status: &Status) -> Value {
 pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     let status = deployment.map(Deployment::status).unwrap_or_default();
     let lag = deployment.map_or(0, Deployment::lag);
+    let (parts, replayed) = deployment.map(Deployment::replayed).unwrap_or_default();
     let quantile = |share| status.writer.latency.quantile_ns(share).map(|ns| ns / 1000);
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or(("*", "*"), |(bucket, scope)| (bucket, scope));
@@ -111,6 +112,7 @@ pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
             "timer_events": status.timers,
         },
         "events_remaining": {"dcp_backlog": lag},
+        "replay": {"parts_remaining": parts, "documents": replayed},
         "latency_stats": latencies(&status),
         "latency_percentile_stats":
             {"50": quantile(0.5), "90": quantile(0.9), "99": quantile(0.99), "100": quantile(1.0)},
