@@ -335,6 +335,12 @@ pub struct EventingCase {
     /// The code. `src` and `dst` are aliases of the source and of another collection, `ro` is the latter to be read only,
     /// `all` is every collection of the scope; `$SERVER` is the URL of a server that echoes.
     pub code: String,
+    /// `typescript`, or JavaScript when it is not given.
+    #[serde(default)]
+    pub language: Option<String>,
+    /// Files that the code imports, by names such as `./lib.js`.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
     /// Settings of the function.
     #[serde(default)]
     pub settings: BTreeMap<String, Json>,
@@ -472,6 +478,7 @@ pub const EVENTING: &[(&str, &str)] = &[
     ("eventing/recursion", include_str!("../cases/eventing/recursion.json")),
     ("eventing/subdoc", include_str!("../cases/eventing/subdoc.json")),
     ("eventing/timers", include_str!("../cases/eventing/timers.json")),
+    ("eventing/typescript", include_str!("../cases/eventing/typescript.json")),
 ];
 
 #[cfg(test)]
@@ -551,7 +558,7 @@ mod tests {
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
-        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 263);
+        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 273);
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub struct Config {
     pub id: String,
     /// The code.
     pub source: String,
+    /// Modules that the code imports, by names such as `./lib.js`.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
     /// Lines before and behind the code.
     #[serde(default)]
     pub headers: Vec<String>,

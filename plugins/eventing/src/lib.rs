@@ -144,6 +144,7 @@ impl Program {
         engine
             .call(set_up, &[Argument::Json(&bindings)])
             .map_err(|error| Fault::Reject(format!("the bindings: {error}")))?;
+        engine.set_modules(config.modules.clone());
         let found = load(&mut engine, &config)?;
         engine.take_log();
         let handlers = Handlers { on_update: found[0], on_delete: found[1], on_deploy: found[2] };

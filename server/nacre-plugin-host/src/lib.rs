@@ -78,7 +78,7 @@ pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
 pub use pure::{Functions, Resolver, Verdict, Version};
 pub use reader::{Answer, Reader, Request, Response};
-pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed};
+pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;
 pub use setup::Setup;
 pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges};

@@ -48,18 +48,53 @@ pub enum Effect {
     },
 }
 
+/// Bytes of the effects of all documents that are tried: who tries them holds them all.
+const EFFECTS_BYTES_MAX: usize = 32 << 20;
+
+/// Said where an effect is one too many.
+pub const TOO_MUCH: &str = "a dry run tells no more than 32 MiB of effects";
+
 /// Effects in their order. Clones share them.
 #[derive(Clone, Default)]
-pub struct Effects(Arc<Mutex<Vec<Effect>>>);
+pub struct Effects(Arc<Mutex<Noted>>);
+
+#[derive(Default)]
+struct Noted {
+    effects: Vec<Effect>,
+    /// Of all that was ever noted.
+    bytes: usize,
+}
+
+impl Effect {
+    fn bytes(&self) -> usize {
+        let content = match self {
+            Effect::Document { keyspace, key, after, .. } => {
+                keyspace.len() + key.len() + after.as_ref().map_or(0, |found| found.body.len())
+            }
+            Effect::Row { mutation, .. } => mutation.id.len() + mutation.body.len(),
+            Effect::Request(request) => request.target.len() + request.body.len(),
+            Effect::Timer { name, set } => {
+                name.len() + set.as_ref().map_or(0, |timer| timer.payload.len())
+            }
+        };
+        size_of::<Effect>() + content
+    }
+}
 
 impl Effects {
-    /// Notes what would be done.
-    pub fn add(&self, effect: Effect) {
-        self.0.lock().push(effect);
+    /// Notes what would be done; gives false, and notes nothing, when that is too much.
+    pub fn add(&self, effect: Effect) -> bool {
+        let mut noted = self.0.lock();
+        noted.bytes = noted.bytes.saturating_add(effect.bytes());
+        if noted.bytes > EFFECTS_BYTES_MAX {
+            return false;
+        }
+        noted.effects.push(effect);
+        true
     }
 
     fn take(&self) -> Vec<Effect> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut self.0.lock().effects)
     }
 }
 
@@ -184,8 +219,10 @@ impl Documents for Overlay {
         };
         let after = self.written.get(keyspace, key, left).ok();
         let (keyspace, key) = (keyspace.to_owned(), key.to_vec());
-        self.effects.add(Effect::Document { keyspace, key, operation, after });
-        Ok(reply)
+        match self.effects.add(Effect::Document { keyspace, key, operation, after }) {
+            true => Ok(reply),
+            false => Err(KvError::Denied(TOO_MUCH.into())),
+        }
     }
 }
 
@@ -199,8 +236,10 @@ impl Http for Unsent {
         _: usize,
         _: Duration,
     ) -> Result<HttpResponse, HttpError> {
-        self.0.add(Effect::Request(request.clone()));
-        Ok(HttpResponse { status: 200, ..HttpResponse::default() })
+        match self.0.add(Effect::Request(request.clone())) {
+            true => Ok(HttpResponse { status: 200, ..HttpResponse::default() }),
+            false => Err(HttpError::Denied(TOO_MUCH.into())),
+        }
     }
 }
 
@@ -214,7 +253,9 @@ impl StateStorage for Ledger {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         for ((_, name), timer) in &changes.timers {
-            self.0.add(Effect::Timer { name: name.clone(), set: timer.clone() });
+            if !self.0.add(Effect::Timer { name: name.clone(), set: timer.clone() }) {
+                return Err(TOO_MUCH.into());
+            }
         }
         Ok(())
     }

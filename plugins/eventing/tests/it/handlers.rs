@@ -174,3 +174,36 @@ fn documents_that_a_filter_turns_away_do_not_wake_the_function() {
     let refusal = filtered("type = 'order' AND\n total >> 1").err().unwrap().to_string();
     assert!(refusal.contains("the filter: ") && refusal.contains("line 2, column"), "{refusal}");
 }
+
+fn with_modules(source: &str, modules: serde_json::Value) -> Result<Harness<Program>, String> {
+    let mut config = config(source);
+    config["modules"] = modules;
+    Harness::new(&config.to_string()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn code_imports_its_modules_and_what_they_import() {
+    let modules = serde_json::json!({
+        "./lib/sum.js": "import { one } from '../one.js';\nexport const sum = (a, b) => a + b + one;",
+        "./one.ts": "export const one = 1;",
+        "./fails.js": "export function fail() {\n  throw new Error('no');\n}",
+    });
+    let source = "import { sum } from './lib/sum.js';
+        import { fail } from './fails';
+        export function OnUpdate(doc, meta) { if (doc.bad) fail(); log(sum(doc.a, doc.b)); createTimer(Later, new Date(0), meta.id, 1) }
+        function Later() { log('later') }";
+    let mut function = with_modules(source, modules.clone()).unwrap();
+    function.put("a", r#"{"a": 1, "b": 2}"#).feed().unwrap();
+    let errors = function.put("b", r#"{"bad": true}"#).feed().unwrap();
+    assert_eq!(errors[0].message, "Error: no in ./fails.js (line 2, column 13)");
+    function.advance(std::time::Duration::from_secs(1)).unwrap();
+    assert!(log(&function).starts_with("[INFO] 4\n"), "{}", log(&function));
+    assert!(log(&function).ends_with("[INFO] \"later\""), "{}", log(&function));
+    let refused = |source: &str| with_modules(source, modules.clone()).err().unwrap();
+    insta::assert_snapshot!(refused("import './none.js'; function OnUpdate() {}"), @r#"ReferenceError: there is no module "./none.js""#);
+    insta::assert_snapshot!(refused("import fs from 'fs'; function OnUpdate() {}"), @r#"ReferenceError: there is no module "fs""#);
+    let broken = serde_json::json!({"./broken.js": "export const a = 1;\nexport const = 2;"});
+    let refusal =
+        with_modules("import { a } from './broken.js'; export function OnUpdate() { a }", broken);
+    insta::assert_snapshot!(refusal.err().unwrap(), @"SyntaxError: variable name expected in ./broken.js (line 2, column 14)");
+}

@@ -1,15 +1,18 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
-use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, numbers};
+use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
 use super::{Deployment, Progress, Runtime};
 use crate::node::Node;
+use crate::query::QUERY;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_cluster::{
     Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
-    Source, UrlAuth, UrlBinding,
+    Language, Program, Source, UrlAuth, UrlBinding,
 };
-use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
+use nacre_plugin_host::{
+    Error, Functions, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate,
+};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,6 +20,9 @@ use std::time::Duration;
 
 /// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
 const LAUNCH: &str = ":launch";
+
+/// How long taking out the types of one file may take.
+const STRIP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What that timer says where another node calls it.
 const SKIPPED: &[u8] = b"skipped";
@@ -67,12 +73,60 @@ pub fn status(
     (status, deployment)
 }
 
+/// Makes what is run of what was written: takes the types out of TypeScript. Takes seconds the first time.
+///
+/// # Errors
+/// What is wrong with it, for its author, with line and column.
+pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), String> {
+    definition.program = None;
+    let is_typescript = |name: &str| name.ends_with(".ts");
+    let main_is = definition.language == Language::TypeScript;
+    if !main_is && !definition.modules.keys().any(|name| is_typescript(name)) {
+        return Ok(());
+    }
+    let plugin = node.plugins().load_shipped(node, &TYPESCRIPT)?;
+    let limits = Limits { deadline: STRIP_DEADLINE, ..Limits::pure() };
+    let setup = Setup { limits, ..Setup::new("typescript", "{}") };
+    let functions = Functions::open(plugin, setup).map_err(|error| error.to_string())?;
+    let strip = |text: &str| {
+        let stripped = functions.call("strip", &json!([text]).to_string());
+        let stripped = stripped.map_err(|error| match error {
+            Error::Reject { message, .. } => message,
+            other => other.to_string(),
+        });
+        serde_json::from_str::<String>(&stripped?).map_err(|error| error.to_string())
+    };
+    let code = if main_is { strip(&definition.code)? } else { definition.code.clone() };
+    let module = |(name, text): (&String, &String)| {
+        let text = match is_typescript(name) {
+            true => strip(text).map_err(|reason| format!("{name}: {reason}"))?,
+            false => text.clone(),
+        };
+        Ok((name.clone(), text))
+    };
+    let modules = definition.modules.iter().map(module).collect::<Result<_, String>>()?;
+    definition.program = Some(Program { code, modules });
+    Ok(())
+}
+
+/// Whether the code of a function may ask queries.
+pub(super) fn queries(definition: &FunctionDefinition) -> bool {
+    let mut texts = definition.modules.values().chain([&definition.code]);
+    texts.any(|text| text.contains("N1QL"))
+}
+
 /// Whether a definition can run: compiles its code. Takes seconds the first time.
 ///
 /// # Errors
 /// What is wrong with it, for its author.
 pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
     let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    if queries(definition)
+        && let Err(reason) = node.plugins().load_shipped(node, &QUERY)
+    {
+        // It runs all the same, and is told where it queries.
+        tracing::warn!("function {id}: the query service cannot run: {reason}");
+    }
     let config = config(id, "check", definition, json!({}), json!({}));
     let setup = Setup { runs_script: true, ..Setup::new(&id.name, config) };
     validate(&plugin, setup).map_err(|error| match error {
@@ -179,10 +233,15 @@ fn config(
         .constants
         .iter()
         .map(|binding| json!({"alias": binding.alias, "literal": binding.literal}));
+    let (code, modules) = match &definition.program {
+        Some(program) => (&program.code, &program.modules),
+        None => (&definition.code, &definition.modules),
+    };
     let mut config = json!({
         "name": id.name,
         "id": uuid,
-        "source": definition.code,
+        "source": code,
+        "modules": modules,
         "headers": definition.headers,
         "footers": definition.footers,
         "filter": definition.filter,

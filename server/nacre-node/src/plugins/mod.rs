@@ -26,13 +26,13 @@ mod storage;
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
-use crate::query::FunctionQueries;
+use crate::query::{FunctionQueries, QUERY};
 use crate::spread::SpreadDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
-use nacre_cluster::Since;
+use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
 use nacre_types::Vbid;
@@ -203,7 +203,12 @@ impl Plugins {
             })
             .map(|spec| spec.code);
         let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
+        // Before the functions that query, which would wait for it.
+        let has_queries = cluster.functions.iter().any(|(_, function)| {
+            function.state != FunctionState::Undeployed && functions::queries(&function.definition)
+        });
         std::iter::once(VIEWS)
+            .chain(has_queries.then_some(QUERY))
             .chain(has_indexes.then_some(INDEX))
             .chain(deployed)
             .find(|code| !loaded.contains_key(code))

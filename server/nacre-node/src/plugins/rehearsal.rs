@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const DOCUMENTS_MAX: usize = 1000;
 /// How long it may take; what is left then is left out.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of all of them in memory, give or take one portion.
+const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
 /// Read from history at a time.
 const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
 
@@ -107,16 +109,19 @@ fn documents(
         }
         Chosen::Last(count) => {
             // The versions of all vBuckets are of one clock.
-            let mut newest = BTreeMap::new();
+            let mut newest: BTreeMap<_, Arc<Document>> = BTreeMap::new();
+            let mut bytes = 0;
             for vbid in (0..bucket.vbucket_count()).map(Vbid) {
                 let Some(high) = bucket.served(vbid).map(|vbucket| vbucket.high_seqno()) else {
                     continue;
                 };
                 let after = Seqno(high.0.saturating_sub(*count as u64));
                 for (vbid, document) in read(Range { vbid, after, up_to: high })? {
+                    bytes += document.memory_bytes();
                     newest.insert((document.meta.cas, vbid), document);
-                    if newest.len() > *count {
-                        newest.pop_first();
+                    while newest.len() > *count || bytes > DOCUMENTS_BYTES_MAX {
+                        let Some((_, oldest)) = newest.pop_first() else { break };
+                        bytes -= oldest.memory_bytes();
                     }
                 }
             }
@@ -148,8 +153,13 @@ fn by_ids(
         _ => return Err("the function listens to several collections: name one".into()),
     };
     let documents = BucketDocuments::new(node, bucket);
+    let mut bytes = 0;
     let find = |id: &String| {
+        if bytes > DOCUMENTS_BYTES_MAX {
+            return (id.clone(), Err("the documents before it are too large: ask again".into()));
+        }
         let found = documents.document(&keyspace, id.as_bytes(), PATIENCE);
+        bytes += found.as_ref().map_or(0, |(_, document)| document.memory_bytes());
         let why = |error: KvError| error.to_string();
         (id.clone(), found.map_err(why))
     };
@@ -164,12 +174,16 @@ fn history(
 ) -> Result<Vec<(Vbid, Arc<Document>)>, String> {
     let mut past = Past::open(bucket, range);
     let mut found = Vec::new();
-    while found.len() < DOCUMENTS_MAX {
+    let mut bytes = 0;
+    while found.len() < DOCUMENTS_MAX && bytes < DOCUMENTS_BYTES_MAX {
         let Some(documents) = past.next(PORTION).map_err(|error| error.to_string())? else {
             break;
         };
         let ours = documents.into_iter().filter(|document| selection.holds(document.collection()));
-        found.extend(ours.map(|document| (range.vbid, document)));
+        found.extend(ours.map(|document| {
+            bytes += document.memory_bytes();
+            (range.vbid, document)
+        }));
     }
     Ok(found)
 }

@@ -41,6 +41,8 @@ pub(super) const INDEX: Code = Code::Shipped("index");
 pub(super) const JS: Code = Code::Shipped("js");
 /// The component that runs functions.
 pub(super) const EVENTING: Code = Code::Shipped("eventing");
+/// The component that takes types out of code.
+pub(super) const TYPESCRIPT: Code = Code::Shipped("typescript");
 
 /// How long a deployment lets changes gather before it takes them all. Who needs them now asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ pub(crate) use of_function::FunctionQueries;
 pub use vitals::Vitals;
 
 /// The component that answers.
-const QUERY: Code = Code::Shipped("query");
+pub(crate) const QUERY: Code = Code::Shipped("query");
 
 /// What one request may use up. Its own time-out and memory quota come below these.
 fn limits() -> Limits {

@@ -11,7 +11,7 @@ use crate::spread::SpreadDocuments;
 use nacre_cluster::Source;
 use nacre_plugin_host::{
     DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,
-    RowRefusal,
+    RowRefusal, TOO_MUCH,
 };
 use nacre_types::Vbid;
 use serde_json::value::RawValue;
@@ -52,9 +52,14 @@ impl Guard {
         mutations: &[Mutation],
     ) -> Option<Vec<Result<u64, RowRefusal>>> {
         let Made::Told(effects) = &self.effects else { return None };
-        let (keyspace, mutations) = (keyspace.clone(), mutations.iter().cloned());
-        let tell = |mutation| effects.add(Effect::Row { keyspace: keyspace.clone(), mutation });
-        Some(mutations.map(tell).map(|()| Ok(0)).collect())
+        let tell = |mutation: &Mutation| {
+            let (keyspace, mutation) = (keyspace.clone(), mutation.clone());
+            match effects.add(Effect::Row { keyspace, mutation }) {
+                true => Ok(0),
+                false => Err(RowRefusal::Other(failure(code::DML, TOO_MUCH))),
+            }
+        };
+        Some(mutations.iter().map(tell).collect())
     }
 
     /// Whether what there is may be changed.

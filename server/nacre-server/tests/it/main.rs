@@ -11,6 +11,7 @@ mod dcp;
 mod eventing;
 mod eventing_queries;
 mod eventing_trials;
+mod eventing_typescript;
 mod exactly_once;
 mod graph;
 mod history;

@@ -6,10 +6,11 @@ use super::error::Kind;
 use crate::rest::body::Reply;
 use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Since, UrlAuth, UrlBinding,
+    FunctionState, Language, Since, UrlAuth, UrlBinding,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Seconds that a call may take when nothing is said, and at most.
 const TIMEOUT_S: u32 = 60;
@@ -25,6 +26,10 @@ pub(super) struct Written {
     pub appname: String,
     #[serde(default)]
     pub appcode: String,
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
+    #[serde(default)]
+    pub language: Language,
     #[serde(default)]
     pub version: String,
     #[serde(default)]
@@ -230,6 +235,8 @@ pub(super) fn definition(
         definition.urls.clone_from(&known.urls);
     }
     definition.code = written.appcode;
+    definition.modules = written.modules;
+    definition.language = written.language;
     definition.version = written.version;
     written.depcfg.apply(&mut definition)?;
     apply_settings(&mut definition, written.settings)?;
@@ -241,6 +248,9 @@ fn empty() -> FunctionDefinition {
     let nowhere = keyspace("", "", "");
     FunctionDefinition {
         code: String::new(),
+        modules: BTreeMap::new(),
+        language: Language::JavaScript,
+        program: None,
         version: String::new(),
         source: nowhere.clone(),
         metadata: nowhere,
@@ -317,7 +327,7 @@ pub(super) fn apply_settings(
 pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or((ALL, ALL), |(bucket, scope)| (bucket, scope));
-    json!({
+    let mut told = json!({
         "appname": id.name,
         "appcode": function.definition.code,
         "version": function.definition.version,
@@ -327,7 +337,15 @@ pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
         "function_scope": {"bucket": bucket, "scope": scope},
         "depcfg": describe_config(&function.definition),
         "settings": describe_settings(function),
-    })
+    });
+    // What Couchbase does not have is told when it is there.
+    if !function.definition.modules.is_empty() {
+        told["modules"] = json!(function.definition.modules);
+    }
+    if function.definition.language != Language::JavaScript {
+        told["language"] = json!(function.definition.language);
+    }
+    told
 }
 
 pub(super) fn describe_config(definition: &FunctionDefinition) -> Value {

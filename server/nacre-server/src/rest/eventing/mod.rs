@@ -221,20 +221,22 @@ async fn store(
 ) -> Result<(), Reply> {
     call.must_reach(&definition)?;
     definition.owner.clone_from(&call.user);
-    let change = Change::PutFunction {
+    let put = |definition| Change::PutFunction {
         id: id.to_string(),
         uuid: call.node.new_uuid(),
         number: call.node.random() as u32 >> 1,
         definition: Box::new(definition),
     };
     // Whether it may be is told before whether it can run.
+    let change = put(definition.clone());
     (*call.node.cluster()).clone().apply(&change).map_err(|refusal| error::refused(&refusal))?;
-    let Change::PutFunction { definition, .. } = &change else { return Ok(()) };
-    let (node, checked, definition) = (Arc::clone(&call.node), id.clone(), definition.clone());
-    blocking("the check", move || functions::check(&node, &checked, &definition))
-        .await?
-        .map_err(|reason| Kind::Compilation.reply(&reason))?;
-    call.change_function(change).await.map(drop)
+    let (node, checked) = (Arc::clone(&call.node), id.clone());
+    let definition = blocking("the check", move || {
+        functions::prepare(&node, &mut definition)?;
+        functions::check(&node, &checked, &definition).map(|()| definition)
+    });
+    let definition = definition.await?.map_err(|reason| Kind::Compilation.reply(&reason))?;
+    call.change_function(put(definition)).await.map(drop)
 }
 
 async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result<(), Reply> {

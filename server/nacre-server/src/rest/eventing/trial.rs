@@ -82,7 +82,8 @@ pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply
     function.definition.owner.clone_from(&call.user);
     let (node, name) = (Arc::clone(&call.node), id.clone());
     let tried = blocking("the dry run", move || {
-        functions::check(&node, &name, &function.definition)
+        functions::prepare(&node, &mut function.definition)
+            .and_then(|()| functions::check(&node, &name, &function.definition))
             .map_err(|reason| Kind::Compilation.reply(&reason))?;
         rehearse(&node, &name, &function, &chosen)
             .map_err(|reason| Kind::InvalidConfig.reply(&reason))
@@ -109,7 +110,7 @@ fn told(tried: &Tried) -> Value {
         told["error"] = error.as_str().into();
     }
     for (name, effects) in by_kind(&rehearsed.effects) {
-        told[name] = effects.into();
+        told[name] = effects;
     }
     told
 }
