@@ -1,7 +1,7 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
 use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
-use super::{Deployment, Progress, Runtime};
+use super::{Deployment, Progress, Runtime, TypeScript};
 use crate::node::Node;
 use crate::query::QUERY;
 use base64::Engine as _;
@@ -10,9 +10,7 @@ use nacre_cluster::{
     Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
     Language, Program, Source, UrlAuth, UrlBinding,
 };
-use nacre_plugin_host::{
-    Error, Functions, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate,
-};
+use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -20,9 +18,6 @@ use std::time::Duration;
 
 /// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
 const LAUNCH: &str = ":launch";
-
-/// How long taking out the types of one file may take.
-const STRIP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What that timer says where another node calls it.
 const SKIPPED: &[u8] = b"skipped";
@@ -84,22 +79,14 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     if !main_is && !definition.modules.keys().any(|name| is_typescript(name)) {
         return Ok(());
     }
-    let plugin = node.plugins().load_shipped(node, &TYPESCRIPT)?;
-    let limits = Limits { deadline: STRIP_DEADLINE, ..Limits::pure() };
-    let setup = Setup { limits, ..Setup::new("typescript", "{}") };
-    let functions = Functions::open(plugin, setup).map_err(|error| error.to_string())?;
-    let strip = |text: &str| {
-        let stripped = functions.call("strip", &json!([text]).to_string());
-        let stripped = stripped.map_err(|error| match error {
-            Error::Reject { message, .. } => message,
-            other => other.to_string(),
-        });
-        serde_json::from_str::<String>(&stripped?).map_err(|error| error.to_string())
+    let typescript = TypeScript::open(node.plugins().load_shipped(node, &TYPESCRIPT)?)?;
+    let code = match main_is {
+        true => typescript.strip(&definition.code)?,
+        false => definition.code.clone(),
     };
-    let code = if main_is { strip(&definition.code)? } else { definition.code.clone() };
     let module = |(name, text): (&String, &String)| {
         let text = match is_typescript(name) {
-            true => strip(text).map_err(|reason| format!("{name}: {reason}"))?,
+            true => typescript.strip(text).map_err(|reason| format!("{name}: {reason}"))?,
             false => text.clone(),
         };
         Ok((name.clone(), text))

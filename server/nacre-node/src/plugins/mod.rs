@@ -22,6 +22,7 @@ mod rehearsal;
 mod replay;
 mod spec;
 mod storage;
+mod typescript;
 
 use crate::bucket::Bucket;
 use crate::node::Node;
@@ -50,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
 use tokio::sync::Notify;
+pub use typescript::TypeScript;
 
 /// A component that is ready to run.
 #[derive(Clone)]
