@@ -335,6 +335,12 @@ pub struct EventingCase {
     /// The code. `src` and `dst` are aliases of the source and of another collection, `ro` is the latter to be read only,
     /// `all` is every collection of the scope; `$SERVER` is the URL of a server that echoes.
     pub code: String,
+    /// `typescript`, or JavaScript when it is not given.
+    #[serde(default)]
+    pub language: Option<String>,
+    /// Files that the code imports, by names such as `./lib.js`.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
     /// Settings of the function.
     #[serde(default)]
     pub settings: BTreeMap<String, Json>,
@@ -465,11 +471,14 @@ pub const EVENTING: &[(&str, &str)] = &[
     ("eventing/curl", include_str!("../cases/eventing/curl.json")),
     ("eventing/definitions", include_str!("../cases/eventing/definitions.json")),
     ("eventing/failures", include_str!("../cases/eventing/failures.json")),
+    ("eventing/filters", include_str!("../cases/eventing/filters.json")),
     ("eventing/handlers", include_str!("../cases/eventing/handlers.json")),
     ("eventing/language", include_str!("../cases/eventing/language.json")),
+    ("eventing/queries", include_str!("../cases/eventing/queries.json")),
     ("eventing/recursion", include_str!("../cases/eventing/recursion.json")),
     ("eventing/subdoc", include_str!("../cases/eventing/subdoc.json")),
     ("eventing/timers", include_str!("../cases/eventing/timers.json")),
+    ("eventing/typescript", include_str!("../cases/eventing/typescript.json")),
 ];
 
 #[cfg(test)]
@@ -549,7 +558,7 @@ mod tests {
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
-        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 150);
+        assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 273);
     }
 
     #[test]

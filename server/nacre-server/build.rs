@@ -11,8 +11,9 @@ fn main() {
     // <target>/<profile>/build/<package>/out
     let target = out.ancestors().nth(4).unwrap_or(Path::new(".")).to_owned();
     println!("cargo::rerun-if-changed=build.rs");
-    for name in ["views.wasm", "js.wasm", "eventing.wasm", "index.wasm", "query.wasm"] {
-        let component = target.join("plugins").join(name);
+    for name in ["views", "js", "eventing", "index", "query", "typescript"] {
+        let name = format!("{name}.wasm");
+        let component = target.join("plugins").join(&name);
         println!("cargo::rerun-if-changed={}", component.display());
         let bytes = std::fs::read(&component).unwrap_or_default();
         std::fs::write(out.join(name), bytes).expect("the folder for output can be written to");

@@ -177,9 +177,11 @@ impl<'t> Stage<'t> {
         let constants = case.constants.iter();
         let constants =
             constants.map(|(alias, literal)| json!({"value": alias, "literal": literal}));
-        json!({
+        let mut definition = json!({
             "appname": names.function,
-            "appcode": self.fill(&case.code),
+            "appcode": self.fill(&case.code)
+                .replace("$SOURCE", &format!("{bucket}.{}.{}", self.scope, names.source))
+                .replace("$DESTINATION", &format!("{bucket}.{}.{}", self.scope, names.destination)),
             "function_scope": {"bucket": bucket, "scope": self.scope},
             "settings": case.settings,
             "depcfg": {
@@ -196,7 +198,15 @@ impl<'t> Stage<'t> {
                 "curl": urls.collect::<Vec<_>>(),
                 "constants": constants.collect::<Vec<_>>(),
             },
-        })
+        });
+        // What the protocol does not have is sent when a case is about it.
+        if let Some(language) = &case.language {
+            definition["language"] = json!(language);
+        }
+        if !case.modules.is_empty() {
+            definition["modules"] = json!(case.modules);
+        }
+        definition
     }
 
     /// A text with the address of the server that echoes.

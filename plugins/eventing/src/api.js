@@ -33,6 +33,11 @@ class CurlError extends Error {
     get name() { return "CurlError"; }
 }
 class N1QLError extends Error {
+    constructor(message, code, cause) {
+        super(message, { cause });
+        this.code = code;
+        this.errors = [{ code, message }];
+    }
     get name() { return "N1QLError"; }
 }
 for (const error of [EventingError, KVError, CurlError, N1QLError]) offer(error.name, error);
@@ -357,13 +362,81 @@ offer("couchbase", {
     analyticsQuery() { throw new EventingError("there is no analytics service"); },
 });
 
-// ---- Everything else
-
 offer("crc64", (value) => host("crc64", stringify(value) ?? ""));
 
-offer("N1QL", function N1QL() {
-    throw new N1QLError("there is no query service");
+// ---- Queries
+
+/** Runs `work`; what the query service refuses is thrown as a N1QLError with its code. */
+function queried(work) {
+    try {
+        return work();
+    } catch (error) {
+        if (typeof error?.code !== "string") throw error;
+        host("count", "n1ql_op_exception_count");
+        const [, code, message] = /^(\d+) ([^]*)$/.exec(error.message) ?? [null, 5000, error.message];
+        throw new N1QLError(message, Number(code), error);
+    }
+}
+
+/** The rows of a query, which come as they are asked for. */
+class Rows {
+    #query;
+    #rows = [];
+    #at = 0;
+
+    constructor(query) {
+        this.#query = query;
+    }
+
+    next() {
+        if (this.#at === this.#rows.length && this.#query !== null) {
+            this.#at = 0;
+            this.#rows = queried(() => host("query.next", this.#query));
+            if (this.#rows.length === 0) this.#query = null;
+        }
+        return this.#at < this.#rows.length
+            ? { value: this.#rows[this.#at++], done: false }
+            : { value: undefined, done: true };
+    }
+
+    close() {
+        if (this.#query !== null) host("query.close", this.#query);
+        this.#query = null;
+        this.#rows = [];
+        this.#at = 0;
+    }
+
+    /** A loop that is left early. */
+    return(value) {
+        this.close();
+        return { value, done: true };
+    }
+
+    [Symbol.iterator]() { return this; }
+}
+
+const CONSISTENCIES = { none: false, request: true };
+
+/** The parameters of a statement as the host takes them: named ones may have their `$`. */
+function parametersOf(parameters) {
+    if (parameters === undefined || parameters === null) return "";
+    if (typeof parameters !== "object") throw new TypeError("the parameters of N1QL are an object or an array");
+    if (isArray(parameters)) return stringify(parameters);
+    const named = Object.entries(parameters).map(([name, value]) => [name.replace(/^\$/, ""), value]);
+    return stringify(Object.fromEntries(named));
+}
+
+offer("N1QL", function N1QL(statement, parameters, options) {
+    if (typeof statement !== "string") throw new TypeError("N1QL needs a statement as a string");
+    const consistency = options?.consistency ?? self.queryConsistency;
+    if (!Object.hasOwn(CONSISTENCIES, consistency)) {
+        throw new TypeError("the consistency of N1QL is \"none\" or \"request\"");
+    }
+    const given = parametersOf(parameters);
+    return new Rows(queried(() => host("query.begin", statement, given, CONSISTENCIES[consistency])));
 });
+
+// ---- Everything else
 
 offer("log", function log(...parts) {
     const text = (part) => (part instanceof Error ? stringify(String(part)) : stringify(part) ?? String(part));

@@ -41,6 +41,10 @@ impl Program {
                 self.numbers.count("suppressed_count");
                 continue;
             }
+            if self.filter.as_ref().is_some_and(|filter| !filter.passes(&event)) {
+                self.numbers.count("filtered_count");
+                continue;
+            }
             self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
             timer::belong(Some(event.vb));
             let is_update = event.kind == EventKind::Upsert;
@@ -177,6 +181,7 @@ impl Program {
         for line in self.engine.take_log() {
             nacre_plugin::log(&format!("{} [INFO] {line}", stamp(now_us)));
         }
+        self.numbers.add("steps", self.engine.steps());
         for name in std::mem::take(&mut self.outside.borrow_mut().counted) {
             self.numbers.count(name);
         }

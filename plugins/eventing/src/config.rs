@@ -15,11 +15,17 @@ pub struct Config {
     pub id: String,
     /// The code.
     pub source: String,
+    /// Modules that the code imports, by names such as `./lib.js`.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
     /// Lines before and behind the code.
     #[serde(default)]
     pub headers: Vec<String>,
     #[serde(default)]
     pub footers: Vec<String>,
+    /// Of which documents it hears: a condition of SQL++.
+    #[serde(default)]
+    pub filter: Option<String>,
     /// What it listens to; `*` for all scopes or collections.
     pub keyspace: Keyspace,
     /// `scope.collection` by number; at least of all that it listens to.
@@ -33,6 +39,9 @@ pub struct Config {
     /// The largest context of a timer, in bytes of JSON.
     #[serde(default = "timer_context_bytes")]
     pub timer_context_bytes: usize,
+    /// What queries see that do not say it: `none` or `request`.
+    #[serde(default)]
+    pub query_consistency: Consistency,
     /// Tells one deployment or resumption from the next.
     #[serde(default)]
     pub launch: Launch,
@@ -40,6 +49,17 @@ pub struct Config {
 
 fn timer_context_bytes() -> usize {
     1024
+}
+
+/// What queries see.
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Consistency {
+    /// What indexes have.
+    #[default]
+    None,
+    /// All that was written before.
+    Request,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -107,6 +127,7 @@ impl Config {
             "urls": self.urls,
             "constants": self.constants,
             "timerContextBytes": self.timer_context_bytes,
+            "queryConsistency": self.query_consistency,
         })
         .to_string()
     }
@@ -139,7 +160,8 @@ impl Config {
         };
         match error.clone() {
             Error::Syntax { message, position } => {
-                Error::Syntax { message, position: moved(position) }.to_string()
+                let hint = if is_statement(&self.script(), position) { HINT } else { "" };
+                Error::Syntax { message: message + hint, position: moved(position) }.to_string()
             }
             Error::Thrown { message, position, code } => {
                 Error::Thrown { message, position: moved(position), code }.to_string()
@@ -147,4 +169,30 @@ impl Config {
             other => other.to_string(),
         }
     }
+}
+
+/// Said of code that has a statement of SQL++ in it.
+const HINT: &str = ": SQL++ is not part of the code, write N1QL(\"SELECT …\", {parameter: value})";
+
+/// Whether the line of a mistake, or the one before, has a statement of SQL++ where one of JavaScript would begin.
+fn is_statement(script: &str, position: Option<Position>) -> bool {
+    // Each with what has to follow, where JavaScript has the same word.
+    const WORDS: [(&str, &str); 6] = [
+        ("SELECT", ""),
+        ("UPDATE", ""),
+        ("INSERT", "INTO"),
+        ("UPSERT", "INTO"),
+        ("MERGE", "INTO"),
+        ("DELETE", "FROM"),
+    ];
+    let line = position.map_or(1, |position| position.line as usize);
+    let lines = script.lines().skip(line.saturating_sub(2)).take(2);
+    lines.flat_map(|line| line.split(['=', '(', '{', ';'])).any(|part| {
+        let mut words = part.split_whitespace();
+        let (Some(first), Some(second)) = (words.next(), words.next()) else { return false };
+        WORDS.iter().any(|(word, next)| {
+            first.eq_ignore_ascii_case(word)
+                && (next.is_empty() || second.eq_ignore_ascii_case(next))
+        })
+    })
 }

@@ -22,12 +22,13 @@ pub struct Outside {
 }
 
 /// What `api.js` counts.
-const COUNTERS: [&str; 5] = [
+const COUNTERS: [&str; 6] = [
     "timer_create_counter",
     "timer_cancel_counter",
     "bucket_op_exception_count",
     "curl_success_count",
     "curl_failure_count",
+    "n1ql_op_exception_count",
 ];
 
 impl Outside {

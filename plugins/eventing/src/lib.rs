@@ -16,12 +16,14 @@
 mod calls;
 mod config;
 mod crc64;
+mod filter;
 mod host;
 mod mark;
 mod numbers;
 mod stamp;
 
 use config::Config;
+use filter::Filter;
 use host::Outside;
 use nacre_js::{Argument, Engine, Error, FunctionId, Limits};
 use nacre_js_bridge::Bridge;
@@ -70,6 +72,7 @@ pub struct Program {
     outside: Rc<RefCell<Outside>>,
     api: Api,
     handlers: Handlers,
+    filter: Option<Filter>,
     numbers: Numbers,
 }
 
@@ -141,16 +144,18 @@ impl Program {
         engine
             .call(set_up, &[Argument::Json(&bindings)])
             .map_err(|error| Fault::Reject(format!("the bindings: {error}")))?;
+        engine.set_modules(config.modules.clone());
         let found = load(&mut engine, &config)?;
         engine.take_log();
         let handlers = Handlers { on_update: found[0], on_delete: found[1], on_deploy: found[2] };
         if handlers.on_update.is_none() && handlers.on_delete.is_none() {
             return Err(Fault::Reject("the code has neither OnUpdate nor OnDelete".into()));
         }
+        let filter = config.filter.as_deref().map(Filter::parse).transpose()?;
         let api = Api { make_meta, run_binary, run_timer };
         let numbers = Numbers::default();
         let text = text.to_owned();
-        Ok(Program { text, config, engine, bridge, outside, api, handlers, numbers })
+        Ok(Program { text, config, engine, bridge, outside, api, handlers, filter, numbers })
     }
 }
 

@@ -13,6 +13,13 @@ impl Numbers {
         *self.0.entry(name).or_default() += 1.0;
     }
 
+    /// Counts so many.
+    pub fn add(&mut self, name: &'static str, count: u32) {
+        if count > 0 {
+            *self.0.entry(name).or_default() += f64::from(count);
+        }
+    }
+
     /// Tells all.
     pub fn tell(&mut self) {
         for (name, count) in std::mem::take(&mut self.0) {

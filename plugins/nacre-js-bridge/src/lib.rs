@@ -5,11 +5,13 @@
 //! did to state and timers stays once the loan is told to [`keep`](Loan::keep) it, and is gone after
 //! [`undo`](Loan::undo). What it did to documents stays either way.
 //!
-//! Functions are called by name, as a prelude in JavaScript does: `state.get`, `kv.upsert`, `timer.set`, `http.send`, ….
+//! Functions are called by name, as a prelude in JavaScript does: `state.get`, `kv.upsert`, `timer.set`, `http.send`,
+//! `query.begin`, ….
 
 mod arguments;
 mod documents;
 mod http;
+mod queries;
 
 use arguments::{Arguments, error};
 use nacre_js::{Engine, Host, HostError, HostValue as Value};
@@ -216,9 +218,10 @@ impl Host for Bridge {
                 Ok(Value::Nothing)
             }
             "text" => Ok(Value::Text(String::from_utf8_lossy(&arguments.body()?).into_owned())),
-            _ => match function.strip_prefix("kv.") {
-                Some(function) => documents::call(function, &mut arguments),
-                None => Err(error("invalid", format!("no such function: {function}"))),
+            _ => match function.split_once('.') {
+                Some(("kv", function)) => documents::call(function, &mut arguments),
+                Some(("query", function)) => queries::call(function, &mut arguments),
+                _ => Err(error("invalid", format!("no such function: {function}"))),
             },
         }
     }

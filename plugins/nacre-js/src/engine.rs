@@ -2,7 +2,8 @@
 
 use crate::builtins::{self, Emitted, Outbox, json_text};
 use crate::document::{self, Document};
-use crate::error::{Place, position};
+use crate::error::{At, Place, position};
+use crate::modules::{Modules, Texts};
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
 use rquickjs::function::Args;
@@ -10,6 +11,7 @@ use rquickjs::{
     Context, Ctx, Exception, Function, Object, Persistent, Promise, Runtime, TypedArray, Value,
 };
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// An argument of a call.
@@ -65,6 +67,8 @@ pub struct Engine {
     pub(crate) limits: Limits,
     /// The file that was loaded last.
     pub(crate) program: Option<String>,
+    /// The modules that it may import.
+    pub(crate) modules: Texts,
 }
 
 impl Engine {
@@ -102,7 +106,15 @@ impl Engine {
             steps_left,
             limits,
             program: None,
+            modules: Texts::default(),
         })
+    }
+
+    /// Gives the modules that files may import which are loaded from now on, by names such as `./lib.js`.
+    pub fn set_modules(&mut self, modules: BTreeMap<String, String>) {
+        self.modules = Rc::new(modules);
+        let (resolver, loader) = (Modules(self.modules.clone()), Modules(self.modules.clone()));
+        self.runtime.set_loader(resolver, loader);
     }
 
     /// Sets the time that `Date` shows, in microseconds since the Unix epoch.
@@ -137,7 +149,7 @@ impl Engine {
             let value: Value<'_> = match ctx.eval_with_options(text, options) {
                 Ok(value) => value,
                 Err(error) => {
-                    let place = Place { file: name, is_wrapped: true };
+                    let place = Place { file: name, modules: &self.modules, is_wrapped: true };
                     let Said { message, position, .. } = describe(&ctx, error, place);
                     return Err(Error::Syntax { message, position });
                 }
@@ -193,6 +205,11 @@ impl Engine {
         std::mem::take(&mut self.outbox.borrow_mut().log)
     }
 
+    /// Steps of the last call, in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
+    pub fn steps(&self) -> u32 {
+        self.limits.steps_max.saturating_sub(self.steps_left.get())
+    }
+
     /// Whether no promise of an earlier call still has something to run: that would be done, and paid for, by a later one.
     pub fn is_settled(&self) -> bool {
         !self.runtime.is_job_pending()
@@ -220,8 +237,8 @@ impl Engine {
         let compiled = self.functions.get(function.0);
         let compiled = compiled.ok_or_else(|| Error::Engine(NO_SUCH_FUNCTION.into()))?;
         let place = match (compiled.is_loaded, &self.program) {
-            (true, Some(file)) => Place { file, is_wrapped: false },
-            _ => Place { file: &compiled.name, is_wrapped: true },
+            (true, Some(file)) => Place { file, modules: &self.modules, is_wrapped: false },
+            _ => Place { file: &compiled.name, modules: &self.modules, is_wrapped: true },
         };
         let outcome = self.context.with(|ctx| {
             let called = self.call_in(&ctx, function, arguments);
@@ -374,12 +391,21 @@ fn exception(object: &Object<'_>, place: Place<'_>) -> rquickjs::Result<Said> {
     let kind: Option<String> = object.get("name")?;
     let message: Option<String> = object.get("message")?;
     let stack: Option<String> = object.get("stack")?;
-    let code: Value<'_> = object.get("code")?;
+    let code = match object.get::<_, Value<'_>>("code")?.into_string() {
+        Some(code) => Some(code),
+        None => match object.get::<_, Value<'_>>("cause")?.into_object() {
+            Some(cause) => cause.get::<_, Value<'_>>("code")?.into_string(),
+            None => None,
+        },
+    };
     let message =
         format!("{}: {}", kind.unwrap_or_else(|| "Error".into()), message.unwrap_or_default());
-    Ok(Said {
-        message,
-        position: stack.and_then(|stack| position(&stack, place)),
-        code: code.as_string().map(|code| code.to_string()).transpose()?,
-    })
+    let found = stack.and_then(|stack| position(&stack, place));
+    let (message, position) = match found {
+        Some((position, Some(module))) => {
+            (format!("{message} in {module}{}", At(Some(position))), None)
+        }
+        found => (message, found.map(|(position, _)| position)),
+    };
+    Ok(Said { message, position, code: code.map(|code| code.to_string()).transpose()? })
 }

@@ -1,5 +1,6 @@
 //! Errors of user code, with the place in the user's own text.
 
+use crate::modules::Texts;
 use std::fmt;
 
 /// A place in the text of a function.
@@ -30,7 +31,8 @@ pub enum Error {
         message: String,
         /// Where it was made.
         position: Option<Position>,
-        /// Its member `code`, where that is a string: of what the host refused, the code of [`HostError`](crate::HostError).
+        /// Its member `code`, or that of its `cause`, where that is a string: of what the host refused, the code of
+        /// [`HostError`](crate::HostError).
         code: Option<String>,
     },
     /// The call used up its steps. Its author must act.
@@ -44,7 +46,7 @@ pub enum Error {
     Engine(String),
 }
 
-struct At(Option<Position>);
+pub(crate) struct At(pub Option<Position>);
 
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,19 +62,24 @@ impl fmt::Display for At {
 pub(crate) struct Place<'a> {
     /// What stack traces call it.
     pub file: &'a str,
+    /// The modules that belong to it.
+    pub modules: &'a Texts,
     /// Whether it was compiled with one parenthesis in front, which shifts the columns of the first line.
     pub is_wrapped: bool,
 }
 
-/// Finds the first frame of `stack` that lies in `place`.
+/// Finds the first frame of `stack` that lies in `place`, or in one of its modules, which is named then.
 ///
 /// Frames look like `    at map (name:3:12)` or `    at name:3:12`.
-pub(crate) fn position(stack: &str, place: Place<'_>) -> Option<Position> {
+pub(crate) fn position<'a>(stack: &str, place: Place<'a>) -> Option<(Position, Option<&'a str>)> {
     stack.lines().find_map(|frame| {
-        let (_, at) = frame.rsplit_once(&format!("{}:", place.file))?;
+        let at = |file: &str| frame.rsplit_once(&format!("{file}:")).map(|(_, at)| at);
+        // The name of the main file may end as that of a module.
+        let module = place.modules.keys().find_map(|name| Some((at(name)?, Some(&name[..]))));
+        let (at, module) = module.or_else(|| Some((at(place.file)?, None)))?;
         let (line, column) = at.trim_end_matches(')').split_once(':')?;
         let (line, column) = (line.parse().ok()?, column.parse::<u32>().ok()?);
-        let shift = u32::from(place.is_wrapped && line == 1);
-        Some(Position { line, column: column.saturating_sub(shift).max(1) })
+        let shift = u32::from(place.is_wrapped && line == 1 && module.is_none());
+        Some((Position { line, column: column.saturating_sub(shift).max(1) }, module))
     })
 }

@@ -31,6 +31,7 @@ mod document;
 mod engine;
 mod error;
 mod json;
+mod modules;
 mod program;
 
 pub use builtins::Emitted;

@@ -81,7 +81,7 @@ impl Engine {
         let locals: Vec<_> = wanted.iter().map(local).collect();
         let text = format!("{source}\n;globalThis.locals = {{ {} }};", locals.join(", "));
         let found = self.context.with(|ctx| {
-            let place = Place { file, is_wrapped: false };
+            let place = Place { file, modules: &self.modules, is_wrapped: false };
             let module = Module::declare(ctx.clone(), file, text).map_err(|error| {
                 let Said { message, position, .. } = describe(&ctx, error, place);
                 Error::Syntax { message, position }
@@ -109,7 +109,7 @@ impl Engine {
         self.begin();
         self.program = Some(file.to_owned());
         let found = self.context.with(|ctx| {
-            let place = Place { file, is_wrapped: false };
+            let place = Place { file, modules: &self.modules, is_wrapped: false };
             let mut options = EvalOptions::default();
             options.strict = false;
             options.filename = Some(file.to_owned());

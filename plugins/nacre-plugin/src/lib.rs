@@ -3,7 +3,7 @@
 //! A plugin implements [`Service`] and names the type in [`export!`]. The same type runs as plain Rust in a
 //! [`testing::Harness`], which is how its logic is tested; the WebAssembly component adds nothing but the sandbox. It is
 //! built for `wasm32-unknown-unknown`: there is no WASI, no clock and no randomness. What is outside is reached through
-//! [`kv`], [`timer`], [`http`], [`metrics`] and [`log`], each a capability that a component asks for by using it.
+//! [`kv`], [`timer`], [`http`], [`query`], [`metrics`] and [`log`], each a capability that a component asks for by using it.
 //!
 //! Plugins of the other worlds implement [`Resolver`], [`Functions`] or [`IndexType`]; their crates ask for the feature of that name and
 //! are built one at a time, as a build of this crate for Wasm has one world.
@@ -68,7 +68,7 @@ pub mod testing;
     target_arch = "wasm32",
     any(feature = "resolver", feature = "functions", feature = "index-type")
 )))]
-pub use capability::{http, kv, metrics, timer};
+pub use capability::{http, kv, metrics, query, timer};
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, Previous, pack};
 pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};

@@ -182,7 +182,7 @@ fn part_values(part: &IndexKey, env: &Env, context: &Context<'_>) -> Result<Vec<
 }
 
 /// Resolves an expression of an index over [`SELF`].
-fn resolve_key(expr: &mut Expr, alias: &Name) -> Result<()> {
+pub(crate) fn resolve_key(expr: &mut Expr, alias: &Name) -> Result<()> {
     let unfit = |expr: &Expr| match expr {
         Expr::Subquery(_)
         | Expr::Aggregate(_)

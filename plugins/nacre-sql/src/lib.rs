@@ -10,6 +10,7 @@
 //! panic, and recurse no deeper than [`HEIGHT_MAX`]; printing a tree and parsing the text gives the tree.
 
 pub mod ast;
+mod condition;
 mod env;
 mod error;
 mod eval;
@@ -24,6 +25,7 @@ mod scope;
 mod value;
 mod visit;
 
+pub use condition::Condition;
 pub use env::{Caches, Content, Context, Env, Host, Json, Meta, NoHost};
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
 pub use eval::{bindings_of, eval, position_name};

@@ -128,11 +128,40 @@ pub struct ConstantBinding {
     pub literal: String,
 }
 
+/// What code is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// What is run.
+    #[default]
+    JavaScript,
+    /// What has types beside.
+    TypeScript,
+}
+
+/// Code as it is run: TypeScript without its types.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The main file.
+    pub code: String,
+    /// What it imports, by names such as `./lib.js`.
+    pub modules: BTreeMap<String, String>,
+}
+
 /// A function as its author defined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionDefinition {
     /// The code.
     pub code: String,
+    /// Modules that it imports, by names such as `./lib.js`; those that end with `.ts` are TypeScript.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
+    /// What the code is written in.
+    #[serde(default)]
+    pub language: Language,
+    /// What is run, when that is not what was written.
+    #[serde(default)]
+    pub program: Option<Program>,
     /// Told back only.
     pub version: String,
     /// What it listens to.
@@ -154,6 +183,15 @@ pub struct FunctionDefinition {
     /// Whether it is told every version of a document, with the one before.
     #[serde(default)]
     pub old_documents: bool,
+    /// Of which documents it hears: a condition of SQL++, none for all.
+    #[serde(default)]
+    pub filter: Option<String>,
+    /// Who defined it last: its queries have their rights.
+    #[serde(default)]
+    pub owner: String,
+    /// Whether queries that do not say it have to see all that was written before.
+    #[serde(default)]
+    pub fresh_queries: bool,
     /// Lines before the code.
     pub headers: Vec<String>,
     /// Lines behind the code.
@@ -192,6 +230,22 @@ pub struct Function {
     pub paused_ms: u64,
     /// How long it was paused before it was resumed last, in milliseconds.
     pub delay_ms: u64,
+}
+
+impl Function {
+    /// A function that does not run, and has no identity yet.
+    pub fn new(definition: FunctionDefinition) -> Function {
+        Function {
+            uuid: String::new(),
+            number: 0,
+            definition,
+            state: FunctionState::Undeployed,
+            deployments: 0,
+            launches: 0,
+            paused_ms: 0,
+            delay_ms: 0,
+        }
+    }
 }
 
 /// All functions, by the text of their names.
@@ -239,16 +293,8 @@ impl Functions {
             }
             return Ok(());
         }
-        let function = Function {
-            uuid: uuid.to_owned(),
-            number,
-            definition: definition.clone(),
-            state: FunctionState::Undeployed,
-            deployments: 0,
-            launches: 0,
-            paused_ms: 0,
-            delay_ms: 0,
-        };
+        let function =
+            Function { uuid: uuid.to_owned(), number, ..Function::new(definition.clone()) };
         self.0.insert(id.to_string(), function);
         Ok(())
     }
@@ -316,6 +362,16 @@ impl Functions {
     }
 }
 
+/// Whether a module may be called that: a path below the main file, as `./lib/dates.js`.
+fn is_module_name(name: &str) -> bool {
+    let stem = name.strip_suffix(".js").or_else(|| name.strip_suffix(".ts"));
+    let Some(path) = stem.and_then(|stem| stem.strip_prefix("./")) else { return false };
+    path.split('/').all(|part| {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !part.is_empty() && part != "." && part != ".." && part.bytes().all(is_fine)
+    })
+}
+
 fn not_found(id: &FunctionId) -> Refusal {
     Refusal::FunctionNotFound { name: id.name.clone() }
 }
@@ -334,9 +390,16 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 
 fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
     let invalid = |field: &'static str, reason: String| Err(Refusal::Invalid { field, reason });
-    if definition.code.len() > CODE_BYTES_MAX {
-        let reason = format!("code may have {CODE_BYTES_MAX} bytes");
+    let modules = definition.modules.iter().map(|(name, text)| name.len() + text.len());
+    if definition.code.len() + modules.sum::<usize>() > CODE_BYTES_MAX {
+        let reason = format!("code may have {CODE_BYTES_MAX} bytes, its modules included");
         return invalid("appcode", reason);
+    }
+    if let Some(name) = definition.modules.keys().find(|name| !is_module_name(name)) {
+        let reason = format!(
+            "{name:?} cannot be the name of a module: they are called ./name.js or ./name.ts"
+        );
+        return invalid("modules", reason);
     }
     if definition.source == definition.metadata {
         return Err(Refusal::SameKeyspace);
@@ -387,6 +450,12 @@ mod tests {
             timeout_s: 60,
             timer_context_bytes: 1024,
             old_documents: false,
+            filter: None,
+            modules: BTreeMap::new(),
+            language: Language::JavaScript,
+            program: None,
+            owner: String::new(),
+            fresh_queries: false,
             headers: Vec::new(),
             footers: Vec::new(),
             settings: "{}".into(),

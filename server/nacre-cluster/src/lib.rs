@@ -28,7 +28,7 @@ pub use chain::Chain;
 pub use cluster::{Change, Cluster};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
-    FunctionKeyspace, FunctionState, Functions, UrlAuth, UrlBinding,
+    FunctionKeyspace, FunctionState, Functions, Language, Program, UrlAuth, UrlBinding,
 };
 pub use index::Index;
 pub use manifest::{Collection, Manifest, Scope};

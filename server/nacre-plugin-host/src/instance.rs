@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::abi::Exports;
 use crate::abi::nacre::plugin::types::{self, Fault};
-use crate::capability::{Capability, LogLine, MetricChanges};
+use crate::capability::{Capability, LogLine, MetricChanges, OpenQueries};
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
@@ -54,6 +54,7 @@ pub struct Data {
     pub log: Vec<LogLine>,
     pub metrics: MetricChanges,
     pub journal: Journal,
+    pub queries: OpenQueries,
     host_calls: [u64; Capability::ALL.len()],
     limiter: Limiter,
     is_running: bool,
@@ -74,6 +75,7 @@ impl Data {
             log: Vec::new(),
             metrics: MetricChanges::default(),
             journal: Journal::default(),
+            queries: OpenQueries::default(),
             host_calls: Default::default(),
             limiter,
             is_running: false,
@@ -85,7 +87,8 @@ impl Data {
     pub fn count(&mut self, capability: Capability) -> wasmtime::Result<()> {
         self.host_calls[capability as usize] += 1;
         // What has an error of its own for it says so itself.
-        let says_so = matches!(capability, Capability::Kv | Capability::HttpOut);
+        let says_so =
+            matches!(capability, Capability::Kv | Capability::HttpOut | Capability::Query);
         if !self.is_running && capability != Capability::Log {
             return Err(wasmtime::Error::new(Refused::Starting(capability)));
         }
@@ -247,6 +250,8 @@ impl Instance {
             stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || call(exports, store));
         let elapsed_ns = clock.now_ns().saturating_sub(begun_ns);
         let data = self.store.data_mut();
+        // They end with the call.
+        data.queries = OpenQueries::default();
         let deployment = self.context.setup.name.clone();
         let outcome = match outcome {
             Ok(Ok(value)) => Ok(value),

@@ -44,6 +44,7 @@ mod partition;
 mod pool;
 mod pure;
 mod reader;
+mod rehearsal;
 mod replay;
 pub mod script;
 mod setup;
@@ -60,8 +61,8 @@ pub use capability::{
     Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
     Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
     KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex,
-    NoDocuments, NoHttp, PathLookup, PathMutation, Row, RowRefusal, StoreMode, Timer,
-    TransactionSettings, TransactionStep, path_failure,
+    NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row,
+    RowRefusal, StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
@@ -77,6 +78,7 @@ pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
 pub use pure::{Functions, Resolver, Verdict, Version};
 pub use reader::{Answer, Reader, Request, Response};
+pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;
 pub use setup::Setup;
 pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges};

@@ -6,7 +6,7 @@ use crate::abi::exports::nacre::plugin::{reader, timer_handler};
 use crate::abi::nacre::plugin::types;
 use crate::capability::{
     Counted, DocumentCall, DocumentReply, Documents, Found, Grants, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, Timer,
+    HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, NoQueries, Timer,
 };
 use crate::capsule::{Answer, Call, Capsule, DueTimer};
 use crate::context::{Context, Role};
@@ -56,6 +56,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         runs_script: true,
         documents: Arc::clone(&answers) as Arc<dyn Documents>,
         http: Arc::clone(&answers) as Arc<dyn Http>,
+        queries: Arc::new(NoQueries),
     };
     let context = Context::new(plugin.clone(), setup, World::Service)?;
     let outcome = call(&context, capsule);

@@ -1,7 +1,7 @@
 //! What a plugin runs with.
 
 use crate::Limits;
-use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp};
+use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
 use std::sync::Arc;
 
 /// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
@@ -24,6 +24,8 @@ pub struct Setup {
     pub documents: Arc<dyn Documents>,
     /// The connections behind `http-out`.
     pub http: Arc<dyn Http>,
+    /// What answers behind `query`.
+    pub queries: Arc<dyn Queries>,
 }
 
 impl Setup {
@@ -38,6 +40,7 @@ impl Setup {
             runs_script: false,
             documents: Arc::new(NoDocuments),
             http: Arc::new(NoHttp),
+            queries: Arc::new(NoQueries),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask bench eventing`: changes that a function takes in a second, each with a document that it writes, and how
-//! far behind it is at half that load.
+//! far behind it is at half that load; and with functions that ignore nineteen documents of twenty, by themselves and by a
+//! filter.
 
 use super::PORT_BASE;
 use super::documents::Documents;
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 
 const BUCKET: &str = "default";
 const CODE: &str = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n, seen: true}; }";
+const IGNORES: &str = "function OnUpdate(doc, meta) { if (doc.n % 20 === 0) copies[meta.id] = {n: doc.n, seen: true}; }";
+const FILTER: &str = "n % 20 = 0";
 /// How long documents are gathered that are written at once.
 const BURST: Duration = Duration::from_millis(5);
 /// How long to wait before looking for a copy again.
@@ -29,11 +32,13 @@ pub fn run(documents: u64, seconds: f64, profile: &str) -> Result<(), String> {
     }
     let mut source = Documents::open(&node, BUCKET, "_default", document)?;
     source.write(0..documents)?;
-    define(&node)?;
-    let begun = Instant::now();
-    command(&node, "deploy")?;
-    wait_until(|| Ok(backlog(&node)? == Some(0)))?;
-    let rate = documents as f64 / begun.elapsed().as_secs_f64();
+    for (what, code, filter) in [("ignores 95 %", IGNORES, ""), ("with a filter", CODE, FILTER)] {
+        let rate = rate(&node, documents, code, filter)?;
+        println!("events a second, {what}: {rate:.0}");
+        command(&node, "undeploy")?;
+        wait_until(|| Ok(backlog(&node)?.is_none()))?;
+    }
+    let rate = rate(&node, documents, CODE, "")?;
     println!("events a second, deployment included: {rate:.0}");
 
     let mut lags = lags(&node, rate / 2.0, seconds)?;
@@ -53,9 +58,18 @@ fn document(number: u64) -> Vec<u8> {
     json!({"n": number, "text": "x".repeat(200)}).to_string().into_bytes()
 }
 
-fn define(node: &Node) -> Result<(), String> {
+/// How many of so many documents a new function takes in a second.
+fn rate(node: &Node, documents: u64, code: &str, filter: &str) -> Result<f64, String> {
+    define(node, code, filter)?;
+    let begun = Instant::now();
+    command(node, "deploy")?;
+    wait_until(|| Ok(backlog(node)? == Some(0)))?;
+    Ok(documents as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn define(node: &Node, code: &str, filter: &str) -> Result<(), String> {
     let definition = json!({
-        "appname": "copy", "appcode": CODE,
+        "appname": "copy", "appcode": code, "settings": {"filter": filter},
         "depcfg": {
             "source_bucket": BUCKET, "metadata_bucket": BUCKET, "metadata_collection": "meta",
             "buckets": [{"alias": "copies", "bucket_name": BUCKET, "collection_name": "copies", "access": "rw"}],

@@ -1,7 +1,9 @@
 //! What code reaches by aliases: documents, servers, constants.
 
 use crate::fixture::*;
-use nacre_plugin::{http, kv};
+use nacre_eventing::Program;
+use nacre_plugin::testing::Harness;
+use nacre_plugin::{http, kv, query};
 use serde_json::json;
 
 /// Runs `code` on one document; gives what it has pushed to `told`.
@@ -211,7 +213,7 @@ fn builtins_compute_what_they_say() {
          attempt(() => couchbase.base64Encode('Hello')); attempt(() => couchbase.base64Decode('SGVsbG8='));
          attempt(() => couchbase.base64Decode('??')); attempt(() => couchbase.base64Float32EncodeArray([1, 2.5]));
          attempt(() => couchbase.base64Float32DecodeArray('AACAPwAAIEA=')); attempt(() => couchbase.base64Float64DecodeArray(couchbase.base64Float64EncodeArray([0.1])));
-         attempt(() => N1QL('SELECT 1')); attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1 && Math.random() !== Math.random());"
+         attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1 && Math.random() !== Math.random());"
     ), @r#"
     "24236c2ac47ad1c0"
     "b90956c775a41001"
@@ -221,9 +223,79 @@ fn builtins_compute_what_they_say() {
     "AACAPwAAIEA="
     [1,2.5]
     [0.1]
-    "N1QLError: there is no query service"
     "EventingError: there is no analytics service"
     1700000000000
     true
     "#);
+}
+
+/// A query service that knows three users, and is away when asked for them all.
+fn users(statement: &query::Statement) -> Result<Vec<String>, query::Failure> {
+    let query::Statement { text, parameters, is_fresh } = statement;
+    let failure =
+        |code, message: &str, retry| Err(query::Failure { code, message: message.into(), retry });
+    match &text[..] {
+        "users" => Ok((1..=3).map(|n| json!({"n": n}).to_string()).collect()),
+        "echo" => Ok(vec![json!([parameters, is_fresh]).to_string()]),
+        "away" => failure(12015, "away", true),
+        _ => failure(3000, "syntax error - line 1, column 1", false),
+    }
+}
+
+fn queried(code: &str) -> (String, Harness<Program>) {
+    let mut function = function(&format!("function OnUpdate(doc, meta) {{ {code} }}"));
+    function.on_query(users);
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    (log(&function).replace("[INFO] ", ""), function)
+}
+
+#[test]
+fn rows_of_a_query_come_one_after_the_other_and_are_closed_when_a_loop_ends_early() {
+    let (told, function) = queried("for (const row of N1QL('users')) log(row.n)");
+    assert_eq!((told.as_str(), function.open_queries()), ("1\n2\n3", 0));
+    let (told, function) = queried("for (const row of N1QL('users')) { log(row.n); break }");
+    assert_eq!((told.as_str(), function.open_queries()), ("1", 0));
+    let (told, function) = queried(
+        "const rows = N1QL('users'); log(rows.next().value.n); rows.close(); log([...rows])",
+    );
+    assert_eq!((told.as_str(), function.open_queries()), ("1\n[]", 0));
+}
+
+#[test]
+fn parameters_and_consistency_reach_the_query() {
+    let (told, _) = queried(
+        "const echo = (...rest) => { try { log(...N1QL('echo', ...rest)) } catch (e) { log(String(e)) } };
+         echo(); echo({a: 1, $b: [2]}); echo([1, 'x'], {consistency: 'request'}); echo(null, {consistency: 'none'});
+         echo(5); echo({}, {consistency: 'eventual'}); try { N1QL(7) } catch (e) { log(String(e)) }",
+    );
+    insta::assert_snapshot!(told, @r#"
+    ["",false]
+    ["{\"a\":1,\"b\":[2]}",false]
+    ["[1,\"x\"]",true]
+    ["",false]
+    "TypeError: the parameters of N1QL are an object or an array"
+    "TypeError: the consistency of N1QL is \"none\" or \"request\""
+    "TypeError: N1QL needs a statement as a string"
+    "#);
+}
+
+#[test]
+fn what_is_wrong_with_a_query_is_thrown_with_its_code() {
+    let (told, function) = queried(
+        "try { N1QL('SELEC') } catch (e) { log(e instanceof N1QLError, e.name, e.code, e.message, e.errors) }",
+    );
+    insta::assert_snapshot!(told, @r#"true "N1QLError" 3000 "syntax error - line 1, column 1" [{"code":3000,"message":"syntax error - line 1, column 1"}]"#);
+    assert_eq!(count(&function, "n1ql_op_exception_count"), 1.0);
+    // What may succeed later, and is not caught, has the batch taken again.
+    let mut function = crate::fixture::function("function OnUpdate() { N1QL('away') }");
+    function.on_query(users);
+    let fault = function.put("k", "{}").feed().unwrap_err();
+    assert!(matches!(fault, nacre_plugin::Fault::Retry(_)), "{fault}");
+}
+
+#[test]
+fn a_statement_within_code_is_refused_with_what_to_write_instead() {
+    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  var r = SELECT * FROM b WHERE x = $doc.x;\n}"), @r#"SyntaxError: expecting ';': SQL++ is not part of the code, write N1QL("SELECT …", {parameter: value}) (line 2, column 25)"#);
+    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  delete from b;\n}"), @r#"SyntaxError: expecting ';': SQL++ is not part of the code, write N1QL("SELECT …", {parameter: value}) (line 2, column 15)"#);
+    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  delete doc..x;\n}"), @"SyntaxError: expecting field name (line 2, column 14)");
 }

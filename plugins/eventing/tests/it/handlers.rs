@@ -1,6 +1,8 @@
 //! `OnUpdate`, `OnDelete` and `OnDeploy`: what they get, and what becomes of it when they fail.
 
 use crate::fixture::*;
+use nacre_eventing::Program;
+use nacre_plugin::testing::Harness;
 
 #[test]
 fn handlers_get_documents_and_what_is_known_of_them() {
@@ -91,7 +93,7 @@ fn what_is_wrong_with_code_is_said_with_its_place() {
     SyntaxError: unexpected token in expression: '.' (line 2, column 7)
     the code has neither OnUpdate nor OnDelete
     ok
-    SyntaxError: expecting ';' (line 1, column 46)
+    SyntaxError: expecting ';': SQL++ is not part of the code, write N1QL("SELECT …", {parameter: value}) (line 1, column 46)
     SyntaxError: unexpected token in expression: '.' (line 2, column 7)
     stopped after 50000000 steps: a loop that does not end?
     KVError: this can only be used while a handler runs (line 1, column 1)
@@ -152,4 +154,56 @@ function OnUpdate(doc, meta) {
     assert_eq!(body(&function, "shop.copies", "last"), "\"good\"");
     assert_eq!(body(&function, "shop.copies", "leaked"), "none");
     assert!(count(&function, "timeout_count") >= 3.0);
+}
+
+#[test]
+fn documents_that_a_filter_turns_away_do_not_wake_the_function() {
+    let filtered = |filter: &str| {
+        let mut config = config(
+            "function OnUpdate(doc, meta) { log(meta.id) } function OnDelete(meta) { log('-' + meta.id) }",
+        );
+        config["filter"] = filter.into();
+        Harness::<Program>::new(&config.to_string())
+    };
+    let mut function = filtered("type = 'order' AND total > 100").unwrap();
+    function.put("a", r#"{"type": "order", "total": 101}"#).put("b", r#"{"type": "order"}"#);
+    function.put("c", "[1]").put("d", "no json").delete("a").delete("b");
+    assert_eq!(function.feed().unwrap(), []);
+    assert_eq!(log(&function).replace("[INFO] ", ""), "\"a\"\n\"-a\"\n\"-b\"");
+    assert_eq!(count(&function, "filtered_count"), 3.0);
+    let refusal = filtered("type = 'order' AND\n total >> 1").err().unwrap().to_string();
+    assert!(refusal.contains("the filter: ") && refusal.contains("line 2, column"), "{refusal}");
+}
+
+fn with_modules(source: &str, modules: serde_json::Value) -> Result<Harness<Program>, String> {
+    let mut config = config(source);
+    config["modules"] = modules;
+    Harness::new(&config.to_string()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn code_imports_its_modules_and_what_they_import() {
+    let modules = serde_json::json!({
+        "./lib/sum.js": "import { one } from '../one.js';\nexport const sum = (a, b) => a + b + one;",
+        "./one.ts": "export const one = 1;",
+        "./fails.js": "export function fail() {\n  throw new Error('no');\n}",
+    });
+    let source = "import { sum } from './lib/sum.js';
+        import { fail } from './fails';
+        export function OnUpdate(doc, meta) { if (doc.bad) fail(); log(sum(doc.a, doc.b)); createTimer(Later, new Date(0), meta.id, 1) }
+        function Later() { log('later') }";
+    let mut function = with_modules(source, modules.clone()).unwrap();
+    function.put("a", r#"{"a": 1, "b": 2}"#).feed().unwrap();
+    let errors = function.put("b", r#"{"bad": true}"#).feed().unwrap();
+    assert_eq!(errors[0].message, "Error: no in ./fails.js (line 2, column 13)");
+    function.advance(std::time::Duration::from_secs(1)).unwrap();
+    assert!(log(&function).starts_with("[INFO] 4\n"), "{}", log(&function));
+    assert!(log(&function).ends_with("[INFO] \"later\""), "{}", log(&function));
+    let refused = |source: &str| with_modules(source, modules.clone()).err().unwrap();
+    insta::assert_snapshot!(refused("import './none.js'; function OnUpdate() {}"), @r#"ReferenceError: there is no module "./none.js""#);
+    insta::assert_snapshot!(refused("import fs from 'fs'; function OnUpdate() {}"), @r#"ReferenceError: there is no module "fs""#);
+    let broken = serde_json::json!({"./broken.js": "export const a = 1;\nexport const = 2;"});
+    let refusal =
+        with_modules("import { a } from './broken.js'; export function OnUpdate() { a }", broken);
+    insta::assert_snapshot!(refusal.err().unwrap(), @"SyntaxError: variable name expected in ./broken.js (line 2, column 14)");
 }

@@ -1,8 +1,8 @@
 //! What is outside the sandbox, as the host provides it.
 
-use super::world::nacre::plugin::{http_out, kv as host_kv, metrics, timer};
+use super::world::nacre::plugin::{http_out, kv as host_kv, metrics, query as host_query, timer};
 use super::world::{header, headers};
-use crate::{http, kv};
+use crate::{http, kv, query};
 
 pub fn get(keyspace: &str, key: &[u8]) -> Result<kv::Document, kv::Error> {
     host_kv::get(keyspace, key).map(Into::into).map_err(Into::into)
@@ -127,6 +127,19 @@ pub fn send(request: http::Request) -> Result<http::Response, http::Error> {
     http_out::send(&request.into()).map(Into::into).map_err(Into::into)
 }
 
+pub fn begin_query(statement: &query::Statement) -> Result<u32, query::Failure> {
+    let query::Statement { text, parameters, is_fresh } = statement.clone();
+    host_query::begin(&host_query::Statement { text, parameters, is_fresh }).map_err(Into::into)
+}
+
+pub fn next_rows(query: u32) -> Result<Vec<String>, query::Failure> {
+    host_query::next(query).map_err(Into::into)
+}
+
+pub fn close_query(query: u32) {
+    host_query::close(query);
+}
+
 pub fn add_metric(name: &str, delta: f64) {
     metrics::add(name, delta);
 }
@@ -194,5 +207,12 @@ impl From<http_out::Error> for http::Error {
             http_out::Error::TooLarge => http::Error::TooLarge,
             http_out::Error::Failed(why) => http::Error::Failed(why),
         }
+    }
+}
+
+impl From<host_query::Failure> for query::Failure {
+    fn from(failure: host_query::Failure) -> query::Failure {
+        let host_query::Failure { code, message, retry } = failure;
+        query::Failure { code, message, retry }
     }
 }

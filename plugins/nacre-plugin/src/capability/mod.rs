@@ -3,6 +3,7 @@
 pub mod http;
 pub mod kv;
 pub mod metrics;
+pub mod query;
 pub mod timer;
 
 #[cfg(target_arch = "wasm32")]

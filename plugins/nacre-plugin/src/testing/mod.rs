@@ -55,7 +55,7 @@ mod paths;
 
 use crate::{
     DocumentError, Event, EventKind, Events, Fault, MemoryState, Request, Response, Service,
-    StateMut, Timer, http, kv, pack,
+    StateMut, Timer, http, kv, pack, query,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -253,6 +253,19 @@ impl<S: Service> Harness<S> {
         answering: impl FnMut(&http::Request) -> Result<http::Response, http::Error> + 'static,
     ) {
         outside::with(|outside| outside.answering = Some(Box::new(answering)));
+    }
+
+    /// Gives the rows of the queries that the service asks.
+    pub fn on_query(
+        &mut self,
+        querying: impl FnMut(&query::Statement) -> Result<Vec<String>, query::Failure> + 'static,
+    ) {
+        outside::with(|outside| outside.querying = Some(Box::new(querying)));
+    }
+
+    /// How many queries have begun and not ended.
+    pub fn open_queries(&self) -> usize {
+        outside::with(|outside| outside.queries.len())
     }
 
     /// Stores a document that the service can read, without feeding it.

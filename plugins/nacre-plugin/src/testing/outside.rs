@@ -1,11 +1,13 @@
 //! What is outside the sandbox, as a test has set it up: one for each thread.
 
 use super::paths;
-use crate::{Header, Timer, http, kv};
+use crate::{Header, Timer, http, kv, query};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 type Answering = Box<dyn FnMut(&http::Request) -> Result<http::Response, http::Error>>;
+
+type Querying = Box<dyn FnMut(&query::Statement) -> Result<Vec<String>, query::Failure>>;
 
 /// Everything that the functions of the kit reach.
 #[derive(Default)]
@@ -23,6 +25,9 @@ pub(crate) struct Outside {
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
     pub answering: Option<Answering>,
+    pub querying: Option<Querying>,
+    /// Rows of queries that have not ended, by the number of the query.
+    pub queries: BTreeMap<u32, std::collections::VecDeque<String>>,
 }
 
 thread_local! {
@@ -204,6 +209,33 @@ pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error
         headers: response.headers.into_iter().map(lower).collect(),
         ..response
     })
+}
+
+pub(crate) fn begin_query(statement: &query::Statement) -> Result<u32, query::Failure> {
+    let Some(mut querying) = with(|outside| outside.querying.take()) else {
+        let message = "there are no queries here".into();
+        return Err(query::Failure { code: 5000, message, retry: false });
+    };
+    let rows = querying(statement);
+    with(|outside| {
+        outside.querying = Some(querying);
+        let number = outside.queries.last_key_value().map_or(1, |(number, _)| number + 1);
+        outside.queries.insert(number, rows?.into());
+        Ok(number)
+    })
+}
+
+/// One row at a time, so that tests see what asks for the next.
+pub(crate) fn next_rows(query: u32) -> Result<Vec<String>, query::Failure> {
+    let row = with(|outside| outside.queries.get_mut(&query)?.pop_front());
+    if row.is_none() {
+        close_query(query);
+    }
+    Ok(row.into_iter().collect())
+}
+
+pub(crate) fn close_query(query: u32) {
+    with(|outside| outside.queries.remove(&query));
 }
 
 pub(crate) fn add_metric(name: &str, delta: f64) {

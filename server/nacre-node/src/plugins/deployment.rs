@@ -2,7 +2,9 @@
 
 use super::coverage::Coverage;
 use super::part::Missing;
+use super::past::Range;
 use super::places::Others;
+use super::replay::{Replay, Replays};
 use super::spec::Spec;
 use crate::bucket::Bucket;
 use crate::node::Node;
@@ -63,6 +65,7 @@ pub struct Deployment {
     is_complete: AtomicBool,
     /// What the plugin's host counted when the writer came last.
     status: Mutex<Status>,
+    pub(super) replays: Replays,
     /// What the deployment whose state this one goes on with has said.
     earlier_log: Mutex<VecDeque<LogLine>>,
     /// Whether the feed still uses the space.
@@ -97,6 +100,7 @@ impl Deployment {
             is_asked: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
             status: Mutex::new(status),
+            replays: Replays::default(),
             earlier_log: Mutex::default(),
             feeding: Mutex::new(feeding),
             fed: Condvar::new(),
@@ -148,6 +152,31 @@ impl Deployment {
             status.log.push_front(line.clone());
         }
         status
+    }
+
+    /// Has parts of history given to it again, as far as it has come, of vBuckets that the node serves; gives those parts.
+    /// Forgotten when the deployment ends, and when the node does.
+    pub fn replay(&self, replays: impl IntoIterator<Item = Replay>) -> Vec<Replay> {
+        let cut = |replay: Replay| {
+            let up_to = replay.range.up_to.min(self.processed.get(replay.range.vbid));
+            let range = Range { up_to, ..replay.range };
+            (range.after < up_to).then_some(Replay { range, ..replay })
+        };
+        let known = |replay: &Replay| replay.range.vbid.0 < self.bucket.vbucket_count();
+        let replays: Vec<_> = replays.into_iter().filter(known).filter_map(cut).collect();
+        self.replays.add(&replays);
+        self.bucket.wake_readers();
+        replays
+    }
+
+    /// How many parts of history it is yet to be given again, and how many documents it was.
+    pub fn replayed(&self) -> (usize, u64) {
+        self.replays.counts()
+    }
+
+    /// The vBuckets of its source, as many as there are.
+    pub fn vbids(&self) -> impl Iterator<Item = Vbid> + use<> {
+        (0..self.bucket.vbucket_count()).map(Vbid)
     }
 
     /// Goes on with what another one has said.

@@ -112,18 +112,40 @@ impl BucketDocuments {
         self.begin(keyspace, key, left)?.write(command, level)
     }
 
+    /// A document with all that belongs to it, which may have to be waited for.
+    ///
+    /// # Errors
+    /// As for [`Documents::call`]; [`KvError::Elsewhere`] when another node serves it.
+    pub fn document(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        left: Duration,
+    ) -> Result<(Vbid, Arc<Document>), KvError> {
+        let call = self.begin(keyspace, key, left)?;
+        match call.read()? {
+            Reply::Found(document, _) => Ok((call.vbid, document)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// A vBucket that was written since that was settled last, and up to where.
     pub fn written(&self) -> Option<(Vbid, Seqno)> {
         let written = self.written.lock();
         written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
     }
 
-    /// Takes those vBuckets of the bucket for written.
+    /// Takes those vBuckets of the bucket for written, no further than their histories go.
     pub fn has_written(&self, seqnos: &[(Vbid, Seqno)]) {
+        if !self.bucket.is_persistent() {
+            return;
+        }
         let mut written = self.written.lock();
         for (vbid, seqno) in seqnos {
             let at = (self.bucket.name.clone(), *vbid);
-            written.insert(at, (Arc::clone(&self.bucket), *seqno));
+            let high = self.bucket.vbucket(*vbid).map(|vbucket| vbucket.high_seqno());
+            let seqno = high.map_or(*seqno, |high| high.min(*seqno));
+            written.insert(at, (Arc::clone(&self.bucket), seqno));
         }
     }
 

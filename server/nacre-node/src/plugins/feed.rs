@@ -1,13 +1,15 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
 use super::deployment::{is_in_subset, keep_capsules};
+use super::past::next_portion;
 use super::places::{Copies, Heard};
+use super::replay::Replaying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use nacre_dcp::{Batch, Limit, Portion, Read, Resume, ResumePoint, Stream, resume};
+use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
@@ -64,6 +66,9 @@ pub(crate) struct Feed {
     has_fired: bool,
     /// A batch that the plugin asked to be given again.
     retry: Option<Batch>,
+    /// What it is given once more, and whether that had the last turn.
+    replaying: Replaying,
+    has_replayed: bool,
     /// How often the state was built anew because the plugin could not go on with it.
     rebuilds: u32,
     /// What there was when it began; none once that is reached.
@@ -122,6 +127,8 @@ impl Feed {
             has_begun: false,
             has_fired: false,
             retry: None,
+            replaying: Replaying::default(),
+            has_replayed: false,
             rebuilds: 0,
             beginning,
             goal: None,
@@ -368,29 +375,21 @@ impl Feed {
     /// The next portion of one vBucket; `None` when there is nothing new.
     fn read(&mut self, vbid: Vbid, limit: Limit) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
-        if !stream.is_backfilling() {
-            let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
-            let mut limit = limit;
-            if self.deployment.spec.old && vbucket.history_start().is_some() {
-                // What a version took the place of is found once it is stored.
-                let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
-                if stored == 0 && vbucket.high_seqno() > stream.position() {
-                    self.waiting.push(vbid);
-                    return Ok(None);
-                }
-                limit.count = limit.count.min(stored.max(1));
+        let mut limit = limit;
+        if self.deployment.spec.old
+            && !stream.is_backfilling()
+            && let Some(vbucket) = self.bucket.vbucket(vbid)
+            && vbucket.history_start().is_some()
+        {
+            // What a version took the place of is found once it is stored.
+            let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
+            if stored == 0 && vbucket.high_seqno() > stream.position() {
+                self.waiting.push(vbid);
+                return Ok(None);
             }
-            match stream.read(&mut vbucket, limit) {
-                Read::Portion(portion) => return Ok(Some(portion)),
-                Read::CaughtUp => return Ok(None),
-                Read::Behind(after) => {
-                    drop(vbucket);
-                    let past = self.bucket.scan(vbid, after, self.deployment.spec.old)?;
-                    stream.begin_backfill(past);
-                }
-            }
+            limit.count = limit.count.min(stored.max(1));
         }
-        stream.backfill(limit).map(Some)
+        next_portion(&self.bucket, stream, limit)
     }
 
     /// Drops the state and begins again with the first mutation of each vBucket.
@@ -498,6 +497,35 @@ impl Feed {
         Ok(true)
     }
 
+    /// Gives the plugin some of what it is to be given once more; gives whether there was any.
+    fn replay(&mut self) -> Result<bool, Failure> {
+        let Feed { replaying, deployment, bucket, partition, selection, .. } = self;
+        if let Ok(source) = &deployment.spec.source {
+            selection.follow(&bucket.manifest(), source);
+        }
+        let is_ours = |document: &Document| selection.holds(document.collection());
+        let serves = |vbid| partition.serves(vbid);
+        let next = replaying.next(&deployment.replays, bucket, serves, is_ours);
+        let Some(batch) = next.map_err(Failure::Store)? else { return Ok(false) };
+        if batch.documents.is_empty() {
+            return Ok(true);
+        }
+        let outcome = self.partition.on_batch(&batch, self.platform.now());
+        self.keep_capsules();
+        match outcome {
+            Ok(report) => self.log(&report),
+            Err(error) => {
+                if error.is_retryable() {
+                    self.replaying.retry = Some(batch);
+                }
+                return Err(Failure::Plugin(error));
+            }
+        }
+        self.replaying.given(&self.deployment.replays, batch.documents.len());
+        self.deployment.set_status(self.partition.status());
+        Ok(true)
+    }
+
     fn has_lease(&self) -> bool {
         self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(&node))
     }
@@ -506,6 +534,9 @@ impl Feed {
     fn idle(&self) -> Next {
         if self.is_promotion_due {
             return Next::After(BUSY_INTERVAL);
+        }
+        if !self.deployment.spec.paused && self.deployment.replayed().0 > 0 {
+            return Next::Again;
         }
         if !self.waiting.is_empty() {
             return Next::After(WAITING_INTERVAL);
@@ -600,6 +631,10 @@ impl Feed {
         }
         self.has_fired = !self.has_fired && self.fire_timers()?;
         if self.has_fired {
+            return Ok(Next::Again);
+        }
+        self.has_replayed = !self.has_replayed && self.replay()?;
+        if self.has_replayed {
             return Ok(Next::Again);
         }
         if let Some(next) = self.pause() {

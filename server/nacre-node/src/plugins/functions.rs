@@ -1,13 +1,14 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
-use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, numbers};
-use super::{Deployment, Progress, Runtime};
+use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
+use super::{Deployment, Progress, Runtime, TypeScript};
 use crate::node::Node;
+use crate::query::QUERY;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_cluster::{
     Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
-    Source, UrlAuth, UrlBinding,
+    Language, Program, Source, UrlAuth, UrlBinding,
 };
 use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
 use nacre_types::NodeId;
@@ -67,12 +68,52 @@ pub fn status(
     (status, deployment)
 }
 
+/// Makes what is run of what was written: takes the types out of TypeScript. Takes seconds the first time.
+///
+/// # Errors
+/// What is wrong with it, for its author, with line and column.
+pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), String> {
+    definition.program = None;
+    let is_typescript = |name: &str| name.ends_with(".ts");
+    let main_is = definition.language == Language::TypeScript;
+    if !main_is && !definition.modules.keys().any(|name| is_typescript(name)) {
+        return Ok(());
+    }
+    let typescript = TypeScript::open(node.plugins().load_shipped(node, &TYPESCRIPT)?)?;
+    let code = match main_is {
+        true => typescript.strip(&definition.code)?,
+        false => definition.code.clone(),
+    };
+    let module = |(name, text): (&String, &String)| {
+        let text = match is_typescript(name) {
+            true => typescript.strip(text).map_err(|reason| format!("{name}: {reason}"))?,
+            false => text.clone(),
+        };
+        Ok((name.clone(), text))
+    };
+    let modules = definition.modules.iter().map(module).collect::<Result<_, String>>()?;
+    definition.program = Some(Program { code, modules });
+    Ok(())
+}
+
+/// Whether the code of a function may ask queries.
+pub(super) fn queries(definition: &FunctionDefinition) -> bool {
+    let mut texts = definition.modules.values().chain([&definition.code]);
+    texts.any(|text| text.contains("N1QL"))
+}
+
 /// Whether a definition can run: compiles its code. Takes seconds the first time.
 ///
 /// # Errors
 /// What is wrong with it, for its author.
 pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
     let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    if queries(definition)
+        && let Err(reason) = node.plugins().load_shipped(node, &QUERY)
+    {
+        // It runs all the same, and is told where it queries.
+        tracing::warn!("function {id}: the query service cannot run: {reason}");
+    }
     let config = config(id, "check", definition, json!({}), json!({}));
     let setup = Setup { runs_script: true, ..Setup::new(&id.name, config) };
     validate(&plugin, setup).map_err(|error| match error {
@@ -90,7 +131,7 @@ pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
     listening.map(|(id, function)| spec(&id, function, bucket)).collect()
 }
 
-fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
+pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
     let definition = &function.definition;
     let FunctionKeyspace { bucket: name, .. } = &definition.source;
     let source = Source {
@@ -118,6 +159,7 @@ fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
             ..Limits::default()
         },
         grants: grants(definition),
+        owner: definition.owner.clone(),
         paused: function.state == FunctionState::Paused,
         is_development: false,
         pace: None,
@@ -178,18 +220,25 @@ fn config(
         .constants
         .iter()
         .map(|binding| json!({"alias": binding.alias, "literal": binding.literal}));
+    let (code, modules) = match &definition.program {
+        Some(program) => (&program.code, &program.modules),
+        None => (&definition.code, &definition.modules),
+    };
     let mut config = json!({
         "name": id.name,
         "id": uuid,
-        "source": definition.code,
+        "source": code,
+        "modules": modules,
         "headers": definition.headers,
         "footers": definition.footers,
+        "filter": definition.filter,
         "keyspace": {"bucket": bucket, "scope": scope, "collection": collection},
         "collections": collections,
         "buckets": buckets.collect::<Vec<_>>(),
         "urls": urls.collect::<Vec<_>>(),
         "constants": constants.collect::<Vec<_>>(),
         "timer_context_bytes": definition.timer_context_bytes,
+        "query_consistency": if definition.fresh_queries { "request" } else { "none" },
     });
     if launch.get("number").is_some() {
         config["launch"] = launch;
@@ -220,6 +269,7 @@ fn grants(definition: &FunctionDefinition) -> Grants {
     Grants {
         kv: definition.buckets.iter().map(grant).collect(),
         http_out: definition.urls.iter().filter_map(host).collect(),
+        query: true,
         ..Grants::own()
     }
 }

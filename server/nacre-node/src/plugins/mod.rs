@@ -16,24 +16,32 @@ pub mod functions;
 mod loader;
 pub mod packages;
 mod part;
+mod past;
 mod places;
+mod rehearsal;
+mod replay;
 mod spec;
 mod storage;
+mod typescript;
 
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
+use crate::query::{FunctionQueries, QUERY};
 use crate::spread::SpreadDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
-use nacre_cluster::Since;
+use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, Partition, Plugin, Setup, Status};
+use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
+pub use past::Range;
+pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
+pub use replay::Replay;
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -43,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
 use tokio::sync::Notify;
+pub use typescript::TypeScript;
 
 /// A component that is ready to run.
 #[derive(Clone)]
@@ -196,7 +205,12 @@ impl Plugins {
             })
             .map(|spec| spec.code);
         let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
+        // Before the functions that query, which would wait for it.
+        let has_queries = cluster.functions.iter().any(|(_, function)| {
+            function.state != FunctionState::Undeployed && functions::queries(&function.definition)
+        });
         std::iter::once(VIEWS)
+            .chain(has_queries.then_some(QUERY))
             .chain(has_indexes.then_some(INDEX))
             .chain(deployed)
             .find(|code| !loaded.contains_key(code))
@@ -473,22 +487,7 @@ fn open(
     runtime: &Runtime,
     spec: &Spec,
 ) -> Result<Partition, String> {
-    spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
-    let config = match &spec.script {
-        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
-        None => spec.config.clone(),
-    };
-    let documents = SpreadDocuments::new(node, bucket);
-    let setup = Setup {
-        name: spec.name.clone(),
-        config,
-        keyspace: spec.keyspace(),
-        limits: spec.limits,
-        grants: spec.grants.clone(),
-        runs_script: spec.code == spec::JS || spec.code == EVENTING,
-        documents: Arc::new(documents),
-        http: node.platform.http(),
-    };
+    let setup = setup(node, bucket, spec)?;
     let storage = node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
     let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
@@ -503,6 +502,34 @@ fn open(
         functions::launch(&mut partition, leads).map_err(|error| error.to_string())?;
     }
     Ok(partition)
+}
+
+/// What a deployment runs with.
+fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, String> {
+    let source = spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
+    let config = match &spec.script {
+        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
+        None => spec.config.clone(),
+    };
+    let documents = Arc::new(SpreadDocuments::new(node, bucket));
+    let queries: Arc<dyn Queries> = match spec.grants.query {
+        true => {
+            let (source, documents) = (source.clone(), Arc::clone(&documents));
+            Arc::new(FunctionQueries::new(node, &spec.owner, source, documents))
+        }
+        false => Arc::new(NoQueries),
+    };
+    Ok(Setup {
+        name: spec.name.clone(),
+        config,
+        keyspace: spec.keyspace(),
+        limits: spec.limits,
+        grants: spec.grants.clone(),
+        runs_script: spec.code == spec::JS || spec.code == EVENTING,
+        documents,
+        http: node.platform.http(),
+        queries,
+    })
 }
 
 /// Where the history of each vBucket ends.

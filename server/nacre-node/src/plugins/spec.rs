@@ -41,6 +41,8 @@ pub(super) const INDEX: Code = Code::Shipped("index");
 pub(super) const JS: Code = Code::Shipped("js");
 /// The component that runs functions.
 pub(super) const EVENTING: Code = Code::Shipped("eventing");
+/// The component that takes types out of code.
+pub(super) const TYPESCRIPT: Code = Code::Shipped("typescript");
 
 /// How long a deployment lets changes gather before it takes them all. Who needs them now asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub(crate) struct Spec {
     pub config: String,
     pub limits: Limits,
     pub grants: Grants,
+    /// With whose rights it queries.
+    pub owner: String,
     pub paused: bool,
     /// Whether it is being tried out, and answers from a part of the vBuckets.
     pub is_development: bool,
@@ -106,6 +110,7 @@ impl Spec {
         (&self.code, &self.version, &self.space, &self.config, &self.source)
             == (&other.code, &other.version, &other.space, &other.config, &other.source)
             && self.grants == other.grants
+            && self.owner == other.owner
             && self.pace == other.pace
             && self.limits == other.limits
             && self.old == other.old
@@ -124,6 +129,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         config: view_config(name, document).unwrap_or_default(),
         limits: Limits::default(),
         grants: Grants::own(),
+        owner: String::new(),
         paused: false,
         is_development: name.starts_with(DEVELOPMENT),
         pace: pace_of(document),
@@ -221,6 +227,7 @@ pub(super) fn of_indexes(config: &nacre_cluster::Bucket, runtime: &Runtime) -> V
         config: serde_json::json!({"definition": index.definition}).to_string(),
         limits: Limits::default(),
         grants: Grants::own(),
+        owner: String::new(),
         paused: false,
         is_development: false,
         pace: None,
@@ -269,6 +276,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),
             grants: manifest.grants(),
+            owner: String::new(),
             paused: wanted.paused,
             is_development: false,
             pace: None,

@@ -13,6 +13,7 @@ mod failure;
 mod gathered;
 mod held;
 mod notes;
+mod of_function;
 mod part;
 mod session;
 mod transaction;
@@ -33,11 +34,12 @@ use vitals::Counted;
 
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
+pub(crate) use of_function::FunctionQueries;
 pub(crate) use transaction::{Step, Told, answer_step};
 pub use vitals::Vitals;
 
 /// The component that answers.
-const QUERY: Code = Code::Shipped("query");
+pub(crate) const QUERY: Code = Code::Shipped("query");
 
 /// What one request may use up. Its own time-out and memory quota come below these.
 fn limits() -> Limits {
@@ -67,10 +69,19 @@ impl Queries {
         user: &str,
         gone: Arc<AtomicBool>,
     ) -> Result<Answer, String> {
+        self.answer(node, request, Session::new(node, user, gone))
+    }
+
+    fn answer(
+        &self,
+        node: &Arc<Node>,
+        request: &Request,
+        session: Session,
+    ) -> Result<Answer, String> {
         let reader = self.reader(node)?;
         self.transactions.prune(node.now());
         let counted = Counted::new(node, &self.vitals);
-        let session = Arc::new(Session::new(node, user, gone));
+        let session = Arc::new(session);
         let asked = Arc::clone(&session);
         let answer = match reader.handle_with(request, node.now(), asked) {
             Ok(given) => Answer::given(given, counted),

@@ -3,6 +3,7 @@
 use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
+use super::of_function::Guard;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
@@ -39,6 +40,8 @@ pub struct Session {
     noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
+    /// What a function asks is looked at by it.
+    guard: Option<Arc<Guard>>,
 }
 
 impl Session {
@@ -52,7 +55,14 @@ impl Session {
             gone,
             noted: Mutex::default(),
             transaction: Mutex::default(),
+            guard: None,
         }
+    }
+
+    /// The same for a query of a function.
+    pub fn guarded(mut self, guard: Arc<Guard>) -> Session {
+        self.guard = Some(guard);
+        self
     }
 
     /// What the instance has told of the request, while it has not ended.
@@ -351,6 +361,15 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let owners = self.owners(Privilege::QueryWrite, keyspace)?;
+        if let Some(guard) = &self.guard {
+            guard.check(keyspace)?;
+            if let Some(told) = guard.rehearse(keyspace, &mutations) {
+                return Ok(told);
+            }
+            // Whatever becomes of them: one that was not answered may have been made.
+            let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
+            vbids.for_each(|vbid| guard.note(&keyspace.bucket, vbid));
+        }
         match self.is_in_transaction() {
             true => self.change_in_transaction(&owners, keyspace, mutations, left),
             false => self.write_committed(&owners, keyspace, &mutations, left),
@@ -358,6 +377,9 @@ impl Database for Session {
     }
 
     fn transact(&self, step: TransactionStep, left: Duration) -> Result<String, Failure> {
+        if self.guard.is_some() {
+            return Err(failure(code::BEGIN, "A function's statements are in no transaction"));
+        }
         self.do_step(step, left)
     }
 
@@ -370,6 +392,7 @@ impl Database for Session {
     }
 
     fn define(&self, definition: &Definition) -> Result<(), Failure> {
+        self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
         let whole = |bucket: &String, scope: &String| DatabaseKeyspace {
             bucket: bucket.clone(),
             scope: scope.clone(),

@@ -35,6 +35,11 @@ impl SpreadDocuments {
         }
     }
 
+    /// A vBucket of `bucket` was written by other means, nobody knows up to where: all that it has is to be on disk.
+    pub fn has_written(&self, bucket: &str, vbid: Vbid) {
+        self.written.lock().entry(bucket.to_owned()).or_default().insert(vbid, Seqno(u64::MAX));
+    }
+
     fn node(&self) -> Result<Arc<Node>, KvError> {
         self.node.upgrade().ok_or_else(|| KvError::Temporary("the node ends".into()))
     }
@@ -68,7 +73,9 @@ impl Documents for SpreadDocuments {
         match node.ask_about(&bucket, vbid, &question, left) {
             Ok(Answer::Document(outcome, written)) => {
                 if let Some((vbid, seqno)) = written {
-                    self.written.lock().entry(bucket).or_default().insert(vbid, seqno);
+                    let mut written = self.written.lock();
+                    let known = written.entry(bucket).or_default().entry(vbid).or_default();
+                    *known = seqno.max(*known);
                 }
                 outcome
             }

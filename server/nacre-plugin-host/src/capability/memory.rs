@@ -29,6 +29,13 @@ impl MemoryDocuments {
         content.1.iter().map(owned).collect()
     }
 
+    /// Takes a document over as it is, with its version.
+    pub fn adopt(&self, keyspace: &str, key: &[u8], found: Found) {
+        let mut held = self.content.lock();
+        held.0 = held.0.max(found.cas.0);
+        held.1.insert((keyspace.to_owned(), key.to_vec()), found);
+    }
+
     /// Stores a document, whatever is there.
     pub fn put(&self, keyspace: &str, key: &[u8], content: Content) {
         let stored = self.store(keyspace, key, content, StoreMode::Upsert);

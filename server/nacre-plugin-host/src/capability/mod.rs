@@ -10,6 +10,7 @@ mod log;
 mod memory;
 mod metrics;
 mod paths;
+mod query;
 mod state;
 mod timer;
 
@@ -33,6 +34,7 @@ pub use log::LogLine;
 pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;
 pub use paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
+pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows};
 pub use timer::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 
 /// An interface that a plugin may import.
@@ -50,19 +52,22 @@ pub enum Capability {
     HttpOut,
     /// Numbers for the operator.
     Metrics,
+    /// Queries.
+    Query,
     /// The database as queries see it.
     Database,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Capability; 7] = [
+    pub const ALL: [Capability; 8] = [
         Capability::State,
         Capability::Log,
         Capability::Kv,
         Capability::Timer,
         Capability::HttpOut,
         Capability::Metrics,
+        Capability::Query,
         Capability::Database,
     ];
 
@@ -75,6 +80,7 @@ impl Capability {
             Capability::Timer => "timer",
             Capability::HttpOut => "http-out",
             Capability::Metrics => "metrics",
+            Capability::Query => "query",
             Capability::Database => "database",
         }
     }
@@ -102,6 +108,7 @@ impl Capability {
             Capability::Timer => abi::timer::add_to_linker::<Data, Own>(linker, data),
             Capability::HttpOut => abi::http_out::add_to_linker::<Data, Own>(linker, data),
             Capability::Metrics => abi::metrics::add_to_linker::<Data, Own>(linker, data),
+            Capability::Query => abi::query::add_to_linker::<Data, Own>(linker, data),
             Capability::Database => abi::database::add_to_linker::<Data, Own>(linker, data),
         }
     }
@@ -139,6 +146,8 @@ pub struct Grants {
     /// Hosts that HTTP requests may go to, as `host` (on the port of the scheme) or `host:port`, in lower case; none at
     /// all when it is empty.
     pub http_out: Vec<String>,
+    /// Queries with the rights of whoever defined it. No manifest can ask for them.
+    pub query: bool,
     /// The database as who asks may see it. No manifest can ask for it.
     pub database: bool,
 }
@@ -158,6 +167,7 @@ impl Grants {
             Capability::Timer => self.timer,
             Capability::HttpOut => !self.http_out.is_empty(),
             Capability::Metrics => self.metrics,
+            Capability::Query => self.query,
             Capability::Database => self.database,
         }
     }

@@ -20,8 +20,10 @@ fn grants(kv: Vec<KeyspaceGrant>, hosts: &[&str]) -> Grants {
 
 #[test]
 fn a_component_gets_what_it_imports_when_all_of_it_is_granted() {
-    // The database is for the query service alone.
-    let of_plugins = Capability::ALL.into_iter().filter(|it| *it != Capability::Database);
+    // The database is for the query service alone, and queries for functions.
+    let of_plugins = Capability::ALL.into_iter();
+    let of_plugins =
+        of_plugins.filter(|it| !matches!(it, Capability::Query | Capability::Database));
     let of_plugins: Vec<_> = of_plugins.collect();
     assert_eq!(probe().imports(), of_plugins);
     assert_eq!(views().imports(), [Capability::State, Capability::Log]);
@@ -36,7 +38,7 @@ fn a_component_gets_what_it_imports_when_all_of_it_is_granted() {
             Capability::Timer => grants.timer = false,
             Capability::HttpOut => grants.http_out.clear(),
             Capability::Metrics => grants.metrics = false,
-            Capability::Database => unreachable!("it was left out"),
+            Capability::Query | Capability::Database => unreachable!("it was left out"),
         }
         let setup = Setup { grants, ..Setup::new("p", "") };
         let storage = Box::<nacre_plugin_host::MemoryStorage>::default();

@@ -2,10 +2,11 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Documents, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant, Limits,
-    MemoryDocuments, MemoryStorage, Partition, Setup, Timer, validate,
+    Documents, Failure, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant, Limits,
+    MemoryDocuments, MemoryStorage, Partition, Queries, Query, QueryRows, Setup, Timer, validate,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn setup(source: &str, documents: &Arc<MemoryDocuments>) -> Setup {
@@ -97,6 +98,69 @@ fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
     let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
     assert_eq!(report.dead_letters.len(), 4);
     assert_eq!(keys(&documents), ["a", "z"]);
+}
+
+/// Endless rows for those who read them slowly, and how many queries have not ended.
+#[derive(Default)]
+struct Numbers(Arc<AtomicUsize>);
+
+struct Counted(u64, Arc<AtomicUsize>);
+
+impl Queries for Numbers {
+    fn begin(&self, query: &Query, left: Duration) -> Result<Box<dyn QueryRows>, Failure> {
+        assert!(left <= Limits::default().deadline);
+        match &query.text[..] {
+            "wrong" => Err(Failure { code: 3000, message: "syntax".into(), retry: false }),
+            _ => {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Ok(Box::new(Counted(0, Arc::clone(&self.0))))
+            }
+        }
+    }
+}
+
+impl QueryRows for Counted {
+    fn next(&mut self) -> Result<Vec<String>, Failure> {
+        self.0 += 1;
+        Ok(vec![self.0.to_string()])
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn queries_are_asked_when_they_are_granted_and_end_with_the_call() {
+    let source = "function OnUpdate(doc, meta) {
+        const told = [];
+        const attempt = (f) => { try { told.push(f()) } catch (e) { told.push(e.code + ' ' + e.message) } };
+        attempt(() => { let sum = 0; for (const n of N1QL('numbers')) { sum += n; if (n === 4) return sum } });
+        attempt(() => N1QL('wrong'));
+        for (let i = 0; i < 17; i++) attempt(() => N1QL('numbers').next().value);
+        dst[meta.id] = told;
+    }";
+    let documents = Arc::new(MemoryDocuments::default());
+    let open_count = Arc::new(AtomicUsize::new(0));
+    let queries = Arc::new(Numbers(Arc::clone(&open_count)));
+    let told = |grants: Grants| {
+        let setup = setup(source, &documents);
+        let grants = Grants { kv: setup.grants.kv.clone(), ..grants };
+        let mut partition = open(Setup { grants, queries: queries.clone(), ..setup });
+        let report = partition.on_batch(&Stream::default().batch([("a", Some("1"))]), NOW).unwrap();
+        assert_eq!(report.errors, []);
+        String::from_utf8(documents.all()[0].2.body.clone()).unwrap()
+    };
+    let granted = told(Grants { query: true, ..Grants::own() });
+    assert!(granted.starts_with(r#"[10,"3000 syntax",1,1"#), "{granted}");
+    assert!(
+        granted.ends_with(r#"1,"5000 a call has at most 16 queries open: close some"]"#),
+        "{granted}"
+    );
+    assert_eq!(open_count.load(Ordering::Relaxed), 0, "none is left");
+    assert!(told(Grants::own()).starts_with(r#"["5000 queries are not granted""#));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Projects of plugins: a folder with `plugin.toml` and the code that it names, which is built first where it is not
 //! JavaScript.
 
+use super::test;
+use crate::engine;
 use clap::Args;
+use nacre_node::plugins::{TypeScript, packages};
 use nacre_plugin_host::{Manifest, Package};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,6 +58,8 @@ pub fn package(path: &Path) -> Result<Package, String> {
         build_rust(path, &manifest)?;
     } else if path.join("app.py").exists() {
         build_python(path, &manifest)?;
+    } else {
+        build_typescript(path, &manifest)?;
     }
     let file = manifest.file().to_owned();
     let code = read(&path.join(&file))?;
@@ -152,6 +157,26 @@ fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
             .current_dir(project),
         "build the plugin",
     )
+}
+
+/// A script is made of the file beside it that ends with `.ts`, where there is one.
+fn build_typescript(project: &Path, manifest: &Manifest) -> Result<(), String> {
+    let script = project.join(manifest.file());
+    let source = script.with_extension("ts");
+    if manifest.script.is_none() || !source.exists() {
+        return Ok(());
+    }
+    let text = String::from_utf8(read(&source)?)
+        .map_err(|_| format!("{} is not UTF-8", source.display()))?;
+    let component = engine::shipped("typescript")?;
+    let plugin = test::engine(None).load("typescript", &packages::digest(component), component)?;
+    let stripped = TypeScript::open(plugin)?.strip(&text);
+    let stripped = stripped.map_err(|reason| format!("{}: {reason}", source.display()))?;
+    // Who watches the folder sees a change only where there is one.
+    match std::fs::read(&script) {
+        Ok(known) if known == stripped.as_bytes() => Ok(()),
+        _ => write(&script, stripped),
+    }
 }
 
 /// Whether `file` was made after all Python code of `project` and its manifest.

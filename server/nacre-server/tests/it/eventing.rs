@@ -15,7 +15,7 @@ const OP_GET: u8 = 0x00;
 const OP_DELETE: u8 = 0x04;
 const OP_LOCK: u8 = 0x94;
 
-fn eventing(server: &Server, user: &str, method: &str, path: &str, body: &Value) -> Answer {
+pub fn eventing(server: &Server, user: &str, method: &str, path: &str, body: &Value) -> Answer {
     let address = format!("127.0.0.1:{}", server.port_base + 5);
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let auth = Some((user, PASSWORD));
@@ -23,16 +23,16 @@ fn eventing(server: &Server, user: &str, method: &str, path: &str, body: &Value)
 }
 
 /// Status and body of a request by the administrator.
-fn ask(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub fn ask(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let answer = eventing(server, USER, method, path, body);
     (answer.status, answer.json().unwrap_or_else(|_| answer.text().into()))
 }
 
-fn get(server: &Server, path: &str) -> Value {
+pub fn get(server: &Server, path: &str) -> Value {
     ask(server, "GET", path, &Value::Null).1
 }
 
-fn collections(server: &Server, names: &[&str]) {
+pub fn collections(server: &Server, names: &[&str]) {
     for name in names {
         let path = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
         let answer = server.rest("POST", &path, &format!("name={name}")).unwrap();
@@ -40,13 +40,13 @@ fn collections(server: &Server, names: &[&str]) {
     }
 }
 
-fn binding(alias: &str, bucket: &str, collection: &str) -> Value {
+pub fn binding(alias: &str, bucket: &str, collection: &str) -> Value {
     json!({"alias": alias, "bucket_name": bucket, "scope_name": "_default",
         "collection_name": collection, "access": "rw"})
 }
 
 /// A function on `source`, with aliases of its own name for `source` and each of `others`.
-fn function(name: &str, code: &str, source: &str, others: &[&str]) -> Value {
+pub fn function(name: &str, code: &str, source: &str, others: &[&str]) -> Value {
     let aliases = others.iter().map(|alias| binding(alias, BUCKET, alias));
     json!({
         "appname": name, "appcode": code, "version": "1", "settings": {},
@@ -58,26 +58,26 @@ fn function(name: &str, code: &str, source: &str, others: &[&str]) -> Value {
     })
 }
 
-fn define(server: &Server, function: &Value) {
+pub fn define(server: &Server, function: &Value) {
     let path = format!("/api/v1/functions/{}", function["appname"].as_str().unwrap());
     let (status, answer) = ask(server, "POST", &path, function);
     assert_eq!(status, 200, "{answer}");
 }
 
-fn command(server: &Server, name: &str, command: &str) {
+pub fn command(server: &Server, name: &str, command: &str) {
     let path = format!("/api/v1/functions/{name}/{command}");
     let (status, answer) = ask(server, "POST", &path, &Value::Null);
     assert_eq!(status, 200, "{command}: {answer}");
 }
 
-fn wait_for_status(server: &mut Server, name: &str, wanted: &str) {
+pub fn wait_for_status(server: &mut Server, name: &str, wanted: &str) {
     let path = format!("/api/v1/status/{name}");
     server.wait_for(wanted, |server| {
         (get(server, &path)["app"]["composite_status"] == wanted).then_some(())
     });
 }
 
-fn deploy(server: &mut Server, function: &Value) {
+pub fn deploy(server: &mut Server, function: &Value) {
     define(server, function);
     let name = function["appname"].as_str().unwrap();
     command(server, name, "deploy");
@@ -85,26 +85,36 @@ fn deploy(server: &mut Server, function: &Value) {
 }
 
 /// A client that writes to one collection.
-struct Collection {
-    client: KvClient,
+pub struct Collection {
+    pub client: KvClient,
     id: u32,
 }
 
 impl Collection {
-    fn open(server: &Server, name: &str) -> Collection {
+    pub fn open(server: &Server, name: &str) -> Collection {
         let mut client = server.client();
         let id = client.collection_id(&format!("_default.{name}")).unwrap();
         Collection { client, id }
     }
 
-    fn request(&self, opcode: u8, key: &str) -> Request {
+    pub fn request(&self, opcode: u8, key: &str) -> Request {
         let (vbid, key) =
             (self.client.vbid(key.as_bytes()), self.client.wire_key(self.id, key.as_bytes()));
         Request { opcode, vbid, key, ..Request::default() }
     }
 
+    /// Writes a document; whether it is in memory.
+    pub fn set(&mut self, key: &str, value: &Value) -> bool {
+        let request = Request {
+            extras: vec![0; 8],
+            value: value.to_string().into_bytes(),
+            ..self.request(OP_SET, key)
+        };
+        self.client.call(&request).is_ok_and(|reply| reply.is_success())
+    }
+
     /// Writes a document; whether it is on disk. It is not when the node is gone.
-    fn put(&mut self, key: &str, value: &Value) -> bool {
+    pub fn put(&mut self, key: &str, value: &Value) -> bool {
         let request = Request {
             extras: vec![0; 8],
             value: value.to_string().into_bytes(),
@@ -114,7 +124,13 @@ impl Collection {
         self.client.call(&request).is_ok_and(|reply| reply.is_success())
     }
 
-    fn get(&mut self, key: &str) -> Option<Value> {
+    /// Removes a document; whether it was there.
+    pub fn remove(&mut self, key: &str) -> bool {
+        let request = self.request(OP_DELETE, key);
+        self.client.call(&request).is_ok_and(|reply| reply.is_success())
+    }
+
+    pub fn get(&mut self, key: &str) -> Option<Value> {
         let reply = self.client.call(&self.request(OP_GET, key)).unwrap();
         reply.is_success().then(|| serde_json::from_slice(&reply.value).unwrap())
     }

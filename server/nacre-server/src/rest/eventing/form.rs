@@ -6,10 +6,11 @@ use super::error::Kind;
 use crate::rest::body::Reply;
 use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
-    FunctionState, Since, UrlAuth, UrlBinding,
+    FunctionState, Language, Since, UrlAuth, UrlBinding,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Seconds that a call may take when nothing is said, and at most.
 const TIMEOUT_S: u32 = 60;
@@ -25,6 +26,10 @@ pub(super) struct Written {
     pub appname: String,
     #[serde(default)]
     pub appcode: String,
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
+    #[serde(default)]
+    pub language: Language,
     #[serde(default)]
     pub version: String,
     #[serde(default)]
@@ -220,11 +225,32 @@ impl Url {
     }
 }
 
+/// What a client has written, as a definition. Secrets that are not told stay those of the one that is `known`.
+pub(super) fn definition(
+    written: Written,
+    known: Option<&FunctionDefinition>,
+) -> Result<FunctionDefinition, Reply> {
+    let mut definition = empty();
+    if let Some(known) = known {
+        definition.urls.clone_from(&known.urls);
+    }
+    definition.code = written.appcode;
+    definition.modules = written.modules;
+    definition.language = written.language;
+    definition.version = written.version;
+    written.depcfg.apply(&mut definition)?;
+    apply_settings(&mut definition, written.settings)?;
+    Ok(definition)
+}
+
 /// A definition with nothing in it.
-pub(super) fn empty() -> FunctionDefinition {
+fn empty() -> FunctionDefinition {
     let nowhere = keyspace("", "", "");
     FunctionDefinition {
         code: String::new(),
+        modules: BTreeMap::new(),
+        language: Language::JavaScript,
+        program: None,
         version: String::new(),
         source: nowhere.clone(),
         metadata: nowhere,
@@ -235,6 +261,9 @@ pub(super) fn empty() -> FunctionDefinition {
         timeout_s: TIMEOUT_S,
         timer_context_bytes: TIMER_CONTEXT_BYTES,
         old_documents: false,
+        filter: None,
+        owner: String::new(),
+        fresh_queries: false,
         headers: Vec::new(),
         footers: Vec::new(),
         settings: "{}".into(),
@@ -273,6 +302,16 @@ pub(super) fn apply_settings(
         Some(Value::Bool(wanted)) => *wanted,
         Some(_) => return Err(invalid("old_documents is true or false")),
     };
+    definition.filter = match all.get("filter") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Some(_) => return Err(invalid("filter is a condition as a string")),
+    };
+    definition.fresh_queries = match all.get("n1ql_consistency").map(|level| level.as_str()) {
+        None | Some(Some("none" | "")) => false,
+        Some(Some("request")) => true,
+        Some(_) => return Err(invalid("n1ql_consistency is none or request")),
+    };
     definition.headers = lines("handler_headers")?;
     definition.footers = lines("handler_footers")?;
     definition.since = match all.get("dcp_stream_boundary").map(|boundary| boundary.as_str()) {
@@ -288,7 +327,7 @@ pub(super) fn apply_settings(
 pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or((ALL, ALL), |(bucket, scope)| (bucket, scope));
-    json!({
+    let mut told = json!({
         "appname": id.name,
         "appcode": function.definition.code,
         "version": function.definition.version,
@@ -298,7 +337,15 @@ pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
         "function_scope": {"bucket": bucket, "scope": scope},
         "depcfg": describe_config(&function.definition),
         "settings": describe_settings(function),
-    })
+    });
+    // What Couchbase does not have is told when it is there.
+    if !function.definition.modules.is_empty() {
+        told["modules"] = json!(function.definition.modules);
+    }
+    if function.definition.language != Language::JavaScript {
+        told["language"] = json!(function.definition.language);
+    }
+    told
 }
 
 pub(super) fn describe_config(definition: &FunctionDefinition) -> Value {

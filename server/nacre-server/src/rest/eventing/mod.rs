@@ -6,6 +6,7 @@
 //! GET, POST, DELETE /api/v1/functions/{name}
 //! POST              /api/v1/functions/{name}/deploy|undeploy|pause|resume
 //! GET, POST         /api/v1/functions/{name}/settings|config|appcode
+//! POST              /api/v1/functions/{name}/dryrun|replay
 //! GET               /api/v1/status[/{name}], /api/v1/stats, /api/v1/list/functions, /api/v1/export
 //! POST              /api/v1/import
 //! GET, POST         /api/v1/config
@@ -17,6 +18,7 @@
 mod error;
 mod form;
 mod stats;
+mod trial;
 
 use super::Call;
 use super::body::{self, Reply, blocking, not_found, ok, reply};
@@ -176,6 +178,8 @@ async fn of_function(call: &Call, name: &str, rest: &[&str]) -> Result<Reply, Re
         ("POST", ["resume"]) => become_state(call, &id, FunctionState::Deployed, true).await,
         ("POST", ["pause"]) => become_state(call, &id, FunctionState::Paused, false).await,
         ("POST", ["undeploy"]) => become_state(call, &id, FunctionState::Undeployed, false).await,
+        ("POST", ["dryrun"]) => trial::dry_run(call, &id).await,
+        ("POST", ["replay"]) => trial::replay(call, &id).await,
         (_, [part @ ("settings" | "config" | "appcode")]) => part_of(call, &id, part).await,
         _ => Err(not_found()),
     }
@@ -188,7 +192,7 @@ fn find<'c>(cluster: &'c Cluster, id: &FunctionId) -> Result<&'c Function, Reply
 /// Defines a function, and deploys it when its settings say so.
 async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Result<Value, Reply> {
     let scope = written.function_scope.clone().and_then(|scope| scope.named());
-    let mut id = FunctionId { scope, name: written.appname };
+    let mut id = FunctionId { scope, name: written.appname.clone() };
     if let Some(named) = named {
         if named.name != id.name {
             return Err(Kind::NameMismatch.reply("the name in the path is not that in the body"));
@@ -199,15 +203,8 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
     call.must_manage(&id)?;
     let wanted = form::wanted_state(&written.settings)?;
     let cluster = call.node.cluster();
-    let mut definition = form::empty();
-    if let Ok(known) = cluster.functions.get(&id) {
-        // Secrets that are not told stay.
-        definition.urls.clone_from(&known.definition.urls);
-    }
-    definition.code = written.appcode;
-    definition.version = written.version;
-    written.depcfg.apply(&mut definition)?;
-    form::apply_settings(&mut definition, written.settings)?;
+    let known = cluster.functions.get(&id).ok().map(|known| &known.definition);
+    let definition = form::definition(written, known)?;
     store(call, &id, definition).await?;
     // One that was paused elsewhere has nothing here to go on with, and waits to be deployed.
     if wanted == Some(FunctionState::Deployed) {
@@ -217,22 +214,29 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
 }
 
 /// Checks a definition and makes it the function's.
-async fn store(call: &Call, id: &FunctionId, definition: FunctionDefinition) -> Result<(), Reply> {
+async fn store(
+    call: &Call,
+    id: &FunctionId,
+    mut definition: FunctionDefinition,
+) -> Result<(), Reply> {
     call.must_reach(&definition)?;
-    let change = Change::PutFunction {
+    definition.owner.clone_from(&call.user);
+    let put = |definition| Change::PutFunction {
         id: id.to_string(),
         uuid: call.node.new_uuid(),
         number: call.node.random() as u32 >> 1,
         definition: Box::new(definition),
     };
     // Whether it may be is told before whether it can run.
+    let change = put(definition.clone());
     (*call.node.cluster()).clone().apply(&change).map_err(|refusal| error::refused(&refusal))?;
-    let Change::PutFunction { definition, .. } = &change else { return Ok(()) };
-    let (node, checked, definition) = (Arc::clone(&call.node), id.clone(), definition.clone());
-    blocking("the check", move || functions::check(&node, &checked, &definition))
-        .await?
-        .map_err(|reason| Kind::Compilation.reply(&reason))?;
-    call.change_function(change).await.map(drop)
+    let (node, checked) = (Arc::clone(&call.node), id.clone());
+    let definition = blocking("the check", move || {
+        functions::prepare(&node, &mut definition)?;
+        functions::check(&node, &checked, &definition).map(|()| definition)
+    });
+    let definition = definition.await?.map_err(|reason| Kind::Compilation.reply(&reason))?;
+    call.change_function(put(definition)).await.map(drop)
 }
 
 async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result<(), Reply> {

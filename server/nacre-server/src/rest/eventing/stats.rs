@@ -8,7 +8,7 @@ use nacre_plugin_host::{Histogram, Status};
 use serde_json::{Map, Value, json};
 
 /// What the code did.
-const EXECUTION: [&str; 12] = [
+const EXECUTION: [&str; 13] = [
     "on_update_success",
     "on_update_failure",
     "on_delete_success",
@@ -21,6 +21,7 @@ const EXECUTION: [&str; 12] = [
     "timer_cancel_counter",
     "curl_success_count",
     "suppressed_count",
+    "filtered_count",
 ];
 
 /// A function in the answer to `/api/v1/status`.
@@ -73,6 +74,7 @@ pub(super) fn failures(status: &Status) -> Value {
     let killed = (status.dead_letter_count + status.dead_timer_count) as f64;
     json!({
         "bucket_op_exception_count": number(count("bucket_op_exception_count")),
+        "n1ql_op_exception_count": number(count("n1ql_op_exception_count")),
         "curl_failure_count": number(count("curl_failure_count")),
         "timeout_count": number(count("timeout_count") + killed),
         "v8worker_exception_count": number(
@@ -96,6 +98,7 @@ pub(super) fn latencies(status: &Status) -> Value {
 pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     let status = deployment.map(Deployment::status).unwrap_or_default();
     let lag = deployment.map_or(0, Deployment::lag);
+    let (parts, replayed) = deployment.map(Deployment::replayed).unwrap_or_default();
     let quantile = |share| status.writer.latency.quantile_ns(share).map(|ns| ns / 1000);
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or(("*", "*"), |(bucket, scope)| (bucket, scope));
@@ -109,6 +112,7 @@ pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
             "timer_events": status.timers,
         },
         "events_remaining": {"dcp_backlog": lag},
+        "replay": {"parts_remaining": parts, "documents": replayed},
         "latency_stats": latencies(&status),
         "latency_percentile_stats":
             {"50": quantile(0.5), "90": quantile(0.9), "99": quantile(0.99), "100": quantile(1.0)},

@@ -1,0 +1,84 @@
+//! Parts of the history of a vBucket, for those who look at it once.
+
+use crate::bucket::Bucket;
+use nacre_dcp::{Limit, Portion, Read, Stream};
+use nacre_store::Error;
+use nacre_types::{Document, Seqno, Vbid};
+use std::sync::Arc;
+
+/// The next portion of a stream, from the store where memory has it no longer; none when there is nothing new.
+pub(super) fn next_portion(
+    bucket: &Bucket,
+    stream: &mut Stream<Error>,
+    limit: Limit,
+) -> Result<Option<Portion>, Error> {
+    if !stream.is_backfilling() {
+        let Some(mut vbucket) = bucket.vbucket(stream.vbid()) else { return Ok(None) };
+        match stream.read(&mut vbucket, limit) {
+            Read::Portion(portion) => return Ok(Some(portion)),
+            Read::CaughtUp => return Ok(None),
+            Read::Behind(after) => {
+                drop(vbucket);
+                let past = bucket.scan(stream.vbid(), after, stream.wants_history())?;
+                stream.begin_backfill(past);
+            }
+        }
+    }
+    stream.backfill(limit).map(Some)
+}
+
+/// A part of the history of one vBucket. Of each key the newest version is there, where that lies in the part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The vBucket.
+    pub vbid: Vbid,
+    /// The seqno before the first one.
+    pub after: Seqno,
+    /// The last one.
+    pub up_to: Seqno,
+}
+
+/// Reads a [`Range`], some of it at a time.
+pub(super) struct Past {
+    bucket: Arc<Bucket>,
+    /// None when there is no more.
+    stream: Option<Stream<Error>>,
+    up_to: Seqno,
+}
+
+impl Past {
+    pub fn open(bucket: &Arc<Bucket>, range: Range) -> Past {
+        let vbucket = bucket.vbucket(range.vbid);
+        let stream = vbucket.map(|mut vbucket| Stream::open(&mut vbucket, range.after));
+        Past { bucket: Arc::clone(bucket), stream, up_to: range.up_to }
+    }
+
+    /// The next versions; none at the end. What there is may be empty all the same.
+    pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Arc<Document>>>, Error> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let Some(Portion { mut documents, .. }) = next_portion(&self.bucket, stream, limit)? else {
+            self.close();
+            return Ok(None);
+        };
+        documents.retain(|document| document.meta.seqno <= self.up_to);
+        if stream.position() >= self.up_to {
+            self.close();
+        }
+        Ok(Some(documents))
+    }
+
+    /// Lets go of history, which keeps in memory what a stream has yet to read.
+    fn close(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && let Some(mut vbucket) = self.bucket.vbucket(stream.vbid())
+        {
+            stream.close(&mut vbucket);
+        }
+    }
+}
+
+impl Drop for Past {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,189 @@
+//! Dry runs: what a function would do with documents that there are.
+
+use super::functions::spec;
+use super::past::{Past, Range};
+use super::spec::{EVENTING, Selection};
+use super::{BucketDocuments, Runtime, setup};
+use crate::bucket::Bucket;
+use crate::node::Node;
+use crate::query::FunctionQueries;
+use nacre_cluster::{Function, FunctionId, Source};
+use nacre_dcp::Limit;
+use nacre_plugin_host::{Effects, KvError, Rehearsal, Rehearsed, Setup};
+use nacre_types::{Document, Seqno, Vbid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Documents of one dry run.
+pub const DOCUMENTS_MAX: usize = 1000;
+/// How long it may take; what is left then is left out.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of all of them in memory, give or take one portion.
+const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
+/// Read from history at a time.
+const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
+
+/// Which documents are tried. Those that other nodes serve are not.
+#[derive(Clone, Debug)]
+pub enum Chosen {
+    /// By their ids; with `scope.collection`, where the function listens to several.
+    Ids(Vec<String>, Option<String>),
+    /// A part of history.
+    Range(Range),
+    /// What was written last.
+    Last(usize),
+}
+
+/// What came of a document.
+pub struct Tried {
+    /// Its id.
+    pub id: String,
+    /// Where it is, and what would be done; or why there is no such document here.
+    pub outcome: Result<(Vbid, Arc<Document>, Rehearsed), String>,
+}
+
+/// Gives documents to a function, which need not be deployed, and tells what it would do. The second is whether all of them
+/// had their turn.
+///
+/// # Errors
+/// Why it cannot run.
+pub fn rehearse(
+    node: &Arc<Node>,
+    id: &FunctionId,
+    function: &Function,
+    chosen: &Chosen,
+) -> Result<(Vec<Tried>, bool), String> {
+    let cluster = node.cluster();
+    let name = &function.definition.source.bucket;
+    let missing = || format!("there is no bucket {name}");
+    let config = cluster.buckets.get(name).ok_or_else(missing)?;
+    let bucket = node.bucket(name).ok_or_else(missing)?;
+    let spec = spec(id, function, config);
+    let source = spec.source.clone().map_err(|refusal| refusal.to_string())?;
+    let effects = Effects::default();
+    let queries = FunctionQueries::rehearsing(node, &spec.owner, source.clone(), effects.clone());
+    let setup = Setup { queries: Arc::new(queries), ..setup(node, &bucket, &spec)? };
+    let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    let mut rehearsal =
+        Rehearsal::new(plugin, setup, effects).map_err(|error| error.to_string())?;
+    let end_ns = node.now().monotonic_ns.saturating_add(PATIENCE.as_nanos() as u64);
+    let mut tried = Vec::new();
+    for (id, found) in documents(node, &bucket, &source, chosen)? {
+        if node.now().monotonic_ns >= end_ns {
+            return Ok((tried, false));
+        }
+        let outcome = match found {
+            Err(reason) => Err(reason),
+            Ok((vbid, document)) => {
+                let previous = match spec.old {
+                    true => bucket.previous(vbid, document.meta.seqno).ok().flatten(),
+                    false => None,
+                };
+                let played = rehearsal.play(vbid, &document, previous.map(Arc::new), node.now());
+                Ok((vbid, document, played.map_err(|error| error.to_string())?))
+            }
+        };
+        tried.push(Tried { id, outcome });
+    }
+    Ok((tried, true))
+}
+
+type Found = (String, Result<(Vbid, Arc<Document>), String>);
+
+fn documents(
+    node: &Arc<Node>,
+    bucket: &Arc<Bucket>,
+    source: &Source,
+    chosen: &Chosen,
+) -> Result<Vec<Found>, String> {
+    let mut selection = Selection::default();
+    selection.follow(&bucket.manifest(), source);
+    let read = |range: Range| history(bucket, &selection, range);
+    let found = match chosen {
+        Chosen::Ids(ids, collection) => return by_ids(node, bucket, source, ids, collection),
+        Chosen::Range(range) => {
+            let mut found = read(*range)?;
+            found.truncate(DOCUMENTS_MAX);
+            found
+        }
+        Chosen::Last(count) => {
+            // The versions of all vBuckets are of one clock.
+            let mut newest: BTreeMap<_, Arc<Document>> = BTreeMap::new();
+            let mut bytes = 0;
+            for vbid in (0..bucket.vbucket_count()).map(Vbid) {
+                let Some(high) = bucket.served(vbid).map(|vbucket| vbucket.high_seqno()) else {
+                    continue;
+                };
+                let after = Seqno(high.0.saturating_sub(*count as u64));
+                for (vbid, document) in read(Range { vbid, after, up_to: high })? {
+                    bytes += document.memory_bytes();
+                    newest.insert((document.meta.cas, vbid), document);
+                    while newest.len() > *count || bytes > DOCUMENTS_BYTES_MAX {
+                        let Some((_, oldest)) = newest.pop_first() else { break };
+                        bytes -= oldest.memory_bytes();
+                    }
+                }
+            }
+            newest.into_iter().map(|((_, vbid), document)| (vbid, document)).collect()
+        }
+    };
+    let named = |(vbid, document): (Vbid, Arc<Document>)| {
+        (String::from_utf8_lossy(document.name()).into_owned(), Ok((vbid, document)))
+    };
+    Ok(found.into_iter().map(named).collect())
+}
+
+fn by_ids(
+    node: &Arc<Node>,
+    bucket: &Arc<Bucket>,
+    source: &Source,
+    ids: &[String],
+    collection: &Option<String>,
+) -> Result<Vec<Found>, String> {
+    let keyspace = match (&source.scope, &source.collection, collection) {
+        (Some(scope), Some(collection), _) => format!("{scope}.{collection}"),
+        (_, _, Some(named)) => {
+            let is_heard = |scope: &str| source.scope.as_ref().is_none_or(|own| own == scope);
+            match named.split_once('.') {
+                Some((scope, _)) if is_heard(scope) => named.clone(),
+                _ => return Err(format!("the function does not listen to {named}")),
+            }
+        }
+        _ => return Err("the function listens to several collections: name one".into()),
+    };
+    let documents = BucketDocuments::new(node, bucket);
+    let mut bytes = 0;
+    let find = |id: &String| {
+        if bytes > DOCUMENTS_BYTES_MAX {
+            return (id.clone(), Err("the documents before it are too large: ask again".into()));
+        }
+        let found = documents.document(&keyspace, id.as_bytes(), PATIENCE);
+        bytes += found.as_ref().map_or(0, |(_, document)| document.memory_bytes());
+        let why = |error: KvError| error.to_string();
+        (id.clone(), found.map_err(why))
+    };
+    Ok(ids.iter().take(DOCUMENTS_MAX).map(find).collect())
+}
+
+/// The documents of a part of history that a function hears of.
+fn history(
+    bucket: &Arc<Bucket>,
+    selection: &Selection,
+    range: Range,
+) -> Result<Vec<(Vbid, Arc<Document>)>, String> {
+    let mut past = Past::open(bucket, range);
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while found.len() < DOCUMENTS_MAX && bytes < DOCUMENTS_BYTES_MAX {
+        let Some(documents) = past.next(PORTION).map_err(|error| error.to_string())? else {
+            break;
+        };
+        let ours = documents.into_iter().filter(|document| selection.holds(document.collection()));
+        found.extend(ours.map(|document| {
+            bytes += document.memory_bytes();
+            (range.vbid, document)
+        }));
+    }
+    Ok(found)
+}

@@ -1,0 +1,87 @@
+//! Parts of history that a function is given again, beside what is new. Where it stands does not change by that.
+
+use super::past::{Past, Range};
+use crate::bucket::Bucket;
+use nacre_dcp::{Batch, Limit};
+use nacre_store::Error;
+use nacre_types::{Document, Vbid};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Documents of one call; few, so that what is new need not wait.
+const LIMIT: Limit = Limit { count: 64, bytes: 4 << 20 };
+
+/// A part that is to be given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Which part.
+    pub range: Range,
+    /// Only versions that were written then or later, in nanoseconds since the Unix epoch.
+    pub since_ns: u64,
+}
+
+/// What a deployment is to be given again, and how much was.
+#[derive(Default)]
+pub(super) struct Replays {
+    waiting: Mutex<VecDeque<Replay>>,
+    documents: AtomicU64,
+}
+
+impl Replays {
+    pub fn add(&self, replays: &[Replay]) {
+        self.waiting.lock().extend(replays);
+    }
+
+    /// How many parts are waiting or under way, and how many documents were given.
+    pub fn counts(&self) -> (usize, u64) {
+        (self.waiting.lock().len(), self.documents.load(Ordering::Relaxed))
+    }
+}
+
+/// The feed's side of it.
+#[derive(Default)]
+pub(super) struct Replaying {
+    part: Option<(Past, Replay)>,
+    /// A batch that the plugin asked to be given again.
+    pub retry: Option<Batch>,
+}
+
+impl Replaying {
+    /// The next documents among those that are `ours`, where the node `serves` their vBucket; none when there is nothing to be
+    /// given.
+    pub fn next(
+        &mut self,
+        replays: &Replays,
+        bucket: &Arc<Bucket>,
+        serves: impl Fn(Vbid) -> bool,
+        is_ours: impl Fn(&Document) -> bool,
+    ) -> Result<Option<Batch>, Error> {
+        if let Some(batch) = self.retry.take() {
+            return Ok(Some(batch));
+        }
+        if self.part.is_none() {
+            let Some(replay) = replays.waiting.lock().front().copied() else { return Ok(None) };
+            self.part = Some((Past::open(bucket, replay.range), replay));
+        }
+        let Some((past, replay)) = &mut self.part else { return Ok(None) };
+        let vbid = replay.range.vbid;
+        let found = if serves(vbid) { past.next(LIMIT)? } else { None };
+        let Some(found) = found else {
+            self.part = None;
+            replays.waiting.lock().pop_front();
+            return Ok(Some(Batch::default()));
+        };
+        let ours = found
+            .into_iter()
+            .filter(|document| document.meta.cas.0 >= replay.since_ns && is_ours(document));
+        let documents = ours.map(|document| (vbid, document)).collect();
+        Ok(Some(Batch { documents, ..Batch::default() }))
+    }
+
+    /// So many documents were given.
+    pub fn given(&self, replays: &Replays, documents: usize) {
+        replays.documents.fetch_add(documents as u64, Ordering::Relaxed);
+    }
+}

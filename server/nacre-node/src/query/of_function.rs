@@ -1,0 +1,261 @@
+//! Queries that functions ask: with the rights of their owner, and within the function's own time.
+//!
+//! What such a query changes must not wake the function again, which a query cannot mark: so it may not change what the
+//! function listens to.
+
+use super::failure::{code, failure};
+use super::session::Session;
+use crate::node::Node;
+use crate::query::Answer;
+use crate::spread::SpreadDocuments;
+use nacre_cluster::Source;
+use nacre_plugin_host::{
+    DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,
+    RowRefusal, TOO_MUCH,
+};
+use nacre_types::Vbid;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What stands before the first row of an answer.
+const RESULTS: &str = "\"results\":[";
+
+/// The queries of one function.
+pub(crate) struct FunctionQueries {
+    node: Weak<Node>,
+    owner: String,
+    guard: Arc<Guard>,
+}
+
+/// What the queries of a function may not do, and what is to be known of those that they do.
+pub(super) struct Guard {
+    source: Source,
+    effects: Made,
+}
+
+/// What becomes of changes.
+enum Made {
+    /// They are made, and these are to wait until they are on disk.
+    In(Arc<SpreadDocuments>),
+    /// They are told.
+    Told(Effects),
+}
+
+impl Guard {
+    /// Whether changes of documents are told instead of made: then they were, and here is what it came to.
+    pub fn rehearse(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        mutations: &[Mutation],
+    ) -> Option<Vec<Result<u64, RowRefusal>>> {
+        let Made::Told(effects) = &self.effects else { return None };
+        let tell = |mutation: &Mutation| {
+            let (keyspace, mutation) = (keyspace.clone(), mutation.clone());
+            match effects.add(Effect::Row { keyspace, mutation }) {
+                true => Ok(0),
+                false => Err(RowRefusal::Other(failure(code::DML, TOO_MUCH))),
+            }
+        };
+        Some(mutations.iter().map(tell).collect())
+    }
+
+    /// Whether what there is may be changed.
+    pub fn check_definition(&self) -> Result<(), Failure> {
+        match self.effects {
+            Made::In(_) => Ok(()),
+            Made::Told(_) => Err(failure(code::INTERNAL, "A dry run defines nothing")),
+        }
+    }
+
+    /// Whether documents of `keyspace` may be changed.
+    pub fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
+        let Source { bucket, scope, collection } = &self.source;
+        let covers = |wanted: &Option<String>, name: &String| {
+            wanted.as_ref().is_none_or(|wanted| wanted == name)
+        };
+        let is_source = *bucket == keyspace.bucket
+            && covers(scope, &keyspace.scope)
+            && covers(collection, &keyspace.collection);
+        match is_source {
+            true => Err(failure(
+                code::DML,
+                "A query of a function may not change the collection that the function listens to: use the alias of a bucket",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// A vBucket of `bucket` was written.
+    pub fn note(&self, bucket: &str, vbid: Vbid) {
+        if let Made::In(documents) = &self.effects {
+            documents.has_written(bucket, vbid);
+        }
+    }
+}
+
+impl FunctionQueries {
+    /// Those of a function that `owner` has defined, which listens to `source`; what they write is on disk once
+    /// `documents` are settled.
+    pub fn new(
+        node: &Arc<Node>,
+        owner: &str,
+        source: Source,
+        documents: Arc<SpreadDocuments>,
+    ) -> FunctionQueries {
+        FunctionQueries::guarded(node, owner, Guard { source, effects: Made::In(documents) })
+    }
+
+    /// The same for a function that is only tried: what queries would change is noted.
+    pub fn rehearsing(
+        node: &Arc<Node>,
+        owner: &str,
+        source: Source,
+        effects: Effects,
+    ) -> FunctionQueries {
+        FunctionQueries::guarded(node, owner, Guard { source, effects: Made::Told(effects) })
+    }
+
+    fn guarded(node: &Arc<Node>, owner: &str, guard: Guard) -> FunctionQueries {
+        let (node, owner) = (Arc::downgrade(node), owner.to_owned());
+        FunctionQueries { node, owner, guard: Arc::new(guard) }
+    }
+}
+
+impl Queries for FunctionQueries {
+    fn begin(&self, query: &Query, left: Duration) -> Result<Box<dyn QueryRows>, Failure> {
+        let internal = |reason: &str| failure(code::INTERNAL, reason);
+        let node = self.node.upgrade().ok_or_else(|| internal("the node ends"))?;
+        if self.owner.is_empty() {
+            return Err(failure(
+                code::FORBIDDEN,
+                "It is not known with whose rights the function queries: define it again",
+            ));
+        }
+        let body = request(query, left)?.to_string().into_bytes();
+        let headers = vec![("content-type".into(), "application/json".into())];
+        let path = "/query/service".into();
+        let request = Request { method: "POST".into(), path, query: String::new(), headers, body };
+        let gone = Arc::new(AtomicBool::new(false));
+        let session =
+            Session::new(&node, &self.owner, Arc::clone(&gone)).guarded(Arc::clone(&self.guard));
+        let answer = node.queries().answer(&node, &request, session).map_err(|reason| {
+            internal(&format!("The query service cannot run on this node: {reason}"))
+        })?;
+        let mut rows = Rows { answer, gone, has_begun: false, first: None, failed: None };
+        // What is wrong with a statement is told where it is asked.
+        rows.first = Some(rows.piece()?);
+        Ok(Box::new(rows))
+    }
+}
+
+/// The body of a request.
+fn request(query: &Query, left: Duration) -> Result<Value, Failure> {
+    let mut body = Map::new();
+    match query.parameters.as_str() {
+        "" => {}
+        text => match serde_json::from_str(text) {
+            Ok(Value::Array(values)) => drop(body.insert("args".into(), values.into())),
+            Ok(Value::Object(named)) => {
+                body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
+            }
+            _ => return Err(failure(code::INTERNAL, "The parameters are no object or array")),
+        },
+    }
+    let level = if query.is_fresh { "request_plus" } else { "not_bounded" };
+    body.insert("statement".into(), query.text.as_str().into());
+    body.insert("timeout".into(), format!("{}ms", left.as_millis().max(1)).into());
+    body.insert("scan_consistency".into(), level.into());
+    body.insert("signature".into(), json!(false));
+    body.insert("metrics".into(), json!(false));
+    Ok(body.into())
+}
+
+/// The rows of an answer, piece by piece.
+struct Rows {
+    answer: Answer,
+    /// Ends the query.
+    gone: Arc<AtomicBool>,
+    has_begun: bool,
+    /// The rows of the first piece, until they are asked for.
+    first: Option<Vec<String>>,
+    /// What went wrong behind the rows that were given last.
+    failed: Option<Failure>,
+}
+
+impl Rows {
+    /// The rows of the next piece that has some; none at the end.
+    fn piece(&mut self) -> Result<Vec<String>, Failure> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
+        let broken = || failure(code::INTERNAL, "The query service answers something else");
+        while let Some(piece) = self.answer.next_piece() {
+            let mut text = str::from_utf8(&piece).map_err(|_| broken())?;
+            if !self.has_begun {
+                let at = text.find(RESULTS).ok_or_else(broken)?;
+                text = &text[at + RESULTS.len()..];
+                self.has_begun = true;
+            }
+            let (rows, tail) = rows_of(text).ok_or_else(broken)?;
+            match (tail.and_then(refusal), rows.is_empty()) {
+                (Some(failure), true) => return Err(failure),
+                (None, true) => {}
+                (failed, false) => {
+                    self.failed = failed;
+                    return Ok(rows);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl QueryRows for Rows {
+    fn next(&mut self) -> Result<Vec<String>, Failure> {
+        match self.first.take() {
+            Some(rows) => Ok(rows),
+            None => self.piece(),
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The rows at the beginning of `text`, which ends behind one of them; and what stands behind the last one of all.
+fn rows_of(text: &str) -> Option<(Vec<String>, Option<&str>)> {
+    let mut rows = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c == ',' || c.is_ascii_whitespace());
+        if rest.is_empty() {
+            return Some((rows, None));
+        }
+        if let Some(tail) = rest.strip_prefix(']') {
+            return Some((rows, Some(tail)));
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+        rows.push(values.next()?.ok()?.get().to_owned());
+        rest = &rest[values.byte_offset()..];
+    }
+}
+
+/// The first error in what stands behind the rows of an answer.
+fn refusal(tail: &str) -> Option<Failure> {
+    let members = format!("{{{}", tail.trim_start().strip_prefix(',').unwrap_or("}"));
+    let Ok(told) = serde_json::from_str::<Value>(&members) else {
+        return Some(failure(code::INTERNAL, "The query service ends its answer too early"));
+    };
+    let error = told["errors"].get(0)?;
+    Some(Failure {
+        code: error["code"].as_u64().and_then(|code| u32::try_from(code).ok()).unwrap_or(5000),
+        message: error["msg"].as_str().unwrap_or_default().to_owned(),
+        retry: error["retry"].as_bool().unwrap_or(false),
+    })
+}

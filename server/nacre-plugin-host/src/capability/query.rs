@@ -1,0 +1,126 @@
+//! `query`: queries in SQL++, answered by the embedder with the rights of whoever defined the deployment.
+
+use crate::abi::nacre::plugin::query as abi;
+use crate::capability::{Capability, Failure};
+use crate::instance::Data;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use wasmtime::Result;
+
+/// Queries that a call may have begun and not ended.
+const OPEN_MAX: usize = 16;
+/// The code of what is wrong with a call and not with its statement. Source: Couchbase's list of error codes.
+const INTERNAL: u32 = 5000;
+
+/// What is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The text.
+    pub text: String,
+    /// Values of its parameters as JSON: an object, an array, or empty.
+    pub parameters: String,
+    /// Whether it has to see all that was written before it.
+    pub is_fresh: bool,
+}
+
+/// Answers queries; implemented by the embedder.
+pub trait Queries: Send + Sync {
+    /// Begins a query that ends within `left`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn begin(
+        &self,
+        query: &Query,
+        left: Duration,
+    ) -> std::result::Result<Box<dyn QueryRows>, Failure>;
+}
+
+/// The rows of a query. It ends when this is dropped.
+pub trait QueryRows: Send {
+    /// The next rows, each as JSON; none after the last.
+    ///
+    /// # Errors
+    /// Why there are no more although there should be.
+    fn next(&mut self) -> std::result::Result<Vec<String>, Failure>;
+}
+
+/// No queries at all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoQueries;
+
+impl Queries for NoQueries {
+    fn begin(&self, _: &Query, _: Duration) -> std::result::Result<Box<dyn QueryRows>, Failure> {
+        Err(failure("there are no queries here"))
+    }
+}
+
+/// The queries of a call that have not ended.
+#[derive(Default)]
+pub struct OpenQueries {
+    rows: BTreeMap<u32, Box<dyn QueryRows>>,
+    last: u32,
+}
+
+fn failure(message: &str) -> Failure {
+    Failure { code: INTERNAL, message: message.into(), retry: false }
+}
+
+impl From<Failure> for abi::Failure {
+    fn from(Failure { code, message, retry }: Failure) -> abi::Failure {
+        abi::Failure { code, message, retry }
+    }
+}
+
+/// What a call answers: inside, why it did not succeed; outside, why the guest ends.
+type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
+
+impl abi::Host for Data {
+    fn begin(&mut self, statement: abi::Statement) -> Answer<u32> {
+        self.count(Capability::Query)?;
+        // What is answered cannot be asked again elsewhere.
+        self.journal.cut();
+        let left = self.time_left()?;
+        let setup = &self.context.setup;
+        if !setup.grants.query {
+            return Ok(Err(failure("queries are not granted").into()));
+        }
+        if self.queries.rows.len() >= OPEN_MAX {
+            let message = format!("a call has at most {OPEN_MAX} queries open: close some");
+            return Ok(Err(failure(&message).into()));
+        }
+        let abi::Statement { text, parameters, is_fresh } = statement;
+        let begun = Arc::clone(&setup.queries).begin(&Query { text, parameters, is_fresh }, left);
+        // Time that a query takes is time of the deadline.
+        self.time_left()?;
+        Ok(match begun {
+            Ok(rows) => {
+                self.queries.last += 1;
+                let number = self.queries.last;
+                self.queries.rows.insert(number, rows);
+                Ok(number)
+            }
+            Err(failure) => Err(failure.into()),
+        })
+    }
+
+    fn next(&mut self, query: u32) -> Answer<Vec<String>> {
+        self.count(Capability::Query)?;
+        let Some(rows) = self.queries.rows.get_mut(&query) else {
+            return Ok(Ok(Vec::new()));
+        };
+        let given = rows.next();
+        if given.as_ref().map_or(true, Vec::is_empty) {
+            self.queries.rows.remove(&query);
+        }
+        self.time_left()?;
+        Ok(given.map_err(Into::into))
+    }
+
+    fn close(&mut self, query: u32) -> Result<()> {
+        self.count(Capability::Query)?;
+        self.queries.rows.remove(&query);
+        Ok(())
+    }
+}

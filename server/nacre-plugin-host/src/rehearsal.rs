@@ -1,0 +1,266 @@
+//! What a plugin would do: documents are given to it as they are, and its effects are told instead of made.
+//!
+//! What it writes is seen by what it reads afterwards, and by nobody else. A request is answered with status 200 and
+//! nothing in it. Timers are told, and do not fire.
+
+use crate::capability::{
+    DatabaseKeyspace, DocumentCall, DocumentReply, Documents, Found, Http, HttpError, HttpRequest,
+    HttpResponse, KvError, LogLine, MemoryDocuments, Mutation, Timer,
+};
+use crate::storage::{Changes, Loaded, StateStorage};
+use crate::{Error, Partition, Plugin, Setup};
+use nacre_dcp::Batch;
+use nacre_types::{Document, Now, Vbid};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that would be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// A document is written.
+    Document {
+        /// `scope.collection`, or `bucket.scope.collection`.
+        keyspace: String,
+        /// Its key.
+        key: Vec<u8>,
+        /// What is done to it: `store`, `remove`, `count`, `touch` or `mutate`.
+        operation: &'static str,
+        /// What it is then; none when it is gone.
+        after: Option<Found>,
+    },
+    /// A query writes a document.
+    Row {
+        /// Its collection.
+        keyspace: DatabaseKeyspace,
+        /// How.
+        mutation: Mutation,
+    },
+    /// A request is sent.
+    Request(HttpRequest),
+    /// A timer is set, or cancelled where there is none.
+    Timer {
+        /// Its name.
+        name: String,
+        /// When it is due, and what it gives.
+        set: Option<Timer>,
+    },
+}
+
+/// Bytes of the effects of all documents that are tried: who tries them holds them all.
+const EFFECTS_BYTES_MAX: usize = 32 << 20;
+
+/// Said where an effect is one too many.
+pub const TOO_MUCH: &str = "a dry run tells no more than 32 MiB of effects";
+
+/// Effects in their order. Clones share them.
+#[derive(Clone, Default)]
+pub struct Effects(Arc<Mutex<Noted>>);
+
+#[derive(Default)]
+struct Noted {
+    effects: Vec<Effect>,
+    /// Of all that was ever noted.
+    bytes: usize,
+}
+
+impl Effect {
+    fn bytes(&self) -> usize {
+        let content = match self {
+            Effect::Document { keyspace, key, after, .. } => {
+                keyspace.len() + key.len() + after.as_ref().map_or(0, |found| found.body.len())
+            }
+            Effect::Row { mutation, .. } => mutation.id.len() + mutation.body.len(),
+            Effect::Request(request) => request.target.len() + request.body.len(),
+            Effect::Timer { name, set } => {
+                name.len() + set.as_ref().map_or(0, |timer| timer.payload.len())
+            }
+        };
+        size_of::<Effect>() + content
+    }
+}
+
+impl Effects {
+    /// Notes what would be done; gives false, and notes nothing, when that is too much.
+    pub fn add(&self, effect: Effect) -> bool {
+        let mut noted = self.0.lock();
+        noted.bytes = noted.bytes.saturating_add(effect.bytes());
+        if noted.bytes > EFFECTS_BYTES_MAX {
+            return false;
+        }
+        noted.effects.push(effect);
+        true
+    }
+
+    fn take(&self) -> Vec<Effect> {
+        std::mem::take(&mut self.0.lock().effects)
+    }
+}
+
+/// What a plugin would do with one document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rehearsed {
+    /// What it would do, those things before an error included.
+    pub effects: Vec<Effect>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What it said.
+    pub log: Vec<LogLine>,
+    /// What it counted.
+    pub counted: BTreeMap<String, f64>,
+}
+
+/// A plugin that is given documents to try.
+pub struct Rehearsal {
+    partition: Partition,
+    effects: Effects,
+    counted: BTreeMap<String, f64>,
+}
+
+impl Rehearsal {
+    /// Starts `plugin` with an empty state. What `setup` reaches is read, and not changed; whoever gives its queries sees to
+    /// it that their effects are noted in `effects` as well.
+    ///
+    /// # Errors
+    /// As for [`Partition::open`].
+    pub fn new(plugin: Plugin, setup: Setup, effects: Effects) -> Result<Rehearsal, Error> {
+        let documents = Overlay {
+            beneath: Arc::clone(&setup.documents),
+            written: MemoryDocuments::default(),
+            known: Mutex::default(),
+            effects: effects.clone(),
+        };
+        let http = Arc::new(Unsent(effects.clone()));
+        let setup = Setup { documents: Arc::new(documents), http, ..setup };
+        let partition = Partition::open(plugin, setup, Box::new(Ledger(effects.clone())))?;
+        Ok(Rehearsal { partition, effects, counted: BTreeMap::new() })
+    }
+
+    /// Gives it a document, with the version before if that is known.
+    ///
+    /// # Errors
+    /// What ends the plugin for good. What is wrong with one document is told in what is given.
+    pub fn play(
+        &mut self,
+        vbid: Vbid,
+        document: &Arc<Document>,
+        previous: Option<Arc<Document>>,
+        now: Now,
+    ) -> Result<Rehearsed, Error> {
+        let previous = previous.map(|previous| ((vbid, document.meta.seqno), previous));
+        let batch = Batch {
+            documents: vec![(vbid, Arc::clone(document))],
+            previous: previous.into_iter().collect(),
+            ..Batch::default()
+        };
+        let lines = self.partition.status().log.len();
+        let error = match self.partition.on_batch(&batch, now) {
+            Ok(report) => {
+                let failed = report.errors.into_iter().map(|error| error.message);
+                failed.chain(report.dead_letters.into_iter().map(|dead| dead.reason)).next()
+            }
+            Err(error) if error.is_retryable() => Some(error.to_string()),
+            Err(error) => return Err(error),
+        };
+        let status = self.partition.status();
+        let before = std::mem::replace(&mut self.counted, status.metrics);
+        let more = |(name, count): (&String, &f64)| {
+            let more = count - before.get(name).copied().unwrap_or_default();
+            (more != 0.0).then(|| (name.clone(), more))
+        };
+        Ok(Rehearsed {
+            effects: self.effects.take(),
+            error,
+            log: status.log.into_iter().skip(lines).collect(),
+            counted: self.counted.iter().filter_map(more).collect(),
+        })
+    }
+}
+
+/// Documents as they are, with what was written over them.
+struct Overlay {
+    beneath: Arc<dyn Documents>,
+    written: MemoryDocuments,
+    /// Those that were written, and may be gone.
+    known: Mutex<BTreeSet<(String, Vec<u8>)>>,
+    effects: Effects,
+}
+
+impl Documents for Overlay {
+    fn call(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        call: &DocumentCall,
+        left: Duration,
+    ) -> Result<DocumentReply, KvError> {
+        let at = (keyspace.to_owned(), key.to_vec());
+        let is_known = self.known.lock().contains(&at);
+        if !is_known && !call.writes() {
+            return self.beneath.call(keyspace, key, call, left);
+        }
+        if !is_known {
+            match self.beneath.get(keyspace, key, left) {
+                Ok(found) => self.written.adopt(keyspace, key, found),
+                Err(KvError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+            self.known.lock().insert(at);
+        }
+        let reply = self.written.call(keyspace, key, call, left)?;
+        let operation = match call {
+            DocumentCall::Get | DocumentCall::Lookup(_) => return Ok(reply),
+            DocumentCall::Store(..) => "store",
+            DocumentCall::Remove(_) => "remove",
+            DocumentCall::Count(..) => "count",
+            DocumentCall::Touch(_) => "touch",
+            DocumentCall::Mutate(..) => "mutate",
+        };
+        let after = self.written.get(keyspace, key, left).ok();
+        let (keyspace, key) = (keyspace.to_owned(), key.to_vec());
+        match self.effects.add(Effect::Document { keyspace, key, operation, after }) {
+            true => Ok(reply),
+            false => Err(KvError::Denied(TOO_MUCH.into())),
+        }
+    }
+}
+
+/// Answers for servers that are not asked.
+struct Unsent(Effects);
+
+impl Http for Unsent {
+    fn send(
+        &self,
+        request: &HttpRequest,
+        _: usize,
+        _: Duration,
+    ) -> Result<HttpResponse, HttpError> {
+        match self.0.add(Effect::Request(request.clone())) {
+            true => Ok(HttpResponse { status: 200, ..HttpResponse::default() }),
+            false => Err(HttpError::Denied(TOO_MUCH.into())),
+        }
+    }
+}
+
+/// A storage that keeps nothing, and tells of timers.
+struct Ledger(Effects);
+
+impl StateStorage for Ledger {
+    fn load(&mut self) -> Result<Loaded, String> {
+        Ok(Loaded::default())
+    }
+
+    fn commit(&mut self, changes: &Changes) -> Result<(), String> {
+        for ((_, name), timer) in &changes.timers {
+            if !self.0.add(Effect::Timer { name: name.clone(), set: timer.clone() }) {
+                return Err(TOO_MUCH.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! Trying a function: a dry run, which tells what it would do, and a replay, which gives it again what it had.
+
+use super::error::Kind;
+use super::form::{self, Written};
+use super::{Call, find};
+use crate::rest::body::{Reply, blocking, ok};
+use nacre_cluster::{Function, FunctionId, FunctionState};
+use nacre_node::plugins::functions::{self, deployment_name};
+use nacre_node::plugins::{Chosen, DOCUMENTS_MAX, Deployment, Range, Replay, Tried, rehearse};
+use nacre_plugin_host::{Effect, Found, Rehearsed, Timer};
+use nacre_types::{Document, Kind as Change, Seqno, Vbid};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Changes that are tried when nothing is said.
+const LAST: usize = 10;
+
+/// What a dry run is about.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// The definition, in place of the one that is stored.
+    #[serde(default)]
+    function: Option<Written>,
+    #[serde(default)]
+    documents: Option<Vec<String>>,
+    /// `scope.collection` of the documents.
+    #[serde(default)]
+    collection: Option<String>,
+    #[serde(default)]
+    vbucket: Option<u16>,
+    #[serde(default)]
+    from: u64,
+    #[serde(default)]
+    to: Option<u64>,
+    #[serde(default)]
+    last: Option<usize>,
+}
+
+impl Asked {
+    fn chosen(&self) -> Result<Chosen, Reply> {
+        let wrong = |reason: &str| Err(Kind::Unmarshal.reply(reason));
+        match (&self.documents, self.vbucket, self.last) {
+            (Some(ids), None, None) if ids.len() > DOCUMENTS_MAX => {
+                wrong(&format!("a dry run takes at most {DOCUMENTS_MAX} documents"))
+            }
+            (Some(ids), None, None) => Ok(Chosen::Ids(ids.clone(), self.collection.clone())),
+            (None, Some(vbid), None) => {
+                let after = Seqno(self.from.saturating_sub(1));
+                let up_to = Seqno(self.to.unwrap_or(u64::MAX));
+                Ok(Chosen::Range(Range { vbid: Vbid(vbid), after, up_to }))
+            }
+            (None, None, last) => Ok(Chosen::Last(last.unwrap_or(LAST).min(DOCUMENTS_MAX))),
+            _ => wrong("a dry run is about one of documents, vbucket and last"),
+        }
+    }
+}
+
+/// Runs a function over documents and tells what it would do.
+pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
+    let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
+    let asked: Asked = match call.body.is_empty() {
+        true => Asked::default(),
+        false => serde_json::from_slice(&call.body).map_err(wrong)?,
+    };
+    let chosen = asked.chosen()?;
+    let cluster = call.node.cluster();
+    let mut function = match asked.function {
+        None => find(&cluster, id)?.clone(),
+        Some(written) => {
+            let known = cluster.functions.get(id).ok();
+            let definition = form::definition(written, known.map(|known| &known.definition))?;
+            match known {
+                Some(known) => Function { definition, ..known.clone() },
+                None => Function::new(definition),
+            }
+        }
+    };
+    call.must_reach(&function.definition)?;
+    // Whoever looks sees what they may see.
+    function.definition.owner.clone_from(&call.user);
+    let (node, name) = (Arc::clone(&call.node), id.clone());
+    let tried = blocking("the dry run", move || {
+        functions::prepare(&node, &mut function.definition)
+            .and_then(|()| functions::check(&node, &name, &function.definition))
+            .map_err(|reason| Kind::Compilation.reply(&reason))?;
+        rehearse(&node, &name, &function, &chosen)
+            .map_err(|reason| Kind::InvalidConfig.reply(&reason))
+    });
+    let (tried, is_complete) = tried.await??;
+    let documents: Vec<_> = tried.iter().map(told).collect();
+    Ok(ok(&json!({"documents": documents, "complete": is_complete})))
+}
+
+fn told(tried: &Tried) -> Value {
+    let (vbid, document, rehearsed) = match &tried.outcome {
+        Ok(outcome) => outcome,
+        Err(reason) => return json!({"id": tried.id, "outcome": "missing", "error": reason}),
+    };
+    let mut told = json!({
+        "id": tried.id,
+        "vb": vbid.0,
+        "seq": document.meta.seqno.0,
+        "outcome": outcome(document, rehearsed),
+        "steps": rehearsed.counted.get("steps").copied().unwrap_or_default() as u64,
+        "log": rehearsed.log.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(),
+    });
+    if let Some(error) = &rehearsed.error {
+        told["error"] = error.as_str().into();
+    }
+    for (name, effects) in by_kind(&rehearsed.effects) {
+        told[name] = effects;
+    }
+    told
+}
+
+/// The handler that was called, or why none was.
+fn outcome(document: &Document, rehearsed: &Rehearsed) -> &'static str {
+    let counted = |name: &str| rehearsed.counted.contains_key(name);
+    let handler = if document.meta.kind == Change::Alive { "OnUpdate" } else { "OnDelete" };
+    let was_called =
+        ["on_update_success", "on_update_failure", "on_delete_success", "on_delete_failure"]
+            .into_iter()
+            .any(counted);
+    match () {
+        () if counted("filtered_count") => "filtered",
+        () if counted("suppressed_count") => "suppressed",
+        () if was_called || rehearsed.error.is_some() => handler,
+        () => "ignored",
+    }
+}
+
+fn by_kind(effects: &[Effect]) -> Map<String, Value> {
+    let mut kinds = Map::new();
+    for effect in effects {
+        let (kind, told) = match effect {
+            Effect::Document { keyspace, key, operation, after } => {
+                ("writes", written(keyspace, &String::from_utf8_lossy(key), operation, after))
+            }
+            Effect::Row { keyspace, mutation } => {
+                let path =
+                    format!("{}.{}.{}", keyspace.bucket, keyspace.scope, keyspace.collection);
+                let body = serde_json::from_slice::<Value>(&mutation.body).ok();
+                let operation = format!("{:?}", mutation.action).to_lowercase();
+                let told = json!({
+                    "keyspace": path, "id": mutation.id, "operation": operation, "doc": body,
+                });
+                ("writes", told)
+            }
+            Effect::Request(request) => {
+                let scheme = if request.is_secure { "https" } else { "http" };
+                let url = format!("{scheme}://{}:{}{}", request.host, request.port, request.target);
+                // Credentials are the server's that would be asked.
+                let headers = request.headers.iter();
+                let headers =
+                    headers.filter(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+                let headers: Map<String, Value> =
+                    headers.map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+                let body = String::from_utf8_lossy(&request.body);
+                let told = json!({
+                    "method": request.method, "url": url, "headers": headers, "body": body,
+                });
+                ("requests", told)
+            }
+            Effect::Timer { name, set } => ("timers", timer(name, set.as_ref())),
+        };
+        let all = kinds.entry(kind).or_insert_with(|| json!([]));
+        all.as_array_mut().expect("it was made as one").push(told);
+    }
+    kinds
+}
+
+/// A write, with what the document is then; without, when it is gone.
+fn written(keyspace: &str, id: &str, operation: &str, after: &Option<Found>) -> Value {
+    let mut told = json!({"keyspace": keyspace, "id": id, "operation": operation});
+    if let Some(found) = after {
+        let json = serde_json::from_slice(&found.body).ok().filter(|_| found.is_json);
+        told["doc"] = json.unwrap_or_else(|| String::from_utf8_lossy(&found.body).into());
+        if found.expiry > 0 {
+            told["expiry"] = found.expiry.into();
+        }
+    }
+    told
+}
+
+/// A timer; without the time when it is cancelled. Its name is `callback:reference`.
+fn timer(name: &str, set: Option<&Timer>) -> Value {
+    let (callback, reference) = name.split_once(':').unwrap_or((name, ""));
+    let mut told = json!({"callback": callback, "reference": reference});
+    if let Some(Timer { due_us, payload }) = set {
+        let payload: Value = serde_json::from_slice(payload).unwrap_or_default();
+        told["due_ms"] = (due_us / 1000).into();
+        told["context"] = payload[2].clone();
+    }
+    told
+}
+
+/// What is to be given again.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Again {
+    /// The first seqno.
+    #[serde(default)]
+    from: u64,
+    /// The last one.
+    #[serde(default)]
+    to: Option<u64>,
+    /// Versions that were written then or later, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    since_ms: u64,
+    #[serde(default)]
+    vbuckets: Option<Vec<u16>>,
+    /// What handlers failed with, of that the last.
+    #[serde(default)]
+    failed: bool,
+}
+
+/// Gives a function that runs a part of history again.
+pub(super) async fn replay(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
+    let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
+    let again: Again = serde_json::from_slice(&call.body).map_err(wrong)?;
+    let cluster = call.node.cluster();
+    let function = find(&cluster, id)?;
+    call.must_reach(&function.definition)?;
+    let deployment = call.node.plugins().deployment(&deployment_name(id));
+    let deployment = deployment
+        .filter(|_| function.state == FunctionState::Deployed)
+        .ok_or_else(|| Kind::NotDeployed.reply("the function does not run"))?;
+    let accepted = deployment.replay(parts(&again, &deployment));
+    let vbuckets: std::collections::BTreeSet<u16> =
+        accepted.iter().map(|replay| replay.range.vbid.0).collect();
+    Ok(ok(&json!({
+        "code": 0,
+        "info": {
+            "status": format!("Function: {} is given {} parts of history again", id.name, accepted.len()),
+            "vbuckets": vbuckets,
+        },
+    })))
+}
+
+fn parts(again: &Again, deployment: &Deployment) -> Vec<Replay> {
+    let is_wanted = |vbid: Vbid| again.vbuckets.as_ref().is_none_or(|all| all.contains(&vbid.0));
+    let since_ns = again.since_ms.saturating_mul(1_000_000);
+    let range = |vbid, from: u64, to: u64| Replay {
+        range: Range { vbid, after: Seqno(from.saturating_sub(1)), up_to: Seqno(to) },
+        since_ns,
+    };
+    if again.failed {
+        let status = deployment.status();
+        let errors = status.last_errors.iter().map(|error| (error.vbid, error.seqno.0));
+        let dead = status.dead_letters.iter().map(|dead| (dead.vbid, dead.seqno.0));
+        let failed = errors.chain(dead).filter(|(vbid, _)| is_wanted(*vbid));
+        return failed.map(|(vbid, seqno)| range(vbid, seqno, seqno)).collect();
+    }
+    let wanted = deployment.vbids().filter(|vbid| is_wanted(*vbid));
+    wanted.map(|vbid| range(vbid, again.from, again.to.unwrap_or(u64::MAX))).collect()
+}
