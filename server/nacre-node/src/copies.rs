@@ -68,7 +68,7 @@ impl Node {
     /// A follower is no more. There is another one if it is needed again by now.
     pub(crate) fn follower_ended(self: &Arc<Node>, bucket: &Bucket, peer: NodeId) {
         self.followed.lock().remove(&(bucket.uuid.clone(), peer));
-        if !self.is_stopping() && !bucket.is_closed() {
+        if !self.is_stopping() {
             self.follow();
         }
     }

@@ -129,7 +129,12 @@ impl Nodes {
         let node = nodes.nodes[0].as_ref().unwrap();
         let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
         node.put_user(admin).unwrap();
-        let settings = BucketSettings { vbucket_count: 4, replicas, ..BucketSettings::default() };
+        let settings = BucketSettings {
+            vbucket_count: 4,
+            replicas,
+            flush_enabled: true,
+            ..BucketSettings::default()
+        };
         nodes.change(&Change::CreateBucket { name: "b".into(), uuid: "b".repeat(32), settings });
         nodes.run();
         nodes

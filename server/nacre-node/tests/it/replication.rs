@@ -401,3 +401,21 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     assert_eq!(client.get("k").value, b"2");
     assert_eq!(client.set("k", "3").status, 0);
 }
+
+/// Who had followed the bucket before was in the way of who was to follow it now.
+#[test]
+fn a_bucket_that_was_flushed_is_followed_again() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    nodes.change(&Change::FlushBucket { name: "b".into() });
+    nodes.run();
+    let mut client = nodes.connect(0);
+    assert_eq!(client.get("k").status, 0x01);
+    client.give(&durable(1, 10_000, &set("2")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("2"));
+}
