@@ -107,60 +107,16 @@ impl Bucket {
         clean: bool,
         home: Home,
     ) -> Result<Arc<Bucket>, Error> {
-        let count = usize::from(config.settings.vbucket_count);
-        let random_uuid = || VbUuid(platform.random() >> 16 | 1);
-        let mut vbuckets: Vec<Vbucket> = (0..count)
-            .map(|id| Vbucket::create(Vbid(id as u16), random_uuid(), platform.random()))
-            .collect();
-        let persisted = Watermarks::new(count);
-        let eviction = eviction_of(&config.settings);
-        let resident_bytes_max = (config.settings.ram_quota_mb << 20) / 100 * LOW_WATER_PERCENT;
-        if let Some(store) = &store {
-            let records = store.records()?;
-            for (vbid, record) in &records {
-                let Some(slot) = vbuckets.get_mut(vbid.index()) else {
-                    let what = format!("the bucket has {count} vBuckets");
-                    return Err(Error::Inconsistent { vbid: *vbid, what });
-                };
-                *slot = Vbucket::new(*vbid, record.clone(), platform.random());
-                slot.set_eviction(eviction);
-                persisted.raise(*vbid, record.high_seqno);
-            }
-            let mut loaded = 0;
-            nacre_store::load_all(&**store, &mut |vbid, document| {
-                let vbucket = &mut vbuckets[vbid.index()];
-                let before = vbucket.memory_bytes();
-                vbucket.load(document, loaded < resident_bytes_max);
-                loaded += (vbucket.memory_bytes() - before) as u64;
-            })?;
-            if !clean {
-                let branches = records.iter().map(|(vbid, _)| {
-                    let vbucket = &mut vbuckets[vbid.index()];
-                    vbucket.begin_branch(random_uuid());
-                    let record = crate::flusher::record_of(vbucket);
-                    Commit {
-                        vbid: *vbid,
-                        record,
-                        documents: Vec::new(),
-                        erased: Vec::new(),
-                        history: Arc::default(),
-                    }
-                });
-                store.commit(&branches.collect::<Vec<_>>())?;
-            }
-        }
-        let now = platform.now();
-        let (mut dropped, mut doubted) = (Vec::new(), BTreeSet::new());
+        let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
+        let mut vbuckets = load(config, &**platform, store.as_deref(), clean, &persisted)?;
+        let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
             if let Some(chain) = config.chains.get(vbucket.id().index()) {
                 // What is stored may not even say that it was the active one.
                 if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                     vbucket.doubt(chain.term);
                 }
-                copies::arrange(vbucket, chain, home.node, random_uuid());
-                if vbucket.doubted().is_some() {
-                    doubted.insert(vbucket.id());
-                }
+                copies::arrange(vbucket, chain, home.node, random_uuid(&**platform));
             }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
@@ -174,8 +130,10 @@ impl Bucket {
                 let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
                 vbucket.restore(&key, stored?, vbucket.eviction_epoch());
             }
-            vbucket.complete(now);
+            vbucket.complete(platform.now());
         }
+        let doubted = vbuckets.iter().filter(|vbucket| vbucket.doubted().is_some());
+        let doubted = doubted.map(Vbucket::id).collect();
         let memory_bytes = vbuckets.iter().map(memory_of).sum::<i64>();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
@@ -916,6 +874,55 @@ fn eviction_of(settings: &BucketSettings) -> Eviction {
 
 /// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
 pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
+
+fn random_uuid(platform: &dyn Platform) -> VbUuid {
+    VbUuid(platform.random() >> 16 | 1)
+}
+
+/// The vBuckets with what is stored of them, as far as memory has room; `persisted` is told how far that is. After an
+/// unclean end each begins a new branch of history, in the store too.
+fn load(
+    config: &nacre_cluster::Bucket,
+    platform: &dyn Platform,
+    store: Option<&dyn Store>,
+    clean: bool,
+    persisted: &Watermarks,
+) -> Result<Vec<Vbucket>, Error> {
+    let count = config.settings.vbucket_count;
+    let create = |id| Vbucket::create(Vbid(id), random_uuid(platform), platform.random());
+    let mut vbuckets: Vec<Vbucket> = (0..count).map(create).collect();
+    let Some(store) = store else { return Ok(vbuckets) };
+    let eviction = eviction_of(&config.settings);
+    let records = store.records()?;
+    for (vbid, record) in &records {
+        let Some(slot) = vbuckets.get_mut(vbid.index()) else {
+            let what = format!("the bucket has {count} vBuckets");
+            return Err(Error::Inconsistent { vbid: *vbid, what });
+        };
+        *slot = Vbucket::new(*vbid, record.clone(), platform.random());
+        slot.set_eviction(eviction);
+        persisted.raise(*vbid, record.high_seqno);
+    }
+    let resident_bytes_max = (config.settings.ram_quota_mb << 20) / 100 * LOW_WATER_PERCENT;
+    let mut loaded = 0;
+    nacre_store::load_all(store, &mut |vbid, document| {
+        let vbucket = &mut vbuckets[vbid.index()];
+        let before = vbucket.memory_bytes();
+        vbucket.load(document, loaded < resident_bytes_max);
+        loaded += (vbucket.memory_bytes() - before) as u64;
+    })?;
+    if !clean {
+        let branches = records.iter().map(|(vbid, _)| {
+            let vbucket = &mut vbuckets[vbid.index()];
+            vbucket.begin_branch(random_uuid(platform));
+            let record = crate::flusher::record_of(vbucket);
+            let history = Arc::default();
+            Commit { vbid: *vbid, record, documents: Vec::new(), erased: Vec::new(), history }
+        });
+        store.commit(&branches.collect::<Vec<_>>())?;
+    }
+    Ok(vbuckets)
+}
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{
-    Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Secret, Service,
+    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Secret, Service,
 };
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
@@ -139,7 +139,9 @@ impl Node {
         });
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
-            node.open_bucket(config, created, clean)?;
+            // What was in memory only is gone, however the process ended.
+            let has_all = clean && config.settings.kind == BucketKind::Persistent;
+            node.open_bucket(config, created, has_all)?;
         }
         node.follow();
         Ok(node)

@@ -92,6 +92,11 @@ const SLICE_MS: u64 = 50;
 impl Nodes {
     /// `count` nodes with the bucket `b` of four vBuckets and `replicas`, all with their part of it.
     pub fn new(count: usize, replicas: u8) -> Nodes {
+        Nodes::with(count, BucketSettings { replicas, ..BucketSettings::default() })
+    }
+
+    /// The same with other settings of the bucket.
+    pub fn with(count: usize, settings: BucketSettings) -> Nodes {
         let worlds: Vec<Arc<World>> = (0..count).map(|index| World::at(index as u16)).collect();
         let mut cluster = Cluster::new("c".repeat(32));
         cluster.secret = Secret::new([7; 32]);
@@ -129,12 +134,7 @@ impl Nodes {
         let node = nodes.nodes[0].as_ref().unwrap();
         let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
         node.put_user(admin).unwrap();
-        let settings = BucketSettings {
-            vbucket_count: 4,
-            replicas,
-            flush_enabled: true,
-            ..BucketSettings::default()
-        };
+        let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
         nodes.change(&Change::CreateBucket { name: "b".into(), uuid: "b".repeat(32), settings });
         nodes.run();
         nodes

@@ -3,7 +3,7 @@
 use crate::nodes::Nodes;
 use crate::world::{durable, request};
 use nacre_auth::User;
-use nacre_cluster::Change;
+use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
 use nacre_store::Fault;
 use nacre_types::{Seqno, VbState, Vbid};
 
@@ -418,4 +418,36 @@ fn a_bucket_that_was_flushed_is_followed_again() {
     assert_eq!(client.resume()[0].status, 0);
     nodes.run();
     assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("2"));
+}
+
+#[test]
+fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_were_asked() {
+    for is_clean in [false, true] {
+        let mut nodes = Nodes::with(
+            2,
+            BucketSettings {
+                kind: BucketKind::Ephemeral,
+                eviction_policy: EvictionPolicy::None,
+                replicas: 1,
+                ..BucketSettings::default()
+            },
+        );
+        nodes.place(&[1, 2]);
+        nodes.run();
+        let mut client = nodes.connect(0);
+        client.give(&durable(1, 1000, &set("1")));
+        nodes.run();
+        assert_eq!(client.resume()[0].status, 0);
+        if is_clean {
+            nodes.nodes[0].as_ref().unwrap().mark_clean().unwrap();
+        }
+        nodes.kill(0);
+        nodes.start(0);
+        nodes.run();
+        let status = nodes.connect(0).get("k").status;
+        assert!([0x07, 0x86].contains(&status), "{status:#x}: the other node has it still");
+        nodes.place(&[2, 1]);
+        nodes.run();
+        assert_eq!(nodes.connect(1).get("k").value, b"1");
+    }
 }
