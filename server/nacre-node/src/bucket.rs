@@ -664,6 +664,11 @@ impl Bucket {
         }
     }
 
+    /// Has every reader look, since something else than history has changed for some.
+    pub(crate) fn have_readers_look(&self) {
+        self.readers.read().iter().for_each(|reader| reader.wake());
+    }
+
     /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
     /// dropped collections.
     pub(crate) fn record_events(&self, events: &[Event], now: Now) {
@@ -817,7 +822,7 @@ impl Bucket {
             vbucket.lock().make_read_only();
         }
         self.closed.store(true, Ordering::Release);
-        self.readers.read().iter().for_each(|reader| reader.wake());
+        self.have_readers_look();
         self.waits.end();
         self.jobs.close();
         self.keeper.wake();

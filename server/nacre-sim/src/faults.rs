@@ -107,6 +107,8 @@ pub struct Mix {
     pub keys: u16,
     /// Documents of each vBucket that nobody changes: a copy that begins anew takes them in pieces.
     pub ballast: u32,
+    /// Whether the bucket is in memory only: a process that ends loses its copies.
+    pub is_ephemeral: bool,
 }
 
 const KINDS: usize = 17;
@@ -130,6 +132,7 @@ impl Mix {
             pace_ns: 100 * MS,
             keys: KEYS,
             ballast: 0,
+            is_ephemeral: false,
         }
     }
 
@@ -138,7 +141,12 @@ impl Mix {
         let nodes = chance.one_of(&[3, 3, 3, 4, 5]);
         // With several faults at once only what is stored by a majority is promised.
         let at_once = chance.one_of(&[1, 1, 3]);
-        let levels = if at_once == 1 { vec![1, 2, 3] } else { vec![3] };
+        let is_ephemeral = at_once == 1 && chance.once_in(8);
+        let levels = match at_once {
+            1 if is_ephemeral => vec![1],
+            1 => vec![1, 2, 3],
+            _ => vec![3],
+        };
         let mut weights = [0; KINDS];
         weights.iter_mut().for_each(|weight| *weight = chance.one_of(&[0, 0, 1, 1, 3, 8]));
         // There is always something.
@@ -159,6 +167,7 @@ impl Mix {
             pace_ns: chance.one_of(&[100, 100, 100, 100, 100, 15]) * MS,
             keys: chance.one_of(&[KEYS, KEYS, 3]),
             ballast: chance.one_of(&[0, 0, 0, 0, 700]),
+            is_ephemeral,
         }
     }
 

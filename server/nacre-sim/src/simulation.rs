@@ -6,7 +6,9 @@ use crate::history::{self, Verdict};
 use crate::reader::Reader;
 use crate::workload::{BUCKET, Counts, KEYS, VBUCKETS, Workload, vbid};
 use crate::{Chance, Clock, Cluster, Happening};
-use nacre_cluster::{AutoFailover, BucketSettings, Chain, Change, Membership};
+use nacre_cluster::{
+    AutoFailover, BucketKind, BucketSettings, Chain, Change, EvictionPolicy, Membership,
+};
 use nacre_node::Vbids;
 use nacre_types::{VbState, Vbid};
 use std::collections::BTreeMap;
@@ -82,7 +84,13 @@ impl Simulation {
             count_max: mix.failovers_max,
             ..AutoFailover::default()
         };
+        let (kind, eviction_policy) = match mix.is_ephemeral {
+            true => (BucketKind::Ephemeral, EvictionPolicy::None),
+            false => (BucketKind::Persistent, EvictionPolicy::ValueOnly),
+        };
         let bucket = BucketSettings {
+            kind,
+            eviction_policy,
             vbucket_count: VBUCKETS,
             replicas: mix.replicas,
             ram_quota_mb: 100,

@@ -165,7 +165,7 @@ impl Deployment {
         let known = |replay: &Replay| replay.range.vbid.0 < self.bucket.vbucket_count();
         let replays: Vec<_> = replays.into_iter().filter(known).filter_map(cut).collect();
         self.replays.add(&replays);
-        self.bucket.wake_readers();
+        self.bucket.have_readers_look();
         replays
     }
 
@@ -204,7 +204,7 @@ impl Deployment {
         }
         drop(current);
         self.processed.publish();
-        self.bucket.wake_readers();
+        self.bucket.have_readers_look();
         self.forget_if_idle();
     }
 
@@ -294,7 +294,7 @@ impl Deployment {
     /// Has the feed take what is new now, though its pace would let it wait.
     pub fn ask_for_update(&self) {
         if self.spec.pace.is_some() && !self.is_asked.swap(true, Ordering::AcqRel) {
-            self.bucket.wake_readers();
+            self.bucket.have_readers_look();
         }
     }
 

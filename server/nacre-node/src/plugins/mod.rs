@@ -409,7 +409,7 @@ impl Plugins {
         self.stopped.store(true, Ordering::Release);
         self.wanted.wake();
         for slot in self.slots.read().values() {
-            slot.serving.bucket.wake_readers();
+            slot.serving.bucket.have_readers_look();
         }
     }
 }

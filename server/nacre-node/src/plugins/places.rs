@@ -108,7 +108,7 @@ impl Plugins {
             let mut others = found.others.lock();
             told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
             drop(others);
-            found.bucket.wake_readers();
+            found.bucket.have_readers_look();
         }
     }
 
