@@ -46,7 +46,7 @@ const LESSONS: [(&str, &str); 8] = [
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
 ];
 
-/// Runs all tests.
+/// Runs all tests: a list of steps, in the order in which they say most.
 ///
 /// # Errors
 /// The first step that failed.

@@ -399,6 +399,7 @@ impl Cluster {
         Ok(dropped)
     }
 
+    /// A table: an arm for each change, which is long as there are many.
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
             Change::NameCluster { name } => self.rename(name)?,

@@ -456,7 +456,7 @@ fn check_key(key: &[u8], collections: bool) -> Result<(), Status> {
     Ok(())
 }
 
-/// All opcodes but the multi-path ones; `None` when extras, key or value do not fit the opcode.
+/// All opcodes but the multi-path ones, as a table with an arm for each; `None` when extras, key or value do not fit the opcode.
 fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);
     let bare = frame.extras.is_empty() && frame.value.is_empty();

@@ -39,6 +39,7 @@ impl Script {
         }
     }
 
+    /// A table: an arm for each word that a script knows.
     fn run(&mut self, line: &str) -> String {
         let mut options: Vec<&str> = line.split_whitespace().collect();
         let option = |name: &str, options: &mut Vec<&str>| {
