@@ -25,7 +25,7 @@ import java.util.TreeMap;
  *
  * <p>{@code Follow CONNECTION USER PASSWORD BUCKET FILE die COUNT} halts in the middle of the COUNT-th change, as if it
  * were killed; {@code … catch-up} writes the file and ends once it has all that there was when it began; {@code … until
- * SIGNAL} does so when there is a file SIGNAL. All begin where the file says.
+ * SIGNAL} makes a file SIGNAL.ready once it streams, and does so when there is a file SIGNAL. All begin where the file says.
  *
  * <p>A line of the file is {@code offset vBucket uuid seqno start end} or {@code document vBucket key content}. It is only
  * ever replaced as a whole.
@@ -180,6 +180,7 @@ public class Follow implements DatabaseChangeListener {
     }
     client.resumeStreaming(from).block();
     if (signal != null) {
+      Files.writeString(Path.of(signal + ".ready"), "");
       while (!Files.exists(signal)) {
         Thread.sleep(10);
       }

@@ -92,6 +92,12 @@ impl Member {
     pub fn has_data(&self) -> bool {
         self.services.contains(&Service::Data)
     }
+
+    /// What it does, as lists of nodes name it: indexes are where the documents are.
+    pub fn service_names(&self) -> Vec<&'static str> {
+        let index = self.has_data().then_some("index");
+        self.services.iter().map(|service| service.name()).chain(index).collect()
+    }
 }
 
 /// What part a node has in the cluster.

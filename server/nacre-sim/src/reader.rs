@@ -168,11 +168,6 @@ impl Reader {
         self.wires.len() < before
     }
 
-    /// Up to where it has all of a vBucket.
-    pub fn seqno(&self, vbid: u16) -> u64 {
-        self.vbuckets[usize::from(vbid)].seqno
-    }
-
     /// The version of each document of a vBucket, by key.
     pub fn documents(&self, vbid: u16) -> BTreeMap<Vec<u8>, u64> {
         let mut documents = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Bucket, Index};
+use nacre_cluster::{Bucket, Index, Member};
 use nacre_plugin_host::DatabaseKeyspace;
 use serde_json::{Value, json};
 
@@ -24,14 +24,17 @@ impl Session {
             }
             "indexes" | "all_indexes" => Some(self.of_buckets(|bucket| self.of_indexes(bucket))),
             "transactions" => Some(self.of_transactions()),
-            "nodes" => {
-                let name = self.node.endpoints().management();
-                Some(rows([(
-                    name.clone(),
-                    json!({"name": name, "ports": {}, "services": ["kv", "n1ql", "index"]}),
-                )]))
-            }
+            "nodes" => Some(rows(self.node.cluster().nodes.values().map(of_node))),
             _ => None,
+        }
+    }
+
+    /// Has this node learn first what another one was told, for catalogs that show it: clients make an index at one node and
+    /// look for it at another.
+    pub(super) fn catch_up_for(&self, name: &str) {
+        let own = ["datastores", "namespaces", "dual", "transactions"];
+        if !own.contains(&name) {
+            self.node.catch_up();
         }
     }
 
@@ -145,6 +148,12 @@ impl Session {
 
 fn rows(found: impl IntoIterator<Item = (String, Value)>) -> Rows {
     found.into_iter().map(|(id, row)| (id, row.to_string())).collect()
+}
+
+fn of_node(node: &Member) -> (String, Value) {
+    let (name, ports) = (node.endpoints.management(), node.endpoints.plain);
+    let ports = json!({"mgmt": ports.mgmt, "kv": ports.kv, "n1ql": ports.query});
+    (name.clone(), json!({"name": name, "ports": ports, "services": node.service_names()}))
 }
 
 fn of_bucket(bucket: &Bucket) -> (String, Value) {

@@ -466,6 +466,7 @@ impl Database for Session {
     }
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
+        self.catch_up_for(name);
         Ok(self.rows_of(name))
     }
 

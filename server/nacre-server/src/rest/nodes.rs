@@ -5,7 +5,7 @@ use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply, un
 use crate::cluster::membership::{self, Login, SILENCE_NS_MAX, Seat};
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
-use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Membership, Service};
+use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Membership, Service};
 use nacre_node::Node;
 use nacre_node::plugins::packages;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         "os": std::env::consts::OS,
         "serverGroup": member.map_or(GROUP_DEFAULT, |node| &node.group),
         "ports": ports,
-        "services": member.map_or_else(Vec::new, |node| service_names(&node.services)),
+        "services": member.map(Member::service_names).unwrap_or_default(),
     });
     if own {
         described["thisNode"] = json!(true);
@@ -62,12 +62,6 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         described["uptime"] = json!((node.now().monotonic_ns / 1_000_000_000).to_string());
     }
     described
-}
-
-/// Indexes are where the documents are.
-fn service_names(services: &BTreeSet<Service>) -> Vec<&'static str> {
-    let index = services.contains(&Service::Data).then_some("index");
-    services.iter().map(|service| service.name()).chain(index).collect()
 }
 
 fn is_heard(node: &Node, id: nacre_types::NodeId) -> bool {

@@ -680,3 +680,17 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
         assert_eq!(ids(&rows), keys);
     }
 }
+
+#[test]
+fn what_one_node_was_told_to_make_is_in_the_catalogs_of_all() {
+    let nodes = nodes_with_bucket(1);
+    for round in 0..12 {
+        let (told, asked) = (&nodes[round % 3], &nodes[(round + 1) % 3]);
+        let name = format!("i{round}");
+        let deferred = r#"WITH {"defer_build": true}"#;
+        rows(told, &format!("CREATE INDEX {name} ON {BUCKET}(n) {deferred}"));
+        let known = format!("SELECT RAW COUNT(*) FROM system:indexes WHERE name = '{name}'");
+        let answer = ask(asked, &json!({ "statement": known }));
+        assert_eq!(answer["results"], json!([1]), "{answer}");
+    }
+}

@@ -22,7 +22,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) fn play(follower: &Follower) -> Result<(), String> {
     let (file, signal) = (folder()?.join("moves.state"), folder()?.join("moves.signal"));
-    for left in [&file, &signal] {
+    let ready = signal.with_extension("signal.ready");
+    for left in [&file, &signal, &ready] {
         let _ = std::fs::remove_file(left);
     }
     let mut nodes = start(&follower.binary)?;
@@ -30,7 +31,9 @@ pub(super) fn play(follower: &Follower) -> Result<(), String> {
     while writer.next < DOCUMENTS {
         writer.write(&nodes[0])?;
     }
-    let hosts = PORT_BASES.map(|base| format!("127.0.0.1:{}=kv", base + 10)).join(",");
+    // The third node knows nothing of the bucket yet.
+    let known = PORT_BASES[..2].iter().map(|base| format!("127.0.0.1:{}=kv", base + 10));
+    let hosts = known.collect::<Vec<_>>().join(",");
     let until = signal.to_string_lossy();
     let (stop, (asked, others)) = (AtomicBool::new(false), nodes.split_at_mut(1));
     let (asked, writer) = (&asked[0], &mut writer);
@@ -42,7 +45,8 @@ pub(super) fn play(follower: &Follower) -> Result<(), String> {
             }
             writer.write(asked)
         });
-        let moved = move_all(&follower.binary, asked, others);
+        let moved = wait_until("the client streams", || Ok(ready.exists()))
+            .and_then(|()| move_all(&follower.binary, asked, others));
         stop.store(true, Ordering::Relaxed);
         let written = writing.join().expect("it only fails");
         let told = std::fs::write(&signal, "").map_err(|error| error.to_string());
@@ -89,18 +93,22 @@ fn move_all(binary: &Path, asked: &Node, others: &mut [Node]) -> Result<(), Stri
     asked.cluster(binary, &["add", &others[1].address()])?;
     asked.cluster(binary, &["rebalance"])?;
     others[0].kill()?;
-    let begun = Instant::now();
-    loop {
+    wait_until("the killed node is replaced", || {
         let pool = asked.rest("GET", "/pools/default", &[])?.json();
         let pool: Value = pool.map_err(|error| format!("/pools/default: {error}"))?;
-        if pool["nodes"][1]["clusterMembership"] == "inactiveFailed" {
-            return Ok(());
-        }
+        Ok(pool["nodes"][1]["clusterMembership"] == "inactiveFailed")
+    })
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> Result<bool, String>) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            return Err(format!("the killed node was not replaced: {pool}"));
+            return Err(format!("waited for {what} in vain"));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
+    Ok(())
 }
 
 /// Writes documents by statements, and knows what there is.
