@@ -32,5 +32,5 @@ pub struct Batch {
     /// are kept.
     pub previous: Previous,
     /// For each vBucket that moved: where a consumer stands once it has taken all of `documents`.
-    pub progress: Vec<(Vbid, ResumePoint)>,
+    pub progress: BTreeMap<Vbid, ResumePoint>,
 }

@@ -146,10 +146,7 @@ impl Bucket {
         now: Now,
     ) -> Result<Vec<Arc<Document>>, Refused> {
         let wanted = |document: &Document| {
-            document.collection() == options.collection
-                && document.is_alive()
-                && !document.is_expired(now.unix_s())
-                && contains(&options.range, document.key())
+            !document.is_expired(now.unix_s()) && contains(&options.range, document.key())
         };
         let mut found: BTreeMap<Box<[u8]>, Arc<Document>> = BTreeMap::new();
         let vbucket = self.served(vbid).ok_or(Refused::NoVbucket)?;
@@ -161,17 +158,22 @@ impl Bucket {
                 return Err(Refused::Behind);
             }
         }
-        let in_memory: Vec<_> =
-            vbucket.documents().filter(|document| wanted(document)).cloned().collect();
-        let elsewhere = vbucket.has_evicted_keys();
+        let in_memory: Vec<_> = vbucket
+            .living(options.collection)
+            .filter(|document| wanted(document))
+            .cloned()
+            .collect();
+        let has_documents = vbucket.counts_of(options.collection).documents > 0;
+        let elsewhere = has_documents && vbucket.has_evicted_keys();
         drop(vbucket);
         if elsewhere && let Some(store) = &self.store {
             let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(Refused::Store)?;
             for document in scan.documents {
                 let document = document.map_err(Refused::Store)?;
-                let known =
-                    |vbucket: &nacre_vbucket::Vbucket| vbucket.find(document.key()).is_some();
-                if wanted(&document) && !self.vbucket(vbid).is_some_and(|vbucket| known(&vbucket)) {
+                let is_living = document.collection() == options.collection && document.is_alive();
+                let is_evicted =
+                    || self.vbucket(vbid).is_none_or(|known| known.find(document.key()).is_none());
+                if is_living && wanted(&document) && is_evicted() {
                     found.insert(document.key().into(), Arc::new(document.stub()));
                 }
             }

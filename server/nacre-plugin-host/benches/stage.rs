@@ -52,7 +52,7 @@ pub fn document(name: &str, body: &str) -> Arc<Document> {
 pub fn batch(documents: impl Iterator<Item = (Vbid, Arc<Document>)>) -> Batch {
     Batch {
         documents: documents.collect(),
-        progress: vec![(Vbid(0), ResumePoint::default())],
+        progress: [(Vbid(0), ResumePoint::default())].into(),
         previous: Previous::new(),
     }
 }

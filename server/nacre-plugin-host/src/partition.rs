@@ -160,7 +160,7 @@ impl Partition {
         fed.state.timers.serve(vbid, true);
         let Standing { moment, point } = self.standing(vbid);
         self.served.insert(vbid, moment.begin(term, begun));
-        self.commit(fed, &[(vbid, point)])
+        self.commit(fed, BTreeMap::from([(vbid, point)]))
     }
 
     /// The timers of a vBucket fire elsewhere from now on; they are kept for who asks.
@@ -228,7 +228,7 @@ impl Partition {
     ///
     /// # Errors
     /// [`Error::Storage`]; the partition is stopped then.
-    pub fn begin_at(&mut self, points: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
+    pub fn begin_at(&mut self, points: BTreeMap<Vbid, ResumePoint>) -> Result<(), Error> {
         let state = self.shared.snapshot()?;
         self.commit(Fed::new(state), points)
     }
@@ -242,7 +242,7 @@ impl Partition {
         let (name, timer): (Arc<str>, Arc<Timer>) = (name.into(), timer.into());
         fed.state.timers.set(None, Arc::clone(&name), Arc::clone(&timer));
         fed.writes.timers.insert((None, name), Some(timer));
-        self.commit(fed, &[])
+        self.commit(fed, BTreeMap::new())
     }
 
     /// Folds a batch into the state: its writes and its progress become visible in one commit.
@@ -262,7 +262,7 @@ impl Partition {
             World::IndexType => cut.feed(slot, &Projected(work), state, &mut report),
             _ => cut.feed(slot, &work, state, &mut report),
         };
-        self.finish(fed, &batch.progress, report)
+        self.finish(fed, batch.progress.clone(), report)
     }
 
     /// Calls the plugin with the timers that are due, some hundreds at most; what it writes and that they have fired
@@ -279,7 +279,7 @@ impl Partition {
             return Ok(report);
         }
         let fed = self.timers_cut.feed(&mut self.slot, &work, state, &mut report);
-        self.finish(fed, &[], report)
+        self.finish(fed, BTreeMap::new(), report)
     }
 
     /// When the next timer is due, in microseconds since the Unix epoch; none when there is none, or the partition is
@@ -292,7 +292,7 @@ impl Partition {
     fn finish(
         &mut self,
         fed: Result<Fed, Error>,
-        progress: &[(Vbid, ResumePoint)],
+        progress: BTreeMap<Vbid, ResumePoint>,
         report: Report,
     ) -> Result<Report, Error> {
         match fed {
@@ -334,7 +334,7 @@ impl Partition {
                 return Err(self.stop_unless_retryable(Error::Fatal { deployment, message }));
             }
         };
-        self.commit(fed, &[(vbid, point)])?;
+        self.commit(fed, BTreeMap::from([(vbid, point)]))?;
         Ok(point)
     }
 
@@ -415,8 +415,7 @@ impl Partition {
     }
 
     /// Commits what was done here: where it stands then.
-    fn commit(&mut self, fed: Fed, progress: &[(Vbid, ResumePoint)]) -> Result<(), Error> {
-        let mut points: BTreeMap<Vbid, ResumePoint> = progress.iter().copied().collect();
+    fn commit(&mut self, fed: Fed, mut points: BTreeMap<Vbid, ResumePoint>) -> Result<(), Error> {
         for (home, _) in fed.writes.timers.keys() {
             if let Some(vbid) = home {
                 points.entry(*vbid).or_insert_with(|| self.progress(*vbid));

@@ -60,13 +60,14 @@ impl Vbucket {
         (buried, incomplete)
     }
 
-    /// Forgets tombstones of before `unix_s`. Gives how many.
+    /// Forgets tombstones of before `unix_s`, those of scopes and collections among them. Gives how many.
     ///
-    /// The version with the highest seqno stays, and so does what happened to collections.
+    /// The version with the highest seqno stays.
     pub fn purge(&mut self, unix_s: u32) -> usize {
         let (high, persisted) = (self.high_seqno(), self.persisted);
         let old: Vec<_> = self
-            .documents()
+            .table
+            .iter()
             .filter(|item| !item.is_alive() && item.meta.expiry < unix_s)
             .filter(|item| item.meta.seqno < high && item.meta.seqno <= persisted)
             .cloned()

@@ -217,6 +217,14 @@ impl Vbucket {
         self.table.iter().filter(|item| item.collection().holds_documents())
     }
 
+    /// The documents of a collection that are in memory and exist, stubs among them, in no particular order. Looks at
+    /// the table only when there are any.
+    pub fn living(&self, collection: CollectionId) -> impl Iterator<Item = &Arc<Document>> {
+        let any = self.counts_of(collection).documents > 0;
+        let documents = any.then(|| self.documents()).into_iter().flatten();
+        documents.filter(move |item| item.collection() == collection && item.is_alive())
+    }
+
     /// Whether it takes no writes any more.
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -634,9 +642,10 @@ impl Vbucket {
     pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
         if !self.read_only && self.state == VbState::Active {
             let key = DocKey::new(CollectionId::SYSTEM, name);
-            let kind = if ended { Kind::Deleted } else { Kind::Alive };
-            let write =
-                Write { value, flags: 0, expiry: 0, datatype: DATATYPE_JSON, kind, origin: None };
+            let (kind, expiry) =
+                if ended { (Kind::Deleted, now.unix_s()) } else { (Kind::Alive, 0) };
+            let datatype = DATATYPE_JSON;
+            let write = Write { value, flags: 0, expiry, datatype, kind, origin: None };
             self.commit(key.prefixed(), write, now);
         }
     }

@@ -378,12 +378,8 @@ fn random_key(
     for vbid in (begin..count).chain(0..begin) {
         let Some(vbucket) = bucket.served(Vbid(vbid)) else { continue };
         let readable = || {
-            vbucket.documents().filter(|document| {
-                document.collection() == collection
-                    && document.is_alive()
-                    && document.is_resident()
-                    && !document.is_expired(now)
-            })
+            let living = vbucket.living(collection);
+            living.filter(|document| document.is_resident() && !document.is_expired(now))
         };
         let found = readable().count();
         if found == 0 {
@@ -420,9 +416,8 @@ fn keys(
     let now = session.node.now().unix_s();
     let vbucket = bucket.served(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
     let mut found: Vec<_> = vbucket
-        .documents()
-        .filter(|document| document.collection() == collection && document.key() >= &from[..])
-        .filter(|document| document.is_alive() && !document.is_expired(now))
+        .living(collection)
+        .filter(|document| document.key() >= &from[..] && !document.is_expired(now))
         .cloned()
         .collect();
     drop(vbucket);

@@ -284,10 +284,7 @@ impl Feed {
             }
             let ours = portion.documents.into_iter().filter(|document| self.is_ours(document));
             batch.documents.extend(ours.map(|document| (vbid, document)));
-            match batch.progress.iter_mut().find(|(known, _)| *known == vbid) {
-                Some((_, position)) => *position = portion.position,
-                None => batch.progress.push((vbid, portion.position)),
-            }
+            batch.progress.insert(vbid, portion.position);
         }
         Ok(batch)
     }

@@ -493,7 +493,7 @@ fn open(
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
         .map_err(|error| error.to_string())?;
     if spec.since == Since::Now && !partition.is_begun() {
-        partition.begin_at(&ends(bucket)).map_err(|error| error.to_string())?;
+        partition.begin_at(ends(bucket)).map_err(|error| error.to_string())?;
     }
     if spec.code == EVENTING && !spec.paused {
         let cluster = node.cluster();
@@ -533,7 +533,7 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
 }
 
 /// Where the history of each vBucket ends.
-fn ends(bucket: &Bucket) -> Vec<(Vbid, ResumePoint)> {
+fn ends(bucket: &Bucket) -> BTreeMap<Vbid, ResumePoint> {
     let vbids = (0..bucket.vbucket_count()).map(Vbid);
     let end = |vbid: Vbid| {
         let vbucket = bucket.vbucket(vbid)?;

@@ -184,7 +184,7 @@ fn read_version(
     let Location { offset, bytes, .. } = version.location;
     let mut stored = vec![0; bytes as usize];
     read_exact(&*segment.file, &mut stored, u64::from(offset))
-        .map_err(Error::io(format!("read {}", path.display())))?;
+        .map_err(|error| Error::io(format!("read {}", path.display()))(error))?;
     decode_document(&stored, vbid, version.seqno).ok_or_else(|| damaged(vbid, version))
 }
 

@@ -8,6 +8,7 @@
 //! persist                    everything is stored
 //! complete  expire           durable writes that have come to their end; what has expired
 //! purge SECONDS              forgets tombstones that are older
+//! begins NAME  ends NAME     what happens to a scope or a collection
 //! ```
 //!
 //! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not
@@ -81,6 +82,11 @@ impl Script {
             "purge" => {
                 let age = options[1].parse::<u32>().unwrap();
                 return format!("{} purged", self.vbucket.purge(self.now.unix_s() - age));
+            }
+            "begins" | "ends" => {
+                let name = options[1].as_bytes();
+                self.vbucket.record_event(name, word == "ends", b"{}", self.now);
+                return format!("to {}", self.vbucket.high_seqno());
             }
             _ => {}
         }
