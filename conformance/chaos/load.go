@@ -26,7 +26,22 @@ const (
 	patience = time.Minute
 	// How long the documents may take until they can be read again.
 	readPatience = 2 * time.Minute
+	// Bytes that follow a value in its document, so that a disk has something to do.
+	ballast = 2048
 )
+
+// document is what is stored: the value, and bytes that hardly compress.
+func (c *client) document(value string) string {
+	bytes := make([]byte, ballast/2)
+	c.random.Read(bytes)
+	return fmt.Sprintf("%s %x", value, bytes)
+}
+
+// valueOf is the value that is stored.
+func valueOf(document string) string {
+	value, _, _ := strings.Cut(document, " ")
+	return value
+}
 
 var levels = map[string]gocb.DurabilityLevel{
 	"majority":        gocb.DurabilityLevelMajority,
@@ -299,7 +314,9 @@ func (c *client) get() *Operation {
 	found, err := c.load.documents.Get(c.key, nil)
 	o.Ended = c.load.journal.now()
 	if err == nil {
-		must(found.Content(&o.Value))
+		var stored string
+		must(found.Content(&stored))
+		o.Value = valueOf(stored)
 		c.value, c.cas = o.Value, found.Cas()
 	}
 	c.note(o, err)
@@ -338,11 +355,11 @@ func (c *client) write(certainly bool) *Operation {
 	var err error
 	switch o.Kind {
 	case upsert:
-		result, err = documents.Upsert(c.key, o.Value, &gocb.UpsertOptions{DurabilityLevel: level})
+		result, err = documents.Upsert(c.key, c.document(o.Value), &gocb.UpsertOptions{DurabilityLevel: level})
 	case insert:
-		result, err = documents.Insert(c.key, o.Value, &gocb.InsertOptions{DurabilityLevel: level})
+		result, err = documents.Insert(c.key, c.document(o.Value), &gocb.InsertOptions{DurabilityLevel: level})
 	case replace:
-		result, err = documents.Replace(c.key, o.Value, &gocb.ReplaceOptions{Cas: cas, DurabilityLevel: level})
+		result, err = documents.Replace(c.key, c.document(o.Value), &gocb.ReplaceOptions{Cas: cas, DurabilityLevel: level})
 	case remove:
 		result, err = documents.Remove(c.key, &gocb.RemoveOptions{DurabilityLevel: level})
 	}

@@ -18,6 +18,11 @@ def _amounts(env, *keys):
     return [env.collection.get(key).content_as[dict]["amount"] for key in keys]
 
 
+def _is_gone(env, key):
+    with refused(DocumentNotFoundException):
+        env.collection.get(key)
+
+
 def a_transaction_that_commits_changes_all_its_documents(env):
     one, other = _accounts(env)
     receipt = env.key()
@@ -45,8 +50,7 @@ def a_transaction_that_fails_changes_nothing(env):
     with refused(TransactionFailed):
         env.cluster.transactions.run(transfer)
     assert _amounts(env, one, other) == [10, 0]
-    with refused(DocumentNotFoundException):
-        env.collection.get(receipt)
+    _is_gone(env, receipt)
 
 
 def a_transaction_may_change_bytes_of_any_kind(env):
@@ -112,8 +116,7 @@ def a_query_sees_what_the_transaction_has_staged_before(env):
 
     env.cluster.transactions.run(transfer)
     assert _amounts(env, one, receipt) == [7, 4]
-    with refused(DocumentNotFoundException):
-        env.collection.get(other)
+    _is_gone(env, other)
 
 
 def operations_after_a_query_see_what_it_has_changed(env):
@@ -132,8 +135,7 @@ def operations_after_a_query_see_what_it_has_changed(env):
 
     env.cluster.transactions.run(transfer)
     assert _amounts(env, one, receipt) == [6, 4]
-    with refused(DocumentNotFoundException):
-        env.collection.get(other)
+    _is_gone(env, other)
 
 
 def a_transaction_with_queries_that_fails_changes_nothing(env):
@@ -149,8 +151,7 @@ def a_transaction_with_queries_that_fails_changes_nothing(env):
     with refused(TransactionFailed):
         env.cluster.transactions.run(transfer)
     assert _amounts(env, one, other) == [10, 0]
-    with refused(DocumentNotFoundException):
-        env.collection.get(receipt)
+    _is_gone(env, receipt)
     # Nothing is staged any more, so that the next one finds nobody in its way.
     env.cluster.transactions.run(lambda context: context.query(f"DELETE FROM `{env.bucket_name}` USE KEYS '{one}'"))
     with refused(DocumentNotFoundException):

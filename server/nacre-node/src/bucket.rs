@@ -116,7 +116,7 @@ impl Bucket {
                 if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                     vbucket.doubt(chain.term);
                 }
-                copies::arrange(vbucket, chain, home.node, random_uuid(&**platform));
+                copies::arrange(vbucket, chain, home.node, VbUuid::of_random(platform.random()));
             }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
@@ -880,10 +880,6 @@ fn eviction_of(settings: &BucketSettings) -> Eviction {
 /// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
 pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
-fn random_uuid(platform: &dyn Platform) -> VbUuid {
-    VbUuid(platform.random() >> 16 | 1)
-}
-
 /// The vBuckets with what is stored of them, as far as memory has room; `persisted` is told how far that is. After an
 /// unclean end each begins a new branch of history, in the store too.
 fn load(
@@ -894,7 +890,8 @@ fn load(
     persisted: &Watermarks,
 ) -> Result<Vec<Vbucket>, Error> {
     let count = config.settings.vbucket_count;
-    let create = |id| Vbucket::create(Vbid(id), random_uuid(platform), platform.random());
+    let create =
+        |id| Vbucket::create(Vbid(id), VbUuid::of_random(platform.random()), platform.random());
     let mut vbuckets: Vec<Vbucket> = (0..count).map(create).collect();
     let Some(store) = store else { return Ok(vbuckets) };
     let eviction = eviction_of(&config.settings);
@@ -919,7 +916,7 @@ fn load(
     if !clean {
         let branches = records.iter().map(|(vbid, _)| {
             let vbucket = &mut vbuckets[vbid.index()];
-            vbucket.begin_branch(random_uuid(platform));
+            vbucket.begin_branch(VbUuid::of_random(platform.random()));
             let record = crate::flusher::record_of(vbucket);
             let history = Arc::default();
             Commit { vbid: *vbid, record, documents: Vec::new(), erased: Vec::new(), history }

@@ -37,25 +37,21 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
 /// The ports of what a node does for clients. Every node is managed.
 fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
     let mut named = serde_json::Map::new();
-    let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
-    let mut put = |suffix: &str, ports: &[(&str, u16)]| {
-        named.extend(ports.iter().map(|(name, port)| (format!("{name}{suffix}"), json!(port))));
-    };
-    put("", &[("mgmt", mgmt)]);
-    if let Some(tls) = endpoints.tls {
-        put("SSL", &[("mgmt", tls.mgmt)]);
-    }
-    for service in services {
-        match service {
-            Service::Data => put("", &[("kv", kv), ("capi", views)]),
-            Service::Query => put("", &[("n1ql", query)]),
-            Service::Eventing => put("", &[("eventingAdminPort", eventing)]),
+    let (plain, tls) = (Some(endpoints.plain), endpoints.tls);
+    let ways = [("", "eventingAdminPort", plain), ("SSL", "eventingSSL", tls)];
+    for (suffix, admin_port, ports) in ways {
+        let Some(Ports { mgmt, views, query, eventing, kv }) = ports else { continue };
+        let mut put = |name: &str, port| named.insert(format!("{name}{suffix}"), json!(port));
+        put("mgmt", mgmt);
+        if services.contains(&Service::Data) {
+            put("kv", kv);
+            put("capi", views);
         }
-        match (service, endpoints.tls) {
-            (Service::Data, Some(tls)) => put("SSL", &[("kv", tls.kv), ("capi", tls.views)]),
-            (Service::Query, Some(tls)) => put("SSL", &[("n1ql", tls.query)]),
-            (Service::Eventing, Some(tls)) => put("SSL", &[("eventing", tls.eventing)]),
-            (_, None) => {}
+        if services.contains(&Service::Query) {
+            put("n1ql", query);
+        }
+        if services.contains(&Service::Eventing) {
+            named.insert(admin_port.into(), json!(eventing));
         }
     }
     Value::Object(named)

@@ -43,7 +43,7 @@ impl Node {
     /// Gives the vBuckets of a bucket the parts that their chains have for this node.
     pub(crate) fn arrange(&self, config: &nacre_cluster::Bucket) {
         if let Some(bucket) = self.bucket(&config.name) {
-            let vb_uuid = || VbUuid(self.random() >> 16 | 1);
+            let vb_uuid = || VbUuid::of_random(self.random());
             bucket.arrange(&config.chains, self.id(), vb_uuid, self.now());
         }
     }

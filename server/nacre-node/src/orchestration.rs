@@ -3,6 +3,8 @@
 
 use crate::node::Node;
 use crate::platform::{Hear, Next, Signal, Task};
+use crate::spread::{Answer, Answered, Question};
+use crossbeam_channel::TryRecvError;
 use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{Effect, Message, Orchestrator, Standing, TICK_NS, needs_leases};
 use nacre_types::{NodeId, VbState, Vbid};
@@ -163,17 +165,12 @@ pub(crate) struct Watchman {
     shared: Arc<Orchestration>,
     /// When to speak next, in monotonic nanoseconds.
     speak_at: u64,
-    /// Since when a rebalance has nothing left to move.
-    even_since: Option<u64>,
+    hand_over: HandOver,
 }
-
-/// How long a rebalance that has moved everything stays open where there are functions, in nanoseconds: a node that leaves
-/// is asked meanwhile what they have done there.
-const HAND_OVER_NS: u64 = 3_000_000_000;
 
 impl Watchman {
     pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        Watchman { shared, speak_at: 0, even_since: None }
+        Watchman { shared, speak_at: 0, hand_over: HandOver::default() }
     }
 
     fn speak(&mut self, node: &Arc<Node>, now: u64) {
@@ -194,14 +191,13 @@ impl Watchman {
         let cluster = node.cluster();
         let effects = self.shared.state.lock().orchestrator.tick(&cluster, leads, now);
         if cluster.rebalance.is_none() {
-            self.even_since = None;
+            self.hand_over = HandOver::default();
         }
         for effect in effects {
             match effect {
                 Effect::Send(to, message) => self.shared.send(node, to, message),
                 Effect::Propose(Change::EndRebalance { .. })
-                    if cluster.functions.iter().next().is_some()
-                        && now - *self.even_since.get_or_insert(now) < HAND_OVER_NS => {}
+                    if !self.hand_over.is_done(node, now) => {}
                 Effect::Propose(change) => {
                     if let Change::MoveCopies { memberships, .. } = &change
                         && !memberships.is_empty()
@@ -216,6 +212,56 @@ impl Watchman {
             }
         }
     }
+}
+
+/// How long a rebalance that has moved everything waits for functions, in nanoseconds: longer than a handler.
+const HAND_OVER_NS: u64 = 120_000_000_000;
+/// How long a node has to answer whether its functions have settled.
+const SETTLED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sees to it that functions have settled where a rebalance has moved their vBuckets before it ends: a node that leaves
+/// is asked until then what they have done there.
+#[derive(Default)]
+struct HandOver {
+    /// Since when there is nothing left to move.
+    since_ns: Option<u64>,
+    /// The nodes that have not answered yet, and whether all others have settled; `None` when nobody was asked.
+    asked: Option<(Vec<Answered>, bool)>,
+}
+
+impl HandOver {
+    /// Asks the nodes again and again while some have not settled. Does not wait for them.
+    fn is_done(&mut self, node: &Arc<Node>, now_ns: u64) -> bool {
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let has_functions = node.cluster().functions.iter().next().is_some();
+        if !has_functions || now_ns.saturating_sub(since_ns) >= HAND_OVER_NS {
+            return true;
+        }
+        if !node.plugins().have_settled() {
+            self.asked = None;
+            return false;
+        }
+        let ask = |to| node.ask(to, Question::Settled, SETTLED_PATIENCE);
+        let (missing, have_settled) =
+            self.asked.get_or_insert_with(|| (node.others().into_iter().map(ask).collect(), true));
+        missing.retain(|answer| match answer.try_recv() {
+            Err(TryRecvError::Empty) => true,
+            told => {
+                *have_settled &=
+                    told.is_ok_and(|told| told.is_ok_and(|bytes| says_settled(&bytes)));
+                false
+            }
+        });
+        let is_done = missing.is_empty() && *have_settled;
+        if missing.is_empty() {
+            self.asked = None;
+        }
+        is_done
+    }
+}
+
+fn says_settled(answer: &[u8]) -> bool {
+    matches!(postcard::from_bytes(answer), Ok(Answer::Settled(true)))
 }
 
 impl Task for Watchman {

@@ -31,9 +31,11 @@ impl News {
         News { bits, heeded, waiter }
     }
 
-    /// From now on the reader wants to hear of `vbid`.
+    /// From now on the reader wants to hear of `vbid`, if there is such a vBucket.
     pub fn heed(&self, vbid: Vbid) {
-        self.heeded[vbid.index() / 64].fetch_or(1 << (vbid.index() % 64), Ordering::AcqRel);
+        if let Some(word) = self.heeded.get(vbid.index() / 64) {
+            word.fetch_or(1 << (vbid.index() % 64), Ordering::AcqRel);
+        }
     }
 
     /// Has the reader look.

@@ -264,7 +264,7 @@ impl Follower {
                 self.bucket.name,
                 self.peer
             );
-            let vb_uuid = VbUuid(self.node.random() >> 16 | 1);
+            let vb_uuid = VbUuid::of_random(self.node.random());
             self.bucket.begin_anew(vbid, vb_uuid);
             ask_again_at = Some(now.monotonic_ns);
         }

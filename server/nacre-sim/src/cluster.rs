@@ -954,6 +954,13 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    /// A node and its world hold each other until it stops.
+    fn drop(&mut self) {
+        (0..self.machines.len()).for_each(|index| self.kill(index, false));
+    }
+}
+
 /// The number that a node has in the cluster.
 pub fn id(index: usize) -> NodeId {
     NodeId(index as u64 + 1)

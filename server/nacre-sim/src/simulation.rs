@@ -493,3 +493,28 @@ impl Simulation {
         story
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Weak};
+
+    #[test]
+    fn nothing_is_left_of_nodes_that_are_gone() {
+        for seed in 0..4 {
+            let mut simulation = Simulation::new(seed);
+            simulation.pass(2000 * MS);
+            let nodes: Vec<_> = (0..simulation.cluster.len())
+                .filter_map(|index| Some(Arc::downgrade(simulation.cluster.node(index)?)))
+                .collect();
+            assert!(!nodes.is_empty());
+            simulation.cluster.kill(0, false);
+            assert_eq!(nodes[0].strong_count(), 0, "killed, in seed {seed}");
+            simulation.cluster.stop(1);
+            assert_eq!(nodes[1].strong_count(), 0, "stopped, in seed {seed}");
+            drop(simulation);
+            let left = nodes.iter().map(Weak::strong_count).sum::<usize>();
+            assert_eq!(left, 0, "of {} nodes in seed {seed}", nodes.len());
+        }
+    }
+}

@@ -106,6 +106,13 @@ impl Cas {
 #[serde(transparent)]
 pub struct VbUuid(pub u64);
 
+impl VbUuid {
+    /// Of 64 random bits: 48 of them, since clients in JavaScript read it as a number.
+    pub fn of_random(bits: u64) -> VbUuid {
+        VbUuid(bits >> 16 | 1)
+    }
+}
+
 /// The number of a collection: 0 is `_default`, 1..=7 are reserved, users' start at 8. Written in hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u32);

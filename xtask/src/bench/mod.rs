@@ -2,6 +2,7 @@
 //!
 //! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
 
+mod cluster;
 mod dcp;
 mod deployments;
 mod documents;
@@ -46,6 +47,15 @@ enum What {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
+    },
+    /// What an application sees of clusters, by nodes, durability and documents, and while a node is killed: a page with plots
+    Cluster {
+        /// Nodes of the largest
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=5))]
+        nodes: u8,
+        /// Numbers of documents, separated by commas
+        #[arg(long, value_delimiter = ',', default_value = "1000,3000,5000")]
+        documents: Vec<usize>,
     },
     /// The workloads A to F of YCSB, against PostgreSQL
     Ycsb {
@@ -212,6 +222,7 @@ const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 pub fn run(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Isolation { rounds, seconds } => isolation::run((*rounds).max(1), *seconds),
+        What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
         What::Kv { peer, rounds, seconds } => {
             kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
         }

@@ -32,7 +32,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `count` nodes that have a bucket with two replicas.
+    /// Starts `count` nodes that have a bucket with two replicas, or as many as there can be.
     ///
     /// # Errors
     /// What the system or a node says.
@@ -58,7 +58,8 @@ impl Cluster {
         }
         let settings = format!("enabled=true&timeout={failover_s}&maxCount=100");
         cluster.post(0, "/settings/autoFailover", &settings)?;
-        let bucket = format!("name={BUCKET}&ramQuotaMB=256&replicaNumber=2");
+        let replicas = (count - 1).min(2);
+        let bucket = format!("name={BUCKET}&ramQuotaMB=256&replicaNumber={replicas}");
         cluster.post(0, "/pools/default/buckets", &bucket)?;
         cluster.make_whole(false)?;
         Ok(cluster)

@@ -11,7 +11,7 @@ mod network;
 
 use crate::node;
 use clap::Args;
-use cluster::{BUCKET, Cluster};
+pub use cluster::{BUCKET, Cluster};
 use comfy_table::{CellAlignment, Table, presets};
 use fault::{Fault, What, schedule};
 use load::{Gap, Load, Sums};

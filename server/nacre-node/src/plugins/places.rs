@@ -102,6 +102,17 @@ impl Plugins {
         Answer::Places(moments.unwrap_or_default(), busy)
     }
 
+    /// Whether what follows its vBuckets from node to node has come to all that are served here, and is done with the others.
+    pub(crate) fn have_settled(&self) -> bool {
+        let follows = |found: &Arc<Deployment>| found.spec.keeps_places() && !found.is_ended();
+        let has_settled = |found: &Deployment| {
+            let (bucket, coverage) = (&found.bucket, &found.coverage);
+            let mut vbids = (0..bucket.vbucket_count()).map(Vbid);
+            vbids.all(|vbid| bucket.served(vbid).is_some() == coverage.is_known(vbid))
+        };
+        self.deployments().iter().filter(|found| follows(found)).all(|found| has_settled(found))
+    }
+
     /// Another node has come so far.
     pub(crate) fn hear_places(&self, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
         if let Some(found) = self.deployment_of(state) {

@@ -82,6 +82,8 @@ pub enum Question {
     Follow(StateName, Vec<(Vbid, Lacking)>),
     /// The changes of a collection.
     Changes(ChangesPart),
+    /// Whether functions have come to the vBuckets that the node serves, and have left the others.
+    Settled,
 }
 
 /// Names the state of a deployment on all nodes.
@@ -109,7 +111,8 @@ impl Question {
             | Question::Places(..)
             | Question::Told(..)
             | Question::Follow(..)
-            | Question::Changes(_) => false,
+            | Question::Changes(_)
+            | Question::Settled => false,
         }
     }
 }
@@ -244,6 +247,8 @@ pub enum Answer {
     ChangesTold(ChangesTold),
     /// Of either: why the consumer must begin anew.
     ChangesGone(String),
+    /// Of [`Question::Settled`].
+    Settled(bool),
 }
 
 impl Answer {

@@ -398,6 +398,49 @@ fn timers_move_with_their_vbuckets_and_fire_once() {
     assert_eq!(counted, BTreeMap::new(), "each once");
 }
 
+/// A document id that a node serves.
+fn id_at(node: &Node) -> String {
+    let bucket = node.json(&format!("/pools/default/b/{BUCKET}"));
+    let map = &bucket["vBucketServerMap"];
+    let server = format!("127.0.0.1:{}", node.port_base + 10);
+    let is_there = |id: &String| {
+        let vbid = nacre_conformance::kv::vbid(id.as_bytes(), 16);
+        let place = map["vBucketMap"][usize::from(vbid)][0].as_u64().unwrap();
+        map["serverList"][place as usize] == server
+    };
+    (0..1000).map(|n| format!("slow-{n}")).find(is_there).unwrap()
+}
+
+#[test]
+fn a_rebalance_that_removes_a_node_waits_for_its_handlers() {
+    let nodes = nodes_for_functions();
+    let code = "function OnUpdate(doc, meta) {
+        couchbase.increment(dst, {id: `begun:${meta.id}`});
+        const end = Date.now() + doc.ms;
+        while (Date.now() < end);
+        couchbase.increment(dst, {id: `done:${meta.id}`});
+    }";
+    deploy(&nodes[0], code);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let id = id_at(&nodes[2]);
+    let write = |ms: u64| {
+        let statement =
+            format!("UPSERT INTO {BUCKET}._default.src VALUES ('{id}', {{'ms': {ms}}})");
+        rows(&nodes[0], &statement);
+    };
+    write(8000);
+    nodes[0].wait_until("the handler", |node| counted(node, "begun:").len() == 1);
+    rebalance(&nodes, &[&nodes[2]]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    // Whatever is handled again is so before what comes last.
+    write(0);
+    nodes[0].wait_until("the last", |node| counted(node, "done:").values().sum::<u64>() >= 2);
+    let twice = |step: &str| BTreeMap::from([(format!("{step}:{id}"), 2)]);
+    assert_eq!(counted(&nodes[0], "begun:"), twice("begun"), "each change once");
+    assert_eq!(counted(&nodes[0], "done:"), twice("done"));
+}
+
 #[test]
 fn timers_of_a_lost_node_fire_on_others() {
     let mut nodes = nodes_for_functions();

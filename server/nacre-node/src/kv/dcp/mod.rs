@@ -233,9 +233,6 @@ fn begin(
 ) -> Result<Outcome, Status> {
     let Request::DcpStreamRequest { filter, .. } = *request else { return Err(Status::Internal) };
     let vbid = Vbid(frame.vbid);
-    if dcp.tap.bucket.vbucket(vbid).is_none() {
-        return Err(Status::NotMyVbucket);
-    }
     dcp.tap.heed(vbid);
     let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
     let collections = settings.speaks(Feature::Collections);
