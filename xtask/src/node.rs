@@ -300,21 +300,15 @@ impl Node {
             .map_err(|error| format!("{method} {address}{path}: {error}"))
     }
 
-    /// Deploys a design document, waiting for the plugin of a node that has just started.
+    /// Deploys a design document.
     ///
     /// # Errors
     /// What the node says about it.
     pub fn put_design(&self, bucket: &str, name: &str, document: &str) -> Result<(), String> {
-        let begun = Instant::now();
-        loop {
-            let answer = self.views("PUT", &format!("/{bucket}/_design/{name}"), document)?;
-            if answer.status == 201 {
-                return Ok(());
-            }
-            if !answer.text().contains("not ready") || begun.elapsed() > START_TIMEOUT {
-                return Err(format!("design document {name}: {}", answer.text()));
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        let answer = self.views("PUT", &format!("/{bucket}/_design/{name}"), document)?;
+        match answer.status {
+            201 => Ok(()),
+            _ => Err(format!("design document {name}: {}", answer.text())),
         }
     }
 

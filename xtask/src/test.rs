@@ -81,11 +81,6 @@ pub fn run(options: &Test) -> Result<(), String> {
     step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
     step("conformance cases", || {
         let node = Node::start(&binary, Some(CASES_PORT_BASE), &["default"], &[])?;
-        node.put_design(
-            "default",
-            "warm_up",
-            r#"{"views": {"all": {"map": "function (doc) {}"}}}"#,
-        )?;
         let mut cases = cargo();
         cases.args(["run", "--quiet", "-p", "nacre-conformance", "--", "--host", "127.0.0.1"]);
         cases.args([

@@ -1,7 +1,5 @@
 """Design documents and queries of views."""
 
-import asyncio
-
 from nacre import ViewScanConsistency
 from nacre import exceptions as e
 from nacre.views import (
@@ -24,20 +22,9 @@ class ViewTest(NodeTest):
             "sum": View(f"function (doc, meta) {{ {mine} emit(doc.t, doc.n); }}", "_sum"),
         }
         self.manager = self.bucket.view_indexes()
-        await self.create_when_ready(DesignDocument(self.name, self.views))
+        await self.manager.upsert_design_document(DesignDocument(self.name, self.views))
         for n in range(6):
             await self.collection.upsert(f"{self.key}-{n}", {"n": n, "t": "odd" if n % 2 else "é"})
-
-    async def create_when_ready(self, document: DesignDocument) -> None:
-        """A node that has just started is still compiling its views, and says so with a 400."""
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return await self.manager.upsert_design_document(document)
-                except e.CouchbaseException as error:
-                    if "not ready yet" not in str(error):
-                        raise
-                await asyncio.sleep(0.1)
 
     async def asyncTearDown(self) -> None:
         await self.manager.drop_design_document(self.name)

@@ -20,7 +20,8 @@ use std::time::Duration;
 /// The levels by what they cost.
 const LEVELS: [&str; 3] = ["none", "majority", "persistToMajority"];
 const OPERATIONS: [&str; 4] = ["insert", "update", "query", "delete"];
-const COLOURS: [RGBColor; 3] = [RGBColor(27, 108, 168), RGBColor(46, 147, 60), RGBColor(209, 73, 91)];
+const COLOURS: [RGBColor; 3] =
+    [RGBColor(27, 108, 168), RGBColor(46, 147, 60), RGBColor(209, 73, 91)];
 /// Nodes of the cluster that loses one.
 const CURVE_NODES: usize = 3;
 /// How long the curve is, and when a node is killed.
@@ -80,7 +81,10 @@ pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let client = folder.join("evaluation");
     let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&client).current_dir(workspace().join("conformance/evaluation"));
+    build
+        .args(["build", "-o"])
+        .arg(&client)
+        .current_dir(workspace().join("conformance/evaluation"));
     run_command(&mut build, "compile the client (go is needed, and a module proxy in reach)")?;
     let mut cells = Vec::new();
     for nodes in 1..=nodes_max {
@@ -125,7 +129,8 @@ fn answer<T: serde::de::DeserializeOwned>(mut client: Child) -> Result<T, String
     let output = client.stdout.take().ok_or("the client has no output")?;
     let last = BufReader::new(output).lines().map_while(Result::ok).last().unwrap_or_default();
     let status = client.wait().map_err(|error| format!("the client: {error}"))?;
-    serde_json::from_str(&last).map_err(|error| format!("the client ({status}) says {last:?}: {error}"))
+    serde_json::from_str(&last)
+        .map_err(|error| format!("the client ({status}) says {last:?}: {error}"))
 }
 
 /// Readers and durable writers on a cluster of which a node is killed.
@@ -145,7 +150,8 @@ fn lose_a_node(binary: &Path, client: &Path) -> Result<Curve, String> {
     line.clear();
     output.read_line(&mut line).map_err(|error| format!("the client: {error}"))?;
     child.wait().map_err(|error| format!("the client: {error}"))?;
-    let curve = serde_json::from_str(&line).map_err(|error| format!("the client says {line:?}: {error}"));
+    let curve =
+        serde_json::from_str(&line).map_err(|error| format!("the client says {line:?}: {error}"));
     cluster.nodes[victim].respawn()?;
     cluster.make_whole(false)?;
     cluster.stop()?;

@@ -101,7 +101,6 @@ pub fn run(options: &Conformance) -> Result<(), String> {
         let node = cluster.first();
         // Suites find fault with metrics of a cluster without a name.
         node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
-        node.put_design(BUCKET, "warm_up", r#"{"views": {"none": {"map": "function (doc) {}"}}}"#)?;
         let report = suite.run(node)?;
         cluster.stop()?;
         println!("{}", report.summary());

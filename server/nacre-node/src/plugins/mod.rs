@@ -96,9 +96,18 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// Whether the component that runs views is there: compiling it takes seconds after a first start.
-    pub fn runs_views(&self) -> bool {
-        self.runtime(&VIEWS).is_ok()
+    /// Waits until the component that runs views is there: compiling it takes seconds after a first start.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    pub async fn views_are_loaded(&self) -> Result<(), String> {
+        loop {
+            let changed = self.changed();
+            if let Some(loaded) = self.loaded.read().get(&VIEWS) {
+                return loaded.as_ref().map(drop).map_err(Clone::clone);
+            }
+            changed.await;
+        }
     }
 
     /// Checks a design document without deploying it.
@@ -230,6 +239,7 @@ impl Plugins {
                 self.redeploy(node, &bucket);
             }
         }
+        self.changed.notify_waiters();
     }
 
     /// Brings the deployments of a bucket in line with the agreed state; those that failed get another try.

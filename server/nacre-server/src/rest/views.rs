@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How long a query waits for fresh rows when it names no other time.
 const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long requests wait for the plugin to be compiled after a first start: a little less than SDKs wait for them.
+const LOADING_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<String> = call.path.clone();
@@ -28,7 +30,7 @@ pub(super) async fn route(call: Call) -> Reply {
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
-        ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name),
+        ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name).await,
         ("GET" | "POST" | "HEAD", [bucket, "_design", name, "_view", view]) => {
             query(call, bucket, name, view).await
         }
@@ -58,6 +60,17 @@ fn not_ready() -> Reply {
     )
 }
 
+/// Waits for the plugin: nothing is wrong with what was asked.
+async fn until_loaded(call: &Call) -> Result<(), Reply> {
+    let loaded = call.node.plugins().views_are_loaded();
+    match tokio::time::timeout(LOADING_PATIENCE, loaded).await {
+        Ok(loaded) => loaded.map_err(|reason| {
+            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason)
+        }),
+        Err(_) => Err(not_ready()),
+    }
+}
+
 async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerViews, Some(bucket))?;
     let bad_request = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "bad_request", reason);
@@ -75,10 +88,7 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
             .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
-    // Nothing is known to be wrong with the document, which "invalid" would say.
-    if !call.node.plugins().runs_views() {
-        return Err(not_ready());
-    }
+    until_loaded(&call).await?;
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
     blocking("the check", move || node.plugins().validate_view(&owned, &text))
         .await?
@@ -115,19 +125,30 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     Ok(ok(&json!({"ok": true, "id": id})))
 }
 
-fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, Reply> {
+/// The deployment of a design document, which comes once the plugin is loaded.
+async fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, Reply> {
     call.require(Privilege::ReadViews, Some(bucket))?;
-    let cluster = call.node.cluster();
-    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
-    if !config.design_documents.contains_key(name) {
-        return Err(missing());
-    }
-    call.node.plugins().view(bucket, name).ok_or_else(not_ready)
+    let deployed = async {
+        loop {
+            let changed = call.node.plugins().changed();
+            let cluster = call.node.cluster();
+            let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+            if !config.design_documents.contains_key(name) {
+                return Err(missing());
+            }
+            until_loaded(call).await?;
+            if let Some(deployment) = call.node.plugins().view(bucket, name) {
+                return Ok(deployment);
+            }
+            changed.await;
+        }
+    };
+    tokio::time::timeout(LOADING_PATIENCE, deployed).await.unwrap_or_else(|_| Err(not_ready()))
 }
 
 /// How a design document is doing: what it took, what failed, whether it runs.
-fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
-    let deployment = deployment(call, bucket, name)?;
+async fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
+    let deployment = deployment(call, bucket, name).await?;
     let (state, reason) = state_of(&deployment.progress());
     let mut value = counts_of(&deployment);
     value["name"] = deployment.name.as_str().into();
@@ -199,7 +220,7 @@ fn usage_of(usage: &Usage) -> Value {
 }
 
 async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
-    let deployment = deployment(&call, bucket, name)?;
+    let deployment = deployment(&call, bucket, name).await?;
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let parameter = |wanted: &str| {

@@ -121,15 +121,8 @@ impl Server {
 
     pub fn views(&self, method: &str, path: &str, body: &str) -> Answer {
         let address = format!("127.0.0.1:{}", self.port_base + 1);
-        http::request(
-            &address,
-            method,
-            path,
-            Some((USER, PASSWORD)),
-            "application/json",
-            body.as_bytes(),
-        )
-        .unwrap()
+        let (user, json) = (Some((USER, PASSWORD)), "application/json");
+        http::request_within(PATIENCE, &address, method, path, user, json, body.as_bytes()).unwrap()
     }
 
     /// The answer to a request of SQL++, as JSON.
@@ -140,15 +133,11 @@ impl Server {
         answer.unwrap().json().unwrap()
     }
 
-    /// Deploys a design document, waiting for the plugin of a node that has just started.
-    pub fn put_design(&mut self, name: &str, document: &str) {
-        let path = format!("/{BUCKET}/_design/{name}");
-        self.wait_for("the views plugin (run `cargo xtask plugins` before the tests)", |server| {
-            let answer = server.views("PUT", &path, document);
-            let ready = !answer.text().contains("not ready");
-            assert!(!ready || answer.status == 201, "{}", answer.text());
-            ready.then_some(())
-        });
+    /// Deploys a design document.
+    pub fn put_design(&self, name: &str, document: &str) {
+        let answer = self.views("PUT", &format!("/{BUCKET}/_design/{name}"), document);
+        let hint = "`cargo xtask plugins` builds what the tests need";
+        assert_eq!(answer.status, 201, "{} ({hint})", answer.text());
     }
 
     /// The rows of a view, fresh.

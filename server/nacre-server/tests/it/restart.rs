@@ -32,7 +32,7 @@ fn a_clean_stop_keeps_history_and_a_kill_begins_a_new_branch() {
 #[test]
 fn collections_users_and_design_documents_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     let path = format!("/pools/default/buckets/{BUCKET}/scopes");
     assert_eq!(server.rest("POST", &path, "name=travel").unwrap().status, 200);
     assert_eq!(
@@ -124,7 +124,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 #[test]
 fn fresh_rows_are_there_at_once_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     let mut client = server.client();
     for n in 0..200 {
         client.set(format!("k{n}").as_bytes(), b"{\"a\":1}").unwrap();

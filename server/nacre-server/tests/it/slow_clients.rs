@@ -23,7 +23,7 @@ fn connect(address: &str) -> TcpStream {
 
 /// A node whose plugins are loaded: from here on its memory grows for its clients alone.
 fn settled(directory: &Path) -> Server {
-    let mut server = Server::start(directory);
+    let server = Server::start(directory);
     server.put_design("warm_up", r#"{"views": {"all": {"map": "function (doc) {}"}}}"#);
     server
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 #[test]
 fn a_view_follows_writes_deletions_and_dropped_collections() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     let mut client = server.client();
     let scopes = format!("/pools/default/buckets/{BUCKET}/scopes");
     server.rest("POST", &scopes, "name=s").unwrap();
@@ -34,9 +34,23 @@ fn a_view_follows_writes_deletions_and_dropped_collections() {
 }
 
 #[test]
+fn the_first_request_waits_for_the_plugin_to_be_compiled() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("plugins");
+    let arguments = ["--plugin-cache", cache.to_str().unwrap()];
+    let server = Server::start_with(directory.path(), crate::process::port_base(), &arguments);
+    server.client().set(b"k", b"{}").unwrap();
+    server.put_design(
+        "d",
+        r#"{"views": {"all": {"map": "function (doc, meta) { emit(meta.id) }"}}}"#,
+    );
+    assert_eq!(server.rows("d", "all", "")[0]["key"], "k");
+}
+
+#[test]
 fn a_replaced_design_document_is_built_anew() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     server.client().set(b"k", b"{\"a\":1,\"b\":2}").unwrap();
     // Back and forth quickly: a text that comes back must not meet the rows of its first time while they are removed.
     for field in ["a", "b"].repeat(10) {
@@ -52,7 +66,7 @@ fn a_replaced_design_document_is_built_anew() {
 #[test]
 fn a_design_document_that_is_none_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     server.put_design("warm", r#"{"views": {}}"#);
     let refused = |document: &str, reason: &str| {
         let answer = server.views("PUT", &format!("/{BUCKET}/_design/bad"), document);
@@ -71,7 +85,7 @@ fn a_design_document_that_is_none_is_refused_with_the_reason() {
 #[test]
 fn user_code_of_every_temper_costs_only_its_own_document() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     let mut client = server.client();
     for n in 0..50 {
         client.set(format!("k{n}").as_bytes(), format!("{{\"n\":{n}}}").as_bytes()).unwrap();
@@ -132,7 +146,7 @@ fn changes_gather_until_somebody_asks() {
 #[test]
 fn a_development_view_answers_from_a_part_of_many_documents() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path());
+    let server = Server::start(directory.path());
     let mut client = server.client();
     const COUNT: u64 = 51_000;
     for n in 0..COUNT {
