@@ -55,7 +55,14 @@ impl Chain {
         stays || self.term == before.term + 1
     }
 
-    /// What is left without `lost` when `active` serves: a new term if that is another node than before.
+    /// Whether a node that has a copy has none afterwards.
+    pub fn drops_copies(&self) -> bool {
+        self.copies.iter().flatten().any(|node| !self.next.contains(&Some(*node)))
+    }
+
+    /// What is left without `lost` when `active` serves: a new term if that is another node than before, or if a copy is gone.
+    /// It may have been the only other one of what was acknowledged; those that are left are of the new term once they have that
+    /// too.
     #[must_use]
     pub fn without(&self, lost: &[NodeId], active: Option<NodeId>) -> Chain {
         let stays = |node: &NodeId| !lost.contains(node) && Some(*node) != active;
@@ -63,7 +70,8 @@ impl Chain {
         let mut copies: Vec<Option<NodeId>> =
             std::iter::once(active).chain(rest.map(Some)).collect();
         copies.resize(self.copies.len(), None);
-        let term = self.term + u64::from(active != self.active());
+        let has_lost = self.copies.iter().flatten().any(|node| lost.contains(node));
+        let term = self.term + u64::from(active != self.active() || has_lost);
         Chain { term, copies, ..Chain::default() }
     }
 }
@@ -93,7 +101,11 @@ mod tests {
         let lost = chain(&[1, 2, 3], &[]).without(&[NodeId(1)], Some(NodeId(3)));
         assert_eq!(lost, Chain { term: 2, ..chain(&[3, 2, 0], &[]) });
         let replica = chain(&[1, 2, 3], &[1, 4, 2]).without(&[NodeId(2)], Some(NodeId(1)));
-        assert_eq!(replica, Chain { term: 1, ..chain(&[1, 3, 0], &[]) });
+        assert_eq!(
+            replica,
+            Chain { term: 2, ..chain(&[1, 3, 0], &[]) },
+            "who is left proves itself"
+        );
         let all = chain(&[1, 0], &[]).without(&[NodeId(1)], None);
         assert_eq!(all, Chain { term: 2, ..chain(&[0, 0], &[]) });
     }

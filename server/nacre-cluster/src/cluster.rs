@@ -418,6 +418,9 @@ impl Cluster {
             }
             Change::FailOver { nodes } => {
                 nodes.iter().try_for_each(|id| self.check_node(*id))?;
+                if let Some(id) = self.failing_over.iter().find(|id| !nodes.contains(id)) {
+                    return Err(Refusal::FailoverRuns { id: *id });
+                }
                 self.failing_over.extend(nodes);
             }
             Change::Recover { id } => {

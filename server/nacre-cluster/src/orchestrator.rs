@@ -281,17 +281,36 @@ impl Orchestrator {
             return lost;
         }
         let room = settings.count_max.saturating_sub(settings.count);
-        if silent.len() <= room && silent.len() * 2 < cluster.nodes.len() {
-            let keeps_copies =
-                cluster.buckets.values().flat_map(|bucket| &bucket.chains).all(|chain| {
-                    chain.active().is_none_or(|active| !silent.contains(&active))
-                        || chain.copies.iter().flatten().any(|node| !silent.contains(node))
-                });
-            if keeps_copies {
-                lost.extend(silent);
-            }
+        let gone: BTreeSet<NodeId> = lost.union(&silent).copied().collect();
+        if silent.len() <= room
+            && gone.len() * 2 < cluster.nodes.len()
+            && self.spares(cluster, &gone)
+        {
+            return gone;
         }
         lost
+    }
+
+    /// Whether all that was acknowledged as durable is on other nodes as well, as long as no other copy fails: who serves a
+    /// vBucket stays and is sure of itself, or fewer copies are gone than a majority.
+    fn spares(&self, cluster: &Cluster, gone: &BTreeSet<NodeId>) -> bool {
+        cluster.buckets.iter().all(|(name, bucket)| {
+            (0_u16..).zip(&bucket.chains).all(|(vbid, chain)| {
+                let copies = || chain.copies.iter().flatten();
+                let Some(active) = chain.active() else { return true };
+                let is_sure = !gone.contains(&active) && !self.is_doubted(active, name, vbid);
+                if is_sure || !copies().any(|node| gone.contains(node)) {
+                    return true;
+                }
+                let lost = copies().filter(|node| gone.contains(node) || **node == active).count();
+                lost < copies().count() && lost < chain.copies.len() / 2 + 1
+            })
+        })
+    }
+
+    fn is_doubted(&self, node: NodeId, bucket: &str, vbid: u16) -> bool {
+        let doubted = self.doubted.get(&node).and_then(|doubted| doubted.get(bucket));
+        doubted.is_some_and(|doubted| doubted.contains(&vbid))
     }
 
     /// Has others serve what lost nodes served, and what nodes that are not sure of themselves should.
@@ -304,12 +323,8 @@ impl Orchestrator {
         let mut wanted: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
         for (name, bucket) in &cluster.buckets {
             let concerned = (0_u16..).zip(&bucket.chains).filter(|(vbid, chain)| {
-                let is_doubted = |active: NodeId| {
-                    let doubted = self.doubted.get(&active).and_then(|doubted| doubted.get(name));
-                    doubted.is_some_and(|doubted| doubted.contains(vbid))
-                };
                 lost.iter().any(|node| chain.involves(*node))
-                    || chain.active().is_some_and(is_doubted)
+                    || chain.active().is_some_and(|active| self.is_doubted(active, name, *vbid))
             });
             let concerned: BTreeSet<u16> = concerned.map(|(vbid, _)| vbid).collect();
             if !concerned.is_empty() {
@@ -471,7 +486,8 @@ impl Orchestrator {
             self.holds.insert((name.to_owned(), *vbid), hold);
             match (has_all, stays, chain.held) {
                 (true, true, _) => {
-                    chains.insert(*vbid, Chain { term: chain.term, ..moved });
+                    let term = chain.term + u64::from(chain.drops_copies());
+                    chains.insert(*vbid, Chain { term, ..moved });
                 }
                 // Nothing is written any more, and the next has it all.
                 (true, false, true) => {
@@ -680,7 +696,7 @@ mod tests {
             if before.active() == Some(NodeId(3)) {
                 assert_eq!((after.active(), after.term), (Some(NodeId(2)), 2));
             } else {
-                assert_eq!((after.active(), after.term), (before.active(), 1));
+                assert_eq!((after.active(), after.term), (before.active(), 2), "a copy is gone");
             }
         }
         assert_eq!(world.cluster.nodes[&NodeId(3)].membership, Membership::FailedOver);
@@ -740,6 +756,53 @@ mod tests {
         world.standings.insert(NodeId(2), behind);
         world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
         assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
+    }
+
+    #[test]
+    fn no_two_copies_are_given_up_at_once_where_the_third_may_lack_what_they_have_acknowledged() {
+        let mut world = World::new(cluster(3, 2));
+        world.tick();
+        world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+        world.down = vec![NodeId(2), NodeId(3)];
+        assert_eq!(
+            world.until_proposed(20),
+            None,
+            "of one that was ordered and one that is silent"
+        );
+        let refused = world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(2)] });
+        assert_eq!(refused, Err(Refusal::FailoverRuns { id: NodeId(3) }));
+        let both = vec![NodeId(2), NodeId(3)];
+        world.cluster.apply(&Change::FailOver { nodes: both }).unwrap();
+        assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
+
+        let mut world = World::new(cluster(5, 2));
+        world.cluster.auto_failover.count_max = 2;
+        world.tick();
+        let pair = [4, 5].map(NodeId);
+        let chains = &world.cluster.buckets["b"].chains;
+        let is_second = |node: &Option<NodeId>| node.is_some_and(|node| pair.contains(&node));
+        let both = |chain: &Chain| chain.copies.iter().filter(|node| is_second(node)).count() == 2;
+        assert!(chains.iter().any(|chain| both(chain) && is_second(&chain.active())));
+        world.down = pair.into();
+        assert_eq!(world.until_proposed(20), None, "of two that are silent");
+        world.down = vec![NodeId(5)];
+        assert!(world.until_proposed(20).is_some());
+    }
+
+    #[test]
+    fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
+        let mut world = World::new(cluster(3, 2));
+        world.cluster.auto_failover.count_max = 2;
+        world.tick();
+        world.down = vec![NodeId(3)];
+        let change = world.until_proposed(20).unwrap();
+        world.cluster.apply(&change).unwrap();
+        world.cluster.apply(&Change::ResetAutoFailover).unwrap();
+        // What node 3 has acknowledged has not come to node 1 yet.
+        let behind = Standing { term: 1, prepared: 7, high_seqno: 7, rests: false };
+        world.standings.insert(NodeId(1), behind);
+        world.down = vec![NodeId(2)];
+        assert_eq!(world.until_proposed(20), None);
     }
 
     #[test]

@@ -24,6 +24,12 @@ pub enum Refusal {
     /// Copies are being moved.
     #[error("Rebalance running.")]
     RebalanceRuns,
+    /// One node after the other, or all at once: what is safe for each may lose documents for both.
+    #[error("{id} is being failed over: wait until it is, or name it as well.")]
+    FailoverRuns {
+        /// Its number.
+        id: NodeId,
+    },
     /// A rebalance would leave the data to nobody, or to nodes that were failed over.
     #[error("A rebalance needs nodes with kv to keep the data, none of which was failed over.")]
     NobodyKeeps,

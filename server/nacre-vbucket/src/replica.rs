@@ -69,13 +69,15 @@ impl Vbucket {
         self.doubted
     }
 
-    /// Serves clients from now on, under a new branch of history.
+    /// Serves clients from now on, under a new branch of history; or goes on to, as one that others have yet to come to.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
+        if self.state != VbState::Active {
+            self.prepares.inherit();
+        }
         self.state = VbState::Active;
         self.doubted = None;
         self.term = term;
         self.received.clear();
-        self.prepares.inherit();
         self.begin_branch(vb_uuid);
         self.settle_history();
     }
