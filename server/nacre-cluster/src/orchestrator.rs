@@ -263,7 +263,7 @@ impl Orchestrator {
 
     /// Nodes that have their part and were not heard for too long, as far as they may be replaced.
     fn lost(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
-        let mut lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
+        let lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
         let settings = &cluster.auto_failover;
         if !settings.enabled {
             return lost;

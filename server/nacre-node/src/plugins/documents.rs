@@ -135,6 +135,15 @@ impl BucketDocuments {
         written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
     }
 
+    /// Forgets what was written and is not settled; gives up to where, by bucket.
+    pub fn take_written(&self) -> BTreeMap<String, BTreeMap<Vbid, Seqno>> {
+        let mut taken: BTreeMap<String, BTreeMap<Vbid, Seqno>> = BTreeMap::new();
+        for ((bucket, vbid), (_, seqno)) in std::mem::take(&mut *self.written.lock()) {
+            taken.entry(bucket).or_default().insert(vbid, seqno);
+        }
+        taken
+    }
+
     /// Takes those vBuckets of the bucket for written, no further than their histories go.
     pub fn has_written(&self, seqnos: &[(Vbid, Seqno)]) {
         if !self.bucket.is_persistent() {
@@ -374,11 +383,16 @@ impl Documents for BucketDocuments {
         let signal = Signal::default();
         let waiter: Arc<dyn Waiter> = Arc::new(Wake(signal.clone()));
         let deadline_ns = self.platform.now().monotonic_ns + SETTLE_TIMEOUT.as_nanos() as u64;
-        for ((_, vbid), (bucket, seqno)) in &written {
-            if bucket.persisted.get(*vbid) >= *seqno {
+        let mut is_elsewhere = false;
+        for (at, (bucket, seqno)) in &written {
+            let vbid = at.1;
+            // Another node has it by then, and stores it.
+            let has_moved = || !bucket.is_closed() && bucket.served(vbid).is_none();
+            if has_moved() {
+                is_elsewhere = true;
                 continue;
             }
-            let ticket = bucket.when_persisted(*vbid, *seqno, &waiter);
+            let ticket = bucket.when_persisted(vbid, *seqno, &waiter);
             while ticket.outcome().is_none() {
                 let now_ns = self.platform.now().monotonic_ns;
                 let Some(left) = deadline_ns.checked_sub(now_ns).filter(|left| *left > 0) else {
@@ -386,13 +400,17 @@ impl Documents for BucketDocuments {
                 };
                 signal.wait_at_most(Duration::from_nanos(left));
             }
+            if ticket.outcome() == Some(&false) && has_moved() {
+                is_elsewhere = true;
+                continue;
+            }
+            // What a reader has written meanwhile is left for the next time.
+            let mut written = self.written.lock();
+            if written.get(at).is_some_and(|(_, newest)| newest <= seqno) {
+                written.remove(at);
+            }
         }
-        // What a reader has written meanwhile is left for the next time.
-        let is_settled = |at: &(String, Vbid), seqno| {
-            written.get(at).is_some_and(|(_, settled)| seqno <= *settled)
-        };
-        self.written.lock().retain(|at, (_, seqno)| !is_settled(at, *seqno));
-        Ok(())
+        if is_elsewhere { Err(KvError::Elsewhere) } else { Ok(()) }
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
+use crate::spread::UNREACHED_PATIENCE;
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
@@ -170,11 +171,16 @@ impl Feed {
                 (self.platform.now().monotonic_ns + HEARD_NS, heard)
             }
         };
-        let (_, Heard { furthest, busy }) = self.heard.insert(heard);
-        let further = furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
+        let (_, heard) = self.heard.insert(heard);
+        let further = heard.furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
         let since_ns = *self.waits_since_ns.entry(vbid).or_insert(now_ns);
-        let is_patient = now_ns.saturating_sub(since_ns) < OTHERS_PATIENCE_NS;
-        if is_patient && (busy.contains(&vbid) || further.is_some()) {
+        let waits_for_ns = match heard.busy.contains(&vbid) || heard.is_silent || further.is_some()
+        {
+            true => OTHERS_PATIENCE_NS,
+            false if heard.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
+            false => 0,
+        };
+        if now_ns.saturating_sub(since_ns) < waits_for_ns {
             self.copies.want(further.map(|further| (vbid, *further)));
             return Ok(None);
         }

@@ -13,9 +13,10 @@
 use super::{Deployment, Plugins};
 use crate::bucket::Bucket;
 use crate::node::Node;
-use crate::platform::Signal;
+use crate::platform::{Signal, Unanswered};
 use crate::spread::{Answer, Answered, Question, StateName};
 use crossbeam_channel::{TryRecvError, bounded};
+use nacre_cluster::Membership;
 use nacre_plugin_host::{Copying, Error, Lacking, Moment, Partition, Standing};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
@@ -42,6 +43,10 @@ pub struct Heard {
     pub furthest: Others,
     /// vBuckets with which somebody has not finished.
     pub busy: Vec<Vbid>,
+    /// Whether one of them is there, and has not said anything yet.
+    pub is_silent: bool,
+    /// Whether one of them is not there, and was not replaced.
+    pub is_missing: bool,
 }
 
 /// Adds that `node` has come so far with a vBucket.
@@ -57,19 +62,26 @@ impl Deployment {
         StateName { deployment: self.name.clone(), space: self.spec.space.clone() }
     }
 
-    /// Asks all other nodes how far they have come. One that cannot be reached does nothing more, or hears of it first that
-    /// it has lost its vBuckets; what it said last is known.
+    /// Asks all other nodes how far they have come. One that was replaced does nothing more, or hears of it first that it has
+    /// lost its vBuckets; what it said last is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
         let question = Question::Places(self.state_name());
         let ask = |other| (other, node.ask(other, question.clone(), PATIENCE));
         let asked: Vec<_> = node.others().into_iter().map(ask).collect();
         let mut heard = Heard::default();
+        let cluster = node.cluster();
         for (other, answer) in asked {
-            if let Ok(Answer::Places(moments, busy)) = node.answered(&answer) {
-                for (vbid, moment) in moments {
-                    note(&mut heard.furthest, vbid, moment, other);
+            let member = cluster.nodes.get(&other);
+            let is_awaited = member.is_some_and(|node| node.membership != Membership::FailedOver);
+            match node.answered(&answer) {
+                Ok(Answer::Places(moments, busy)) => {
+                    for (vbid, moment) in moments {
+                        note(&mut heard.furthest, vbid, moment, other);
+                    }
+                    heard.busy.extend(busy);
                 }
-                heard.busy.extend(busy);
+                Err(Unanswered::NotAsked(_)) => heard.is_missing |= is_awaited,
+                Ok(_) | Err(Unanswered::Lost(_)) => heard.is_silent |= is_awaited,
             }
         }
         heard

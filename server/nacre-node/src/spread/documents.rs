@@ -37,7 +37,13 @@ impl SpreadDocuments {
 
     /// A vBucket of `bucket` was written by other means, nobody knows up to where: all that it has is to be on disk.
     pub fn has_written(&self, bucket: &str, vbid: Vbid) {
-        self.written.lock().entry(bucket.to_owned()).or_default().insert(vbid, Seqno(u64::MAX));
+        self.note(bucket, vbid, Seqno(u64::MAX));
+    }
+
+    fn note(&self, bucket: &str, vbid: Vbid, seqno: Seqno) {
+        let mut written = self.written.lock();
+        let known = written.entry(bucket.to_owned()).or_default().entry(vbid).or_default();
+        *known = seqno.max(*known);
     }
 
     fn node(&self) -> Result<Arc<Node>, KvError> {
@@ -73,9 +79,7 @@ impl Documents for SpreadDocuments {
         match node.ask_about(&bucket, vbid, &question, left) {
             Ok(Answer::Document(outcome, written)) => {
                 if let Some((vbid, seqno)) = written {
-                    let mut written = self.written.lock();
-                    let known = written.entry(bucket).or_default().entry(vbid).or_default();
-                    *known = seqno.max(*known);
+                    self.note(&bucket, vbid, seqno);
                 }
                 outcome
             }
@@ -85,7 +89,14 @@ impl Documents for SpreadDocuments {
     }
 
     fn settle(&self) -> Result<(), KvError> {
-        self.here.settle()?;
+        match self.here.settle() {
+            Err(KvError::Elsewhere) => {
+                for (bucket, seqnos) in self.here.take_written() {
+                    seqnos.into_iter().for_each(|(vbid, seqno)| self.note(&bucket, vbid, seqno));
+                }
+            }
+            outcome => outcome?,
+        }
         let written = self.written.lock().clone();
         for (bucket, seqnos) in &written {
             let of = |vbid: Vbid| (vbid, seqnos[&vbid]);

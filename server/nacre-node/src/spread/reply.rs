@@ -69,6 +69,9 @@ impl Node {
         }
         let documents = BucketDocuments::new(self, &bucket);
         documents.has_written(seqnos);
-        Answer::Stored(documents.settle().is_ok())
+        match documents.settle() {
+            Err(KvError::Elsewhere) => Answer::Elsewhere,
+            outcome => Answer::Stored(outcome.is_ok()),
+        }
     }
 }
