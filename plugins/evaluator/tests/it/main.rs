@@ -1,0 +1,150 @@
+//! Libraries, as queries call them, and the plugin that they are called by.
+
+use nacre_evaluator::{Evaluator, LIMITS, Library, Moment};
+use nacre_plugin::{Fault, Functions};
+
+const NOON: Moment = Moment { now_us: 1_700_000_000_000_000, seed: 7 };
+
+fn library(code: &str) -> Library {
+    Library::load("functions/lib.js", code).unwrap()
+}
+
+/// Calls the function `f` of a library.
+fn call(code: &str, arguments: &[Option<&str>]) -> String {
+    library(code).call("f", NOON, arguments).to_json()
+}
+
+#[test]
+fn values_cross_over_and_back() {
+    let code = "function f(value) { return {value, type: typeof value} }";
+    let all = [
+        Some("1"),
+        Some("-0.5"),
+        Some("1e300"),
+        Some(r#""é\n""#),
+        Some("true"),
+        Some("null"),
+        None,
+        Some(r#"{"a":[1,{"b":[null]}]}"#),
+    ];
+    let told: Vec<_> = all.iter().map(|value| call(code, &[*value])).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    {"value":{"value":1,"type":"number"}}
+    {"value":{"value":-0.5,"type":"number"}}
+    {"value":{"value":1e+300,"type":"number"}}
+    {"value":{"value":"é\n","type":"string"}}
+    {"value":{"value":true,"type":"boolean"}}
+    {"value":{"value":null,"type":"object"}}
+    {"value":{"type":"undefined"}}
+    {"value":{"value":{"a":[1,{"b":[null]}]},"type":"object"}}
+    "#);
+}
+
+#[test]
+fn what_returns_nothing_gives_nothing() {
+    assert_eq!(call("function f() {}", &[]), "{}");
+    assert_eq!(call("function f() { return null }", &[]), r#"{"value":null}"#);
+}
+
+#[test]
+fn functions_of_a_library_call_each_other_and_are_found_however_they_are_declared() {
+    let mut library = library(
+        "function one() { return 1 }\nconst two = () => one() + 1;\nasync function three() { return await two() + 1 }",
+    );
+    for (name, value) in [("one", "1"), ("two", "2"), ("three", "3")] {
+        let told = library.call(name, NOON, &[]).to_json();
+        assert_eq!(told, format!("{{\"value\":{value}}}"), "{name}");
+    }
+}
+
+#[test]
+fn exceptions_say_where_they_were_made() {
+    let cases = [
+        "function f(x) {\n  return x.y.z\n}",
+        "function f() {\n  helper()\n}\nfunction helper() {\n  throw new RangeError('too far')\n}",
+        "function f() { throw 'failure' }",
+        "function f() { throw {code: 7} }",
+        "function g() {}",
+        "function f() {\n  return N1QL('SELECT 1')\n}",
+        "function f() { return emit }",
+    ];
+    let told: Vec<_> = cases.iter().map(|code| call(code, &[Some("{}")])).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    {"exception":{"column":10,"line":2,"text":"  return x.y.z","thrown":"TypeError: cannot read property 'z' of undefined"}}
+    {"exception":{"column":13,"line":5,"text":"  throw new RangeError('too far')","thrown":"RangeError: too far"}}
+    {"exception":{"thrown":"failure"}}
+    {"exception":{"thrown":{"code":7}}}
+    {"exception":{"thrown":"There is no function f in the code"}}
+    {"exception":{"column":10,"line":2,"text":"  return N1QL('SELECT 1')","thrown":"Error: N1QL() is not available in functions that queries call"}}
+    {"exception":{"column":23,"line":1,"text":"function f() { return emit }","thrown":"ReferenceError: emit is not defined"}}
+    "#);
+}
+
+#[test]
+fn code_that_is_no_javascript_is_refused_with_its_place() {
+    let refused = |code| Library::load("functions/lib.js", code).err().unwrap().to_string();
+    let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]
+        .into_iter()
+        .map(refused)
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @"
+    SyntaxError: invalid property name (line 1, column 14)
+    SyntaxError: expecting ';' (line 2, column 5)
+    Error: no (line 1, column 11)
+    ");
+}
+
+#[test]
+fn a_name_is_never_run_as_code() {
+    for name in ["f()", "f;", "1", "", "a.b", "function", "this", "f\n"] {
+        let told = library("function f() { return 1 }").call(name, NOON, &[]).to_json();
+        assert!(told.contains("exception"), "{name}: {told}");
+    }
+}
+
+#[test]
+fn what_does_not_end_is_stopped_and_the_next_call_runs() {
+    let mut library = library(
+        "function f() { for (;;) {} }\n\
+         function deep() { return deep() + 1 }\n\
+         function wide() { const all = []; for (;;) all.push(new Array(1000).fill(all.length)) }\n\
+         function large() { return 'x'.repeat(20 << 20) }\n\
+         function fine() { return 1 }",
+    );
+    for (name, why) in [
+        ("f", "stopped after 50000000 steps"),
+        ("deep", "stack"),
+        ("wide", "out of memory"),
+        ("large", "the limit is 16777216"),
+    ] {
+        let told = library.call(name, NOON, &[]).to_json();
+        assert!(told.contains("exception") && told.contains(why), "{name}: {told}");
+        assert_eq!(library.call("fine", NOON, &[]).to_json(), r#"{"value":1}"#, "after {name}");
+    }
+    assert_eq!(LIMITS.result_bytes_max, 16_777_216);
+}
+
+#[test]
+fn the_clock_and_chance_are_those_of_the_moment() {
+    let code = "function f() { return [Date.now(), new Date().getFullYear(), Math.random() !== Math.random()] }";
+    assert_eq!(call(code, &[]), r#"{"value":[1700000000000,2023,true]}"#);
+    let mut library = library("function f() { return Math.random() }");
+    let first = library.call("f", NOON, &[]);
+    assert_eq!(library.call("f", NOON, &[]), first);
+    assert_ne!(library.call("f", Moment { seed: 8, ..NOON }, &[]), first);
+}
+
+#[test]
+fn the_plugin_loads_once_and_calls_often() {
+    let mut evaluator = Evaluator::init("{}").unwrap();
+    let reject = |outcome| match outcome {
+        Err(Fault::Reject(message)) => message,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reject(evaluator.call("call", r#"["f",0,0,[]]"#)), "nothing is loaded");
+    assert!(reject(evaluator.call("load", r#"["a.js", "function"]"#)).contains("SyntaxError"));
+    evaluator.call("load", r#"["a.js", "function f(a, b) { return [a, b] }"]"#).unwrap();
+    let told = evaluator.call("call", r#"["f", 1, 18446744073709551615, [[{"x": 1}], []]]"#);
+    assert_eq!(told.unwrap(), r#"{"value":[{"x":1},null]}"#);
+    assert!(reject(evaluator.call("call", "[]")).contains("the arguments"));
+}
