@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! load  [file, code]                               null, or why it is no JavaScript, with line and column
+//! has   [function]                                 whether there is one
 //! call  [function, now_us, seed, [argument, …]]    {"value": v}, {} for undefined, or {"exception": {…}}
 //! ```
 //!
@@ -52,17 +53,29 @@ impl Functions for Evaluator {
                 self.0 = Some(library.map_err(|error| Fault::Reject(error.to_string()))?);
                 Ok("null".into())
             }
+            "has" => {
+                let [function]: [String; 1] = parsed(arguments)?;
+                let found = self.library()?.has(&function);
+                found
+                    .map(|found| found.to_string())
+                    .map_err(|error| Fault::Reject(error.to_string()))
+            }
             "call" => {
-                let library = self.0.as_mut().ok_or_else(|| reject("nothing is loaded"))?;
                 let (function, now_us, seed, arguments): (String, u64, u64, Vec<Vec<&RawValue>>) =
                     parsed(arguments)?;
                 let arguments: Vec<_> =
                     arguments.iter().map(|value| value.first().map(|json| json.get())).collect();
                 let moment = Moment { now_us, seed };
-                Ok(library.call(&function, moment, &arguments).to_json())
+                Ok(self.library()?.call(&function, moment, &arguments).to_json())
             }
             _ => Err(reject("there is no such function")),
         }
+    }
+}
+
+impl Evaluator {
+    fn library(&mut self) -> Result<&mut Library, Fault> {
+        self.0.as_mut().ok_or_else(|| reject("nothing is loaded"))
     }
 }
 

@@ -45,10 +45,14 @@ pub enum Privilege {
     AdministerSearch,
     /// Let SQL++ reach other hosts.
     QueryExternal,
-    /// Create and drop functions of SQL++.
+    /// Create and drop functions of SQL++ that are expressions.
     ManageQueryFunctions,
-    /// Call functions of SQL++.
+    /// Call functions of SQL++ that are expressions.
     ExecuteQueryFunctions,
+    /// Create and drop functions of SQL++ in JavaScript, and their libraries.
+    ManageExternalFunctions,
+    /// Call functions of SQL++ in JavaScript.
+    ExecuteExternalFunctions,
     /// Change the settings of eventing.
     AdministerEventing,
     /// Deploy and undeploy what runs on changes of documents.
@@ -136,6 +140,12 @@ roles! {
     QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [Query QueryExternal];
     /// Manages functions of SQL++ that belong to no scope.
     QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageQueryFunctions ExecuteQueryFunctions];
+    /// Calls functions of SQL++ that belong to no scope.
+    QueryExecuteGlobalFunctions "query_execute_global_functions" "Execute Global Functions" Cluster [ExecuteQueryFunctions];
+    /// Manages functions of SQL++ in JavaScript that belong to no scope, and their libraries.
+    QueryManageGlobalExternalFunctions "query_manage_global_external_functions" "Manage Global External Functions" Cluster [ManageExternalFunctions ExecuteExternalFunctions];
+    /// Calls functions of SQL++ in JavaScript that belong to no scope.
+    QueryExecuteGlobalExternalFunctions "query_execute_global_external_functions" "Execute Global External Functions" Cluster [ExecuteExternalFunctions];
     /// Administers a bucket, without its documents.
     BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
     /// Everything with the documents of a bucket.
@@ -178,6 +188,10 @@ roles! {
     QueryManageFunctions "query_manage_functions" "Manage Scope Functions" Scope [ManageQueryFunctions ExecuteQueryFunctions];
     /// Calls functions of SQL++.
     QueryExecuteFunctions "query_execute_functions" "Execute Scope Functions" Scope [ExecuteQueryFunctions];
+    /// Manages functions of SQL++ in JavaScript, and their libraries.
+    QueryManageExternalFunctions "query_manage_external_functions" "Manage Scope External Functions" Scope [ManageExternalFunctions ExecuteExternalFunctions];
+    /// Calls functions of SQL++ in JavaScript.
+    QueryExecuteExternalFunctions "query_execute_external_functions" "Execute Scope External Functions" Scope [ExecuteExternalFunctions];
     /// Manages what runs on changes of documents of a scope.
     EventingManageFunctions "eventing_manage_functions" "Manage Eventing Scope Functions" Scope [ManageFunctions];
     /// Queries search indexes.

@@ -144,6 +144,9 @@ fn the_plugin_loads_once_and_calls_often() {
     assert_eq!(reject(evaluator.call("call", r#"["f",0,0,[]]"#)), "nothing is loaded");
     assert!(reject(evaluator.call("load", r#"["a.js", "function"]"#)).contains("SyntaxError"));
     evaluator.call("load", r#"["a.js", "function f(a, b) { return [a, b] }"]"#).unwrap();
+    let has = |evaluator: &mut Evaluator, name| evaluator.call("has", name).unwrap();
+    assert_eq!(has(&mut evaluator, r#"["f"]"#), "true");
+    assert_eq!(has(&mut evaluator, r#"["g"]"#), "false");
     let told = evaluator.call("call", r#"["f", 1, 18446744073709551615, [[{"x": 1}], []]]"#);
     assert_eq!(told.unwrap(), r#"{"value":[{"x":1},null]}"#);
     assert!(reject(evaluator.call("call", "[]")).contains("the arguments"));

@@ -4,12 +4,13 @@ use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
 use super::of_function::Guard;
+use super::scripts::Scripts;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
 use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, FunctionId, Index};
+use nacre_cluster::{Change, Index};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
     IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal, TransactionStep,
@@ -42,6 +43,8 @@ pub struct Session {
     pub(super) transaction: Mutex<Option<Joined>>,
     /// What a function asks is looked at by it.
     guard: Option<Arc<Guard>>,
+    /// Functions in JavaScript that were called.
+    pub(super) scripts: Mutex<Scripts>,
 }
 
 impl Session {
@@ -56,6 +59,7 @@ impl Session {
             noted: Mutex::default(),
             transaction: Mutex::default(),
             guard: None,
+            scripts: Mutex::default(),
         }
     }
 
@@ -97,23 +101,6 @@ impl Session {
         let DatabaseKeyspace { bucket, scope, collection } = keyspace;
         let message = format!(
             "User does not have credentials to run this statement on {bucket}.{scope}.{collection} ({privilege:?})"
-        );
-        Err(failure(code::FORBIDDEN, message))
-    }
-
-    fn require_function(&self, privilege: Privilege, path: &FunctionPath) -> Result<(), Failure> {
-        let scope = path.scope.as_ref();
-        let keyspace = Keyspace {
-            bucket: scope.map(|(bucket, _)| bucket.as_str()),
-            scope: scope.map(|(_, scope)| scope.as_str()),
-            collection: None,
-        };
-        if self.may_in(privilege, keyspace) {
-            return Ok(());
-        }
-        let message = format!(
-            "User does not have credentials to use function {} ({privilege:?})",
-            function_id(path)
         );
         Err(failure(code::FORBIDDEN, message))
     }
@@ -203,7 +190,7 @@ impl Session {
         failed.map_or(Ok(()), Err)
     }
 
-    fn change(&self, change: &Change) -> Result<(), Failure> {
+    pub(super) fn change(&self, change: &Change) -> Result<(), Failure> {
         self.node.change(change).map(drop).map_err(|error| match error {
             Error::Refused(refusal) => refused(&refusal),
             other => failure(code::INTERNAL, other.to_string()),
@@ -247,10 +234,6 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
 fn path(keyspace: &DatabaseKeyspace) -> String {
     format!("{}.{}", keyspace.scope, keyspace.collection)
-}
-
-fn function_id(path: &FunctionPath) -> FunctionId {
-    FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
 impl Database for Session {
@@ -432,15 +415,8 @@ impl Database for Session {
                     history: None,
                 })
             }
-            Definition::CreateFunction(path, text, replace) => {
-                self.require_function(Privilege::ManageQueryFunctions, path)?;
-                let (id, text) = (function_id(path), text.clone());
-                self.change(&Change::PutQueryFunction { id, text, replace: *replace })
-            }
-            Definition::DropFunction(path) => {
-                self.require_function(Privilege::ManageQueryFunctions, path)?;
-                self.change(&Change::DropQueryFunction { id: function_id(path) })
-            }
+            Definition::CreateFunction(new) => self.create_function(new),
+            Definition::DropFunction(path) => self.drop_function(path),
             Definition::DropCollection(keyspace) => {
                 self.require(Privilege::AdministerCollections, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
@@ -450,19 +426,20 @@ impl Database for Session {
     }
 
     fn function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
-        self.require_function(Privilege::ExecuteQueryFunctions, path)?;
-        Ok(self.node.cluster().query_functions.get(&function_id(path)).map(str::to_owned))
+        self.find_function(path)
+    }
+
+    fn call_function(
+        &self,
+        path: &FunctionPath,
+        arguments: &str,
+        left: Duration,
+    ) -> Result<String, Failure> {
+        self.call_script(path, arguments, left)
     }
 
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
-        let cluster = self.node.cluster();
-        let all = cluster.query_functions.iter().map(|(FunctionId { scope, name }, text)| {
-            (FunctionPath { scope, name }, text.to_owned())
-        });
-        let visible = |(path, _): &(FunctionPath, String)| {
-            self.require_function(Privilege::ExecuteQueryFunctions, path).is_ok()
-        };
-        Ok(all.filter(visible).collect())
+        Ok(self.visible_functions())
     }
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {

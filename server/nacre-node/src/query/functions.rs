@@ -1,0 +1,134 @@
+//! Functions that users make: who may make, see and call them.
+
+use super::failure::{code, failure};
+use super::scripts::file_of;
+use super::session::Session;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{Change, FunctionId, QueryFunction, Script};
+use nacre_plugin_host::{Failure, FunctionPath, NewFunction, Script as NewScript};
+use std::time::Duration;
+
+/// The function could not be made of its code.
+const LOADING: u32 = 10114;
+
+fn id_of(path: &FunctionPath) -> FunctionId {
+    FunctionId { scope: path.scope.clone(), name: path.name.clone() }
+}
+
+/// What it takes to make functions of a kind.
+fn managing(is_external: bool) -> Privilege {
+    match is_external {
+        true => Privilege::ManageExternalFunctions,
+        false => Privilege::ManageQueryFunctions,
+    }
+}
+
+impl Session {
+    fn may_use(&self, privilege: Privilege, id: &FunctionId) -> bool {
+        let scope = id.scope.as_ref();
+        let keyspace = Keyspace {
+            bucket: scope.map(|(bucket, _)| bucket.as_str()),
+            scope: scope.map(|(_, scope)| scope.as_str()),
+            collection: None,
+        };
+        self.may_in(privilege, keyspace)
+    }
+
+    fn require_for_function(&self, privilege: Privilege, id: &FunctionId) -> Result<(), Failure> {
+        if self.may_use(privilege, id) {
+            return Ok(());
+        }
+        let message =
+            format!("User does not have credentials to use function {id} ({privilege:?})");
+        Err(failure(code::FORBIDDEN, message))
+    }
+
+    /// Whether the function that is there is one in JavaScript; false when there is none.
+    fn is_external(&self, id: &FunctionId) -> bool {
+        let cluster = self.node.cluster();
+        cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
+    }
+
+    fn require_executing(&self, id: &FunctionId) -> Result<(), Failure> {
+        let privilege = match self.is_external(id) {
+            true => Privilege::ExecuteExternalFunctions,
+            false => Privilege::ExecuteQueryFunctions,
+        };
+        self.require_for_function(privilege, id)
+    }
+
+    pub(super) fn create_function(&self, new: &NewFunction) -> Result<(), Failure> {
+        let id = id_of(&new.path);
+        self.require_for_function(managing(new.script.is_some()), &id)?;
+        if new.replace {
+            // Whoever may not drop what is there may not replace it either.
+            self.require_dropping(&id)?;
+        }
+        let script = match &new.script {
+            None => None,
+            Some(NewScript::Code(text)) => {
+                let evaluator = &self.node.queries().evaluator;
+                let checked = evaluator.check(&self.node, &file_of(&id), text, Some(&id.name));
+                checked.map_err(|reason| match reason.code {
+                    code::FUNCTION_EXECUTION => {
+                        let message =
+                            format!("Error loading function '{}': {}", id.name, reason.message);
+                        failure(LOADING, message)
+                    }
+                    _ => reason,
+                })?;
+                Some(Script::Code(text.clone()))
+            }
+            Some(NewScript::Library(library, function)) => {
+                Some(Script::Library { library: id_of(library), function: function.clone() })
+            }
+        };
+        let (text, replace) = (new.text.clone(), new.replace);
+        self.change(&Change::PutQueryFunction { id, text, script, replace })
+    }
+
+    fn require_dropping(&self, id: &FunctionId) -> Result<(), Failure> {
+        let cluster = self.node.cluster();
+        let there = cluster.query_functions.get(id);
+        there
+            .map_or(Ok(()), |there| self.require_for_function(managing(there.script.is_some()), id))
+    }
+
+    pub(super) fn drop_function(&self, path: &FunctionPath) -> Result<(), Failure> {
+        let id = id_of(path);
+        self.require_for_function(managing(self.is_external(&id)), &id)?;
+        self.change(&Change::DropQueryFunction { id })
+    }
+
+    pub(super) fn find_function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
+        let id = id_of(path);
+        self.require_executing(&id)?;
+        Ok(self.node.cluster().query_functions.get(&id).map(|function| function.text.clone()))
+    }
+
+    pub(super) fn visible_functions(&self) -> Vec<(FunctionPath, String)> {
+        let cluster = self.node.cluster();
+        let all = cluster.query_functions.iter();
+        let visible = all.filter(|(id, _)| self.require_executing(id).is_ok());
+        let told = |(FunctionId { scope, name }, function): (FunctionId, &QueryFunction)| {
+            (FunctionPath { scope, name }, function.text.clone())
+        };
+        visible.map(told).collect()
+    }
+
+    /// Calls a function in JavaScript. Rights are asked for when the request calls it first.
+    pub(super) fn call_script(
+        &self,
+        path: &FunctionPath,
+        arguments: &str,
+        left: Duration,
+    ) -> Result<String, Failure> {
+        let id = id_of(path);
+        let mut scripts = self.scripts.lock();
+        if !scripts.knows(&id) {
+            self.require_executing(&id)?;
+            scripts.learn(&self.node.cluster(), &id)?;
+        }
+        scripts.call(&self.node, &id, arguments, left)
+    }
+}
