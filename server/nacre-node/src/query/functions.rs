@@ -15,27 +15,35 @@ fn id_of(path: &FunctionPath) -> FunctionId {
     FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
-/// What it takes to make functions of a kind.
-fn managing(is_external: bool) -> Privilege {
-    match is_external {
-        true => Privilege::ManageExternalFunctions,
-        false => Privilege::ManageQueryFunctions,
+/// What it takes to make a function.
+fn managing(id: &FunctionId, is_external: bool) -> Privilege {
+    match (is_external, id.scope.is_some()) {
+        (true, true) => Privilege::ManageExternalFunctions,
+        (true, false) => Privilege::ManageGlobalExternalFunctions,
+        (false, true) => Privilege::ManageQueryFunctions,
+        (false, false) => Privilege::ManageGlobalQueryFunctions,
+    }
+}
+
+/// What it takes to call it.
+fn executing(id: &FunctionId, is_external: bool) -> Privilege {
+    match (is_external, id.scope.is_some()) {
+        (true, true) => Privilege::ExecuteExternalFunctions,
+        (true, false) => Privilege::ExecuteGlobalExternalFunctions,
+        (false, true) => Privilege::ExecuteQueryFunctions,
+        (false, false) => Privilege::ExecuteGlobalQueryFunctions,
     }
 }
 
 impl Session {
-    fn may_use(&self, privilege: Privilege, id: &FunctionId) -> bool {
+    fn require_for_function(&self, privilege: Privilege, id: &FunctionId) -> Result<(), Failure> {
         let scope = id.scope.as_ref();
         let keyspace = Keyspace {
             bucket: scope.map(|(bucket, _)| bucket.as_str()),
             scope: scope.map(|(_, scope)| scope.as_str()),
             collection: None,
         };
-        self.may_in(privilege, keyspace)
-    }
-
-    fn require_for_function(&self, privilege: Privilege, id: &FunctionId) -> Result<(), Failure> {
-        if self.may_use(privilege, id) {
+        if self.may_in(privilege, keyspace) {
             return Ok(());
         }
         let message =
@@ -50,16 +58,12 @@ impl Session {
     }
 
     fn require_executing(&self, id: &FunctionId) -> Result<(), Failure> {
-        let privilege = match self.is_external(id) {
-            true => Privilege::ExecuteExternalFunctions,
-            false => Privilege::ExecuteQueryFunctions,
-        };
-        self.require_for_function(privilege, id)
+        self.require_for_function(executing(id, self.is_external(id)), id)
     }
 
     pub(super) fn create_function(&self, new: &NewFunction) -> Result<(), Failure> {
         let id = id_of(&new.path);
-        self.require_for_function(managing(new.script.is_some()), &id)?;
+        self.require_for_function(managing(&id, new.script.is_some()), &id)?;
         if new.replace {
             // Whoever may not drop what is there may not replace it either.
             self.require_dropping(&id)?;
@@ -96,7 +100,7 @@ impl Session {
 
     pub(super) fn drop_function(&self, path: &FunctionPath) -> Result<(), Failure> {
         let id = id_of(path);
-        self.require_for_function(managing(self.is_external(&id)), &id)?;
+        self.require_for_function(managing(&id, self.is_external(&id)), &id)?;
         self.change(&Change::DropQueryFunction { id })
     }
 
