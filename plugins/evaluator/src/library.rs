@@ -15,7 +15,7 @@ const UNCAUGHT: &str = "uncaught ";
 pub const LIMITS: Limits = Limits {
     memory_bytes: 64 << 20,
     stack_bytes: 256 << 10,
-    steps_max: 50_000_000,
+    steps_max: 1_000_000_000,
     json_depth_max: 512,
     emit_key_bytes_max: 0,
     emit_bytes_max: 0,

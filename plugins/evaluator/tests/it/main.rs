@@ -112,7 +112,7 @@ fn what_does_not_end_is_stopped_and_the_next_call_runs() {
          function fine() { return 1 }",
     );
     for (name, why) in [
-        ("f", "stopped after 50000000 steps"),
+        ("f", "stopped after 1000000000 steps"),
         ("deep", "stack"),
         ("wide", "out of memory"),
         ("large", "the limit is 16777216"),

@@ -92,10 +92,10 @@ impl Session {
     }
 
     fn require_dropping(&self, id: &FunctionId) -> Result<(), Failure> {
-        let cluster = self.node.cluster();
-        let there = cluster.query_functions.get(id);
-        there
-            .map_or(Ok(()), |there| self.require_for_function(managing(there.script.is_some()), id))
+        match self.node.cluster().query_functions.get(id) {
+            Some(there) => self.require_for_function(managing(id, there.script.is_some()), id),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn drop_function(&self, path: &FunctionPath) -> Result<(), Failure> {
