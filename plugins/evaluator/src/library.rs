@@ -10,6 +10,9 @@ const PRELUDE: &str = include_str!("prelude.js");
 
 /// What stands before a value that was thrown and is no error.
 const UNCAUGHT: &str = "uncaught ";
+/// Bytes that are told of what was thrown, and of a line of code.
+const THROWN_BYTES_MAX: usize = 16 << 10;
+const LINE_BYTES_MAX: usize = 1 << 10;
 
 /// The limits of user code, as `describe` shows them.
 pub const LIMITS: Limits = Limits {
@@ -144,11 +147,20 @@ impl Library {
             Error::Thrown { message, position, .. } => (message.clone(), *position),
             other => (other.to_string(), None),
         };
-        let value = message.strip_prefix(UNCAUGHT).and_then(|json| serde_json::from_str(json).ok());
+        let value = message
+            .strip_prefix(UNCAUGHT)
+            .filter(|json| json.len() <= THROWN_BYTES_MAX)
+            .and_then(|json| serde_json::from_str(json).ok());
         let place = position.map(|at| {
             let text = self.code.lines().nth(at.line as usize - 1).unwrap_or_default();
-            (at.line, at.column, text.to_owned())
+            (at.line, at.column, beginning(text, LINE_BYTES_MAX))
         });
-        Exception { thrown: value.unwrap_or(Value::String(message)), place }
+        let thrown = value.unwrap_or_else(|| beginning(&message, THROWN_BYTES_MAX).into());
+        Exception { thrown, place }
     }
+}
+
+/// As much of `text` as fits.
+fn beginning(text: &str, bytes_max: usize) -> String {
+    text[..text.floor_char_boundary(bytes_max)].to_owned()
 }

@@ -81,6 +81,38 @@ fn exceptions_say_where_they_were_made() {
 }
 
 #[test]
+fn exceptions_are_told_up_to_a_bound() {
+    let long = "é".repeat(2000);
+    for code in [
+        format!("function f() {{ throw 'x'.repeat(20 << 20) }} // {long}"),
+        format!("function f() {{ throw new Error('é'.repeat(1 << 20)) }} // {long}"),
+        format!("function f() {{ throw {{all: new Array(1 << 20).fill(7)}} }} // {long}"),
+    ] {
+        let told = call(&code, &[]);
+        assert!(told.contains("exception") && told.len() < 20_000, "{}", told.len());
+    }
+}
+
+#[test]
+fn texts_and_names_of_any_kind_are_taken_or_refused() {
+    for (file, code) in [
+        ("functions/\0.js", "function f() { return 1 }"),
+        ("functions/a:1:1).js", "function f() {\n throw new Error() }"),
+        ("f.js", "function f() { return '\0' }"),
+        ("f.js", "\0"),
+        ("", "function f() { null.a }"),
+        ("f.js", "import x from 'y'"),
+        ("f.js", "#!/usr/bin/env node\nfunction f() { return 1 }"),
+        ("f.js", "function f() { delete globalThis.f; Object.prototype.then = 1; return f }"),
+    ] {
+        if let Ok(mut library) = Library::load(file, code) {
+            let told = library.call("f", NOON, &[]).to_json();
+            assert!(serde_json::from_str::<serde_json::Value>(&told).is_ok(), "{told}");
+        }
+    }
+}
+
+#[test]
 fn code_that_is_no_javascript_is_refused_with_its_place() {
     let refused = |code| Library::load("functions/lib.js", code).err().unwrap().to_string();
     let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]

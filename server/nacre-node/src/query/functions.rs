@@ -8,6 +8,8 @@ use nacre_cluster::{Change, FunctionId, QueryFunction, Script};
 use nacre_plugin_host::{Failure, FunctionPath, NewFunction, Script as NewScript};
 use std::time::Duration;
 
+/// A library of another scope.
+const LIBRARY_PATH: u32 = 10113;
 /// The function could not be made of its code.
 const LOADING: u32 = 10114;
 
@@ -68,27 +70,36 @@ impl Session {
             // Whoever may not drop what is there may not replace it either.
             self.require_dropping(&id)?;
         }
-        let script = match &new.script {
-            None => None,
-            Some(NewScript::Code(text)) => {
-                let evaluator = &self.node.queries().evaluator;
-                let checked = evaluator.check(&self.node, &file_of(&id), text, Some(&id.name));
-                checked.map_err(|reason| match reason.code {
-                    code::FUNCTION_EXECUTION => {
-                        let message =
-                            format!("Error loading function '{}': {}", id.name, reason.message);
-                        failure(LOADING, message)
-                    }
-                    _ => reason,
-                })?;
-                Some(Script::Code(text.clone()))
-            }
-            Some(NewScript::Library(library, function)) => {
-                Some(Script::Library { library: id_of(library), function: function.clone() })
-            }
-        };
+        let script = new.script.as_ref().map(|script| self.checked(&id, script)).transpose()?;
         let (text, replace) = (new.text.clone(), new.replace);
         self.change(&Change::PutQueryFunction { id, text, script, replace })
+    }
+
+    /// What a function is to run, if it can and may.
+    fn checked(&self, id: &FunctionId, script: &NewScript) -> Result<Script, Failure> {
+        match script {
+            NewScript::Code(text) => {
+                let evaluator = &self.node.queries().evaluator;
+                let checked = evaluator.check(&self.node, &file_of(id), text, Some(&id.name));
+                match checked {
+                    Ok(()) => Ok(Script::Code(text.clone())),
+                    Err(why) if why.code == code::FUNCTION_EXECUTION => {
+                        let message =
+                            format!("Error loading function '{}': {}", id.name, why.message);
+                        Err(failure(LOADING, message))
+                    }
+                    Err(why) => Err(why),
+                }
+            }
+            NewScript::Library(library, function) => {
+                let (library, function) = (id_of(library), function.clone());
+                if library.scope.is_some() && library.scope != id.scope {
+                    let message = format!("Invalid javascript library path: {library}");
+                    return Err(failure(LIBRARY_PATH, message));
+                }
+                Ok(Script::Library { library, function })
+            }
+        }
     }
 
     fn require_dropping(&self, id: &FunctionId) -> Result<(), Failure> {

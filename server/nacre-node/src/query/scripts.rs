@@ -103,6 +103,14 @@ enum Loaded {
     Function(FunctionId),
 }
 
+impl Loaded {
+    fn id(&self) -> &FunctionId {
+        match self {
+            Loaded::Library(id) | Loaded::Function(id) => id,
+        }
+    }
+}
+
 /// What a function runs, as it was when the request has called it first.
 struct Target {
     loaded: Loaded,
@@ -127,27 +135,29 @@ impl Scripts {
     /// Notes what a function runs.
     pub fn learn(&mut self, cluster: &Cluster, id: &FunctionId) -> Result<(), Failure> {
         let script = cluster.query_functions.get(id).and_then(|function| function.script.as_ref());
-        let target = match script {
+        let (loaded, function, text) = match script {
+            Some(Script::Code(text)) => {
+                (Loaded::Function(id.clone()), id.name.clone(), Some(text.as_str()))
+            }
+            Some(Script::Library { library, function }) => {
+                let text = cluster.query_libraries.get(library);
+                (Loaded::Library(library.clone()), function.clone(), text)
+            }
             None => {
                 return Err(failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}")));
             }
-            Some(Script::Code(text)) => Target {
-                loaded: Loaded::Function(id.clone()),
-                text: text.as_str().into(),
-                function: id.name.clone(),
-            },
-            Some(Script::Library { library, function }) => {
-                let text = cluster.query_libraries.get(library);
-                let missing =
-                    || failure(code::FUNCTION_EXECUTION, format!("Library not found: {library}"));
-                Target {
-                    loaded: Loaded::Library(library.clone()),
-                    text: text.ok_or_else(missing)?.into(),
-                    function: function.clone(),
-                }
+        };
+        // What the request has called of a library stays as it was.
+        let known = self.targets.values().find(|target| target.loaded == loaded);
+        let text = match (known, text) {
+            (Some(target), _) => Arc::clone(&target.text),
+            (None, Some(text)) => text.into(),
+            (None, None) => {
+                let message = format!("Library not found: {}", loaded.id());
+                return Err(failure(code::FUNCTION_EXECUTION, message));
             }
         };
-        self.targets.insert(id.clone(), target);
+        self.targets.insert(id.clone(), Target { loaded, text, function });
         Ok(())
     }
 
@@ -168,9 +178,7 @@ impl Scripts {
                     self.instances.remove(0);
                 }
                 let evaluator = &node.queries().evaluator;
-                let file = file_of(match &target.loaded {
-                    Loaded::Library(id) | Loaded::Function(id) => id,
-                });
+                let file = file_of(target.loaded.id());
                 (target.loaded.clone(), evaluator.load(node, &file, &target.text, left)?)
             }
         };

@@ -15,7 +15,7 @@ pub(super) async fn route(call: Call, name: Option<String>) -> Result<Reply, Rep
     match (call.method.as_str(), name) {
         ("GET", None) => Ok(ok(&list(&call, scope.as_ref()))),
         ("GET", Some(name)) => read(&call, &FunctionId { scope, name }),
-        ("POST" | "PUT", Some(name)) => put(call, FunctionId { scope, name }).await,
+        ("POST", Some(name)) => put(call, FunctionId { scope, name }).await,
         ("DELETE", Some(name)) => {
             let id = FunctionId { scope, name };
             require_managing(&call, &id)?;

@@ -148,6 +148,7 @@ fn code_that_does_not_end_fails_alone() {
         ("deep", "return deep() + 1"),
         ("wide", "const all = []; for (;;) all.push(new Array(1000).fill(all.length))"),
         ("large", "return 'x'.repeat(20 << 20)"),
+        ("nested", "let v = 1; for (let i = 0; i < 300; i++) v = [v]; return v"),
         ("slow", "for (let i = 0; i < 1e6; i++) {}"),
     ] {
         define(&server, name, &format!("function {name}() {{ {body} }}"));
@@ -157,6 +158,7 @@ fn code_that_does_not_end_fails_alone() {
         ("deep", "stack"),
         ("wide", "out of memory"),
         ("large", "the limit is"),
+        ("nested", "cannot be read"),
     ] {
         let answer = query(&server, &format!("EXECUTE FUNCTION {name}()"));
         assert_eq!(code(&answer), 10109, "{answer}");
