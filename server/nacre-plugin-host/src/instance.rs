@@ -248,8 +248,10 @@ impl Instance {
         let deadline_ticks = match data.view.database {
             Some(_) => QUESTION_TICKS,
             None => {
-                let of_request =
-                    data.view.ends_tick.map(|end| end.saturating_sub(data.begun_tick) + 1);
+                let of_request = data
+                    .view
+                    .ends_tick
+                    .map(|end| end.saturating_sub(data.begun_tick).saturating_add(1));
                 let of_call = self.context.setup.limits.deadline_ticks();
                 of_request.map_or(of_call, |of_request| of_request.min(of_call))
             }

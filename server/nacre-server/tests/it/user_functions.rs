@@ -123,6 +123,9 @@ fn an_exception_tells_what_was_thrown_and_where() {
         },
     });
     assert_eq!(failed("EXECUTE FUNCTION f({})"), expected);
+    let body = json!({"statement": "EXECUTE FUNCTION f({})"}).to_string();
+    let answer = send(server.port_base, USER, "POST", "/query/service", &body);
+    assert_eq!(answer.status, 200, "who asks has logged in, and may");
     assert_eq!(failed("SELECT f({})"), expected);
     let thrown = failed("EXECUTE FUNCTION g()");
     assert_eq!(thrown["reason"]["details"], json!({"Exception": {"code": 7}}));
