@@ -13,8 +13,10 @@
 //! `column` where, and the `text` of that line, if that is known.
 
 mod library;
+mod queries;
 
-pub use library::{Exception, LIMITS, Library, Moment, Outcome};
+pub use library::{Exception, LIMITS, Library, Moment, Outcome, Queries, Refused};
+pub use queries::OfHost;
 
 use nacre_plugin::{Fault, Functions};
 use serde::Deserialize;
@@ -49,7 +51,7 @@ impl Functions for Evaluator {
         match name {
             "load" => {
                 let (file, code): (String, String) = parsed(arguments)?;
-                let library = Library::load(&file, &code);
+                let library = Library::load(&file, &code, Box::new(OfHost));
                 self.0 = Some(library.map_err(|error| Fault::Reject(error.to_string()))?);
                 Ok("null".into())
             }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 const PRELUDE: &str = include_str!("prelude.js");
 
-/// What stands before a value that was thrown and is no error.
-const UNCAUGHT: &str = "uncaught ";
+/// What stands before JSON: of a value that was thrown and is no error, and of what the query service has refused.
+const BEFORE_JSON: [&str; 2] = ["uncaught ", "N1QLError: "];
 /// Bytes that are told of what was thrown, and of a line of code.
 const THROWN_BYTES_MAX: usize = 16 << 10;
 const LINE_BYTES_MAX: usize = 1 << 10;
@@ -71,13 +71,61 @@ impl Outcome {
     }
 }
 
+/// What the code of a library queries.
+pub trait Queries {
+    /// Begins a query, whose parameters are JSON or empty; gives its number.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn begin(&mut self, statement: &str, parameters: &str) -> Result<u32, Refused>;
+
+    /// The next rows as JSON; none after the last.
+    ///
+    /// # Errors
+    /// Why there are no more although there should be.
+    fn next(&mut self, query: u32) -> Result<Vec<String>, Refused>;
+
+    /// Ends a query of which no more rows are wanted.
+    fn close(&mut self, query: u32);
+}
+
+/// Why there are no rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The code that clients of the query service know it by.
+    pub code: u32,
+    /// What is wrong, for the author of the statement.
+    pub message: String,
+}
+
+impl From<Refused> for HostError {
+    fn from(Refused { code, message }: Refused) -> HostError {
+        HostError { code: code.to_string(), message }
+    }
+}
+
 /// What the prelude asks.
-struct Outside(Chance);
+struct Outside {
+    chance: Chance,
+    queries: Box<dyn Queries>,
+}
 
 impl Host for Outside {
-    fn call(&mut self, function: &str, _: Vec<HostValue>) -> Result<HostValue, HostError> {
-        match function {
-            "random" => Ok(HostValue::Number(self.0.next_number())),
+    fn call(&mut self, function: &str, arguments: Vec<HostValue>) -> Result<HostValue, HostError> {
+        match (function, &arguments[..]) {
+            ("random", []) => Ok(HostValue::Number(self.chance.next_number())),
+            ("begin", [HostValue::Text(statement), HostValue::Text(parameters)]) => {
+                let query = self.queries.begin(statement, parameters)?;
+                Ok(HostValue::Number(query.into()))
+            }
+            ("next", [HostValue::Number(query)]) => {
+                let rows = self.queries.next(*query as u32)?;
+                Ok(HostValue::List(rows.into_iter().map(HostValue::Json).collect()))
+            }
+            ("close", [HostValue::Number(query)]) => {
+                self.queries.close(*query as u32);
+                Ok(HostValue::Nothing)
+            }
             _ => Err(HostError { code: "invalid".into(), message: format!("no {function}") }),
         }
     }
@@ -93,13 +141,13 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads `code`, which exceptions know as `file`.
+    /// Loads `code`, which exceptions know as `file`, and whose queries `queries` answers.
     ///
     /// # Errors
     /// What is wrong with it, for its author.
-    pub fn load(file: &str, code: &str) -> Result<Library, Error> {
+    pub fn load(file: &str, code: &str, queries: Box<dyn Queries>) -> Result<Library, Error> {
         let mut engine = Engine::new(LIMITS)?;
-        let outside = Rc::new(RefCell::new(Outside(Chance::default())));
+        let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
         engine.set_host(outside.clone())?;
         engine.load_script("prelude.js", PRELUDE, &[])?;
         engine.load_script(file, code, &[])?;
@@ -117,7 +165,7 @@ impl Library {
     /// Calls a function with values as JSON, none for MISSING.
     pub fn call(&mut self, name: &str, moment: Moment, arguments: &[Option<&str>]) -> Outcome {
         self.engine.set_now(moment.now_us);
-        self.outside.borrow_mut().0 = Chance::new(moment.seed);
+        self.outside.borrow_mut().chance = Chance::new(moment.seed);
         let arguments: Vec<_> = arguments
             .iter()
             .map(|value| value.map_or(Argument::Undefined, Argument::Json))
@@ -147,8 +195,9 @@ impl Library {
             Error::Thrown { message, position, .. } => (message.clone(), *position),
             other => (other.to_string(), None),
         };
-        let value = message
-            .strip_prefix(UNCAUGHT)
+        let value = BEFORE_JSON
+            .iter()
+            .find_map(|before| message.strip_prefix(before))
             .filter(|json| json.len() <= THROWN_BYTES_MAX)
             .and_then(|json| serde_json::from_str(json).ok());
         let place = position.map(|at| {

@@ -326,11 +326,11 @@ pub trait Datastore {
 
     /// Calls a function of JavaScript, which is the same for the whole request. Arguments are a JSON array that has `[v]` for each,
     /// or `[]` for MISSING; the answer is `{"value": v}`, `{}` for undefined, or `{"exception": {…}}` with what was `thrown`, and
-    /// `line`, `column` and `text` of the place when they are known.
+    /// `line`, `column` and `text` of the place when they are known. What the code queries may change something if it `may_change`.
     ///
     /// # Errors
     /// The user may not call it; code 10109 when it cannot be run.
-    fn call(&self, path: &FunctionPath, arguments: &str) -> Result<String>;
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String>;
 
     /// Removes a function.
     ///

@@ -325,8 +325,8 @@ impl Datastore for Host {
         abi::define(&abi::Definition::CreateFunction(new)).map_err(error)
     }
 
-    fn call(&self, path: &FunctionPath, arguments: &str) -> Result<String> {
-        abi::call_function(&function_path(path), arguments).map_err(error)
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String> {
+        abi::call_function(&function_path(path), arguments, may_change).map_err(error)
     }
 
     fn drop_function(&self, path: &FunctionPath) -> Result<()> {

@@ -471,7 +471,7 @@ impl Datastore for MemoryDatastore {
         Ok(())
     }
 
-    fn call(&self, path: &FunctionPath, arguments: &str) -> Result<String> {
+    fn call(&self, path: &FunctionPath, arguments: &str, _: bool) -> Result<String> {
         let functions = self.functions.borrow();
         let script = functions.get(path).and_then(|(_, script)| script.as_ref());
         match (script, &*self.evaluator.borrow()) {

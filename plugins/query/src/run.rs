@@ -61,6 +61,8 @@ pub(crate) struct State {
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
+    /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.
+    pub executes: Cell<bool>,
     /// Whether the statement sees what a transaction has changed.
     pub in_transaction: Cell<bool>,
     /// That, by index.

@@ -72,24 +72,26 @@ pub(crate) fn call(
     args: &[Value],
     run: &Run<'_>,
 ) -> Result<Value> {
-    let answer = match run.store.call(path, &arguments_of(args)) {
-        Ok(answer) => Value::parse(answer.as_bytes())
-            .map_err(|error| format!("its result cannot be read: {error}")),
-        Err(error) if error.code == EXECUTION => Err(error.message),
+    let may_change = run.state.executes.get() && !run.settings.readonly;
+    let exception = match run.store.call(path, &arguments_of(args), may_change) {
+        Ok(answer) => match Value::parse(answer.as_bytes()) {
+            Ok(answer) if answer.field("exception").is_missing() => {
+                return Ok(answer.field("value"));
+            }
+            Ok(answer) => answer.field("exception"),
+            Err(error) => thrown(&format!("its result cannot be read: {error}")),
+        },
+        Err(error) if error.code == EXECUTION => thrown(&error.message),
         Err(error) => return Err(error),
     };
-    let answer = match answer {
-        Ok(answer) => answer,
-        // What has run out of the request's time is told as that.
-        Err(reason) => {
-            run.platform.check()?;
-            return Err(failed(path, external, &Value::object([("thrown", reason.into())])));
-        }
-    };
-    match answer.field("exception") {
-        Value::Missing => Ok(answer.field("value")),
-        exception => Err(failed(path, external, &exception)),
-    }
+    // What has run out of the request's time is told as that.
+    run.platform.check()?;
+    Err(failed(path, external, &exception))
+}
+
+/// A text as something that was thrown.
+fn thrown(text: &str) -> Value {
+    Value::object([("thrown", Value::from(text))])
 }
 
 fn arguments_of(args: &[Value]) -> String {

@@ -192,7 +192,13 @@ impl Database for Shared {
         Ok(None)
     }
 
-    fn call_function(&self, _: &FunctionPath, _: &str, _: Duration) -> Result<String, Failure> {
+    fn call_function(
+        &self,
+        _: &FunctionPath,
+        _: &str,
+        _: bool,
+        _: Duration,
+    ) -> Result<String, Failure> {
         unreachable!("no function is in JavaScript")
     }
 

@@ -7,8 +7,9 @@ use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::View;
-use crate::{Error, Plugin, Setup, Usage};
+use crate::{Error, Plugin, Queries, Setup, Usage};
 use nacre_types::Cas;
+use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Store;
 
@@ -150,12 +151,20 @@ impl Functions {
 pub struct Caller(Instance);
 
 impl Caller {
-    /// As [`Functions::call`]; ends after `left` if that is before the deadline.
+    /// As [`Functions::call`]; ends after `left` if that is before the deadline. What the function queries is answered by
+    /// `queries`.
     ///
     /// # Errors
     /// As [`Functions::call`].
-    pub fn call(&mut self, name: &str, arguments: &str, left: Duration) -> Result<String, Error> {
-        let view = View { ends_tick: Some(self.0.tick_after(left)), ..View::default() };
+    pub fn call(
+        &mut self,
+        name: &str,
+        arguments: &str,
+        queries: Arc<dyn Queries>,
+        left: Duration,
+    ) -> Result<String, Error> {
+        let ends_tick = Some(self.0.tick_after(left));
+        let view = View { queries: Some(queries), ends_tick, ..View::default() };
         self.0.call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments))
     }
 }

@@ -1,12 +1,13 @@
 //! Libraries, as queries call them, and the plugin that they are called by.
 
-use nacre_evaluator::{Evaluator, LIMITS, Library, Moment};
+use nacre_evaluator::{Evaluator, LIMITS, Library, Moment, OfHost, Queries, Refused};
 use nacre_plugin::{Fault, Functions};
+use std::collections::BTreeMap;
 
 const NOON: Moment = Moment { now_us: 1_700_000_000_000_000, seed: 7 };
 
 fn library(code: &str) -> Library {
-    Library::load("functions/lib.js", code).unwrap()
+    Library::load("functions/lib.js", code, Box::new(OfHost)).unwrap()
 }
 
 /// Calls the function `f` of a library.
@@ -75,7 +76,7 @@ fn exceptions_say_where_they_were_made() {
     {"exception":{"thrown":"failure"}}
     {"exception":{"thrown":{"code":7}}}
     {"exception":{"thrown":"There is no function f in the code"}}
-    {"exception":{"column":10,"line":2,"text":"  return N1QL('SELECT 1')","thrown":"Error: N1QL() is not available in functions that queries call"}}
+    {"exception":{"column":10,"line":2,"text":"  return N1QL('SELECT 1')","thrown":{"code":5000,"message":"there are no queries here"}}}
     {"exception":{"column":23,"line":1,"text":"function f() { return emit }","thrown":"ReferenceError: emit is not defined"}}
     "#);
 }
@@ -105,7 +106,7 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
         ("f.js", "#!/usr/bin/env node\nfunction f() { return 1 }"),
         ("f.js", "function f() { delete globalThis.f; Object.prototype.then = 1; return f }"),
     ] {
-        if let Ok(mut library) = Library::load(file, code) {
+        if let Ok(mut library) = Library::load(file, code, Box::new(OfHost)) {
             let told = library.call("f", NOON, &[]).to_json();
             assert!(serde_json::from_str::<serde_json::Value>(&told).is_ok(), "{told}");
         }
@@ -114,7 +115,8 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
 
 #[test]
 fn code_that_is_no_javascript_is_refused_with_its_place() {
-    let refused = |code| Library::load("functions/lib.js", code).err().unwrap().to_string();
+    let refused =
+        |code| Library::load("functions/lib.js", code, Box::new(OfHost)).err().unwrap().to_string();
     let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]
         .into_iter()
         .map(refused)
@@ -154,6 +156,59 @@ fn what_does_not_end_is_stopped_and_the_next_call_runs() {
         assert_eq!(library.call("fine", NOON, &[]).to_json(), r#"{"value":1}"#, "after {name}");
     }
     assert_eq!(LIMITS.result_bytes_max, 16_777_216);
+}
+
+/// Answers `ROWS n` with rows from 1 to n, two at a time, and refuses all else.
+#[derive(Default)]
+struct Counting {
+    open: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Queries for Counting {
+    fn begin(&mut self, statement: &str, parameters: &str) -> Result<u32, Refused> {
+        let refused =
+            |message: &str| Refused { code: 3000, message: format!("{message} {parameters}") };
+        let count = statement.strip_prefix("ROWS ").ok_or_else(|| refused("syntax error"))?;
+        let query = self.open.last_key_value().map_or(1, |(last, _)| last + 1);
+        self.open.insert(query, (1, count.parse().unwrap()));
+        assert!(self.open.len() < 3, "those that are left are closed");
+        Ok(query)
+    }
+
+    fn next(&mut self, query: u32) -> Result<Vec<String>, Refused> {
+        let Some((from, to)) = self.open.get_mut(&query) else { return Ok(Vec::new()) };
+        let rows = (*from..=(*from + 1).min(*to)).map(|row| format!("{{\"n\":{row}}}"));
+        let rows: Vec<_> = rows.collect();
+        *from += 2;
+        if rows.is_empty() {
+            self.open.remove(&query);
+        }
+        Ok(rows)
+    }
+
+    fn close(&mut self, query: u32) {
+        self.open.remove(&query);
+    }
+}
+
+#[test]
+fn code_reads_rows_and_catches_what_is_refused() {
+    let code = "function f() {
+            let [all, some] = [[], []];
+            for (const {n} of N1QL('ROWS 5')) all.push(n);
+            for (let left = 0; left < 9; left++) for (const {n} of N1QL('ROWS 5')) { some.push(n); break }
+            const refused = (...query) => { try { return [...N1QL(...query)] } catch (e) { return JSON.parse(e.message) } };
+            return [all, some.length, [...N1QL('ROWS 0')], refused('SELEC', {$a: 1, b: [2]}), refused('SELEC', [7])];
+        }
+        function g() { N1QL('SELEC') }
+        function h() { N1QL(7) }";
+    let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
+    let told = ["f", "g", "h"].map(|name| library.call(name, NOON, &[]).to_json());
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    {"value":[[1,2,3,4,5],9,[],{"code":3000,"message":"syntax error {\"a\":1,\"b\":[2]}"},{"code":3000,"message":"syntax error [7]"}]}
+    {"exception":{"column":24,"line":8,"text":"        function g() { N1QL('SELEC') }","thrown":{"code":3000,"message":"syntax error "}}}
+    {"exception":{"column":24,"line":9,"text":"        function h() { N1QL(7) }","thrown":"TypeError: N1QL needs a statement as a string"}}
+    "#);
 }
 
 #[test]

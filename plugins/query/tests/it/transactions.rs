@@ -110,8 +110,8 @@ impl Datastore for Store {
         self.committed.create_function(path, text, script, replace)
     }
 
-    fn call(&self, path: &FunctionPath, arguments: &str) -> Result<String> {
-        self.committed.call(path, arguments)
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String> {
+        self.committed.call(path, arguments, may_change)
     }
 
     fn drop_function(&self, path: &FunctionPath) -> Result<()> {

@@ -1,6 +1,6 @@
 //! A world for tests: a clock that stands until it is set, chance from a counter, and a store in memory.
 
-use nacre_evaluator::{Library, Moment};
+use nacre_evaluator::{Library, Moment, OfHost};
 use nacre_query::{
     Action, Datastore, Evaluator, FunctionPath, Keyspace, MemoryDatastore, Mutation, Platform,
     Request, Script, Service,
@@ -73,8 +73,8 @@ impl Evaluator for Scripts {
                 (code.ok_or_else(|| failed(format!("no library {name}")))?, function.clone())
             }
         };
-        let mut library =
-            Library::load("functions/lib.js", &code).map_err(|error| failed(error.to_string()))?;
+        let mut library = Library::load("functions/lib.js", &code, Box::new(OfHost))
+            .map_err(|error| failed(error.to_string()))?;
         let arguments: Vec<Vec<&RawValue>> = serde_json::from_str(arguments).unwrap();
         let arguments: Vec<_> =
             arguments.iter().map(|argument| argument.first().map(|json| json.get())).collect();

@@ -1,11 +1,13 @@
 //! Functions that users make: who may make, see and call them.
 
 use super::failure::{code, failure};
+use super::of_script::ScriptQueries;
 use super::scripts::file_of;
 use super::session::Session;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId, QueryFunction, Script};
 use nacre_plugin_host::{Failure, FunctionPath, NewFunction, Script as NewScript};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A library of another scope.
@@ -136,6 +138,7 @@ impl Session {
         &self,
         path: &FunctionPath,
         arguments: &str,
+        may_change: bool,
         left: Duration,
     ) -> Result<String, Failure> {
         let id = id_of(path);
@@ -144,6 +147,7 @@ impl Session {
             self.require_executing(&id)?;
             scripts.learn(&self.node.cluster(), &id)?;
         }
-        scripts.call(&self.node, &id, arguments, left)
+        let queries = Arc::new(ScriptQueries::new(self, &id, may_change));
+        scripts.call(&self.node, &id, arguments, queries, left)
     }
 }

@@ -15,6 +15,7 @@ mod gathered;
 mod held;
 mod notes;
 mod of_function;
+mod of_script;
 mod part;
 mod scripts;
 mod session;

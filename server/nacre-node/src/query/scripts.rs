@@ -7,7 +7,9 @@ use super::failure::{code, failure, retry};
 use crate::node::Node;
 use crate::plugins::Code;
 use nacre_cluster::{Cluster, FunctionId, Script};
-use nacre_plugin_host::{Caller, Error, Failure, Functions, Limits, Setup};
+use nacre_plugin_host::{
+    Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
+};
 use parking_lot::RwLock;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -23,9 +25,12 @@ const INSTANCES_MAX: usize = 4;
 /// How long code may take to be loaded, so that it can be called.
 const LOADING: Duration = Duration::from_secs(10);
 
-/// What one call may use up. Its steps are counted too, by the component.
-fn limits() -> Limits {
-    Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(10), ..Limits::pure() }
+/// What one call may use up. Its steps are counted by the component; its time is that of the request, as it may query.
+fn setup() -> Setup {
+    let limits =
+        Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(75), ..Limits::pure() };
+    let grants = Grants { log: true, query: true, ..Grants::default() };
+    Setup { limits, grants, ..Setup::new("evaluator", "{}") }
 }
 
 /// The evaluator of a node.
@@ -42,8 +47,7 @@ impl Evaluator {
             return Ok(Arc::clone(functions));
         }
         let plugin = node.plugins().load_shipped(node, &EVALUATOR)?;
-        let setup = Setup { limits: limits(), ..Setup::new("evaluator", "{}") };
-        let functions = Functions::open(plugin, setup).map_err(|error| error.to_string())?;
+        let functions = Functions::open(plugin, setup()).map_err(|error| error.to_string())?;
         Ok(Arc::clone(slot.insert(Arc::new(functions))))
     }
 
@@ -57,7 +61,8 @@ impl Evaluator {
     ) -> Result<Caller, Failure> {
         let functions = self.functions(node).map_err(|reason| failure(code::INTERNAL, reason))?;
         let mut caller = functions.caller().map_err(|error| told(&error))?;
-        let loaded = caller.call("load", &json!([file, text]).to_string(), left.min(LOADING));
+        let (arguments, left) = (json!([file, text]).to_string(), left.min(LOADING));
+        let loaded = caller.call("load", &arguments, Arc::new(NoQueries), left);
         loaded.map(|_| caller).map_err(|error| told(&error))
     }
 
@@ -71,7 +76,8 @@ impl Evaluator {
     ) -> Result<(), Failure> {
         let mut caller = self.load(node, file, text, LOADING)?;
         let Some(name) = wanted else { return Ok(()) };
-        match caller.call("has", &json!([name]).to_string(), LOADING).as_deref() {
+        let has = caller.call("has", &json!([name]).to_string(), Arc::new(NoQueries), LOADING);
+        match has.as_deref() {
             Ok("true") => Ok(()),
             Ok(_) => {
                 let message = format!("there is no function {name} in its code");
@@ -167,6 +173,7 @@ impl Scripts {
         node: &Node,
         id: &FunctionId,
         arguments: &str,
+        queries: Arc<dyn Queries>,
         left: Duration,
     ) -> Result<String, Failure> {
         let target = &self.targets[id];
@@ -185,7 +192,7 @@ impl Scripts {
         let (now_us, seed) = (node.now().unix_ns / 1000, node.random());
         let function = json!(target.function);
         let text = format!("[{function},{now_us},{seed},{arguments}]");
-        let answer = caller.call("call", &text, left).map_err(|error| told(&error))?;
+        let answer = caller.call("call", &text, queries, left).map_err(|error| told(&error))?;
         self.instances.push((loaded, caller));
         Ok(answer)
     }

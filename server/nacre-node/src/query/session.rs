@@ -37,6 +37,10 @@ pub struct Session {
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Set when nobody waits for the answer any more.
     gone: Arc<AtomicBool>,
+    /// The same of the request whose function asks this one.
+    outer_gone: Option<Arc<AtomicBool>>,
+    /// In how many calls of functions in JavaScript it stands.
+    pub(super) depth: u32,
     /// Keys of notes that go with the request.
     noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
@@ -56,6 +60,8 @@ impl Session {
             asked: Mutex::default(),
             scans: Mutex::default(),
             gone,
+            outer_gone: None,
+            depth: 0,
             noted: Mutex::default(),
             transaction: Mutex::default(),
             guard: None,
@@ -67,6 +73,19 @@ impl Session {
     pub fn guarded(mut self, guard: Arc<Guard>) -> Session {
         self.guard = Some(guard);
         self
+    }
+
+    /// Makes sessions for what functions query that this request calls.
+    pub(super) fn below(&self) -> impl Fn(Arc<AtomicBool>) -> Session + use<> {
+        let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
+        let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
+        move |gone| {
+            let mut session = Session::new(&node, &user, gone);
+            session.outer_gone = Some(Arc::clone(&outer));
+            session.guard = guard.clone();
+            session.depth = depth;
+            session
+        }
     }
 
     /// What the instance has told of the request, while it has not ended.
@@ -433,9 +452,10 @@ impl Database for Session {
         &self,
         path: &FunctionPath,
         arguments: &str,
+        may_change: bool,
         left: Duration,
     ) -> Result<String, Failure> {
-        self.call_script(path, arguments, left)
+        self.call_script(path, arguments, may_change, left)
     }
 
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
@@ -460,7 +480,8 @@ impl Database for Session {
     }
 
     fn is_over(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+        let outer = self.outer_gone.iter();
+        outer.chain([&self.gone]).any(|gone| gone.load(Ordering::Relaxed))
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {

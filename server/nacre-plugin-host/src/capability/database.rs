@@ -312,6 +312,7 @@ pub trait Database: Send + Sync {
         &self,
         path: &FunctionPath,
         arguments: &str,
+        may_change: bool,
         left: Duration,
     ) -> Outcome<String>;
 
@@ -608,9 +609,14 @@ impl abi::Host for Data {
         answer(database.function(&path.into()))
     }
 
-    fn call_function(&mut self, path: abi::FunctionPath, arguments: String) -> Answer<String> {
+    fn call_function(
+        &mut self,
+        path: abi::FunctionPath,
+        arguments: String,
+        may_change: bool,
+    ) -> Answer<String> {
         let (database, left) = self.database()?;
-        answer(database.call_function(&path.into(), &arguments, left))
+        answer(database.call_function(&path.into(), &arguments, may_change, left))
     }
 
     fn functions(&mut self) -> Answer<Vec<(abi::FunctionPath, String)>> {

@@ -95,7 +95,13 @@ impl Database for Fixed {
         Ok(None)
     }
 
-    fn call_function(&self, _: &FunctionPath, _: &str, _: Duration) -> Result<String, Failure> {
+    fn call_function(
+        &self,
+        _: &FunctionPath,
+        _: &str,
+        _: bool,
+        _: Duration,
+    ) -> Result<String, Failure> {
         forbidden()
     }
 

@@ -2,8 +2,9 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Caller, Error, Functions, Limits, Partition, Resolver, Setup, Verdict, Version,
+    Caller, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, Verdict, Version,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 fn pure() -> Setup {
@@ -43,10 +44,12 @@ fn a_caller_has_an_instance_of_its_own_and_ends_with_its_request() {
     };
     let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
     let (mut one, mut other) = (functions.caller().unwrap(), functions.caller().unwrap());
-    let calls = |caller: &mut Caller| caller.call("calls", "[]", Duration::from_secs(60));
+    let calls = |caller: &mut Caller| {
+        caller.call("calls", "[]", Arc::new(NoQueries), Duration::from_secs(60))
+    };
     assert_eq!((calls(&mut one), calls(&mut one)), (Ok("1".into()), Ok("2".into())));
     assert_eq!(calls(&mut other), Ok("1".into()));
-    let stopped = one.call("loop", "[]", Duration::from_millis(20));
+    let stopped = one.call("loop", "[]", Arc::new(NoQueries), Duration::from_millis(20));
     assert!(matches!(stopped, Err(Error::Deadline { .. })), "{stopped:?}");
     assert_eq!(calls(&mut other), Ok("2".into()));
 }

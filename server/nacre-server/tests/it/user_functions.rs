@@ -42,7 +42,7 @@ fn rows(server: &Server, statement: &str) -> Value {
     answer["results"].take()
 }
 
-fn code(answer: &Value) -> u64 {
+fn code_of(answer: &Value) -> u64 {
     answer["errors"][0]["code"].as_u64().unwrap_or_else(|| panic!("no error: {answer}"))
 }
 
@@ -164,7 +164,7 @@ fn code_that_does_not_end_fails_alone() {
         ("nested", "cannot be read"),
     ] {
         let answer = query(&server, &format!("EXECUTE FUNCTION {name}()"));
-        assert_eq!(code(&answer), 10109, "{answer}");
+        assert_eq!(code_of(&answer), 10109, "{answer}");
         let told = &answer["errors"][0]["reason"]["details"]["Exception"];
         assert!(told.as_str().unwrap().contains(why), "{answer}");
         assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
@@ -174,7 +174,7 @@ fn code_that_does_not_end_fails_alone() {
         let begun = Instant::now();
         let request = json!({"statement": statement, "timeout": "200ms"});
         let answer = ask(server.port_base, USER, &request);
-        assert_eq!((code(&answer), &answer["status"]), (1080, &json!("timeout")), "{answer}");
+        assert_eq!((code_of(&answer), &answer["status"]), (1080, &json!("timeout")), "{answer}");
         assert!(begun.elapsed() < SLACK, "{statement} took {:?}", begun.elapsed());
     }
     assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
@@ -198,6 +198,99 @@ fn what_code_keeps_is_seen_by_no_other_request() {
     assert_eq!(rows(&server, all), json!(vec![[0, 1, 2, 3, 4, 5]; 3]));
 }
 
+/// A collection of a scope with documents `k0`, `k1`, ….
+fn fill(server: &Server, documents: usize) {
+    rows(server, "CREATE SCOPE default:`default`.travel");
+    rows(server, "CREATE COLLECTION default:`default`.travel.trips");
+    let values: Vec<_> = (0..documents).map(|n| format!("VALUES ('k{n}', {{'n': {n}}})")).collect();
+    rows(
+        server,
+        &format!("UPSERT INTO default:`default`.travel.trips (KEY, VALUE) {}", values.join(", ")),
+    );
+}
+
+#[test]
+fn code_queries_with_the_rights_and_the_time_of_who_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    fill(&server, 3000);
+    let code = "
+        function total(from) {
+            let sum = 0;
+            for (const n of N1QL('SELECT RAW t.n FROM trips AS t WHERE t.n >= $from', {$from: from})) sum += n;
+            return sum;
+        }
+        function first(n) { for (const {v} of N1QL('SELECT r AS v FROM ARRAY_RANGE(0, 1000000) AS r WHERE r >= ?', [n])) return v }
+        function caught() { try { N1QL('SELECT * FROM nowhere') } catch (e) { return JSON.parse(e.message).code } }
+        function endless() { return [...N1QL('SELECT COUNT(*) FROM ARRAY_RANGE(0, 10000) AS a, ARRAY_RANGE(0, 10000) AS b, ARRAY_RANGE(0, 10000) AS c')] }
+        function broken() { return N1QL('SELEC 1') }";
+    let of_travel = "/lib?bucket=default&scope=travel";
+    assert_eq!(library(&server, "POST", of_travel, code).0, 200);
+    for name in ["total", "first", "caught", "endless", "broken"] {
+        let body = format!("LANGUAGE JAVASCRIPT AS \"{name}\" AT \"default/travel/lib\"");
+        rows(&server, &format!("CREATE FUNCTION default:`default`.travel.{name}(...) {body}"));
+    }
+    let of = |name: &str| format!("default:`default`.travel.{name}");
+    // Lone names of keyspaces are those of the function's scope.
+    let sum = format!("SELECT RAW {}(1000)", of("total"));
+    assert_eq!(rows(&server, &sum), json!([(1000..3000).sum::<u64>()]));
+    let many = format!("SELECT RAW {}(r) FROM ARRAY_RANGE(0, 20) AS r", of("first"));
+    assert_eq!(rows(&server, &many), json!((0..20).collect::<Vec<_>>()));
+    assert_eq!(rows(&server, &format!("EXECUTE FUNCTION {}()", of("caught"))), json!([12003]));
+    let broken = query(&server, &format!("EXECUTE FUNCTION {}()", of("broken")));
+    let details = &broken["errors"][0]["reason"]["details"];
+    assert_eq!(
+        (code_of(&broken), &details["Exception"]["code"]),
+        (10109, &json!(3000)),
+        "{broken}"
+    );
+    let begun = Instant::now();
+    let endless =
+        json!({"statement": format!("EXECUTE FUNCTION {}()", of("endless")), "timeout": "300ms"});
+    let answer = ask(server.port_base, USER, &endless);
+    assert_eq!(answer["status"], "timeout", "{answer}");
+    assert!(begun.elapsed() < SLACK, "it took {:?}", begun.elapsed());
+    let roles = "query_execute_external_functions[default:travel]";
+    let form = format!("password={PASSWORD}&roles={roles}");
+    let made = server.rest("PUT", "/settings/rbac/users/local/ann", &form).unwrap();
+    assert_eq!(made.status, 200, "{}", made.text());
+    let refused = ask(server.port_base, "ann", &json!({"statement": sum}));
+    let details = &refused["errors"][0]["reason"]["details"];
+    assert_eq!(details["Exception"]["code"], 13014, "she may not read the collection: {refused}");
+}
+
+#[test]
+fn code_changes_documents_only_when_it_is_executed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    fill(&server, 3);
+    let write =
+        "UPDATE default:`default`.travel.trips AS t USE KEYS 'k1' SET t.n = 70 RETURNING RAW t.n";
+    define(&server, "writes", &format!("function writes() {{ return [...N1QL(\"{write}\")] }}"));
+    let n = "SELECT RAW t.n FROM default:`default`.travel.trips AS t USE KEYS 'k1'";
+    let refused = |request: Value| {
+        let answer = ask(server.port_base, USER, &request);
+        let details = &answer["errors"][0]["reason"]["details"];
+        assert_eq!(code_of(&answer), 10109, "{answer}");
+        details["Exception"]["code"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+    };
+    assert_eq!(refused(json!({"statement": "SELECT writes()"})), 1000);
+    let readonly = json!({"statement": "EXECUTE FUNCTION writes()", "readonly": true});
+    assert_eq!(refused(readonly), 1000);
+    let transaction = json!({"statement": "EXECUTE FUNCTION writes()", "tximplicit": true});
+    assert_eq!(refused(transaction), 17006);
+    assert_eq!(rows(&server, n), json!([1]));
+    assert_eq!(rows(&server, "EXECUTE FUNCTION writes()"), json!([[70]]));
+    assert_eq!(rows(&server, n), json!([70]));
+    define(&server, "again", "function again() { return [...N1QL('SELECT RAW again()')] }");
+    let deep = query(&server, "EXECUTE FUNCTION again()");
+    assert!(
+        code_of(&deep) == 10109 && deep.to_string().contains("4 nested javascript calls"),
+        "{deep}"
+    );
+    assert_eq!(rows(&server, "SELECT RAW 1"), json!([1]));
+}
+
 #[test]
 fn functions_and_libraries_survive_a_restart_and_go_with_their_scope() {
     let directory = tempfile::tempdir().unwrap();
@@ -217,7 +310,7 @@ fn functions_and_libraries_survive_a_restart_and_go_with_their_scope() {
     let all = "SELECT RAW [twice(1), default:`default`.travel.twice(1), own()]";
     assert_eq!(rows(&server, all), json!([[2, -1, "own"]]));
     rows(&server, "DROP SCOPE default:`default`.travel");
-    assert_eq!(code(&query(&server, all)), 10101);
+    assert_eq!(code_of(&query(&server, all)), 10101);
     assert_eq!(library(&server, "GET", of_scope, "").0, 404);
     assert_eq!(library(&server, "GET", "/math", "").0, 200);
 }
