@@ -44,12 +44,13 @@ struct Component {
 
 /// The shipped ones, and what the tests of the host run. A crate that is built for several worlds is built for each by
 /// itself, as is every crate: features of one must not change another.
-const COMPONENTS: [Component; 10] = [
+const COMPONENTS: [Component; 11] = [
     Component { name: "views", package: "nacre-views", feature: None },
     Component { name: "js", package: "nacre-js-service", feature: None },
     Component { name: "eventing", package: "nacre-eventing", feature: None },
     Component { name: "index", package: "nacre-index", feature: None },
     Component { name: "query", package: "nacre-query", feature: None },
+    Component { name: "evaluator", package: "nacre-evaluator", feature: None },
     Component { name: "typescript", package: "nacre-typescript", feature: None },
     Component { name: "probe", package: "nacre-probe", feature: None },
     Component { name: "probe-resolver", package: "nacre-probe", feature: Some("resolver") },

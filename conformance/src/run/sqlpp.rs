@@ -46,6 +46,8 @@ struct Case {
     #[serde(default)]
     context: Option<String>,
     #[serde(default)]
+    libraries: BTreeMap<String, String>,
+    #[serde(default)]
     before: Vec<String>,
     #[serde(default)]
     results: Option<Vec<Json>>,
@@ -116,7 +118,8 @@ pub(super) fn play(target: &Target, done: &mut impl FnMut(&str, &str, Option<Str
 
 fn play_case(world: &mut World<'_>, case: &Case, with_indexes: bool) -> Result<(), String> {
     world.make_ready(with_indexes)?;
-    let played = play_steps(world, case);
+    let played = world.put_libraries(&case.libraries).and_then(|()| play_steps(world, case));
+    world.remove_libraries(&case.libraries)?;
     let effect = Effect::of(case.statements());
     let tidied = world.tidy(&effect);
     played.and(tidied.map_err(|problem| format!("afterwards: {problem}")))

@@ -3,7 +3,7 @@
 use crate::crc64::checksum;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Host, HostError, HostValue as Value};
+use nacre_js::{Chance, Host, HostError, HostValue as Value};
 use nacre_js_bridge::Bridge;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ pub struct Outside {
     call: String,
     /// Names that were made in it.
     names: u32,
-    /// Where chance stands in it.
-    chance: u64,
+    /// Where chance stands in it: the same when the call is made again.
+    chance: Chance,
     /// What was counted in it, by the names of statistics.
     pub counted: Vec<&'static str>,
 }
@@ -33,22 +33,18 @@ const COUNTERS: [&str; 6] = [
 
 impl Outside {
     pub fn new(bridge: Rc<RefCell<Bridge>>) -> Outside {
-        Outside { bridge, call: String::new(), names: 0, chance: 0, counted: Vec::new() }
-    }
-
-    /// A number from 0 up to 1, the same when a call is made again: nobody is to be surprised by it, but handlers spread
-    /// load with it. Source: SplitMix64, Steele, Lea and Flood, 2014.
-    fn chance(&mut self) -> f64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.chance;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        Outside {
+            bridge,
+            call: String::new(),
+            names: 0,
+            chance: Chance::default(),
+            counted: Vec::new(),
+        }
     }
 
     /// Begins with the call named `call`.
     pub fn begin(&mut self, call: String) {
-        self.chance = checksum(call.as_bytes());
+        self.chance = Chance::new(checksum(call.as_bytes()));
         self.call = call;
         self.names = 0;
         self.counted.clear();
@@ -63,7 +59,7 @@ impl Host for Outside {
                 self.names += 1;
                 Ok(Value::Text(format!("{}-{}", self.call, self.names)))
             }
-            ("random", []) => Ok(Value::Number(self.chance())),
+            ("random", []) => Ok(Value::Number(self.chance.next_number())),
             ("count", [Value::Text(name)]) => {
                 let known = COUNTERS.iter().find(|known| *known == name);
                 self.counted.extend(known);

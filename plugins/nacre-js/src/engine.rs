@@ -31,6 +31,8 @@ pub enum Argument<'a> {
     Bool(bool),
     /// null.
     Null,
+    /// undefined.
+    Undefined,
     /// A `Uint8Array`.
     Bytes(&'a [u8]),
     /// A function.
@@ -318,6 +320,7 @@ impl Engine {
                     values.push_arg(compiled.function.clone().restore(ctx)?)?;
                 }
                 Argument::Null => values.push_arg(Value::new_null(ctx.clone()))?,
+                Argument::Undefined => values.push_arg(Value::new_undefined(ctx.clone()))?,
             }
         }
         function.call_arg(values)

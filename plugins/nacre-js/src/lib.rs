@@ -26,6 +26,7 @@
 //! `dateToArray(date)`, `decodeBase64(text)`.
 
 mod builtins;
+mod chance;
 mod clock;
 mod document;
 mod engine;
@@ -35,6 +36,7 @@ mod modules;
 mod program;
 
 pub use builtins::Emitted;
+pub use chance::Chance;
 pub use engine::{Argument, Engine, FunctionId};
 pub use error::{Error, Position};
 pub use json::{depth, quote};

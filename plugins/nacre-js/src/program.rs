@@ -121,17 +121,30 @@ impl Engine {
                 }
                 said => said.thrown(),
             })?;
-            let find = |name: &&str| -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
-                // What is declared with `const` is no member of the global object.
-                let text = format!("typeof {name} === 'function' ? {name} : undefined");
-                let value: rquickjs::Value<'_> = ctx.eval(text)?;
-                Ok(value.into_function().map(|function| Persistent::save(&ctx, function)))
-            };
-            let found: rquickjs::Result<Handlers> = wanted.iter().map(find).collect();
+            let found =
+                wanted.iter().map(|name| global(&ctx, name)).collect::<rquickjs::Result<_>>();
             found.map_err(|error| describe(&ctx, error, place).thrown())
         });
         let found = self.outcome(found)?;
         Ok(self.keep(wanted, found))
+    }
+
+    /// A function of the scripts that were loaded, by its name.
+    ///
+    /// # Errors
+    /// As for [`Engine::call`], when looking throws.
+    pub fn find(&mut self, name: &str) -> Result<Option<FunctionId>, Error> {
+        if !is_identifier(name) {
+            return Ok(None);
+        }
+        self.begin();
+        let found = self.context.with(|ctx| {
+            let file = self.program.as_deref().unwrap_or_default();
+            let place = Place { file, modules: &self.modules, is_wrapped: false };
+            global(&ctx, name).map_err(|error| describe(&ctx, error, place).thrown())
+        });
+        let found = self.outcome(found)?;
+        Ok(self.keep(&[name], vec![found]).pop().flatten())
     }
 
     fn keep(&mut self, wanted: &[&str], found: Handlers) -> Vec<Option<FunctionId>> {
@@ -142,6 +155,19 @@ impl Engine {
         };
         wanted.iter().zip(found).map(&mut take).collect()
     }
+}
+
+/// Whether `name` is a word, and no code. What is reserved is found by the engine.
+fn is_identifier(name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    name.chars().all(is_part) && name.starts_with(|c: char| !c.is_numeric())
+}
+
+/// A function of the global scope. What is declared with `const` is no member of the global object.
+fn global(ctx: &Ctx<'_>, name: &str) -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
+    let text = format!("typeof {name} === 'function' ? {name} : undefined");
+    let value: rquickjs::Value<'_> = ctx.eval(text)?;
+    Ok(value.into_function().map(|function| Persistent::save(ctx, function)))
 }
 
 type Handlers = Vec<Option<Persistent<Function<'static>>>>;

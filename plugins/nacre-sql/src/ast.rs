@@ -646,16 +646,25 @@ pub struct IndexKey {
     pub include_missing: bool,
 }
 
-/// CREATE FUNCTION with an expression as its body.
+/// CREATE FUNCTION.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub struct CreateFunction {
     pub path: Path,
     pub replace: bool,
     pub if_not_exists: bool,
-    /// The names of its parameters; `None` for any number, as the array `args`.
+    /// The names of its parameters; `None` for any number, as the array `args` of an expression.
     pub parameters: Option<Vec<Name>>,
-    pub body: Expr,
-    /// The body as it was written.
-    pub text: String,
+    pub body: FunctionBody,
+}
+
+/// What a function does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FunctionBody {
+    /// An expression, and how it was written.
+    Expr(Expr, String),
+    /// JavaScript that the statement brings; what is called is the function that has the same name there.
+    Script(Name),
+    /// A function in JavaScript by its name, and the path of the library that has it.
+    External(Name, Name),
 }

@@ -1,8 +1,11 @@
-//! The world `functions`: `count` and `loop`.
+//! The world `functions`: `count`, `calls` and `loop`.
 
 use nacre_plugin::{Fault, Functions};
 
-struct Counting;
+#[derive(Default)]
+struct Counting {
+    calls: u32,
+}
 
 impl Functions for Counting {
     fn describe() -> String {
@@ -10,11 +13,13 @@ impl Functions for Counting {
     }
 
     fn init(_: &str) -> Result<Counting, Fault> {
-        Ok(Counting)
+        Ok(Counting::default())
     }
 
     fn call(&mut self, name: &str, arguments: &str) -> Result<String, Fault> {
+        self.calls += 1;
         match name {
+            "calls" => Ok(self.calls.to_string()),
             "count" => {
                 let arguments: Vec<serde_json::Value> = serde_json::from_str(arguments)
                     .map_err(|error| Fault::Reject(error.to_string()))?;

@@ -65,6 +65,20 @@ impl fmt::Display for FunctionPath {
     }
 }
 
+/// What a function in JavaScript runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// Code with a function of the same name.
+    Code(Name),
+    /// A function of a library.
+    Library {
+        /// Where the library belongs, and its name.
+        library: FunctionPath,
+        /// The name of the function in it.
+        function: Name,
+    },
+}
+
 /// A document as it is stored.
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "as in `nacre_sql::Meta`")]
@@ -298,11 +312,25 @@ pub trait Datastore {
     /// The store fails.
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>>;
 
-    /// Makes a function; `replace` allows that there is one.
+    /// Makes a function, of JavaScript if it has a `script`; `replace` allows that there is one.
     ///
     /// # Errors
-    /// Code 10102 when there is one, 12021 when there is no such scope.
-    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()>;
+    /// Code 10102 when there is one, 10114 when its code is none, 12021 when there is no such scope.
+    fn create_function(
+        &self,
+        path: &FunctionPath,
+        text: &str,
+        script: Option<&Script>,
+        replace: bool,
+    ) -> Result<()>;
+
+    /// Calls a function of JavaScript, which is the same for the whole request. Arguments are a JSON array that has `[v]` for each,
+    /// or `[]` for MISSING; the answer is `{"value": v}`, `{}` for undefined, or `{"exception": {…}}` with what was `thrown`, and
+    /// `line`, `column` and `text` of the place when they are known. What the code queries may change something if it `may_change`.
+    ///
+    /// # Errors
+    /// The user may not call it; code 10109 when it cannot be run.
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String>;
 
     /// Removes a function.
     ///

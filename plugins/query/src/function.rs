@@ -1,9 +1,10 @@
 //! Functions that users make. The store keeps the statement of each; an instance keeps those parsed that it has called.
 
-use crate::datastore::{Datastore, FunctionPath};
+use crate::datastore::{Datastore, FunctionPath, Script};
 use crate::run::Run;
-use nacre_sql::ast::{CreateFunction, Expr, Path, Statement};
-use nacre_sql::{Error, Name, Result, Value, each_child, parse};
+use crate::script;
+use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
+use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse, write_string};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,6 +17,7 @@ const PARSED_MAX: usize = 1024;
 /// A function, parsed, and the statement that made it.
 pub(crate) struct UserFunction {
     text: String,
+    path: FunctionPath,
     pub definition: CreateFunction,
 }
 
@@ -37,7 +39,7 @@ impl FunctionCache {
         if let Some(known) = self.0.borrow().get(&path).filter(|known| known.text == text) {
             return Ok(Rc::clone(known));
         }
-        let function = Rc::new(UserFunction::parse(text)?);
+        let function = Rc::new(UserFunction::parse(path.clone(), text)?);
         let mut all = self.0.borrow_mut();
         if all.len() >= PARSED_MAX {
             all.pop_first();
@@ -48,34 +50,68 @@ impl FunctionCache {
 }
 
 impl UserFunction {
-    fn parse(text: String) -> Result<UserFunction> {
+    fn parse(path: FunctionPath, text: String) -> Result<UserFunction> {
         match parse(&text)? {
             Statement::CreateFunction(definition) => {
-                Ok(UserFunction { text, definition: *definition })
+                Ok(UserFunction { text, path, definition: *definition })
             }
             _ => Err(Error::new(5000, "the statement of a function makes none")),
         }
     }
 
+    /// Calls it, with as many arguments as it takes.
+    pub fn call(&self, args: Vec<Value>, run: &Run<'_>, context: &Context<'_>) -> Result<Value> {
+        match &self.definition.body {
+            FunctionBody::Expr(body, _) => {
+                let env = match &self.definition.parameters {
+                    None => Env::new().with(&"args".into(), Value::array(args)),
+                    Some(names) => names
+                        .iter()
+                        .zip(args)
+                        .fold(Env::new(), |env, (name, arg)| env.with(name, arg)),
+                };
+                run.nested(|| eval(body, &env, context))
+            }
+            FunctionBody::Script(_) => script::call(&self.path, None, &args, run),
+            FunctionBody::External(function, library) => {
+                script::call(&self.path, Some((function, library)), &args, run)
+            }
+        }
+    }
+
     /// Its row in `system:functions`.
-    fn row(&self, path: &FunctionPath) -> Value {
+    fn row(&self) -> Value {
         let parameters = self.definition.parameters.as_ref().map_or(Value::Null, |names| {
             Value::array(names.iter().map(|name| name.clone().into()).collect())
         });
-        let definition = Value::object([
-            ("#language", Value::from("inline")),
-            ("parameters", parameters),
-            ("text", self.definition.text.as_str().into()),
-        ]);
+        let definition = match &self.definition.body {
+            FunctionBody::Expr(_, text) => Value::object([
+                ("#language", Value::from("inline")),
+                ("parameters", parameters),
+                ("text", text.as_str().into()),
+            ]),
+            FunctionBody::Script(code) => Value::object([
+                ("#language", Value::from("javascript")),
+                ("parameters", parameters),
+                ("text", code.clone().into()),
+            ]),
+            FunctionBody::External(function, library) => Value::object([
+                ("#language", Value::from("javascript")),
+                ("library", library.clone().into()),
+                ("name", library.clone().into()),
+                ("object", function.clone().into()),
+                ("parameters", parameters),
+            ]),
+        };
         let of_scope = |part: fn(&(Name, Name)) -> &Name| {
-            path.scope.as_ref().map_or(Value::Missing, |scope| part(scope).clone().into())
+            self.path.scope.as_ref().map_or(Value::Missing, |scope| part(scope).clone().into())
         };
         let identity = Value::object([
             ("bucket", of_scope(|(bucket, _)| bucket)),
-            ("name", path.name.clone().into()),
+            ("name", self.path.name.clone().into()),
             ("namespace", "default".into()),
             ("scope", of_scope(|(_, scope)| scope)),
-            ("type", if path.scope.is_some() { "scope" } else { "global" }.into()),
+            ("type", if self.path.scope.is_some() { "scope" } else { "global" }.into()),
         ]);
         Value::object([("definition", definition), ("identity", identity)])
     }
@@ -84,18 +120,23 @@ impl UserFunction {
 /// The rows of `system:functions`.
 pub(crate) fn rows(store: &dyn Datastore) -> Result<Vec<(Name, Value)>> {
     let row = |(path, text): (FunctionPath, String)| {
-        Ok((path.to_string().into(), UserFunction::parse(text)?.row(&path)))
+        Ok((path.to_string().into(), UserFunction::parse(path, text)?.row()))
     };
     store.functions()?.into_iter().map(row).collect()
 }
 
 pub(crate) fn create_function(function: &CreateFunction, run: &Run<'_>) -> Result<()> {
-    if height(&function.body) > HEIGHT_MAX {
+    if let FunctionBody::Expr(body, _) = &function.body
+        && height(body) > HEIGHT_MAX
+    {
         let message = format!("The body of function {} nests too deeply.", function.path);
         return Err(Error::new(3000, message));
     }
     let path = resolved(&function.path, run)?;
-    match run.store.create_function(&path, &statement_of(function), function.replace) {
+    let context = run.settings.context.as_ref();
+    let script = script::of(&function.body, &path, context)?;
+    let text = statement_of(function, script.as_ref());
+    match run.store.create_function(&path, &text, script.as_ref(), function.replace) {
         Err(error) if error.code == 10102 && function.if_not_exists => Ok(()),
         created => created,
     }
@@ -132,13 +173,29 @@ fn path_of(path: &[Name], context: Option<&Path>) -> Option<FunctionPath> {
 }
 
 /// The statement that makes a function, wherever it is made.
-fn statement_of(function: &CreateFunction) -> String {
+fn statement_of(function: &CreateFunction, script: Option<&Script>) -> String {
     let parameters = match &function.parameters {
         None => "...".to_owned(),
         Some(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     };
-    let CreateFunction { path, text, .. } = function;
-    format!("CREATE FUNCTION {path}({parameters}) {{ {text} }}")
+    let head = format!("CREATE FUNCTION {}({parameters})", function.path);
+    match (&function.body, script) {
+        (FunctionBody::Expr(_, text), _) => format!("{head} {{ {text} }}"),
+        (FunctionBody::External(function, _), Some(Script::Library { library, .. })) => format!(
+            "{head} LANGUAGE JAVASCRIPT AS {} AT {}",
+            quoted(function),
+            quoted(&script::path_of(library))
+        ),
+        (FunctionBody::Script(code) | FunctionBody::External(code, _), _) => {
+            format!("{head} LANGUAGE JAVASCRIPT AS {}", quoted(code))
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    write_string(text, &mut out);
+    out
 }
 
 /// How many expressions are in each other.

@@ -2,7 +2,7 @@
 
 use crate::datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal, Staged, TransactionStep,
+    Notes, Platform, Refusal, Script, Staged, TransactionStep,
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
@@ -307,9 +307,26 @@ impl Datastore for Host {
         Ok(found.into_iter().map(|(found, text)| (path(found), text)).collect())
     }
 
-    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()> {
-        let new = (function_path(path), text.to_owned(), replace);
+    fn create_function(
+        &self,
+        path: &FunctionPath,
+        text: &str,
+        script: Option<&Script>,
+        replace: bool,
+    ) -> Result<()> {
+        let script = script.map(|script| match script {
+            Script::Code(code) => abi::Script::Code(code.to_string()),
+            Script::Library { library, function } => {
+                abi::Script::Library((function_path(library), function.to_string()))
+            }
+        });
+        let (path, text) = (function_path(path), text.to_owned());
+        let new = abi::NewFunction { path, text, script, replace };
         abi::define(&abi::Definition::CreateFunction(new)).map_err(error)
+    }
+
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String> {
+        abi::call_function(&function_path(path), arguments, may_change).map_err(error)
     }
 
     fn drop_function(&self, path: &FunctionPath) -> Result<()> {

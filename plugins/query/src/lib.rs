@@ -29,6 +29,7 @@ mod request;
 mod resolve;
 mod response;
 mod run;
+mod script;
 mod service;
 mod signature;
 mod transaction;
@@ -37,9 +38,9 @@ mod watch;
 pub use admin::{AdminReply, admin};
 pub use datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal, Span, Staged, TransactionSettings, TransactionStep,
+    Notes, Platform, Refusal, Script, Span, Staged, TransactionSettings, TransactionStep,
 };
-pub use memory::MemoryDatastore;
+pub use memory::{Evaluator, MemoryDatastore};
 pub use request::Request;
 pub use response::{Response, Status};
 pub use run::Settings;

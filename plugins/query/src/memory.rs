@@ -2,7 +2,7 @@
 
 use crate::datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Refusal,
+    Notes, Refusal, Script,
 };
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
@@ -26,6 +26,15 @@ struct MemoryIndex {
     entries: BTreeSet<Vec<u8>>,
 }
 
+/// Runs functions in JavaScript.
+pub trait Evaluator {
+    /// As [`Datastore::call`].
+    ///
+    /// # Errors
+    /// Code 10109 when it cannot be run.
+    fn call(&self, path: &FunctionPath, script: &Script, arguments: &str) -> Result<String>;
+}
+
 /// Documents and indexes in memory. Scopes are there as long as they are made, and so are collections.
 #[derive(Default)]
 pub struct MemoryDatastore {
@@ -34,7 +43,8 @@ pub struct MemoryDatastore {
     last_cas: Cell<u64>,
     last_index: Cell<u64>,
     version: Cell<u64>,
-    functions: RefCell<BTreeMap<FunctionPath, String>>,
+    functions: RefCell<BTreeMap<FunctionPath, (String, Option<Script>)>>,
+    evaluator: RefCell<Option<Box<dyn Evaluator>>>,
     notes: RefCell<BTreeMap<String, String>>,
 }
 
@@ -51,6 +61,11 @@ impl MemoryDatastore {
     /// A store of nothing.
     pub fn new() -> MemoryDatastore {
         MemoryDatastore::default()
+    }
+
+    /// Has functions in JavaScript called by `evaluator`; without one there are none.
+    pub fn set_evaluator(&self, evaluator: impl Evaluator + 'static) {
+        *self.evaluator.borrow_mut() = Some(Box::new(evaluator));
     }
 
     /// Makes a collection, its scope and its bucket, where they are not there.
@@ -433,21 +448,36 @@ impl Datastore for MemoryDatastore {
     }
 
     fn function(&self, path: &FunctionPath) -> Result<Option<String>> {
-        Ok(self.functions.borrow().get(path).cloned())
+        Ok(self.functions.borrow().get(path).map(|(text, _)| text.clone()))
     }
 
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>> {
         let functions = self.functions.borrow();
-        Ok(functions.iter().map(|(path, text)| (path.clone(), text.clone())).collect())
+        Ok(functions.iter().map(|(path, (text, _))| (path.clone(), text.clone())).collect())
     }
 
-    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()> {
+    fn create_function(
+        &self,
+        path: &FunctionPath,
+        text: &str,
+        script: Option<&Script>,
+        replace: bool,
+    ) -> Result<()> {
         let mut functions = self.functions.borrow_mut();
         if functions.contains_key(path) && !replace {
             return Err(Error::new(10102, format!("Function already exists: {path}")));
         }
-        functions.insert(path.clone(), text.to_owned());
+        functions.insert(path.clone(), (text.to_owned(), script.cloned()));
         Ok(())
+    }
+
+    fn call(&self, path: &FunctionPath, arguments: &str, _: bool) -> Result<String> {
+        let functions = self.functions.borrow();
+        let script = functions.get(path).and_then(|(_, script)| script.as_ref());
+        match (script, &*self.evaluator.borrow()) {
+            (Some(script), Some(evaluator)) => evaluator.call(path, script, arguments),
+            _ => Err(Error::new(10108, "javascript functions are disabled")),
+        }
     }
 
     fn drop_function(&self, path: &FunctionPath) -> Result<()> {

@@ -1,7 +1,8 @@
 //! What names mean in statements that are no queries.
 
 use nacre_sql::ast::{
-    Changes, Delete, Insert, InsertSource, Merge, On, Projection, Set, Statement, Update,
+    Changes, Delete, FunctionBody, Insert, InsertSource, Merge, On, Projection, Set, Statement,
+    Update,
 };
 use nacre_sql::{
     Name, RESULT, Result, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source,
@@ -35,7 +36,10 @@ pub(crate) fn resolve(statement: &mut Statement) -> Result<()> {
                 Some(names) => names.iter().for_each(|name| scope.add(name)),
                 None => scope.add(&"args".into()),
             }
-            resolve_expr(&mut function.body, &scope)
+            match &mut function.body {
+                FunctionBody::Expr(body, _) => resolve_expr(body, &scope),
+                FunctionBody::Script(_) | FunctionBody::External(..) => Ok(()),
+            }
         }
         _ => Ok(()),
     }

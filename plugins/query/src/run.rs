@@ -10,7 +10,7 @@ use crate::service::Service;
 use crate::watch;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
-    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, eval, resolve_select,
+    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, resolve_select,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -61,6 +61,8 @@ pub(crate) struct State {
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
+    /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.
+    pub executes: Cell<bool>,
     /// Whether the statement sees what a transaction has changed.
     pub in_transaction: Cell<bool>,
     /// That, by index.
@@ -135,7 +137,7 @@ impl<'a> Run<'a> {
         Ok(function)
     }
 
-    fn nested<T>(&self, inner: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn nested<T>(&self, inner: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.state.calls.get();
         if calls >= CALLS_MAX {
             return Err(Error::execution("queries and functions are nested too deeply"));
@@ -206,23 +208,16 @@ impl Host for Run<'_> {
 
     fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value> {
         let function = self.function(path)?;
-        let definition = &function.definition;
-        let env = match &definition.parameters {
-            None => Env::new().with(&"args".into(), Value::array(args)),
-            Some(names) if names.len() == args.len() => {
-                names.iter().zip(args).fold(Env::new(), |env, (name, arg)| env.with(name, arg))
-            }
-            Some(names) => {
-                let message = format!(
-                    "Incorrect number of arguments supplied to function '{}': {} instead of {}",
-                    path.join("."),
-                    args.len(),
-                    names.len()
-                );
-                return Err(Error::new(10104, message));
-            }
-        };
-        self.nested(|| eval(&definition.body, &env, context))
+        let count = function.definition.parameters.as_ref().map_or(args.len(), Vec::len);
+        if count != args.len() {
+            let message = format!(
+                "Incorrect number of arguments supplied to function '{}': {} instead of {count}",
+                path.join("."),
+                args.len(),
+            );
+            return Err(Error::new(10104, message));
+        }
+        function.call(args, self, context)
     }
 
     fn now_ms(&self) -> i64 {

@@ -212,6 +212,7 @@ impl Service {
                     .iter()
                     .map(|arg| eval(arg, &Env::new(), context))
                     .collect::<Result<_>>()?;
+                run.state.executes.set(true);
                 let value = nacre_sql::Host::call(run, &path.parts, args, context)?;
                 Ok(Begun::values(vec![value]))
             }

@@ -45,10 +45,22 @@ pub enum Privilege {
     AdministerSearch,
     /// Let SQL++ reach other hosts.
     QueryExternal,
-    /// Create and drop functions of SQL++.
+    /// Create and drop functions of SQL++, of a scope.
     ManageQueryFunctions,
-    /// Call functions of SQL++.
+    /// Call them.
     ExecuteQueryFunctions,
+    /// Create and drop functions of SQL++ that belong to no scope.
+    ManageGlobalQueryFunctions,
+    /// Call them.
+    ExecuteGlobalQueryFunctions,
+    /// Create and drop functions of SQL++ in JavaScript, and their libraries, of a scope.
+    ManageExternalFunctions,
+    /// Call them.
+    ExecuteExternalFunctions,
+    /// Create and drop functions of SQL++ in JavaScript, and their libraries, that belong to no scope.
+    ManageGlobalExternalFunctions,
+    /// Call them.
+    ExecuteGlobalExternalFunctions,
     /// Change the settings of eventing.
     AdministerEventing,
     /// Deploy and undeploy what runs on changes of documents.
@@ -135,7 +147,13 @@ roles! {
     /// Lets SQL++ reach other hosts.
     QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [Query QueryExternal];
     /// Manages functions of SQL++ that belong to no scope.
-    QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageQueryFunctions ExecuteQueryFunctions];
+    QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageGlobalQueryFunctions ExecuteGlobalQueryFunctions];
+    /// Calls functions of SQL++ that belong to no scope.
+    QueryExecuteGlobalFunctions "query_execute_global_functions" "Execute Global Functions" Cluster [ExecuteGlobalQueryFunctions];
+    /// Manages functions of SQL++ in JavaScript that belong to no scope, and their libraries.
+    QueryManageGlobalExternalFunctions "query_manage_global_external_functions" "Manage Global External Functions" Cluster [ManageGlobalExternalFunctions ExecuteGlobalExternalFunctions];
+    /// Calls functions of SQL++ in JavaScript that belong to no scope.
+    QueryExecuteGlobalExternalFunctions "query_execute_global_external_functions" "Execute Global External Functions" Cluster [ExecuteGlobalExternalFunctions];
     /// Administers a bucket, without its documents.
     BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
     /// Everything with the documents of a bucket.
@@ -174,10 +192,14 @@ roles! {
     QueryDelete "query_delete" "Query Delete" Collection [WriteData Query QueryWrite];
     /// Manages indexes.
     QueryManageIndex "query_manage_index" "Query Manage Index" Collection [AdministerIndexes];
-    /// Manages functions of SQL++.
+    /// Manages functions of SQL++ of a scope.
     QueryManageFunctions "query_manage_functions" "Manage Scope Functions" Scope [ManageQueryFunctions ExecuteQueryFunctions];
-    /// Calls functions of SQL++.
+    /// Calls functions of SQL++ of a scope.
     QueryExecuteFunctions "query_execute_functions" "Execute Scope Functions" Scope [ExecuteQueryFunctions];
+    /// Manages functions of SQL++ in JavaScript of a scope, and their libraries.
+    QueryManageExternalFunctions "query_manage_external_functions" "Manage Scope External Functions" Scope [ManageExternalFunctions ExecuteExternalFunctions];
+    /// Calls functions of SQL++ in JavaScript of a scope.
+    QueryExecuteExternalFunctions "query_execute_external_functions" "Execute Scope External Functions" Scope [ExecuteExternalFunctions];
     /// Manages what runs on changes of documents of a scope.
     EventingManageFunctions "eventing_manage_functions" "Manage Eventing Scope Functions" Scope [ManageFunctions];
     /// Queries search indexes.

@@ -5,7 +5,8 @@ use crate::refusal::Refusal;
 use crate::{
     AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
     FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership,
-    Package, Plugins, QueryFunctions, Rebalance, Secret, Service, Source, place,
+    Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance, Script, Secret,
+    Service, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,9 @@ pub struct Cluster {
     /// Functions of the query language.
     #[serde(default)]
     pub query_functions: QueryFunctions,
+    /// Libraries that they call.
+    #[serde(default)]
+    pub query_libraries: QueryLibraries,
 }
 
 /// One change of the agreed state.
@@ -267,11 +271,26 @@ pub enum Change {
         id: FunctionId,
         /// The statement that makes it.
         text: String,
+        /// What it runs, if it is one in JavaScript.
+        #[serde(default)]
+        script: Option<Script>,
         /// Whether there may be one.
         replace: bool,
     },
     /// The end of a function of the query language.
     DropQueryFunction {
+        /// Which.
+        id: FunctionId,
+    },
+    /// A library of functions in JavaScript, new or in the place of another.
+    PutQueryLibrary {
+        /// Which.
+        id: FunctionId,
+        /// The code.
+        code: String,
+    },
+    /// The end of such a library.
+    DropQueryLibrary {
         /// Which.
         id: FunctionId,
     },
@@ -372,6 +391,7 @@ impl Cluster {
             plugins: Plugins::default(),
             functions: Functions::default(),
             query_functions: QueryFunctions::default(),
+            query_libraries: QueryLibraries::default(),
         }
     }
 
@@ -464,6 +484,7 @@ impl Cluster {
                 self.plugins.forget_bucket(name);
                 self.functions.forget(name, None, None);
                 self.query_functions.forget(name, None);
+                self.query_libraries.forget(name, None);
             }
             Change::FlushBucket { name } => {
                 let bucket = self.bucket_mut(name)?;
@@ -481,6 +502,7 @@ impl Cluster {
                 serving.forget_indexes();
                 self.functions.forget(bucket, Some(scope), None);
                 self.query_functions.forget(bucket, Some(scope));
+                self.query_libraries.forget(bucket, Some(scope));
                 return Ok(dropped);
             }
             Change::CreateCollection { bucket, scope, collection, max_ttl, history } => {
@@ -514,9 +536,12 @@ impl Cluster {
             Change::BuildIndexes { bucket, scope, collection, names } => {
                 self.bucket_mut(bucket)?.build_indexes(scope, collection, names)?
             }
-            Change::PutQueryFunction { id, text, replace } => {
-                self.put_query_function(id, text, *replace)?
+            Change::PutQueryFunction { id, text, script, replace } => {
+                let function = QueryFunction { text: text.clone(), script: script.clone() };
+                self.put_query_function(id, &function, *replace)?
             }
+            Change::PutQueryLibrary { id, code } => self.put_query_library(id, code)?,
+            Change::DropQueryLibrary { id } => self.drop_query_library(id)?,
             Change::DropQueryFunction { id } => self.drop_query_function(id)?,
             Change::PutPackage { name, version, package } => {
                 self.plugins.put_package(name, version, package)?

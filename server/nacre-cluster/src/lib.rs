@@ -19,6 +19,7 @@ pub mod orchestrator;
 mod placement;
 mod plugin;
 mod query_function;
+mod query_library;
 mod refusal;
 mod secret;
 mod settings;
@@ -36,7 +37,8 @@ pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, 
 pub use nodes::GROUP_DEFAULT;
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source};
-pub use query_function::QueryFunctions;
+pub use query_function::{QueryFunction, QueryFunctions, Script};
+pub use query_library::QueryLibraries;
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use settings::{

@@ -11,22 +11,63 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Functions of one cluster: all of them are stored with each change.
 const FUNCTIONS_MAX: usize = 1000;
 
-/// Functions by the keys of their [`FunctionId`], each the statement that makes it.
+/// A function of the query language.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
+pub struct QueryFunction {
+    /// The statement that makes it.
+    pub text: String,
+    /// What it runs, if it is one in JavaScript.
+    pub script: Option<Script>,
+}
+
+/// What a function in JavaScript runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Script {
+    /// Code with a function of the same name.
+    Code(String),
+    /// A function of a library.
+    Library {
+        /// Which.
+        library: FunctionId,
+        /// What the function is called there.
+        function: String,
+    },
+}
+
+/// As functions are stored, and were when they were statements alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Text(String),
+    Function { text: String, script: Option<Script> },
+}
+
+impl From<Stored> for QueryFunction {
+    fn from(stored: Stored) -> QueryFunction {
+        match stored {
+            Stored::Text(text) => QueryFunction { text, script: None },
+            Stored::Function { text, script } => QueryFunction { text, script },
+        }
+    }
+}
+
+/// Functions by the keys of their [`FunctionId`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueryFunctions(BTreeMap<String, String>);
+pub struct QueryFunctions(BTreeMap<String, QueryFunction>);
 
 impl QueryFunctions {
-    /// The statement of a function.
-    pub fn get(&self, id: &FunctionId) -> Option<&str> {
-        self.0.get(&key_of(id)?).map(String::as_str)
+    /// A function.
+    pub fn get(&self, id: &FunctionId) -> Option<&QueryFunction> {
+        self.0.get(&key_of(id)?)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &str)> {
-        self.0.iter().map(|(key, text)| (FunctionId::of_key(key), text.as_str()))
+    pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &QueryFunction)> {
+        self.0.iter().map(|(key, function)| (FunctionId::of_key(key), function))
     }
 
-    fn put(&mut self, id: &FunctionId, text: &str, replace: bool) -> Result<(), Refusal> {
+    fn put(&mut self, id: &FunctionId, new: &QueryFunction, replace: bool) -> Result<(), Refusal> {
         let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
         let Some(key) = key_of(id) else {
             let reason =
@@ -36,13 +77,13 @@ impl QueryFunctions {
         if self.0.contains_key(&key) && !replace {
             return Err(Refusal::QueryFunctionExists { name: id.name.clone() });
         }
-        if text.len() > TEXT_BYTES_MAX {
+        if new.text.len() > TEXT_BYTES_MAX {
             return invalid(format!("A function has {TEXT_BYTES_MAX} bytes at most"));
         }
         if self.0.len() >= FUNCTIONS_MAX && !self.0.contains_key(&key) {
             return invalid(format!("There are {FUNCTIONS_MAX} functions at most"));
         }
-        self.0.insert(key, text.to_owned());
+        self.0.insert(key, new.clone());
         Ok(())
     }
 
@@ -53,17 +94,19 @@ impl QueryFunctions {
 
     /// Functions go with their bucket, or with their scope.
     pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
-        self.0.retain(|key, _| {
-            let of = FunctionId::of_key(key).scope;
-            !of.is_some_and(|(own_bucket, own_scope)| {
-                own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)
-            })
-        });
+        self.0.retain(|key, _| !is_within(key, bucket, scope));
     }
 }
 
+/// Whether what has this key belongs to a bucket, and to a scope of it if one is named.
+pub(crate) fn is_within(key: &str, bucket: &str, scope: Option<&str>) -> bool {
+    FunctionId::of_key(key).scope.is_some_and(|(own_bucket, own_scope)| {
+        own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)
+    })
+}
+
 /// Keys of functions in scopes have slashes between their parts, so that names have none.
-fn key_of(id: &FunctionId) -> Option<String> {
+pub(crate) fn key_of(id: &FunctionId) -> Option<String> {
     let may_be = (1..=NAME_BYTES_MAX).contains(&id.name.len()) && !id.name.contains('/');
     may_be.then(|| id.to_string())
 }
@@ -72,16 +115,20 @@ impl Cluster {
     pub(crate) fn put_query_function(
         &mut self,
         id: &FunctionId,
-        text: &str,
+        function: &QueryFunction,
         replace: bool,
     ) -> Result<(), Refusal> {
-        if let Some((bucket, scope)) = &id.scope {
-            let scopes = &self.bucket(bucket)?.manifest.scopes;
-            if !scopes.iter().any(|there| there.name == *scope) {
-                return Err(Refusal::ScopeNotFound { scope: scope.clone() });
-            }
+        self.check_scope(id)?;
+        self.query_functions.put(id, function, replace)
+    }
+
+    /// Checks that the scope is there that `id` names, if it does.
+    pub(crate) fn check_scope(&self, id: &FunctionId) -> Result<(), Refusal> {
+        let Some((bucket, scope)) = &id.scope else { return Ok(()) };
+        match self.bucket(bucket)?.manifest.scopes.iter().any(|there| there.name == *scope) {
+            true => Ok(()),
+            false => Err(Refusal::ScopeNotFound { scope: scope.clone() }),
         }
-        self.query_functions.put(id, text, replace)
     }
 
     pub(crate) fn drop_query_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
@@ -100,7 +147,7 @@ mod tests {
     }
 
     fn put(id: &FunctionId, text: &str, replace: bool) -> Change {
-        Change::PutQueryFunction { id: id.clone(), text: text.into(), replace }
+        Change::PutQueryFunction { id: id.clone(), text: text.into(), script: None, replace }
     }
 
     #[test]
@@ -118,7 +165,7 @@ mod tests {
             let again = cluster.apply(&put(function, "two", false));
             assert!(matches!(again, Err(Refusal::QueryFunctionExists { .. })));
             cluster.apply(&put(function, "three", true)).unwrap();
-            assert_eq!(cluster.query_functions.get(function), Some("three"));
+            assert_eq!(cluster.query_functions.get(function).unwrap().text, "three");
         }
         let stored = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
@@ -129,6 +176,17 @@ mod tests {
         cluster.apply(&Change::DropQueryFunction { id: global.clone() }).unwrap();
         let gone = cluster.apply(&Change::DropQueryFunction { id: global });
         assert!(matches!(gone, Err(Refusal::QueryFunctionNotFound { .. })));
+    }
+
+    #[test]
+    fn functions_that_were_stored_as_statements_are_read() {
+        let stored = r#"{"f":"CREATE FUNCTION f() { 1 }","g":{"text":"t","script":{"Code":"c"}}}"#;
+        let functions: QueryFunctions = serde_json::from_str(stored).unwrap();
+        let [f, g] = ["f", "g"].map(|name| functions.get(&id(None, name)).unwrap().clone());
+        assert_eq!((&f.text[..], f.script), ("CREATE FUNCTION f() { 1 }", None));
+        assert_eq!((&g.text[..], g.script), ("t", Some(Script::Code("c".into()))));
+        let again = serde_json::to_string(&functions).unwrap();
+        assert_eq!(serde_json::from_str::<QueryFunctions>(&again).unwrap(), functions);
     }
 
     #[test]

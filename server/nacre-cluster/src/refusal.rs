@@ -109,6 +109,12 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// There is no such library of functions of the query language.
+    #[error("Library not found: {name}")]
+    QueryLibraryNotFound {
+        /// The name.
+        name: String,
+    },
     /// The name is taken.
     #[error("The index {name} already exists.")]
     IndexExists {

@@ -75,7 +75,10 @@ impl Node {
                 self.redeploy(&before.plugins.deployments[name].source.bucket);
             }
             // Each query reads them.
-            Change::PutQueryFunction { .. } | Change::DropQueryFunction { .. } => {}
+            Change::PutQueryFunction { .. }
+            | Change::DropQueryFunction { .. }
+            | Change::PutQueryLibrary { .. }
+            | Change::DropQueryLibrary { .. } => {}
             // One that runs cannot be changed.
             Change::PutFunction { .. } | Change::DropFunction { .. } => {}
             Change::SetFunctionState { id, .. } => {

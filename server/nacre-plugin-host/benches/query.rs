@@ -192,6 +192,16 @@ impl Database for Shared {
         Ok(None)
     }
 
+    fn call_function(
+        &self,
+        _: &FunctionPath,
+        _: &str,
+        _: bool,
+        _: Duration,
+    ) -> Result<String, Failure> {
+        unreachable!("no function is in JavaScript")
+    }
+
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
         Ok(Vec::new())
     }

@@ -73,9 +73,13 @@ impl World {
         }
     }
 
-    /// Whether a plugin of this world may import `capability`: pure ones may only say what they do.
+    /// Whether a plugin of this world may import `capability`: pure ones may only say what they do, and functions also query.
     pub fn has(self, capability: Capability) -> bool {
-        self == World::Service || capability == Capability::Log
+        match self {
+            World::Service => true,
+            World::Functions => matches!(capability, Capability::Log | Capability::Query),
+            World::Resolver | World::IndexType => capability == Capability::Log,
+        }
     }
 
     /// The world of a component that exports `interfaces`.

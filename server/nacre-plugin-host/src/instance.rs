@@ -217,6 +217,12 @@ impl Instance {
         }
     }
 
+    /// The tick at which `left` has passed.
+    pub fn tick_after(&self, left: Duration) -> u64 {
+        let ticks = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        self.context.plugin.clock.ticks().saturating_add(ticks)
+    }
+
     /// Calls the instance with `view` as its state; what it wrote is in [`Instance::take_view`].
     pub fn call<T>(
         &mut self,
@@ -241,7 +247,14 @@ impl Instance {
         data.begun_tick = clock.ticks();
         let deadline_ticks = match data.view.database {
             Some(_) => QUESTION_TICKS,
-            None => self.context.setup.limits.deadline_ticks(),
+            None => {
+                let of_request = data
+                    .view
+                    .ends_tick
+                    .map(|end| end.saturating_sub(data.begun_tick).saturating_add(1));
+                let of_call = self.context.setup.limits.deadline_ticks();
+                of_request.map_or(of_call, |of_request| of_request.min(of_call))
+            }
         };
         self.store.set_epoch_deadline(deadline_ticks);
         let (exports, store) = (&self.exports, &mut self.store);

@@ -60,9 +60,9 @@ pub use capability::{
     Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
     Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
     Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
-    KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewIndex,
-    NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row,
-    RowRefusal, StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
+    KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewFunction,
+    NewIndex, NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows,
+    Row, RowRefusal, Script, StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
@@ -76,7 +76,7 @@ pub use limits::Limits;
 pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
 pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
-pub use pure::{Functions, Resolver, Verdict, Version};
+pub use pure::{Caller, Functions, Resolver, Verdict, Version};
 pub use reader::{Answer, Reader, Request, Response};
 pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;

@@ -4,11 +4,13 @@ use crate::abi::exports::nacre::plugin::resolution as abi;
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::{Exports, World};
 use crate::context::{Context, Role};
-use crate::instance::Data;
+use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::View;
-use crate::{Error, Plugin, Setup, Usage};
+use crate::{Error, Plugin, Queries, Setup, Usage};
 use nacre_types::Cas;
+use std::sync::Arc;
+use std::time::Duration;
 use wasmtime::Store;
 
 fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
@@ -131,8 +133,38 @@ impl Functions {
         call(&self.pool, |exports, store| exports.scalar()?.call_call(store, name, arguments))
     }
 
+    /// An instance for one caller, who finds in it what earlier calls have left, and nobody else does.
+    ///
+    /// # Errors
+    /// As for any call.
+    pub fn caller(&self) -> Result<Caller, Error> {
+        self.pool.context.instance(Role::Reader).map(Caller)
+    }
+
     /// What their calls cost.
     pub fn usage(&self) -> Usage {
         self.pool.context.usage(Role::Reader)
+    }
+}
+
+/// An instance of functions that one caller keeps. After an error of a call it must be dropped, whatever the error.
+pub struct Caller(Instance);
+
+impl Caller {
+    /// As [`Functions::call`]; ends after `left` if that is before the deadline. What the function queries is answered by
+    /// `queries`.
+    ///
+    /// # Errors
+    /// As [`Functions::call`].
+    pub fn call(
+        &mut self,
+        name: &str,
+        arguments: &str,
+        queries: Arc<dyn Queries>,
+        left: Duration,
+    ) -> Result<String, Error> {
+        let ends_tick = Some(self.0.tick_after(left));
+        let view = View { queries: Some(queries), ends_tick, ..View::default() };
+        self.0.call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments))
     }
 }

@@ -1,6 +1,6 @@
 //! The state of a partition in memory: persistent, so that a snapshot costs nothing.
 
-use crate::capability::{Database, Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
+use crate::capability::{Database, Home, Queries, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::instance::Refused;
 use imbl::OrdMap;
 use std::collections::BTreeMap;
@@ -102,6 +102,8 @@ pub struct View {
     pub timers_home: Home,
     /// What the request that is answered may see beyond the state.
     pub database: Option<Arc<dyn Database>>,
+    /// Who answers what is queried, when that is not the same for the whole deployment.
+    pub queries: Option<Arc<dyn Queries>>,
     /// The tick at which the request has to be answered, when that is before the deadline.
     pub ends_tick: Option<u64>,
 }

@@ -11,10 +11,12 @@ const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
 const EVENTING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/eventing.wasm"));
 const INDEX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/index.wasm"));
 const QUERY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/query.wasm"));
+const EVALUATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/evaluator.wasm"));
 const TYPESCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/typescript.wasm"));
 
 /// Their names.
-pub const SHIPPED: [&str; 6] = ["views", "js", "eventing", "index", "query", "typescript"];
+pub const SHIPPED: [&str; 7] =
+    ["views", "js", "eventing", "index", "query", "evaluator", "typescript"];
 /// How often deadlines are checked; the plugin host counts them in these.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -29,6 +31,7 @@ pub fn shipped(name: &str) -> Result<&'static [u8], String> {
         "eventing" => EVENTING,
         "index" => INDEX,
         "query" => QUERY,
+        "evaluator" => EVALUATOR,
         "typescript" => TYPESCRIPT,
         _ => return Err(format!("no plugin {name} comes with this binary")),
     };

@@ -132,6 +132,29 @@ impl<'a> World<'a> {
             .and_then(|answer| answer.json().map_err(|error| error.to_string()))
     }
 
+    /// Stores libraries of functions, by their paths.
+    pub fn put_libraries(&self, libraries: &BTreeMap<String, String>) -> Result<(), String> {
+        libraries.iter().try_for_each(|(path, code)| self.library("POST", path, code))
+    }
+
+    pub fn remove_libraries(&self, libraries: &BTreeMap<String, String>) -> Result<(), String> {
+        libraries.keys().try_for_each(|path| self.library("DELETE", path, ""))
+    }
+
+    fn library(&self, method: &str, path: &str, code: &str) -> Result<(), String> {
+        let place = match path.split('/').collect::<Vec<_>>()[..] {
+            [bucket, scope, name] => format!("{name}?bucket={bucket}&scope={scope}"),
+            _ => path.to_owned(),
+        };
+        let place = format!("/evaluator/v1/libraries/{place}");
+        let kind = "application/json";
+        let answer = self.send(self.target.query_port, method, &place, kind, code)?;
+        match (method, answer.status) {
+            (_, 200) | ("DELETE", 404) => Ok(()),
+            (_, status) => Err(format!("{method} {place}: {status} {}", answer.text())),
+        }
+    }
+
     fn send(
         &self,
         port: u16,

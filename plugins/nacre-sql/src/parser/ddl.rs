@@ -1,8 +1,9 @@
 //! Indexes, scopes, collections and functions.
 
 use super::Parser;
-use crate::ast::{CreateFunction, CreateIndex, Expr, IndexKey, Path, Statement};
+use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path, Statement};
 use crate::error::Result;
+use crate::lexer::Token;
 use crate::value::{Name, Value};
 
 impl Parser<'_> {
@@ -205,26 +206,46 @@ impl Parser<'_> {
         };
         self.expect(")")?;
         let if_not_exists = before || self.if_not_exists();
-        let braces = self.is_symbol("{");
-        let (body, text) = if braces {
-            self.advance();
-            let from = self.offset();
-            let body = self.expr()?;
-            let text = self.text_since(from);
-            self.expect("}")?;
-            (body, text)
-        } else {
-            if self.word("LANGUAGE") && !self.word("INLINE") {
-                return self
-                    .fail("expected INLINE; functions in other languages are not supported here");
-            }
-            self.expect_word("AS")?;
-            let from = self.offset();
-            let body = self.expr()?;
-            (body, self.text_since(from))
-        };
-        let function = CreateFunction { path, replace, if_not_exists, parameters, body, text };
+        let body = self.function_body()?;
+        let function = CreateFunction { path, replace, if_not_exists, parameters, body };
         Ok(Statement::CreateFunction(Box::new(function)))
+    }
+
+    fn function_body(&mut self) -> Result<FunctionBody> {
+        if self.symbol("{") {
+            let body = self.expr_as_written()?;
+            self.expect("}")?;
+            return Ok(body);
+        }
+        if self.word("LANGUAGE JAVASCRIPT") {
+            return self.script();
+        }
+        if self.word("LANGUAGE") && !self.word("INLINE") {
+            return self.fail("expected INLINE or JAVASCRIPT");
+        }
+        self.expect_word("AS")?;
+        self.expr_as_written()
+    }
+
+    fn script(&mut self) -> Result<FunctionBody> {
+        self.expect_word("AS")?;
+        let code = self.string("expected JavaScript, or the name of a function, in quotes")?;
+        Ok(match self.word("AT") {
+            true => FunctionBody::External(code, self.string("expected the name of a library")?),
+            false => FunctionBody::Script(code),
+        })
+    }
+
+    fn expr_as_written(&mut self) -> Result<FunctionBody> {
+        let from = self.offset();
+        let body = self.expr()?;
+        Ok(FunctionBody::Expr(body, self.text_since(from)))
+    }
+
+    fn string(&mut self, wanted: &str) -> Result<Name> {
+        let Token::String(text) = self.peek().clone() else { return self.fail(wanted) };
+        self.advance();
+        Ok(text)
     }
 }
 

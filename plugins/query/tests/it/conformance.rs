@@ -113,6 +113,10 @@ fn check(result: nacre_sql::Result<Vec<Value>>, expected: &Value) -> Result<(), 
 
 fn play(case: &Value, dataset: &Value, with_indexes: bool) -> Result<(), String> {
     let world = world(dataset, with_indexes);
+    for (name, code) in case.field("libraries").as_object().into_iter().flatten() {
+        let code = code.as_str().unwrap().to_owned();
+        world.libraries.borrow_mut().insert(name.to_string(), code);
+    }
     for before in case.field("before").as_array().unwrap_or_default() {
         let step = Value::object([("statement", before.clone())]);
         run(&world, case, &step).map_err(|error| format!("before, {before}: {error}"))?;

@@ -3,7 +3,7 @@
 use crate::world::{TestPlatform, World, keyspace};
 use nacre_query::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace,
-    MemoryDatastore, Mutation, Notes, Refusal, Request, Service, Staged, TransactionStep,
+    MemoryDatastore, Mutation, Notes, Refusal, Request, Script, Service, Staged, TransactionStep,
 };
 use nacre_sql::ast::{Path, Statement};
 use nacre_sql::{Name, Result, Value};
@@ -100,8 +100,18 @@ impl Datastore for Store {
         self.committed.functions()
     }
 
-    fn create_function(&self, path: &FunctionPath, text: &str, replace: bool) -> Result<()> {
-        self.committed.create_function(path, text, replace)
+    fn create_function(
+        &self,
+        path: &FunctionPath,
+        text: &str,
+        script: Option<&Script>,
+        replace: bool,
+    ) -> Result<()> {
+        self.committed.create_function(path, text, script, replace)
+    }
+
+    fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String> {
+        self.committed.call(path, arguments, may_change)
     }
 
     fn drop_function(&self, path: &FunctionPath) -> Result<()> {

@@ -1,10 +1,15 @@
 //! A world for tests: a clock that stands until it is set, chance from a counter, and a store in memory.
 
+use nacre_evaluator::{Library, Moment, OfHost};
 use nacre_query::{
-    Action, Datastore, Keyspace, MemoryDatastore, Mutation, Platform, Request, Service,
+    Action, Datastore, Evaluator, FunctionPath, Keyspace, MemoryDatastore, Mutation, Platform,
+    Request, Script, Service,
 };
 use nacre_sql::{Error, Name, Result, Value};
-use std::cell::Cell;
+use serde_json::value::RawValue;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// A platform whose patience ends after some questions.
 pub struct TestPlatform {
@@ -49,8 +54,37 @@ impl Platform for TestPlatform {
     }
 }
 
+/// Libraries by their paths.
+pub type Libraries = Rc<RefCell<BTreeMap<String, String>>>;
+
+struct Scripts(Libraries);
+
+impl Evaluator for Scripts {
+    fn call(&self, path: &FunctionPath, script: &Script, arguments: &str) -> Result<String> {
+        let failed = |message: String| Error::new(10109, message);
+        let (code, function) = match script {
+            Script::Code(code) => (code.to_string(), path.name.clone()),
+            Script::Library { library, function } => {
+                let name = match &library.scope {
+                    Some((bucket, scope)) => format!("{bucket}/{scope}/{}", library.name),
+                    None => library.name.to_string(),
+                };
+                let code = self.0.borrow().get(&name).cloned();
+                (code.ok_or_else(|| failed(format!("no library {name}")))?, function.clone())
+            }
+        };
+        let mut library = Library::load("functions/lib.js", &code, Box::new(OfHost))
+            .map_err(|error| failed(error.to_string()))?;
+        let arguments: Vec<Vec<&RawValue>> = serde_json::from_str(arguments).unwrap();
+        let arguments: Vec<_> =
+            arguments.iter().map(|argument| argument.first().map(|json| json.get())).collect();
+        Ok(library.call(&function, Moment::default(), &arguments).to_json())
+    }
+}
+
 /// A service with a store, and the bucket `default`.
 pub struct World {
+    pub libraries: Libraries,
     pub store: MemoryDatastore,
     pub service: Service,
     pub platform: TestPlatform,
@@ -69,7 +103,14 @@ impl World {
     pub fn new() -> World {
         let store = MemoryDatastore::new();
         store.add_collection(&keyspace("_default"));
-        World { store, service: Service::new(), platform: TestPlatform::with_patience(u64::MAX) }
+        let libraries = Libraries::default();
+        store.set_evaluator(Scripts(Rc::clone(&libraries)));
+        World {
+            libraries,
+            store,
+            service: Service::new(),
+            platform: TestPlatform::with_patience(u64::MAX),
+        }
     }
 
     /// Makes a collection with documents.

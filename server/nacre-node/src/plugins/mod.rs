@@ -27,7 +27,7 @@ mod typescript;
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
-use crate::query::{FunctionQueries, QUERY};
+use crate::query::{EVALUATOR, FunctionQueries, QUERY};
 use crate::spread::SpreadDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
@@ -218,8 +218,11 @@ impl Plugins {
         let has_queries = cluster.functions.iter().any(|(_, function)| {
             function.state != FunctionState::Undeployed && functions::queries(&function.definition)
         });
+        let has_scripts =
+            cluster.query_functions.iter().any(|(_, function)| function.script.is_some());
         std::iter::once(VIEWS)
             .chain(has_queries.then_some(QUERY))
+            .chain(has_scripts.then_some(EVALUATOR))
             .chain(has_indexes.then_some(INDEX))
             .chain(deployed)
             .find(|code| !loaded.contains_key(code))

@@ -10,6 +10,7 @@ pub mod code {
     pub const INTERNAL: u32 = 5000;
     pub const FUNCTION_NOT_FOUND: u32 = 10101;
     pub const FUNCTION_EXISTS: u32 = 10102;
+    pub const FUNCTION_EXECUTION: u32 = 10109;
     pub const KEYSPACE_NOT_FOUND: u32 = 12003;
     pub const INDEX_FAILURE: u32 = 12015;
     pub const INDEX_NOT_FOUND: u32 = 12016;

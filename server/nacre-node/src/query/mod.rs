@@ -10,11 +10,14 @@ mod committed;
 mod consistency;
 mod enlisted;
 mod failure;
+mod functions;
 mod gathered;
 mod held;
 mod notes;
 mod of_function;
+mod of_script;
 mod part;
+mod scripts;
 mod session;
 mod transaction;
 mod vitals;
@@ -22,9 +25,12 @@ mod vitals;
 use crate::node::Node;
 use crate::plugins::Code;
 use held::Held;
-use nacre_plugin_host::{Grants, Limits, Reader, Request, Setup};
+use nacre_cluster::FunctionId;
+use nacre_plugin_host::{Failure, Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::RwLock;
+pub(crate) use scripts::EVALUATOR;
+use scripts::Evaluator;
 use session::Session;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,6 +59,7 @@ pub struct Queries {
     notes: Notes,
     held: Held,
     transactions: Transactions,
+    evaluator: Evaluator,
     vitals: Arc<Vitals>,
 }
 
@@ -103,6 +110,14 @@ impl Queries {
     /// A note goes.
     pub(crate) fn forget_note(&self, key: &str) {
         self.notes.set(key, None);
+    }
+
+    /// Checks the code of a library of functions.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author; or why it cannot be checked.
+    pub fn check_library(&self, node: &Node, id: &FunctionId, text: &str) -> Result<(), Failure> {
+        self.evaluator.check(node, &scripts::file_of(id), text, None)
     }
 
     /// Counts of requests.

@@ -134,25 +134,40 @@ impl Queries for FunctionQueries {
                 "It is not known with whose rights the function queries: define it again",
             ));
         }
-        let body = request(query, left)?.to_string().into_bytes();
-        let headers = vec![("content-type".into(), "application/json".into())];
-        let path = "/query/service".into();
-        let request = Request { method: "POST".into(), path, query: String::new(), headers, body };
+        let body = request(query, left)?;
         let gone = Arc::new(AtomicBool::new(false));
         let session =
             Session::new(&node, &self.owner, Arc::clone(&gone)).guarded(Arc::clone(&self.guard));
-        let answer = node.queries().answer(&node, &request, session).map_err(|reason| {
-            internal(&format!("The query service cannot run on this node: {reason}"))
-        })?;
-        let mut rows = Rows { answer, gone, has_begun: false, first: None, failed: None };
-        // What is wrong with a statement is told where it is asked.
-        rows.first = Some(rows.piece()?);
-        Ok(Box::new(rows))
+        ask(&node, session, gone, body)
     }
 }
 
+/// Asks the query service, which ends the request soon after `gone` is set.
+pub(super) fn ask(
+    node: &Arc<Node>,
+    session: Session,
+    gone: Arc<AtomicBool>,
+    body: Map<String, Value>,
+) -> Result<Box<dyn QueryRows>, Failure> {
+    let request = Request {
+        method: "POST".into(),
+        path: "/query/service".into(),
+        query: String::new(),
+        headers: vec![("content-type".into(), "application/json".into())],
+        body: Value::from(body).to_string().into_bytes(),
+    };
+    let answer = node.queries().answer(node, &request, session).map_err(|reason| {
+        let message = format!("The query service cannot run on this node: {reason}");
+        failure(code::INTERNAL, message)
+    })?;
+    let mut rows = Rows { answer, gone, has_begun: false, first: None, failed: None };
+    // What is wrong with a statement is told where it is asked.
+    rows.first = Some(rows.piece()?);
+    Ok(Box::new(rows))
+}
+
 /// The body of a request.
-fn request(query: &Query, left: Duration) -> Result<Value, Failure> {
+pub(super) fn request(query: &Query, left: Duration) -> Result<Map<String, Value>, Failure> {
     let mut body = Map::new();
     match query.parameters.as_str() {
         "" => {}
@@ -170,7 +185,7 @@ fn request(query: &Query, left: Duration) -> Result<Value, Failure> {
     body.insert("scan_consistency".into(), level.into());
     body.insert("signature".into(), json!(false));
     body.insert("metrics".into(), json!(false));
-    Ok(body.into())
+    Ok(body)
 }
 
 /// The rows of an answer, piece by piece.
@@ -253,9 +268,14 @@ fn refusal(tail: &str) -> Option<Failure> {
         return Some(failure(code::INTERNAL, "The query service ends its answer too early"));
     };
     let error = told["errors"].get(0)?;
+    let mut message = error["msg"].as_str().unwrap_or_default().to_owned();
+    // What a function in JavaScript has thrown stands beside the message, which goes on alone.
+    if let Some(thrown) = error["reason"]["details"].get("Exception") {
+        message.push_str(&format!(": {thrown}"));
+    }
     Some(Failure {
         code: error["code"].as_u64().and_then(|code| u32::try_from(code).ok()).unwrap_or(5000),
-        message: error["msg"].as_str().unwrap_or_default().to_owned(),
+        message,
         retry: error["retry"].as_bool().unwrap_or(false),
     })
 }

@@ -4,12 +4,13 @@ use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, not_found, refused, retry};
 use super::gathered::{Gathered, Source};
 use super::of_function::Guard;
+use super::scripts::Scripts;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
 use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, FunctionId, Index};
+use nacre_cluster::{Change, Index};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
     IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal, TransactionStep,
@@ -36,12 +37,18 @@ pub struct Session {
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Set when nobody waits for the answer any more.
     gone: Arc<AtomicBool>,
+    /// The same of the request whose function asks this one.
+    outer_gone: Option<Arc<AtomicBool>>,
+    /// In how many calls of functions in JavaScript it stands.
+    pub(super) depth: u32,
     /// Keys of notes that go with the request.
     noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
     /// What a function asks is looked at by it.
     guard: Option<Arc<Guard>>,
+    /// Functions in JavaScript that were called.
+    pub(super) scripts: Mutex<Scripts>,
 }
 
 impl Session {
@@ -53,9 +60,12 @@ impl Session {
             asked: Mutex::default(),
             scans: Mutex::default(),
             gone,
+            outer_gone: None,
+            depth: 0,
             noted: Mutex::default(),
             transaction: Mutex::default(),
             guard: None,
+            scripts: Mutex::default(),
         }
     }
 
@@ -63,6 +73,19 @@ impl Session {
     pub fn guarded(mut self, guard: Arc<Guard>) -> Session {
         self.guard = Some(guard);
         self
+    }
+
+    /// Makes sessions for what functions query that this request calls.
+    pub(super) fn below(&self) -> impl Fn(Arc<AtomicBool>) -> Session + use<> {
+        let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
+        let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
+        move |gone| {
+            let mut session = Session::new(&node, &user, gone);
+            session.outer_gone = Some(Arc::clone(&outer));
+            session.guard = guard.clone();
+            session.depth = depth;
+            session
+        }
     }
 
     /// What the instance has told of the request, while it has not ended.
@@ -97,23 +120,6 @@ impl Session {
         let DatabaseKeyspace { bucket, scope, collection } = keyspace;
         let message = format!(
             "User does not have credentials to run this statement on {bucket}.{scope}.{collection} ({privilege:?})"
-        );
-        Err(failure(code::FORBIDDEN, message))
-    }
-
-    fn require_function(&self, privilege: Privilege, path: &FunctionPath) -> Result<(), Failure> {
-        let scope = path.scope.as_ref();
-        let keyspace = Keyspace {
-            bucket: scope.map(|(bucket, _)| bucket.as_str()),
-            scope: scope.map(|(_, scope)| scope.as_str()),
-            collection: None,
-        };
-        if self.may_in(privilege, keyspace) {
-            return Ok(());
-        }
-        let message = format!(
-            "User does not have credentials to use function {} ({privilege:?})",
-            function_id(path)
         );
         Err(failure(code::FORBIDDEN, message))
     }
@@ -203,7 +209,7 @@ impl Session {
         failed.map_or(Ok(()), Err)
     }
 
-    fn change(&self, change: &Change) -> Result<(), Failure> {
+    pub(super) fn change(&self, change: &Change) -> Result<(), Failure> {
         self.node.change(change).map(drop).map_err(|error| match error {
             Error::Refused(refusal) => refused(&refusal),
             other => failure(code::INTERNAL, other.to_string()),
@@ -247,10 +253,6 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
 fn path(keyspace: &DatabaseKeyspace) -> String {
     format!("{}.{}", keyspace.scope, keyspace.collection)
-}
-
-fn function_id(path: &FunctionPath) -> FunctionId {
-    FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
 impl Database for Session {
@@ -432,15 +434,8 @@ impl Database for Session {
                     history: None,
                 })
             }
-            Definition::CreateFunction(path, text, replace) => {
-                self.require_function(Privilege::ManageQueryFunctions, path)?;
-                let (id, text) = (function_id(path), text.clone());
-                self.change(&Change::PutQueryFunction { id, text, replace: *replace })
-            }
-            Definition::DropFunction(path) => {
-                self.require_function(Privilege::ManageQueryFunctions, path)?;
-                self.change(&Change::DropQueryFunction { id: function_id(path) })
-            }
+            Definition::CreateFunction(new) => self.create_function(new),
+            Definition::DropFunction(path) => self.drop_function(path),
             Definition::DropCollection(keyspace) => {
                 self.require(Privilege::AdministerCollections, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
@@ -450,19 +445,21 @@ impl Database for Session {
     }
 
     fn function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
-        self.require_function(Privilege::ExecuteQueryFunctions, path)?;
-        Ok(self.node.cluster().query_functions.get(&function_id(path)).map(str::to_owned))
+        self.find_function(path)
+    }
+
+    fn call_function(
+        &self,
+        path: &FunctionPath,
+        arguments: &str,
+        may_change: bool,
+        left: Duration,
+    ) -> Result<String, Failure> {
+        self.call_script(path, arguments, may_change, left)
     }
 
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
-        let cluster = self.node.cluster();
-        let all = cluster.query_functions.iter().map(|(FunctionId { scope, name }, text)| {
-            (FunctionPath { scope, name }, text.to_owned())
-        });
-        let visible = |(path, _): &(FunctionPath, String)| {
-            self.require_function(Privilege::ExecuteQueryFunctions, path).is_ok()
-        };
-        Ok(all.filter(visible).collect())
+        Ok(self.visible_functions())
     }
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
@@ -483,7 +480,8 @@ impl Database for Session {
     }
 
     fn is_over(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+        let outer = self.outer_gone.iter();
+        outer.chain([&self.gone]).any(|gone| gone.load(Ordering::Relaxed))
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {

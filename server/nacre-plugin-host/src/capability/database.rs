@@ -175,8 +175,8 @@ pub enum Definition {
     CreateCollection(DatabaseKeyspace, i32),
     /// A collection goes.
     DropCollection(DatabaseKeyspace),
-    /// A new function: the statement that makes it, and whether it may take the place of another.
-    CreateFunction(FunctionPath, String, bool),
+    /// A new function.
+    CreateFunction(NewFunction),
     /// A function goes.
     DropFunction(FunctionPath),
 }
@@ -220,6 +220,28 @@ pub struct FunctionPath {
     pub scope: Option<(String, String)>,
     /// Its name.
     pub name: String,
+}
+
+/// What a function in JavaScript runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// Code with a function of the same name.
+    Code(String),
+    /// A function of a library: where that belongs, and what the function is called there.
+    Library(FunctionPath, String),
+}
+
+/// A function to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFunction {
+    /// Where.
+    pub path: FunctionPath,
+    /// The statement that makes it.
+    pub text: String,
+    /// What it runs, if it is one in JavaScript.
+    pub script: Option<Script>,
+    /// Whether it may take the place of another.
+    pub replace: bool,
 }
 
 type Outcome<T> = std::result::Result<T, Failure>;
@@ -285,6 +307,15 @@ pub trait Database: Send + Sync {
     /// The statement that made a function.
     fn function(&self, path: &FunctionPath) -> Outcome<Option<String>>;
 
+    /// Calls a function in JavaScript; arguments and answer are as `plugins/wit` says.
+    fn call_function(
+        &self,
+        path: &FunctionPath,
+        arguments: &str,
+        may_change: bool,
+        left: Duration,
+    ) -> Outcome<String>;
+
     /// All functions that the user may know of, each with its statement.
     fn functions(&self) -> Outcome<Vec<(FunctionPath, String)>>;
 
@@ -336,6 +367,17 @@ impl From<abi::FunctionPath> for FunctionPath {
 impl From<FunctionPath> for abi::FunctionPath {
     fn from(FunctionPath { scope, name }: FunctionPath) -> abi::FunctionPath {
         abi::FunctionPath { scope, name }
+    }
+}
+
+impl From<abi::NewFunction> for NewFunction {
+    fn from(new: abi::NewFunction) -> NewFunction {
+        let abi::NewFunction { path, text, script, replace } = new;
+        let script = script.map(|script| match script {
+            abi::Script::Code(code) => Script::Code(code),
+            abi::Script::Library((library, function)) => Script::Library(library.into(), function),
+        });
+        NewFunction { path: path.into(), text, script, replace }
     }
 }
 
@@ -417,9 +459,7 @@ impl From<abi::Definition> for Definition {
                 Definition::CreateCollection(keyspace.into(), max_ttl)
             }
             Abi::DropCollection(keyspace) => Definition::DropCollection(keyspace.into()),
-            Abi::CreateFunction((path, text, replace)) => {
-                Definition::CreateFunction(path.into(), text, replace)
-            }
+            Abi::CreateFunction(new) => Definition::CreateFunction(new.into()),
             Abi::DropFunction(path) => Definition::DropFunction(path.into()),
         }
     }
@@ -567,6 +607,16 @@ impl abi::Host for Data {
     fn function(&mut self, path: abi::FunctionPath) -> Answer<Option<String>> {
         let (database, _) = self.database()?;
         answer(database.function(&path.into()))
+    }
+
+    fn call_function(
+        &mut self,
+        path: abi::FunctionPath,
+        arguments: String,
+        may_change: bool,
+    ) -> Answer<String> {
+        let (database, left) = self.database()?;
+        answer(database.call_function(&path.into(), &arguments, may_change, left))
     }
 
     fn functions(&mut self) -> Answer<Vec<(abi::FunctionPath, String)>> {

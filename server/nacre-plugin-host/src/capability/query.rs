@@ -91,7 +91,8 @@ impl abi::Host for Data {
             return Ok(Err(failure(&message).into()));
         }
         let abi::Statement { text, parameters, is_fresh } = statement;
-        let begun = Arc::clone(&setup.queries).begin(&Query { text, parameters, is_fresh }, left);
+        let queries = Arc::clone(self.view.queries.as_ref().unwrap_or(&setup.queries));
+        let begun = queries.begin(&Query { text, parameters, is_fresh }, left);
         // Time that a query takes is time of the deadline.
         self.time_left()?;
         Ok(match begun {

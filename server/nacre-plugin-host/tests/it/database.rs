@@ -95,6 +95,16 @@ impl Database for Fixed {
         Ok(None)
     }
 
+    fn call_function(
+        &self,
+        _: &FunctionPath,
+        _: &str,
+        _: bool,
+        _: Duration,
+    ) -> Result<String, Failure> {
+        forbidden()
+    }
+
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
         Ok(Vec::new())
     }

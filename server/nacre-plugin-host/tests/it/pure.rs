@@ -1,7 +1,11 @@
 //! Resolvers and functions.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Error, Functions, Limits, Partition, Resolver, Setup, Verdict, Version};
+use nacre_plugin_host::{
+    Caller, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, Verdict, Version,
+};
+use std::sync::Arc;
+use std::time::Duration;
 
 fn pure() -> Setup {
     Setup { limits: Limits::pure(), ..Setup::new("p", "") }
@@ -30,6 +34,24 @@ fn functions_answer_in_json() {
     insta::assert_snapshot!(functions.call("none", "[]").unwrap_err(), @r#"p: there is no function "none""#);
     insta::assert_snapshot!(functions.call("loop", "[]").unwrap_err(), @"p: took longer than 50 ms");
     assert_eq!(functions.call("count", "[]"), Ok("0".into()));
+}
+
+#[test]
+fn a_caller_has_an_instance_of_its_own_and_ends_with_its_request() {
+    let setup = Setup {
+        limits: Limits { deadline: Duration::from_secs(3600), ..Limits::pure() },
+        ..Setup::new("p", "")
+    };
+    let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
+    let (mut one, mut other) = (functions.caller().unwrap(), functions.caller().unwrap());
+    let calls = |caller: &mut Caller| {
+        caller.call("calls", "[]", Arc::new(NoQueries), Duration::from_secs(60))
+    };
+    assert_eq!((calls(&mut one), calls(&mut one)), (Ok("1".into()), Ok("2".into())));
+    assert_eq!(calls(&mut other), Ok("1".into()));
+    let stopped = one.call("loop", "[]", Arc::new(NoQueries), Duration::from_millis(20));
+    assert!(matches!(stopped, Err(Error::Deadline { .. })), "{stopped:?}");
+    assert_eq!(calls(&mut other), Ok("2".into()));
 }
 
 #[test]

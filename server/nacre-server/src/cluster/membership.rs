@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// How long a node may take to let itself be connected to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it may take over a request.

@@ -102,6 +102,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
         | Refusal::GroupNotFound
         | Refusal::IndexNotFound { .. }
         | Refusal::QueryFunctionNotFound { .. }
+        | Refusal::QueryLibraryNotFound { .. }
         | Refusal::PackageNotFound { .. }
         | Refusal::DeploymentNotFound { .. }
         | Refusal::FunctionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),

@@ -11,6 +11,7 @@ mod cluster;
 mod collections;
 mod eventing;
 mod groups;
+mod libraries;
 mod metrics;
 mod nodes;
 mod plugins;

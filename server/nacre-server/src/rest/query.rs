@@ -3,6 +3,7 @@
 use super::Call;
 use super::answer::sent;
 use super::body::{Reply, error_reply, ok};
+use super::libraries;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_plugin_host::Request;
@@ -32,6 +33,11 @@ pub(super) async fn route(call: Call) -> Reply {
         ) => {
             let path = format!("/{}", path.join("/"));
             asked(call, path).await
+        }
+        (_, ["evaluator", "v1", "libraries"]) => libraries::route(call, None).await,
+        (_, ["evaluator", "v1", "libraries", name]) => {
+            let name = (*name).to_owned();
+            libraries::route(call, Some(name)).await
         }
         _ => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "missing")),
     };

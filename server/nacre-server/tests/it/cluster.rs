@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What nodes that can join say of themselves, as `cluster::membership` has it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A node with its data directory, to be stopped and started again.

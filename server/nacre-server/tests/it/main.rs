@@ -28,5 +28,6 @@ mod space;
 mod spread;
 mod tls;
 mod transactions;
+mod user_functions;
 mod users;
 mod views;

@@ -1,0 +1,92 @@
+//! Runs functions in JavaScript that queries call: of a library, which is a file of them, or of one that a statement has brought.
+//!
+//! An instance has one library. What its code keeps in variables of the file is there for the calls of the same instance, which
+//! lives as long as the request that took it.
+//!
+//! ```text
+//! load  [file, code]                               null, or why it is no JavaScript, with line and column
+//! has   [function]                                 whether there is one
+//! call  [function, now_us, seed, [argument, …]]    {"value": v}, {} for undefined, or {"exception": {…}}
+//! ```
+//!
+//! An argument is `[v]`, or `[]` for MISSING, which becomes undefined. An exception has what was `thrown`; the `line` and
+//! `column` where, and the `text` of that line, if that is known.
+
+mod library;
+mod queries;
+
+pub use library::{Exception, LIMITS, Library, Moment, Outcome, Queries, Refused};
+pub use queries::OfHost;
+
+use nacre_plugin::{Fault, Functions};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// The plugin: an instance that has no library before it is given one.
+pub struct Evaluator(Option<Library>);
+
+impl Functions for Evaluator {
+    fn describe() -> String {
+        json!({
+            "name": "evaluator",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": "1",
+            "limits": {
+                "memory_bytes": LIMITS.memory_bytes,
+                "stack_bytes": LIMITS.stack_bytes,
+                "steps_max": LIMITS.steps_max,
+                "json_depth_max": LIMITS.json_depth_max,
+                "result_bytes_max": LIMITS.result_bytes_max,
+            },
+        })
+        .to_string()
+    }
+
+    fn init(_: &str) -> Result<Evaluator, Fault> {
+        Ok(Evaluator(None))
+    }
+
+    fn call(&mut self, name: &str, arguments: &str) -> Result<String, Fault> {
+        match name {
+            "load" => {
+                let (file, code): (String, String) = parsed(arguments)?;
+                let library = Library::load(&file, &code, Box::new(OfHost));
+                self.0 = Some(library.map_err(|error| Fault::Reject(error.to_string()))?);
+                Ok("null".into())
+            }
+            "has" => {
+                let [function]: [String; 1] = parsed(arguments)?;
+                let found = self.library()?.has(&function);
+                found
+                    .map(|found| found.to_string())
+                    .map_err(|error| Fault::Reject(error.to_string()))
+            }
+            "call" => {
+                let (function, now_us, seed, arguments): (String, u64, u64, Vec<Vec<&RawValue>>) =
+                    parsed(arguments)?;
+                let arguments: Vec<_> =
+                    arguments.iter().map(|value| value.first().map(|json| json.get())).collect();
+                let moment = Moment { now_us, seed };
+                Ok(self.library()?.call(&function, moment, &arguments).to_json())
+            }
+            _ => Err(reject("there is no such function")),
+        }
+    }
+}
+
+impl Evaluator {
+    fn library(&mut self) -> Result<&mut Library, Fault> {
+        self.0.as_mut().ok_or_else(|| reject("nothing is loaded"))
+    }
+}
+
+fn reject(message: &str) -> Fault {
+    Fault::Reject(message.into())
+}
+
+fn parsed<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, Fault> {
+    serde_json::from_str(arguments).map_err(|error| reject(&format!("the arguments: {error}")))
+}
+
+nacre_plugin::export_functions!(Evaluator);

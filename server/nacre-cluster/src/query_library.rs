@@ -1,0 +1,111 @@
+//! Libraries of functions in JavaScript for the query language, as nodes agree on them.
+
+use crate::query_function::{is_within, key_of};
+use crate::{Cluster, FunctionId, Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The longest code of a library, in bytes.
+const CODE_BYTES_MAX: usize = 256 << 10;
+/// Libraries of one cluster: all of them are stored with each change.
+const LIBRARIES_MAX: usize = 1000;
+
+/// The code of libraries, by the keys of their [`FunctionId`], as functions have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryLibraries(BTreeMap<String, String>);
+
+impl QueryLibraries {
+    /// The code of a library.
+    pub fn get(&self, id: &FunctionId) -> Option<&str> {
+        self.0.get(&key_of(id)?).map(String::as_str)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &str)> {
+        self.0.iter().map(|(key, code)| (FunctionId::of_key(key), code.as_str()))
+    }
+
+    /// Libraries go with their bucket, or with their scope.
+    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
+        self.0.retain(|key, _| !is_within(key, bucket, scope));
+    }
+}
+
+impl Cluster {
+    pub(crate) fn put_query_library(&mut self, id: &FunctionId, code: &str) -> Result<(), Refusal> {
+        self.check_scope(id)?;
+        let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
+        // It is shown as the name of a file, with line and column behind it.
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+        let Some(key) = key_of(id).filter(|_| id.name.chars().all(is_word)) else {
+            let reason =
+                "The name of a library has 1 to 255 letters, digits, and '_', '-', '.', '%'";
+            return invalid(reason.into());
+        };
+        if code.len() > CODE_BYTES_MAX {
+            return invalid(format!("A library has {CODE_BYTES_MAX} bytes at most"));
+        }
+        let libraries = &mut self.query_libraries.0;
+        if libraries.len() >= LIBRARIES_MAX && !libraries.contains_key(&key) {
+            return invalid(format!("There are {LIBRARIES_MAX} libraries at most"));
+        }
+        libraries.insert(key, code.to_owned());
+        Ok(())
+    }
+
+    pub(crate) fn drop_query_library(&mut self, id: &FunctionId) -> Result<(), Refusal> {
+        let dropped = key_of(id).and_then(|key| self.query_libraries.0.remove(&key));
+        dropped.map(drop).ok_or(Refusal::QueryLibraryNotFound { name: id.name.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    fn id(scope: Option<(&str, &str)>, name: &str) -> FunctionId {
+        let scope = scope.map(|(bucket, scope)| (bucket.into(), scope.into()));
+        FunctionId { scope, name: name.into() }
+    }
+
+    fn put(id: &FunctionId, code: &str) -> Change {
+        Change::PutQueryLibrary { id: id.clone(), code: code.into() }
+    }
+
+    #[test]
+    fn libraries_are_replaced_and_go_with_their_bucket() {
+        let mut cluster = Cluster::new("u".into());
+        let of_scope = id(Some(("b", "_default")), "math");
+        assert!(cluster.apply(&put(&of_scope, "one")).is_err(), "there is no such bucket");
+        let settings = crate::BucketSettings::default();
+        let create = Change::CreateBucket { name: "b".into(), uuid: "v".into(), settings };
+        cluster.apply(&create).unwrap();
+        assert!(cluster.apply(&put(&id(Some(("b", "none")), "math"), "one")).is_err());
+        let global = id(None, "math");
+        for library in [&of_scope, &global] {
+            cluster.apply(&put(library, "one")).unwrap();
+            cluster.apply(&put(library, "two")).unwrap();
+            assert_eq!(cluster.query_libraries.get(library), Some("two"));
+        }
+        let stored = serde_json::to_string(&cluster).unwrap();
+        assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
+        cluster.apply(&Change::DropBucket { name: "b".into() }).unwrap();
+        let left: Vec<_> = cluster.query_libraries.iter().map(|(id, _)| id).collect();
+        assert_eq!(left, std::slice::from_ref(&global));
+        let drop = Change::DropQueryLibrary { id: global };
+        cluster.apply(&drop).unwrap();
+        let gone = cluster.apply(&drop);
+        assert!(matches!(gone, Err(Refusal::QueryLibraryNotFound { .. })));
+    }
+
+    #[test]
+    fn names_and_sizes_are_bounded() {
+        let mut cluster = Cluster::new("u".into());
+        for name in ["", "a/b", "a b", "a\n", &"x".repeat(256)] {
+            assert!(cluster.apply(&put(&id(None, name), "")).is_err(), "{name:?}");
+        }
+        assert!(cluster.apply(&put(&id(None, "a"), &"x".repeat(CODE_BYTES_MAX + 1))).is_err());
+        cluster.apply(&put(&id(None, "a"), &"x".repeat(CODE_BYTES_MAX))).unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! Queries that functions in JavaScript ask while a query calls them: with the rights of who asks, and within its time.
+
+use super::failure::{code, failure};
+use super::of_function::{ask, request};
+use super::session::Session;
+use nacre_cluster::FunctionId;
+use nacre_plugin_host::{Failure, Queries, Query, QueryRows};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How deep functions and their queries may stand in each other: each level has instances of its own.
+const DEPTH_MAX: u32 = 4;
+/// Functions call each other too deeply.
+const NESTED: u32 = 10112;
+
+/// The queries of one call.
+pub(super) struct ScriptQueries {
+    /// Makes the session of each query.
+    session: Box<dyn Fn(Arc<AtomicBool>) -> Session + Send + Sync>,
+    depth: u32,
+    in_transaction: bool,
+    may_change: bool,
+    function: FunctionId,
+}
+
+impl ScriptQueries {
+    /// Those of a function that a request of `session` calls.
+    pub fn new(session: &Session, function: &FunctionId, may_change: bool) -> ScriptQueries {
+        ScriptQueries {
+            session: Box::new(session.below()),
+            depth: session.depth,
+            in_transaction: session.is_in_transaction(),
+            may_change,
+            function: function.clone(),
+        }
+    }
+}
+
+impl Queries for ScriptQueries {
+    fn begin(&self, query: &Query, left: Duration) -> Result<Box<dyn QueryRows>, Failure> {
+        let name = &self.function.name;
+        if self.depth >= DEPTH_MAX {
+            let message =
+                format!("Error executing function '{name}': {DEPTH_MAX} nested javascript calls");
+            return Err(failure(NESTED, message));
+        }
+        if self.in_transaction {
+            let message = "Functions in JavaScript cannot query in a transaction";
+            return Err(failure(code::BEGIN, message));
+        }
+        let mut body = request(query, left)?;
+        body.insert("readonly".into(), (!self.may_change).into());
+        if let Some((bucket, scope)) = &self.function.scope {
+            // Lone names are those of the function's scope, whoever calls it.
+            body.insert("query_context".into(), format!("default:`{bucket}`.`{scope}`").into());
+        }
+        let gone = Arc::new(AtomicBool::new(false));
+        let session = (self.session)(Arc::clone(&gone));
+        ask(&Arc::clone(&session.node), session, gone, body)
+    }
+}

@@ -1,0 +1,204 @@
+//! Functions in JavaScript: the component that runs them, and the instances that a request runs them in.
+//!
+//! An instance has one library, or the code of one function, and is the request's alone: what the code keeps in global variables is
+//! seen by nobody else.
+
+use super::failure::{code, failure, retry};
+use crate::node::Node;
+use crate::plugins::Code;
+use nacre_cluster::{Cluster, FunctionId, Script};
+use nacre_plugin_host::{
+    Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
+};
+use parking_lot::RwLock;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The component.
+pub(crate) const EVALUATOR: Code = Code::Shipped("evaluator");
+
+/// Instances of one request: the one that was used longest ago makes room, and what its code remembers is gone.
+const INSTANCES_MAX: usize = 4;
+
+/// How long code may take to be loaded, so that it can be called.
+const LOADING: Duration = Duration::from_secs(10);
+
+/// What one call may use up. Its steps are counted by the component; its time is that of the request, as it may query.
+fn setup() -> Setup {
+    let limits =
+        Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(75), ..Limits::pure() };
+    let grants = Grants { log: true, query: true, ..Grants::default() };
+    Setup { limits, grants, ..Setup::new("evaluator", "{}") }
+}
+
+/// The evaluator of a node.
+#[derive(Default)]
+pub(super) struct Evaluator(RwLock<Option<Arc<Functions>>>);
+
+impl Evaluator {
+    fn functions(&self, node: &Node) -> Result<Arc<Functions>, String> {
+        if let Some(functions) = &*self.0.read() {
+            return Ok(Arc::clone(functions));
+        }
+        let mut slot = self.0.write();
+        if let Some(functions) = &*slot {
+            return Ok(Arc::clone(functions));
+        }
+        let plugin = node.plugins().load_shipped(node, &EVALUATOR)?;
+        let functions = Functions::open(plugin, setup()).map_err(|error| error.to_string())?;
+        Ok(Arc::clone(slot.insert(Arc::new(functions))))
+    }
+
+    /// An instance that has loaded `text`, which exceptions know as `file`.
+    pub fn load(
+        &self,
+        node: &Node,
+        file: &str,
+        text: &str,
+        left: Duration,
+    ) -> Result<Caller, Failure> {
+        let functions = self.functions(node).map_err(|reason| failure(code::INTERNAL, reason))?;
+        let mut caller = functions.caller().map_err(|error| told(&error))?;
+        let (arguments, left) = (json!([file, text]).to_string(), left.min(LOADING));
+        let loaded = caller.call("load", &arguments, Arc::new(NoQueries), left);
+        loaded.map(|_| caller).map_err(|error| told(&error))
+    }
+
+    /// Checks that `text` is code that has the function `wanted`, if one is.
+    pub fn check(
+        &self,
+        node: &Node,
+        file: &str,
+        text: &str,
+        wanted: Option<&str>,
+    ) -> Result<(), Failure> {
+        let mut caller = self.load(node, file, text, LOADING)?;
+        let Some(name) = wanted else { return Ok(()) };
+        let has = caller.call("has", &json!([name]).to_string(), Arc::new(NoQueries), LOADING);
+        match has.as_deref() {
+            Ok("true") => Ok(()),
+            Ok(_) => {
+                let message = format!("there is no function {name} in its code");
+                Err(failure(code::FUNCTION_EXECUTION, message))
+            }
+            Err(error) => Err(told(error)),
+        }
+    }
+}
+
+/// Why code was not loaded or not run to its end, without the name of the component, which nobody has heard of.
+fn told(error: &Error) -> Failure {
+    let message = match error {
+        Error::Reject { message, .. } => message.clone(),
+        Error::Deadline { after, .. } => format!("stopped after {} ms", after.as_millis()),
+        Error::Memory { limit_bytes, .. } => {
+            format!("needs more than {limit_bytes} bytes of memory")
+        }
+        error if error.is_retryable() => return retry(code::INTERNAL, error.to_string()),
+        error => error.to_string(),
+    };
+    failure(code::FUNCTION_EXECUTION, message)
+}
+
+/// What is loaded into an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Loaded {
+    Library(FunctionId),
+    Function(FunctionId),
+}
+
+impl Loaded {
+    fn id(&self) -> &FunctionId {
+        match self {
+            Loaded::Library(id) | Loaded::Function(id) => id,
+        }
+    }
+}
+
+/// What a function runs, as it was when the request has called it first.
+struct Target {
+    loaded: Loaded,
+    text: Arc<str>,
+    function: String,
+}
+
+/// What a request has called.
+#[derive(Default)]
+pub(super) struct Scripts {
+    targets: BTreeMap<FunctionId, Target>,
+    /// The one that was used last is the last.
+    instances: Vec<(Loaded, Caller)>,
+}
+
+impl Scripts {
+    /// Whether the function was called before.
+    pub fn knows(&self, id: &FunctionId) -> bool {
+        self.targets.contains_key(id)
+    }
+
+    /// Notes what a function runs.
+    pub fn learn(&mut self, cluster: &Cluster, id: &FunctionId) -> Result<(), Failure> {
+        let script = cluster.query_functions.get(id).and_then(|function| function.script.as_ref());
+        let (loaded, function, text) = match script {
+            Some(Script::Code(text)) => {
+                (Loaded::Function(id.clone()), id.name.clone(), Some(text.as_str()))
+            }
+            Some(Script::Library { library, function }) => {
+                let text = cluster.query_libraries.get(library);
+                (Loaded::Library(library.clone()), function.clone(), text)
+            }
+            None => {
+                return Err(failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}")));
+            }
+        };
+        // What the request has called of a library stays as it was.
+        let known = self.targets.values().find(|target| target.loaded == loaded);
+        let text = match (known, text) {
+            (Some(target), _) => Arc::clone(&target.text),
+            (None, Some(text)) => text.into(),
+            (None, None) => {
+                let message = format!("Library not found: {}", loaded.id());
+                return Err(failure(code::FUNCTION_EXECUTION, message));
+            }
+        };
+        self.targets.insert(id.clone(), Target { loaded, text, function });
+        Ok(())
+    }
+
+    /// Calls a function that was learnt.
+    pub fn call(
+        &mut self,
+        node: &Node,
+        id: &FunctionId,
+        arguments: &str,
+        queries: Arc<dyn Queries>,
+        left: Duration,
+    ) -> Result<String, Failure> {
+        let target = &self.targets[id];
+        let known = self.instances.iter().position(|(loaded, _)| *loaded == target.loaded);
+        let (loaded, mut caller) = match known {
+            Some(at) => self.instances.remove(at),
+            None => {
+                if self.instances.len() >= INSTANCES_MAX {
+                    self.instances.remove(0);
+                }
+                let evaluator = &node.queries().evaluator;
+                let file = file_of(target.loaded.id());
+                (target.loaded.clone(), evaluator.load(node, &file, &target.text, left)?)
+            }
+        };
+        let (now_us, seed) = (node.now().unix_ns / 1000, node.random());
+        let function = json!(target.function);
+        let text = format!("[{function},{now_us},{seed},{arguments}]");
+        let answer = caller.call("call", &text, queries, left).map_err(|error| told(&error))?;
+        self.instances.push((loaded, caller));
+        Ok(answer)
+    }
+}
+
+/// What exceptions call the code of a library, or of a function.
+pub(super) fn file_of(id: &FunctionId) -> String {
+    format!("functions/{id}.js")
+}

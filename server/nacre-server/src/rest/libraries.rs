@@ -1,0 +1,163 @@
+//! `/evaluator/v1/libraries`: the code that functions in JavaScript call, on the port for queries.
+
+use super::Call;
+use super::body::{Reply, blocking, form, json_reply, ok, refused, reply};
+use hyper::StatusCode;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{Change, FunctionId};
+use nacre_node::Error;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Answers a request about all libraries, or about the one of that name.
+pub(super) async fn route(call: Call, name: Option<String>) -> Result<Reply, Reply> {
+    let scope = scope_of(&call)?;
+    match (call.method.as_str(), name) {
+        ("GET", None) => Ok(ok(&list(&call, scope.as_ref()))),
+        ("GET", Some(name)) => read(&call, &FunctionId { scope, name }),
+        ("POST", Some(name)) => put(call, FunctionId { scope, name }).await,
+        ("DELETE", Some(name)) => {
+            let id = FunctionId { scope, name };
+            require_managing(&call, &id)?;
+            change(call, Change::DropQueryLibrary { id }).await
+        }
+        _ => Err(said(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")),
+    }
+}
+
+/// An error, as text.
+fn said(status: StatusCode, text: &str) -> Reply {
+    reply(status, "text/plain", text.to_owned())
+}
+
+/// The bucket and scope that the request names: both, or neither.
+fn scope_of(call: &Call) -> Result<Option<(String, String)>, Reply> {
+    let fields = form(call.query.as_bytes());
+    let field = |name: &str| {
+        let found = fields.iter().find(|(field, _)| field == name);
+        found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
+    };
+    match (field("bucket"), field("scope")) {
+        (Some(bucket), Some(scope)) => Ok(Some((bucket, scope))),
+        (None, None) => Ok(None),
+        _ => Err(said(StatusCode::BAD_REQUEST, "bucket and scope have to be given together")),
+    }
+}
+
+/// What it takes to change libraries there.
+fn managing(scope: Option<&(String, String)>) -> Privilege {
+    match scope {
+        Some(_) => Privilege::ManageExternalFunctions,
+        None => Privilege::ManageGlobalExternalFunctions,
+    }
+}
+
+fn may_manage(call: &Call, scope: Option<&(String, String)>) -> bool {
+    let keyspace = Keyspace {
+        bucket: scope.map(|(bucket, _)| bucket.as_str()),
+        scope: scope.map(|(_, scope)| scope.as_str()),
+        collection: None,
+    };
+    let users = call.node.users();
+    let user = users.get(&call.user);
+    user.is_some_and(|user| user.may(managing(scope), keyspace))
+}
+
+fn require_managing(call: &Call, id: &FunctionId) -> Result<(), Reply> {
+    if may_manage(call, id.scope.as_ref()) {
+        return Ok(());
+    }
+    let message = "Forbidden. User needs one of the following permissions";
+    let permission = format!("{:?}", managing(id.scope.as_ref()));
+    let value = json!({"message": message, "permissions": [permission]});
+    Err(json_reply(StatusCode::FORBIDDEN, &value))
+}
+
+/// Whether the user may read a library. Source: Couchbase's reference, Functions REST API: whoever manages those of a scope may read the
+/// global ones.
+fn may_read(call: &Call, id: &FunctionId) -> bool {
+    let cluster = call.node.cluster();
+    may_manage(call, id.scope.as_ref())
+        || id.scope.is_none()
+            && cluster.buckets.iter().any(|(bucket, config)| {
+                let scopes = config.manifest.scopes.iter();
+                scopes
+                    .into_iter()
+                    .any(|scope| may_manage(call, Some(&(bucket.clone(), scope.name.clone()))))
+            })
+}
+
+fn list(call: &Call, scope: Option<&(String, String)>) -> Value {
+    let cluster = call.node.cluster();
+    let all = cluster.query_libraries.iter();
+    let wanted = all.filter(|(id, _)| scope.is_none() || id.scope.as_ref() == scope);
+    let told = |(id, code): (FunctionId, &str)| {
+        let (bucket, scope) = id.scope.unwrap_or_default();
+        json!({"name": id.name, "bucket": bucket, "scope": scope, "code": code})
+    };
+    wanted.filter(|(id, _)| may_read(call, id)).map(told).collect()
+}
+
+fn read(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
+    if !may_read(call, id) {
+        require_managing(call, id)?;
+    }
+    match call.node.cluster().query_libraries.get(id) {
+        Some(code) => Ok(ok(&Map::from_iter([(id.name.clone(), json!(code))]).into())),
+        None => Err(not_found(id)),
+    }
+}
+
+fn not_found(id: &FunctionId) -> Reply {
+    said(StatusCode::NOT_FOUND, &format!("Library not found: {id}"))
+}
+
+async fn put(call: Call, id: FunctionId) -> Result<Reply, Reply> {
+    require_managing(&call, &id)?;
+    let Some(code) = code_of(&call.body) else {
+        return Err(said(StatusCode::BAD_REQUEST, "The body has to be JavaScript, as UTF-8"));
+    };
+    let (node, of, text) = (Arc::clone(&call.node), id.clone(), code.clone());
+    let checked =
+        blocking("a check of code", move || node.queries().check_library(&node, &of, &text));
+    checked.await?.map_err(|failure| match failure.retry {
+        true => said(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
+        false => said(StatusCode::BAD_REQUEST, &failure.message),
+    })?;
+    change(call, Change::PutQueryLibrary { id, code }).await
+}
+
+/// The code in a body: that itself, or as a string of JSON.
+fn code_of(body: &[u8]) -> Option<String> {
+    let text = str::from_utf8(body).ok().filter(|text| !text.trim().is_empty())?;
+    Some(serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()))
+}
+
+async fn change(call: Call, change: Change) -> Result<Reply, Reply> {
+    let node = Arc::clone(&call.node);
+    let changed = blocking("a change", move || node.change(&change)).await?;
+    match changed {
+        Ok(_) => Ok(ok(&json!({"status": "OK"}))),
+        Err(Error::Refused(refusal)) => {
+            let status = refused(&Error::Refused(refusal.clone())).status();
+            Err(said(status, &refusal.to_string()))
+        }
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_comes_as_it_is_or_as_a_string() {
+        assert_eq!(code_of(b"function f() {}").as_deref(), Some("function f() {}"));
+        assert_eq!(
+            code_of(br#""function f() { return \"\" }""#).as_deref(),
+            Some("function f() { return \"\" }")
+        );
+        assert_eq!(code_of(b"1 + 1").as_deref(), Some("1 + 1"));
+        assert_eq!((code_of(b" \n"), code_of(b"\xff")), (None, None));
+    }
+}
