@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 /// The longest code of a library, in bytes.
 const CODE_BYTES_MAX: usize = 256 << 10;
-/// Libraries of one cluster: all of them are stored with each change.
+/// Libraries of one cluster, and the bytes of their code: all of them are stored with each change.
 const LIBRARIES_MAX: usize = 1000;
+const LIBRARIES_BYTES_MAX: usize = 8 << 20;
 
 /// The code of libraries, by the keys of their [`FunctionId`], as functions have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +49,11 @@ impl Cluster {
         let libraries = &mut self.query_libraries.0;
         if libraries.len() >= LIBRARIES_MAX && !libraries.contains_key(&key) {
             return invalid(format!("There are {LIBRARIES_MAX} libraries at most"));
+        }
+        let others = libraries.iter().filter(|(known, _)| **known != key);
+        let bytes = others.map(|(_, code)| code.len()).sum::<usize>() + code.len();
+        if bytes > LIBRARIES_BYTES_MAX {
+            return invalid(format!("All libraries have {LIBRARIES_BYTES_MAX} bytes at most"));
         }
         libraries.insert(key, code.to_owned());
         Ok(())
@@ -106,6 +112,13 @@ mod tests {
             assert!(cluster.apply(&put(&id(None, name), "")).is_err(), "{name:?}");
         }
         assert!(cluster.apply(&put(&id(None, "a"), &"x".repeat(CODE_BYTES_MAX + 1))).is_err());
-        cluster.apply(&put(&id(None, "a"), &"x".repeat(CODE_BYTES_MAX))).unwrap();
+        let whole = "x".repeat(CODE_BYTES_MAX);
+        let name = |n: usize| id(None, &format!("a{n}"));
+        let count = LIBRARIES_BYTES_MAX / CODE_BYTES_MAX;
+        for n in 0..count {
+            cluster.apply(&put(&name(n), &whole)).unwrap();
+        }
+        assert!(cluster.apply(&put(&name(count), "x")).is_err(), "all of them together");
+        cluster.apply(&put(&name(0), &whole)).unwrap();
     }
 }
