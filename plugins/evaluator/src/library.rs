@@ -5,8 +5,13 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
-const PRELUDE: &str = include_str!("prelude.js");
+static PRELUDE: LazyLock<String> = LazyLock::new(|| {
+    let (queries, own) = (nacre_js::QUERIES, include_str!("prelude.js"));
+    // What it names is seen by nobody else.
+    format!("(function () {{\n{queries}\n{own}}})();")
+});
 
 /// What stands before JSON: of a value that was thrown and is no error, and of what the query service has refused.
 const BEFORE_JSON: [&str; 2] = ["uncaught ", "N1QLError: "];
@@ -114,15 +119,15 @@ impl Host for Outside {
     fn call(&mut self, function: &str, arguments: Vec<HostValue>) -> Result<HostValue, HostError> {
         match (function, &arguments[..]) {
             ("random", []) => Ok(HostValue::Number(self.chance.next_number())),
-            ("begin", [HostValue::Text(statement), HostValue::Text(parameters)]) => {
+            ("query.begin", [HostValue::Text(statement), HostValue::Text(parameters)]) => {
                 let query = self.queries.begin(statement, parameters)?;
                 Ok(HostValue::Number(query.into()))
             }
-            ("next", [HostValue::Number(query)]) => {
+            ("query.next", [HostValue::Number(query)]) => {
                 let rows = self.queries.next(*query as u32)?;
                 Ok(HostValue::List(rows.into_iter().map(HostValue::Json).collect()))
             }
-            ("close", [HostValue::Number(query)]) => {
+            ("query.close", [HostValue::Number(query)]) => {
                 self.queries.close(*query as u32);
                 Ok(HostValue::Nothing)
             }
@@ -149,7 +154,7 @@ impl Library {
         let mut engine = Engine::new(LIMITS)?;
         let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
         engine.set_host(outside.clone())?;
-        engine.load_script("prelude.js", PRELUDE, &[])?;
+        engine.load_script("prelude.js", &PRELUDE, &[])?;
         engine.load_script(file, code, &[])?;
         Ok(Library { code: code.to_owned(), engine, outside, functions: BTreeMap::new() })
     }

@@ -378,53 +378,9 @@ function queried(work) {
     }
 }
 
-/** The rows of a query, which come as they are asked for. */
-class Rows {
-    #query;
-    #rows = [];
-    #at = 0;
-
-    constructor(query) {
-        this.#query = query;
-    }
-
-    next() {
-        if (this.#at === this.#rows.length && this.#query !== null) {
-            this.#at = 0;
-            this.#rows = queried(() => host("query.next", this.#query));
-            if (this.#rows.length === 0) this.#query = null;
-        }
-        return this.#at < this.#rows.length
-            ? { value: this.#rows[this.#at++], done: false }
-            : { value: undefined, done: true };
-    }
-
-    close() {
-        if (this.#query !== null) host("query.close", this.#query);
-        this.#query = null;
-        this.#rows = [];
-        this.#at = 0;
-    }
-
-    /** A loop that is left early. */
-    return(value) {
-        this.close();
-        return { value, done: true };
-    }
-
-    [Symbol.iterator]() { return this; }
-}
+const Rows = rowsOf(host, queried);
 
 const CONSISTENCIES = { none: false, request: true };
-
-/** The parameters of a statement as the host takes them: named ones may have their `$`. */
-function parametersOf(parameters) {
-    if (parameters === undefined || parameters === null) return "";
-    if (typeof parameters !== "object") throw new TypeError("the parameters of N1QL are an object or an array");
-    if (isArray(parameters)) return stringify(parameters);
-    const named = Object.entries(parameters).map(([name, value]) => [name.replace(/^\$/, ""), value]);
-    return stringify(Object.fromEntries(named));
-}
 
 offer("N1QL", function N1QL(statement, parameters, options) {
     if (typeof statement !== "string") throw new TypeError("N1QL needs a statement as a string");

@@ -31,8 +31,10 @@ use nacre_plugin::{DocumentError, Events, Fault, Service, StateMut, Timer};
 use numbers::Numbers;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
-const API: &str = include_str!("api.js");
+static API: LazyLock<String> =
+    LazyLock::new(|| nacre_js::QUERIES.to_owned() + include_str!("api.js"));
 
 /// The limits of user code, as `describe` shows them.
 const LIMITS: Limits = Limits {
@@ -136,7 +138,7 @@ impl Program {
         let outside = Rc::new(RefCell::new(Outside::new(Rc::clone(&bridge))));
         engine.set_host(Rc::clone(&outside) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
         let names = ["setUp", "makeMeta", "runBinary", "runTimer"];
-        let found = engine.load("api.js", API, &names).map_err(broken)?;
+        let found = engine.load("api.js", &API, &names).map_err(broken)?;
         let [Some(set_up), Some(make_meta), Some(run_binary), Some(run_timer)] = found[..] else {
             return Err(Fault::Fatal("api.js lacks a function".into()));
         };

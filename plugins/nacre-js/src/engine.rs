@@ -369,6 +369,9 @@ impl Said {
     }
 }
 
+/// Of null, which code throws seldom, and the engine when memory has run out.
+const NULL: &str = "uncaught null: thrown by the code, or out of memory";
+
 /// What an error says, and where in `place` it was made.
 pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) -> Said {
     if !matches!(error, rquickjs::Error::Exception) {
@@ -381,6 +384,8 @@ pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) 
     let thrown = ctx.catch();
     let described = match thrown.as_object() {
         Some(object) if object.is_error() => exception(object, place),
+        // There was no room for an error that says so.
+        None if thrown.is_null() => Ok(Said::only(NULL.into())),
         _ => json_text(ctx, Some(thrown)).map(|text| Said::only(format!("uncaught {text}"))),
     };
     // What was thrown may throw again when it is looked at.

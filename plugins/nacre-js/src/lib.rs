@@ -42,6 +42,9 @@ pub use error::{Error, Position};
 pub use json::{depth, quote};
 pub use program::{Host, HostError, HostValue};
 
+/// Text in JavaScript: `rowsOf`, the rows of a query, and `parametersOf`, its parameters.
+pub const QUERIES: &str = include_str!("queries.js");
+
 /// What user code may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

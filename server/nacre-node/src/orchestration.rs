@@ -237,7 +237,7 @@ impl HandOver {
         if !has_functions || now_ns.saturating_sub(since_ns) >= HAND_OVER_NS {
             return true;
         }
-        if !node.plugins().have_settled() {
+        if !node.plugins().have_settled(node) {
             self.asked = None;
             return false;
         }

@@ -667,10 +667,11 @@ impl Feed {
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
+        // Whoever sees that nothing is left sees what failed as well.
+        self.deployment.set_status(self.partition.status());
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
-        self.deployment.set_status(self.partition.status());
         self.publish();
         self.race();
         Ok(Next::Again)

@@ -16,7 +16,7 @@ use crate::node::Node;
 use crate::platform::{Signal, Unanswered};
 use crate::spread::{Answer, Answered, Question, StateName};
 use crossbeam_channel::{TryRecvError, bounded};
-use nacre_cluster::Membership;
+use nacre_cluster::{Chain, Membership};
 use nacre_plugin_host::{Copying, Error, Lacking, Moment, Partition, Standing};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
@@ -114,15 +114,18 @@ impl Plugins {
         Answer::Places(moments.unwrap_or_default(), busy)
     }
 
-    /// Whether what follows its vBuckets from node to node has come to all that are served here, and is done with the others.
-    pub(crate) fn have_settled(&self) -> bool {
-        let follows = |found: &Arc<Deployment>| found.spec.keeps_places() && !found.is_ended();
-        let has_settled = |found: &Deployment| {
-            let (bucket, coverage) = (&found.bucket, &found.coverage);
-            let mut vbids = (0..bucket.vbucket_count()).map(Vbid);
-            vbids.all(|vbid| bucket.served(vbid).is_some() == coverage.is_known(vbid))
+    /// Whether what follows its vBuckets from node to node has come to all that `node` is to serve, and is done with the others.
+    pub(crate) fn have_settled(&self, node: &Node) -> bool {
+        let (cluster, me) = (node.cluster(), node.id());
+        let has_settled = |found: &Arc<Deployment>| {
+            let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
+            // As agreed: the vBuckets may not have their new parts yet.
+            let mut chains = (0..).map(Vbid).zip(&config.chains);
+            let serves = |chain: &Chain| chain.active() == Some(me);
+            chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
         };
-        self.deployments().iter().filter(|found| follows(found)).all(|found| has_settled(found))
+        let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && !found.is_ended();
+        self.deployments().iter().filter(follows).all(has_settled)
     }
 
     /// Another node has come so far.

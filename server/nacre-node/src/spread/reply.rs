@@ -58,7 +58,7 @@ impl Node {
             Question::Follow(state, lacking) => self.plugins().answer_follower(&state, lacking),
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
             Question::Changes(part) => self.answer_changes(part, left),
-            Question::Settled => Answer::Settled(self.plugins().have_settled()),
+            Question::Settled => Answer::Settled(self.plugins().have_settled(self)),
         }
     }
 

@@ -125,8 +125,10 @@ fn documents_that_handlers_failed_with_are_given_again() {
         source.put(&format!("d{n}"), &json!({"n": n}));
     }
     let failures = |server: &mut Server| {
-        let stats = get(server, "/getExecutionStats?name=again");
-        (stats["on_update_failure"] == 10 && stats["on_update_success"] == 10).then_some(())
+        let all = &get(server, "/api/v1/stats")[0];
+        let stats = &all["execution_stats"];
+        let are_counted = stats["on_update_failure"] == 10 && stats["on_update_success"] == 10;
+        (are_counted && all["events_remaining"]["dcp_backlog"] == 0).then_some(())
     };
     server.wait_for("failures", failures);
     dst.put("open", &json!(1));
