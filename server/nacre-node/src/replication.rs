@@ -231,7 +231,8 @@ impl Follower {
         let numbers =
             [start.0, u64::MAX, vb_uuid.0, snapshot_start.0, snapshot_end.0].map(u64::to_be_bytes);
         let extras = [&[0; 8], numbers.as_flattened()].concat();
-        request(Opcode::DcpStreamRequest, vbid, incoming.opaque, &extras, b"", b"", out);
+        let term = incoming.term.to_be_bytes();
+        request(Opcode::DcpStreamRequest, vbid, incoming.opaque, &extras, b"", &term, out);
     }
 
     fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>, now: Now) -> Result<(), String> {

@@ -240,11 +240,16 @@ fn begin(
     if !vbucket.makes_history() {
         return Err(Status::NotMyVbucket);
     }
-    let Filter { mut interest, stream_id, purge_seqno } =
-        filter::read(filter, collections, &bucket.manifest())?;
-    if settings.replicates {
-        interest = Interest::History;
-    }
+    let Filter { interest, stream_id, purge_seqno } = if settings.replicates {
+        let term = filter.try_into().map(u64::from_be_bytes);
+        // Whoever follows would take itself for one of a term that has yet to begin here.
+        if vbucket.term() < term.map_err(|_| Status::InvalidArguments)? {
+            return Err(Status::NotMyVbucket);
+        }
+        Filter { interest: Interest::History, stream_id: None, purge_seqno: None }
+    } else {
+        filter::read(filter, collections, &bucket.manifest())?
+    };
     if stream_id.is_some() != settings.stream_ids {
         return Err(Status::DcpStreamIdInvalid);
     }
