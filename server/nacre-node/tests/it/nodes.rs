@@ -82,6 +82,8 @@ pub struct Nodes {
     pub cut: Vec<(usize, usize)>,
     /// Nodes that hear of nobody, and learn of no decision.
     pub isolated: BTreeSet<usize>,
+    /// Nodes that learn of no decision.
+    pub unaware: BTreeSet<usize>,
     council: Arc<Council>,
     orchestrated: bool,
 }
@@ -126,6 +128,7 @@ impl Nodes {
             waiting: Vec::new(),
             cut: Vec::new(),
             isolated: BTreeSet::new(),
+            unaware: BTreeSet::new(),
             council: Arc::default(),
             orchestrated: false,
         };
@@ -263,9 +266,12 @@ impl Nodes {
             }
         }
         // What was decided is known to all, sooner or later.
-        let connected =
-            self.nodes.iter().enumerate().filter(|(index, _)| !self.isolated.contains(index));
-        connected
+        let learns =
+            |index: &usize| !self.isolated.contains(index) && !self.unaware.contains(index);
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| learns(index))
             .filter_map(|(_, node)| node.as_ref())
             .for_each(|node| drop(self.council.catch_up(node)));
         delivered

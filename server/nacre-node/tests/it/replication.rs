@@ -3,9 +3,10 @@
 use crate::nodes::Nodes;
 use crate::world::{durable, request};
 use nacre_auth::User;
-use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
+use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, EvictionPolicy};
 use nacre_store::Fault;
 use nacre_types::{Seqno, VbState, Vbid};
+use std::collections::BTreeMap;
 
 /// What a node has of the key `k` and its vBucket.
 fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
@@ -78,6 +79,37 @@ fn a_write_without_enough_copies_is_refused() {
     client.give(&durable(1, 1000, &set("1")));
     nodes.run();
     assert_eq!(client.resume()[0].status, 0, "two of three");
+}
+
+#[test]
+fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let branches = |nodes: &Nodes, index: usize| {
+        let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
+        let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+        (vbucket.term(), vbucket.failover_log().clone())
+    };
+    let before = branches(&nodes, 0);
+    assert_eq!(branches(&nodes, 1), before);
+    // The copy hears of a new term first, and the active one still makes history in the old one.
+    nodes.unaware.insert(0);
+    let follower = nodes.nodes[1].as_ref().unwrap();
+    let chain = follower.cluster().buckets["b"].chains[0].clone();
+    let next = Chain { term: chain.term + 1, ..chain };
+    let chains = BTreeMap::from([("b".to_owned(), BTreeMap::from([(0, next)]))]);
+    follower.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains }).unwrap();
+    nodes.pass(200);
+    nodes.connect(0).set("k", "2");
+    nodes.pass(200);
+    assert_eq!((branches(&nodes, 0), branches(&nodes, 1)), (before.clone(), before.clone()));
+    nodes.unaware.clear();
+    nodes.pass(200);
+    assert_eq!(branches(&nodes, 0).0, before.0 + 1);
+    assert_eq!(branches(&nodes, 1), branches(&nodes, 0));
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("2"));
 }
 
 #[test]
