@@ -1,9 +1,8 @@
 //! Answers of plugins as replies: whole, or piece by piece as fast as the client takes them.
 
 use super::body::{Reply, blocking, error_reply, reply};
-use bytes::Bytes;
+use super::pieces::pieces;
 use http_body_util::BodyExt;
-use http_body_util::channel::Channel;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
@@ -113,12 +112,12 @@ fn headers_of(given: &[Header]) -> HeaderMap {
 
 /// An answer that goes out piece by piece, as fast as the client takes them.
 fn streamed(mut answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
-    let (mut sender, body) = Channel::<Bytes, String>::new(1);
+    let (sender, body) = pieces();
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         // Fails when nobody is left to read the rest.
-        let mut send = |piece: Vec<u8>| runtime.block_on(sender.send_data(piece.into())).is_ok();
-        if !begun.into_iter().all(&mut send) {
+        let send = |piece: Vec<u8>| runtime.block_on(sender.send(piece));
+        if !begun.into_iter().all(send) {
             return;
         }
         loop {
@@ -128,11 +127,8 @@ fn streamed(mut answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
                         return;
                     }
                 }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!("an answer breaks off: {error}");
-                    return sender.abort(error);
-                }
+                Ok(None) => return sender.finish(),
+                Err(error) => return tracing::warn!("an answer breaks off: {error}"),
             }
         }
     });

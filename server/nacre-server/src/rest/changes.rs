@@ -2,11 +2,10 @@
 
 use super::Call;
 use super::body::{Reply, blocking, error_reply, form};
+use super::pieces::{Sender, pieces};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use http_body_util::BodyExt;
-use http_body_util::channel::{Channel, Sender};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Privilege};
@@ -125,7 +124,7 @@ pub(super) async fn answer(
             error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why)
         }
     })?;
-    let (sender, body) = Channel::<Bytes, String>::new(1);
+    let (sender, body) = pieces();
     let events = wanted.feed == Feed::Events;
     tokio::spawn(Answer { reader, changes, bell, wanted, sender, told: 0 }.run());
     let mut reply = Response::new(body.boxed());
@@ -226,7 +225,7 @@ struct Answer {
     changes: Changes,
     bell: Arc<Bell>,
     wanted: Wanted,
-    sender: Sender<Bytes, String>,
+    sender: Sender,
     /// Changes that were sent.
     told: u64,
 }
@@ -245,15 +244,19 @@ enum Pause {
 
 impl Answer {
     async fn run(mut self) {
-        match self.wanted.feed {
+        let told = match self.wanted.feed {
             Feed::Normal => self.results(None).await,
             Feed::Longpoll(wait) => self.results(Some(wait)).await,
             Feed::Events => self.events().await,
+        };
+        match told {
+            Ok(()) => self.sender.finish(),
+            Err(why) => tracing::debug!("changes break off: {why}"),
         }
     }
 
     /// One JSON object. With a time to wait, it ends with the first changes or when the time is over.
-    async fn results(&mut self, wait: Option<Duration>) {
+    async fn results(&mut self, wait: Option<Duration>) -> Result<(), String> {
         let deadline = tokio::time::Instant::now() + wait.unwrap_or_default();
         let mut piece = String::from("{\"results\":[\n");
         loop {
@@ -262,11 +265,7 @@ impl Answer {
                 format!("{comma}{row}")
             });
             match pause {
-                Pause::None => {
-                    if !self.send(&mut piece).await {
-                        return;
-                    }
-                }
+                Pause::None => self.send(&mut piece).await?,
                 Pause::Wait => {
                     // What is being read from the store was there before.
                     let complete = self.told > 0 && self.changes.is_caught_up();
@@ -278,15 +277,15 @@ impl Answer {
                     }
                 }
                 Pause::End => break,
-                Pause::Broken(why) => return self.abort(&why),
+                Pause::Broken(why) => return Err(why),
             }
         }
         piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token()));
-        self.send(&mut piece).await;
+        self.send(&mut piece).await
     }
 
     /// Server-sent events: a change each, and behind those that came together where the client stands.
-    async fn events(&mut self) {
+    async fn events(&mut self) -> Result<(), String> {
         let mut users_version = self.reader.node.users_version();
         let mut piece = String::new();
         let mut heartbeat = tokio::time::Instant::now() + HEARTBEAT;
@@ -299,9 +298,7 @@ impl Answer {
             if !piece.is_empty() {
                 heartbeat = tokio::time::Instant::now() + HEARTBEAT;
             }
-            if !self.send(&mut piece).await {
-                return;
-            }
+            self.send(&mut piece).await?;
             match pause {
                 Pause::None => {}
                 Pause::Wait => {
@@ -309,13 +306,13 @@ impl Answer {
                         piece.push_str(":\n\n");
                     }
                 }
-                Pause::End => return,
-                Pause::Broken(why) => return self.abort(&why),
+                Pause::End => return Ok(()),
+                Pause::Broken(why) => return Err(why),
             }
             let version = self.reader.node.users_version();
             if version != std::mem::replace(&mut users_version, version) && !self.reader.may_read()
             {
-                return self.abort("the right to read is gone");
+                return Err("the right to read is gone".into());
             }
         }
     }
@@ -381,19 +378,16 @@ impl Answer {
         serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "))
     }
 
-    /// Sends what was gathered, and lets others work. False when nobody takes it.
-    async fn send(&mut self, piece: &mut String) -> bool {
+    /// Sends what was gathered, and lets others work.
+    async fn send(&mut self, piece: &mut String) -> Result<(), String> {
         if piece.is_empty() {
             tokio::task::yield_now().await;
-            return true;
+            return Ok(());
         }
-        let bytes = Bytes::from(std::mem::take(piece));
-        matches!(tokio::time::timeout(STUCK, self.sender.send_data(bytes)).await, Ok(Ok(())))
-    }
-
-    /// Breaks the answer off, so that nobody takes it for a whole one.
-    fn abort(&mut self, why: &str) {
-        let (sender, _) = Channel::<Bytes, String>::new(1);
-        std::mem::replace(&mut self.sender, sender).abort(why.to_owned());
+        match tokio::time::timeout(STUCK, self.sender.send(std::mem::take(piece))).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the client is gone".into()),
+            Err(_) => Err("the client takes nothing".into()),
+        }
     }
 }

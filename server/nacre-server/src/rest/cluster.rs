@@ -4,12 +4,11 @@ use super::Call;
 use super::body::{Reply, not_found, ok, reply};
 use super::buckets::change;
 use super::nodes::{self, COMPATIBLE_VERSION};
+use super::pieces::pieces;
 use super::rebalance;
 use super::users;
 use crate::cluster::membership::otp_node;
-use bytes::Bytes;
 use http_body_util::BodyExt;
-use http_body_util::channel::Channel;
 use hyper::{Response, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
@@ -106,17 +105,17 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
     if kind == "b" {
         return Ok(ok(&first));
     }
-    let (mut sender, body) = Channel::<Bytes, String>::new(1);
+    let (sender, body) = pieces();
     let (node, name): (Arc<Node>, String) = (Arc::clone(&call.node), name.to_owned());
     tokio::spawn(async move {
         let mut map = first;
         loop {
             let changed = node.map_changed();
-            if sender.send_data(Bytes::from(format!("{map}\n\n\n\n"))).await.is_err() {
+            if !sender.send(format!("{map}\n\n\n\n")).await {
                 return;
             }
             changed.await;
-            let Ok(next) = map_of(&node, &name) else { return };
+            let Ok(next) = map_of(&node, &name) else { return sender.finish() };
             map = next;
         }
     });

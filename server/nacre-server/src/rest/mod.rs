@@ -14,6 +14,7 @@ mod groups;
 mod libraries;
 mod metrics;
 mod nodes;
+mod pieces;
 mod plugins;
 mod query;
 mod rebalance;

@@ -1,0 +1,135 @@
+//! Bodies that are sent piece by piece, as fast as the client takes them.
+//!
+//! The one of `http-body-util` loses the last piece when its sender is dropped just while the connection looks for one, and a
+//! sender that is dropped early, by a panic for one, ends it as if that were all.
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
+
+/// A body, and who gives it its pieces, one of which may wait for the client.
+pub(super) fn pieces() -> (Sender, Pieces) {
+    let (sender, receiver) = mpsc::channel(1);
+    let is_whole = Arc::new(AtomicBool::new(false));
+    (Sender { sender, is_whole: Arc::clone(&is_whole) }, Pieces { receiver, is_whole })
+}
+
+/// Gives a body its pieces. Dropped before [`Sender::finish`], it breaks the body off, so that nobody takes it for a whole one.
+pub(super) struct Sender {
+    sender: mpsc::Sender<Bytes>,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl Sender {
+    /// Sends a piece as soon as the one before is taken. False when nobody is left to read it.
+    pub async fn send(&self, piece: impl Into<Bytes>) -> bool {
+        self.sender.send(piece.into()).await.is_ok()
+    }
+
+    /// Says that there is nothing more.
+    pub fn finish(self) {
+        self.is_whole.store(true, Ordering::Release);
+    }
+}
+
+/// What a [`Sender`] sends.
+pub(super) struct Pieces {
+    receiver: mpsc::Receiver<Bytes>,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        Poll::Ready(match ready!(self.receiver.poll_recv(context)) {
+            Some(piece) => Some(Ok(Frame::data(piece))),
+            None if self.is_whole.load(Ordering::Acquire) => None,
+            None => Some(Err("the answer breaks off".into())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::cell::RefCell;
+    use std::task::{RawWaker, RawWakerVTable, Waker};
+
+    #[tokio::test]
+    async fn a_body_ends_once_its_sender_says_so_and_breaks_off_otherwise() {
+        for finishes in [true, false] {
+            let (sender, body) = pieces();
+            let sending = tokio::spawn(async move {
+                for piece in ["a", "b", "c"] {
+                    assert!(sender.send(piece).await);
+                }
+                if finishes {
+                    sender.finish();
+                }
+            });
+            let collected = body.collect().await.map(|body| body.to_bytes());
+            sending.await.unwrap();
+            assert_eq!(collected.ok(), finishes.then(|| Bytes::from("abc")));
+        }
+    }
+
+    thread_local! {
+        /// Is done whenever a waker is cloned: in the midst of a look for the next piece.
+        static MEANWHILE: RefCell<Box<dyn FnMut()>> = RefCell::new(Box::new(|| {}));
+    }
+
+    const WAKER: RawWakerVTable = RawWakerVTable::new(
+        |nothing| {
+            MEANWHILE.with_borrow_mut(|meanwhile| meanwhile());
+            RawWaker::new(nothing, &WAKER)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+
+    #[test]
+    fn a_piece_that_comes_while_one_is_looked_for_is_not_lost() {
+        // SAFETY: the functions of the waker use no data.
+        let waker = unsafe { Waker::new(std::ptr::null(), &WAKER) };
+        let mut context = Context::from_waker(&waker);
+        for at in 1..4 {
+            let (sender, mut body) = pieces();
+            let (mut sender, mut clones) = (Some(sender), 0);
+            MEANWHILE.set(Box::new(move || {
+                clones += 1;
+                if clones == at {
+                    let sender = sender.take().unwrap();
+                    sender.sender.try_send("last".into()).unwrap();
+                    sender.finish();
+                }
+            }));
+            let mut read = Vec::new();
+            loop {
+                match Pin::new(&mut body).poll_frame(&mut context) {
+                    Poll::Ready(Some(frame)) => read.push(frame.unwrap().into_data().unwrap()),
+                    Poll::Ready(None) => break,
+                    Poll::Pending => {}
+                }
+            }
+            assert_eq!(read, ["last"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_learns_that_nobody_reads() {
+        let (sender, body) = pieces();
+        drop(body);
+        assert!(!sender.send("a").await);
+    }
+}
