@@ -176,8 +176,8 @@ impl Bucket {
         bucket.configure(&config.settings, &config.manifest);
         platform.run(Box::new(Flusher::new(Arc::clone(&bucket), Arc::clone(platform))));
         platform.run(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(platform))));
-        for _ in 0..WORKERS {
-            platform.run(Box::new(Worker::new(Arc::clone(&bucket))));
+        for number in 0..WORKERS {
+            platform.run(Box::new(Worker::new(Arc::clone(&bucket), number)));
         }
         if let Some(store) = bucket.store.clone() {
             platform.run(Box::new(Compactor::new(Arc::clone(&bucket), store)));

@@ -1,12 +1,13 @@
 //! What a node needs from the world: time, chance, storage and somebody to run its loops.
 
 use crate::ticket::Waiter;
-use crossbeam_channel::{Receiver, Sender, bounded};
 use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::{NodeId, Now};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 /// The world as a node sees it. The server gives it real clocks and disks, a simulator whatever its seed says.
@@ -153,18 +154,23 @@ pub enum Next {
 }
 
 /// Wakes a sleeping task; waking one that is awake makes it take one more step.
-#[derive(Clone, Debug)]
-pub struct Signal {
-    sender: Sender<()>,
-    receiver: Receiver<()>,
+///
+/// Whoever wakes never waits for who sleeps: the one may come before the other where the processor is short, and then the other
+/// would never get to what is waited for.
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<Bell>);
+
+#[derive(Debug, Default)]
+struct Bell {
+    /// One of the three below.
+    state: AtomicU8,
+    /// The one thread that waits, from the first time that it does.
+    sleeper: OnceLock<Thread>,
 }
 
-impl Default for Signal {
-    fn default() -> Signal {
-        let (sender, receiver) = bounded(1);
-        Signal { sender, receiver }
-    }
-}
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const WOKEN: u8 = 2;
 
 impl Waiter for Signal {
     fn wake(&self) {
@@ -175,24 +181,90 @@ impl Waiter for Signal {
 impl Signal {
     /// Wakes the task. Many wakes before it looks are one.
     pub fn wake(&self) {
-        // A full channel means that a wake is already on its way.
-        let _ = self.sender.try_send(());
+        if self.0.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP
+            && let Some(sleeper) = self.0.sleeper.get()
+        {
+            sleeper.unpark();
+        }
     }
 
     /// Blocks until woken.
+    ///
+    /// # Panics
+    /// Where another thread has waited before.
     pub fn wait(&self) {
-        self.receiver.recv().expect("the signal holds its own sender");
+        if self.lies_down() {
+            while self.0.state.load(Ordering::Acquire) == ASLEEP {
+                thread::park();
+            }
+        }
+        self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// Blocks until woken, or until `timeout` has passed.
+    /// Blocks until woken, or until `timeout` has passed; the system may wake it too.
+    ///
+    /// # Panics
+    /// Where another thread has waited before.
     pub fn wait_at_most(&self, timeout: Duration) {
+        if self.lies_down() {
+            thread::park_timeout(timeout);
+        }
         // Either way the task takes another step.
-        let _ = self.receiver.recv_timeout(timeout);
+        self.0.state.swap(AWAKE, Ordering::AcqRel);
+    }
+
+    /// Whether it has not been woken already.
+    fn lies_down(&self) -> bool {
+        let sleeper = self.0.sleeper.get_or_init(thread::current);
+        assert_eq!(sleeper.id(), thread::current().id(), "one thread waits for a signal");
+        let state = &self.0.state;
+        state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether a wake has arrived since the last look.
     pub fn take(&self) -> bool {
         // Whoever runs many tasks asks often.
-        !self.receiver.is_empty() && self.receiver.try_recv().is_ok()
+        self.0.state.load(Ordering::Relaxed) == WOKEN
+            && self.0.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOREVER: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn many_wakes_are_one_and_none_is_missed() {
+        let signal = Signal::default();
+        assert!(!signal.take());
+        signal.wake();
+        signal.wake();
+        signal.wait();
+        assert!(!signal.take());
+        signal.wake();
+        assert!(signal.take());
+        signal.wake();
+        signal.wait_at_most(FOREVER);
+        assert!(!signal.take());
+    }
+
+    #[test]
+    fn two_tasks_wake_each_other_in_turn() {
+        const TURNS: usize = 20_000;
+        let (ping, pong) = (Signal::default(), Signal::default());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..TURNS {
+                    ping.wait();
+                    pong.wake();
+                }
+            });
+            for _ in 0..TURNS {
+                ping.wake();
+                pong.wait();
+            }
+        });
     }
 }

@@ -5,7 +5,7 @@ use crate::bucket::Bucket;
 use crate::platform::{Next, Signal, Task};
 use crate::ticket::{Ticket, Waiter};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Tasks that work for one bucket: a disk answers several reads at a time faster than one after another.
@@ -17,12 +17,15 @@ type Job = Box<dyn FnOnce(&Bucket) + Send>;
 #[derive(Default)]
 pub(crate) struct Jobs {
     queue: Mutex<Queue>,
-    signal: Signal,
+    /// Of each worker.
+    signals: [Signal; WORKERS],
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
+    /// The workers that have nothing to do, by number.
+    idle: BTreeSet<usize>,
     /// The workers end once nothing waits.
     closed: bool,
 }
@@ -41,38 +44,41 @@ impl Jobs {
             return None;
         }
         queue.waiting.push_back(Box::new(move |bucket| done.settle(work(bucket))));
+        let idle = queue.idle.pop_first();
         drop(queue);
-        self.signal.wake();
+        if let Some(worker) = idle {
+            self.signals[worker].wake();
+        }
         Some(ticket)
     }
 
-    /// Ends the workers, each of which wakes the next.
+    /// Ends the workers.
     pub fn close(&self) {
         self.queue.lock().closed = true;
-        self.signal.wake();
+        self.signals.iter().for_each(Signal::wake);
     }
 
-    /// The next job, or whether there will be one.
-    fn pop(&self) -> Result<Job, Next> {
+    /// The next job for a worker, or whether there will be one.
+    fn pop(&self, worker: usize) -> Result<Job, Next> {
         let mut queue = self.queue.lock();
-        let job = queue.waiting.pop_front();
-        if !queue.waiting.is_empty() || queue.closed {
-            // The signal is shared: another worker helps, or ends.
-            self.signal.wake();
+        if let Some(job) = queue.waiting.pop_front() {
+            queue.idle.remove(&worker);
+            return Ok(job);
         }
-        job.ok_or(if queue.closed { Next::Done } else { Next::Wait })
+        queue.idle.insert(worker);
+        Err(if queue.closed { Next::Done } else { Next::Wait })
     }
 }
 
 pub(crate) struct Worker {
     bucket: Arc<Bucket>,
-    signal: Signal,
+    number: usize,
 }
 
 impl Worker {
-    pub fn new(bucket: Arc<Bucket>) -> Worker {
-        let signal = bucket.jobs.signal.clone();
-        Worker { bucket, signal }
+    /// One of [`WORKERS`], by its number.
+    pub fn new(bucket: Arc<Bucket>, number: usize) -> Worker {
+        Worker { bucket, number }
     }
 }
 
@@ -86,7 +92,7 @@ impl Task for Worker {
     }
 
     fn step(&mut self) -> Next {
-        match self.bucket.jobs.pop() {
+        match self.bucket.jobs.pop(self.number) {
             Ok(job) => {
                 job(&self.bucket);
                 Next::Again
@@ -96,6 +102,6 @@ impl Task for Worker {
     }
 
     fn signal(&self) -> &Signal {
-        &self.signal
+        &self.bucket.jobs.signals[self.number]
     }
 }
