@@ -31,16 +31,19 @@ const KILL_AFTER: Duration = Duration::from_secs(10);
 const CURVE_RATE: usize = 10;
 /// Seconds of silence after which a node is replaced.
 const FAILOVER_S: u64 = 1;
+/// How much higher plots are than what is in them, for the legend.
+const HEADROOM: f64 = 1.35;
 /// Where the page and its plots are put.
 const FOLDER: &str = "docs/reference";
 
-/// Milliseconds that each of [`OPERATIONS`] took for all documents.
+/// Milliseconds that each of [`OPERATIONS`] took for all documents, and that the slowest single one took.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Timings {
     insert: f64,
     update: f64,
     query: f64,
     delete: f64,
+    slowest: f64,
 }
 
 impl Timings {
@@ -167,7 +170,7 @@ fn by_nodes(cells: &[Cell], documents: usize) -> Result<String, Box<dyn Error>> 
         let nodes_max = cells.iter().map(|cell| cell.nodes).max().unwrap_or(1);
         for (operation, area) in root.split_evenly((2, 2)).iter().enumerate() {
             let of_size = || cells.iter().filter(|cell| cell.documents == documents);
-            let top = of_size().map(|cell| cell.each_ms(operation)).fold(0.0, f64::max) * 1.15;
+            let top = of_size().map(|cell| cell.each_ms(operation)).fold(0.0, f64::max) * HEADROOM;
             let mut chart = ChartBuilder::on(area)
                 .caption(OPERATIONS[operation], ("sans-serif", 18))
                 .margin(10)
@@ -177,6 +180,7 @@ fn by_nodes(cells: &[Cell], documents: usize) -> Result<String, Box<dyn Error>> 
             chart
                 .configure_mesh()
                 .disable_x_mesh()
+                .max_light_lines(1)
                 .x_labels(nodes_max)
                 .x_label_formatter(&|nodes| format!("{nodes:.0}"))
                 .x_desc("nodes")
@@ -208,13 +212,21 @@ fn over_time(curve: &Curve) -> Result<String, Box<dyn Error>> {
         let root = SVGBackend::with_string(&mut svg, (900, 360)).into_drawing_area();
         root.fill(&WHITE)?;
         let rate = |count: &u32| f64::from(*count) * CURVE_RATE as f64;
-        let top = curve.reads.iter().chain(&curve.writes).map(rate).fold(0.0, f64::max) * 1.15;
+        let top = curve.reads.iter().chain(&curve.writes).map(rate).fold(0.0, f64::max) * HEADROOM;
         let mut chart = ChartBuilder::on(&root)
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(72)
             .build_cartesian_2d(0.0..CURVE_S as f64, 0.0..top)?;
-        chart.configure_mesh().disable_x_mesh().x_desc("seconds").y_desc("operations/s").draw()?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .max_light_lines(1)
+            .x_label_formatter(&|seconds| format!("{seconds:.0}"))
+            .y_label_formatter(&|rate| format!("{rate:.0}"))
+            .x_desc("seconds")
+            .y_desc("operations/s")
+            .draw()?;
         for (name, counts, colour) in
             [("reads", &curve.reads, COLOURS[0]), ("durable writes", &curve.writes, COLOURS[2])]
         {
@@ -224,7 +236,11 @@ fn over_time(curve: &Curve) -> Result<String, Box<dyn Error>> {
                 move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)),
             );
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
         root.present()?;
     }
     Ok(svg)
@@ -249,7 +265,7 @@ fn page(cells: &[Cell], curve: &Curve, nodes_max: usize) -> String {
          prepared, ask for one document by an index, and take what the index has. Buckets have up to two replicas.\n\n\
          ![milliseconds of an operation by nodes and level](cluster-nodes.svg)\n\n\
          ## One operation, in milliseconds\n\n\
-         | nodes | documents | durability | {} |\n|---:|---:|---|{}\n",
+         | nodes | documents | durability | {} | slowest of all |\n|---:|---:|---|{}---:|\n",
         OPERATIONS.join(" | "),
         "---:|".repeat(OPERATIONS.len())
     );
@@ -260,9 +276,10 @@ fn page(cells: &[Cell], curve: &Curve, nodes_max: usize) -> String {
             let Cell { documents, level, .. } = cell;
             let _ = writeln!(
                 page,
-                "| {nodes} | {documents} | {} | {} |",
+                "| {nodes} | {documents} | {} | {} | {:.0} |",
                 LEVELS[*level],
-                times.join(" | ")
+                times.join(" | "),
+                cell.timings.slowest
             );
         }
     }

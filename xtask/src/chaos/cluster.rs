@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// The bucket under load.
 pub const BUCKET: &str = "default";
+/// Copies of each vBucket, where there are as many nodes.
+const COPIES: usize = 3;
 /// How long it may take until all is well.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// How often it is looked.
@@ -58,7 +60,7 @@ impl Cluster {
         }
         let settings = format!("enabled=true&timeout={failover_s}&maxCount=100");
         cluster.post(0, "/settings/autoFailover", &settings)?;
-        let replicas = (count - 1).min(2);
+        let replicas = count.min(COPIES) - 1;
         let bucket = format!("name={BUCKET}&ramQuotaMB=256&replicaNumber={replicas}");
         cluster.post(0, "/pools/default/buckets", &bucket)?;
         cluster.make_whole(false)?;
@@ -165,8 +167,11 @@ impl Cluster {
             .into_iter()
             .flatten()
             .map(|server| {
-                let server = server.as_str()?.split(':').next()?;
-                HOSTS.iter().position(|host| *host == server)
+                // A node that is alone calls itself by whatever it was asked by.
+                match server.as_str()?.split(':').next()? {
+                    "$HOST" => Some(at),
+                    name => HOSTS.iter().position(|host| *host == name),
+                }
             })
             .collect();
         let of_chain = |chain: &Value| {
@@ -244,10 +249,9 @@ impl Cluster {
         }
         let copies = self.copies(0)?;
         let is_active = |node: &Value| node["clusterMembership"] == "active";
-        let everybody: BTreeSet<usize> = (0..count.min(3)).collect();
         let has_all = |chain: &Vec<Option<usize>>| {
             let there: BTreeSet<usize> = chain.iter().flatten().copied().collect();
-            there.len() == everybody.len()
+            there.len() == count.min(COPIES)
         };
         let is_spread = pool["balanced"] == true
             && nodes(pool).iter().all(is_active)
