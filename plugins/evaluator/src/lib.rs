@@ -28,17 +28,13 @@ pub struct Evaluator(Option<Library>);
 
 impl Functions for Evaluator {
     fn describe() -> String {
+        let mut limits = LIMITS.told();
+        limits.insert("result_bytes_max".into(), LIMITS.result_bytes_max.into());
         json!({
             "name": "evaluator",
             "version": env!("CARGO_PKG_VERSION"),
             "state_version": "1",
-            "limits": {
-                "memory_bytes": LIMITS.memory_bytes,
-                "stack_bytes": LIMITS.stack_bytes,
-                "steps_max": LIMITS.steps_max,
-                "json_depth_max": LIMITS.json_depth_max,
-                "result_bytes_max": LIMITS.result_bytes_max,
-            },
+            "limits": limits,
         })
         .to_string()
     }

@@ -84,12 +84,7 @@ impl Service for Program {
             "name": "eventing",
             "version": env!("CARGO_PKG_VERSION"),
             "state_version": "1",
-            "limits": {
-                "memory_bytes": LIMITS.memory_bytes,
-                "stack_bytes": LIMITS.stack_bytes,
-                "steps_max": LIMITS.steps_max,
-                "json_depth_max": LIMITS.json_depth_max,
-            },
+            "limits": LIMITS.told(),
         })
         .to_string()
     }

@@ -68,6 +68,20 @@ pub struct Limits {
 impl Limits {
     /// How many steps pass between two looks at the budget; fixed in QuickJS.
     pub const STEPS_COUNTED_AT_ONCE: u32 = 10_000;
+
+    /// Those that hold for whatever user code does, by name, as a plugin tells them of itself.
+    #[must_use]
+    pub fn told(&self) -> serde_json::Map<String, serde_json::Value> {
+        [
+            ("memory_bytes", self.memory_bytes.into()),
+            ("stack_bytes", self.stack_bytes.into()),
+            ("steps_max", self.steps_max.into()),
+            ("json_depth_max", self.json_depth_max.into()),
+        ]
+        .map(|(name, limit)| (name.to_owned(), limit))
+        .into_iter()
+        .collect()
+    }
 }
 
 impl Default for Limits {

@@ -121,19 +121,18 @@ const LIMITS: Limits = Limits {
 
 impl Service for Views {
     fn describe() -> String {
+        let mut limits = LIMITS.told();
+        let of_views = [
+            ("emit_key_bytes_max", LIMITS.emit_key_bytes_max),
+            ("emit_bytes_max", LIMITS.emit_bytes_max),
+            ("reduction_bytes_max", LIMITS.result_bytes_max),
+        ];
+        limits.extend(of_views.map(|(name, limit)| (name.to_owned(), limit.into())));
         serde_json::json!({
             "name": "views",
             "version": env!("CARGO_PKG_VERSION"),
             "state_version": format!("2/{}", collate::VERSION),
-            "limits": {
-                "memory_bytes": LIMITS.memory_bytes,
-                "stack_bytes": LIMITS.stack_bytes,
-                "steps_max": LIMITS.steps_max,
-                "json_depth_max": LIMITS.json_depth_max,
-                "emit_key_bytes_max": LIMITS.emit_key_bytes_max,
-                "emit_bytes_max": LIMITS.emit_bytes_max,
-                "reduction_bytes_max": LIMITS.result_bytes_max,
-            },
+            "limits": limits,
         })
         .to_string()
     }

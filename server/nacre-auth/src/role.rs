@@ -208,6 +208,30 @@ roles! {
     FtsAdmin "fts_admin" "Search Admin" Bucket [Search AdministerSearch];
 }
 
+impl Privilege {
+    /// What it takes to make and drop functions of queries, and libraries, which are external: those of a scope or global ones.
+    #[must_use]
+    pub fn of_managing(is_external: bool, in_scope: bool) -> Privilege {
+        match (is_external, in_scope) {
+            (true, true) => Privilege::ManageExternalFunctions,
+            (true, false) => Privilege::ManageGlobalExternalFunctions,
+            (false, true) => Privilege::ManageQueryFunctions,
+            (false, false) => Privilege::ManageGlobalQueryFunctions,
+        }
+    }
+
+    /// What it takes to call such functions.
+    #[must_use]
+    pub fn of_executing(is_external: bool, in_scope: bool) -> Privilege {
+        match (is_external, in_scope) {
+            (true, true) => Privilege::ExecuteExternalFunctions,
+            (true, false) => Privilege::ExecuteGlobalExternalFunctions,
+            (false, true) => Privilege::ExecuteQueryFunctions,
+            (false, false) => Privilege::ExecuteGlobalQueryFunctions,
+        }
+    }
+}
+
 /// A part of the data, as narrow as its last name. `None` is all of that level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keyspace<'a> {
@@ -217,6 +241,18 @@ pub struct Keyspace<'a> {
     pub scope: Option<&'a str>,
     /// The collection.
     pub collection: Option<&'a str>,
+}
+
+impl<'a> Keyspace<'a> {
+    /// A scope, as bucket and scope; all that there is without one.
+    #[must_use]
+    pub fn of_scope(scope: Option<&'a (String, String)>) -> Keyspace<'a> {
+        Keyspace {
+            bucket: scope.map(|(bucket, _)| bucket.as_str()),
+            scope: scope.map(|(_, scope)| scope.as_str()),
+            collection: None,
+        }
+    }
 }
 
 /// A kind of role and the part of the data that it covers.

@@ -19,35 +19,9 @@ fn id_of(path: &FunctionPath) -> FunctionId {
     FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
-/// What it takes to make a function.
-fn managing(id: &FunctionId, is_external: bool) -> Privilege {
-    match (is_external, id.scope.is_some()) {
-        (true, true) => Privilege::ManageExternalFunctions,
-        (true, false) => Privilege::ManageGlobalExternalFunctions,
-        (false, true) => Privilege::ManageQueryFunctions,
-        (false, false) => Privilege::ManageGlobalQueryFunctions,
-    }
-}
-
-/// What it takes to call it.
-fn executing(id: &FunctionId, is_external: bool) -> Privilege {
-    match (is_external, id.scope.is_some()) {
-        (true, true) => Privilege::ExecuteExternalFunctions,
-        (true, false) => Privilege::ExecuteGlobalExternalFunctions,
-        (false, true) => Privilege::ExecuteQueryFunctions,
-        (false, false) => Privilege::ExecuteGlobalQueryFunctions,
-    }
-}
-
 impl Session {
     fn require_for_function(&self, privilege: Privilege, id: &FunctionId) -> Result<(), Failure> {
-        let scope = id.scope.as_ref();
-        let keyspace = Keyspace {
-            bucket: scope.map(|(bucket, _)| bucket.as_str()),
-            scope: scope.map(|(_, scope)| scope.as_str()),
-            collection: None,
-        };
-        if self.may_in(privilege, keyspace) {
+        if self.may_in(privilege, Keyspace::of_scope(id.scope.as_ref())) {
             return Ok(());
         }
         let message =
@@ -61,13 +35,18 @@ impl Session {
         cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
     }
 
+    fn require_managing(&self, id: &FunctionId, is_external: bool) -> Result<(), Failure> {
+        self.require_for_function(Privilege::of_managing(is_external, id.scope.is_some()), id)
+    }
+
     fn require_executing(&self, id: &FunctionId) -> Result<(), Failure> {
-        self.require_for_function(executing(id, self.is_external(id)), id)
+        let is_external = self.is_external(id);
+        self.require_for_function(Privilege::of_executing(is_external, id.scope.is_some()), id)
     }
 
     pub(super) fn create_function(&self, new: &NewFunction) -> Result<(), Failure> {
         let id = id_of(&new.path);
-        self.require_for_function(managing(&id, new.script.is_some()), &id)?;
+        self.require_managing(&id, new.script.is_some())?;
         if new.replace {
             // Whoever may not drop what is there may not replace it either.
             self.require_dropping(&id)?;
@@ -106,14 +85,14 @@ impl Session {
 
     fn require_dropping(&self, id: &FunctionId) -> Result<(), Failure> {
         match self.node.cluster().query_functions.get(id) {
-            Some(there) => self.require_for_function(managing(id, there.script.is_some()), id),
+            Some(there) => self.require_managing(id, there.script.is_some()),
             None => Ok(()),
         }
     }
 
     pub(super) fn drop_function(&self, path: &FunctionPath) -> Result<(), Failure> {
         let id = id_of(path);
-        self.require_for_function(managing(&id, self.is_external(&id)), &id)?;
+        self.require_managing(&id, self.is_external(&id))?;
         self.change(&Change::DropQueryFunction { id })
     }
 

@@ -46,21 +46,13 @@ fn scope_of(call: &Call) -> Result<Option<(String, String)>, Reply> {
 
 /// What it takes to change libraries there.
 fn managing(scope: Option<&(String, String)>) -> Privilege {
-    match scope {
-        Some(_) => Privilege::ManageExternalFunctions,
-        None => Privilege::ManageGlobalExternalFunctions,
-    }
+    Privilege::of_managing(true, scope.is_some())
 }
 
 fn may_manage(call: &Call, scope: Option<&(String, String)>) -> bool {
-    let keyspace = Keyspace {
-        bucket: scope.map(|(bucket, _)| bucket.as_str()),
-        scope: scope.map(|(_, scope)| scope.as_str()),
-        collection: None,
-    };
     let users = call.node.users();
     let user = users.get(&call.user);
-    user.is_some_and(|user| user.may(managing(scope), keyspace))
+    user.is_some_and(|user| user.may(managing(scope), Keyspace::of_scope(scope)))
 }
 
 fn require_managing(call: &Call, id: &FunctionId) -> Result<(), Reply> {

@@ -60,15 +60,17 @@ fn not_ready() -> Reply {
     )
 }
 
-/// Waits for the plugin: nothing is wrong with what was asked.
-async fn until_loaded(call: &Call) -> Result<(), Reply> {
-    let loaded = call.node.plugins().views_are_loaded();
-    match tokio::time::timeout(LOADING_PATIENCE, loaded).await {
-        Ok(loaded) => loaded.map_err(|reason| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason)
-        }),
-        Err(_) => Err(not_ready()),
-    }
+/// Waits for what needs the plugin, no longer than clients do: nothing is wrong with what was asked.
+async fn in_time<T>(work: impl Future<Output = Result<T, Reply>>) -> Result<T, Reply> {
+    tokio::time::timeout(LOADING_PATIENCE, work).await.unwrap_or_else(|_| Err(not_ready()))
+}
+
+async fn loaded(call: &Call) -> Result<(), Reply> {
+    call.node
+        .plugins()
+        .views_are_loaded()
+        .await
+        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))
 }
 
 async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
@@ -88,7 +90,7 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
             .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
-    until_loaded(&call).await?;
+    in_time(loaded(&call)).await?;
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
     blocking("the check", move || node.plugins().validate_view(&owned, &text))
         .await?
@@ -128,7 +130,7 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
 /// The deployment of a design document, which comes once the plugin is loaded.
 async fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, Reply> {
     call.require(Privilege::ReadViews, Some(bucket))?;
-    let deployed = async {
+    in_time(async {
         loop {
             let changed = call.node.plugins().changed();
             let cluster = call.node.cluster();
@@ -136,14 +138,14 @@ async fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deploym
             if !config.design_documents.contains_key(name) {
                 return Err(missing());
             }
-            until_loaded(call).await?;
+            loaded(call).await?;
             if let Some(deployment) = call.node.plugins().view(bucket, name) {
                 return Ok(deployment);
             }
             changed.await;
         }
-    };
-    tokio::time::timeout(LOADING_PATIENCE, deployed).await.unwrap_or_else(|_| Err(not_ready()))
+    })
+    .await
 }
 
 /// How a design document is doing: what it took, what failed, whether it runs.
