@@ -8,7 +8,7 @@ use crate::{Chance, Clock, Council, Disk, World};
 use foldhash::fast::FixedState;
 use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
 use nacre_node::kv::{Next as SessionNext, Peer, Session};
-use nacre_node::{Error, Link, Next, Node, Task};
+use nacre_node::{Error, Link, Next, Node, Signal, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::NodeId;
 use std::cmp::Ordering;
@@ -124,6 +124,8 @@ struct Process {
 
 struct Running {
     task: Box<dyn Task>,
+    /// Of the task.
+    signal: Signal,
     /// When it takes its next step.
     due_at: Option<u64>,
 }
@@ -596,11 +598,12 @@ impl Cluster {
         let mut due = Vec::new();
         for task in wishes.tasks {
             self.tasks_seen += 1;
-            process.tasks.insert(self.tasks_seen, Running { task, due_at: None });
+            let signal = task.signal().clone();
+            process.tasks.insert(self.tasks_seen, Running { task, signal, due_at: None });
             due.push(self.tasks_seen);
         }
         for (task, running) in &mut process.tasks {
-            if running.task.signal().take() && !due.contains(task) {
+            if running.signal.take() && !due.contains(task) {
                 due.push(*task);
             }
         }

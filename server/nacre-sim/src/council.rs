@@ -11,12 +11,17 @@ use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the others wait before they elect another, at least and at most.
 const ELECTION_NS: (u64, u64) = (600_000_000, 1_500_000_000);
 
 /// See the [module](self).
-pub struct Council(Mutex<State>);
+pub struct Council {
+    state: Mutex<State>,
+    /// Something was decided since it was looked.
+    news: AtomicBool,
+}
 
 struct State {
     log: Vec<Proposal>,
@@ -31,7 +36,6 @@ struct State {
     chance: Chance,
     /// A proposal in so many is decided although its proposer is told otherwise; 0 for none.
     lost_answers: u64,
-    news: bool,
 }
 
 impl State {
@@ -43,7 +47,7 @@ impl State {
 impl Council {
     /// Of so many nodes; the first leads.
     pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<Council> {
-        Arc::new(Council(Mutex::new(State {
+        let state = State {
             log: Vec::new(),
             leader: Some(0),
             term: 1,
@@ -52,8 +56,8 @@ impl Council {
             reaches: vec![vec![true; nodes]; nodes],
             chance,
             lost_answers,
-            news: false,
-        })))
+        };
+        Arc::new(Council { state: Mutex::new(state), news: AtomicBool::new(false) })
     }
 
     /// The part of the node `index`.
@@ -63,12 +67,12 @@ impl Council {
 
     /// Who leads, as far as anybody does.
     pub fn leader(&self) -> Option<usize> {
-        self.0.lock().leader
+        self.state.lock().leader
     }
 
     /// How many decisions there are.
     pub fn decided(&self) -> u64 {
-        self.0.lock().log.len() as u64
+        self.state.lock().log.len() as u64
     }
 
     /// It is `now_ns`, and nodes reach each other so. Gives the new leader, if there is one. `knows_ns` gives the monotonic
@@ -79,7 +83,7 @@ impl Council {
         reaches: Vec<Vec<bool>>,
         knows_ns: impl Fn(usize) -> Option<u64>,
     ) -> Option<usize> {
-        let state = &mut *self.0.lock();
+        let state = &mut *self.state.lock();
         state.reaches = reaches;
         if let Some(leader) = state.leader.filter(|leader| state.has_majority(*leader)) {
             if let Some(confirmed_ns) = knows_ns(leader) {
@@ -106,29 +110,29 @@ impl Council {
 
     /// The leader steps back: another is elected.
     pub fn depose(&self) {
-        self.0.lock().leader = None;
+        self.state.lock().leader = None;
     }
 
     /// The process of a node has ended: it leads no more.
     pub fn forget(&self, node: usize) {
-        self.0.lock().leadership[node] = None;
+        self.state.lock().leadership[node] = None;
     }
 
     fn decide(&self, proposal: &Proposal) -> u64 {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.log.push(proposal.clone());
-        state.news = true;
+        self.news.store(true, Ordering::Release);
         state.log.len() as u64
     }
 
     /// Whether something was decided since the last call.
     pub fn take_news(&self) -> bool {
-        std::mem::take(&mut self.0.lock().news)
+        self.news.load(Ordering::Acquire) && self.news.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the leader reaches a node.
     pub fn teaches(&self, node: usize) -> bool {
-        let state = self.0.lock();
+        let state = self.state.lock();
         state.leader.is_some_and(|leader| state.has_majority(leader) && state.reaches[leader][node])
     }
 
@@ -139,7 +143,7 @@ impl Council {
     pub fn teach(&self, node: &Arc<Node>, count: usize) -> Result<Arc<Cluster>, Error> {
         let applied = Council::applied(node);
         let due: Vec<Proposal> =
-            self.0.lock().log.iter().skip(applied as usize).take(count).cloned().collect();
+            self.state.lock().log.iter().skip(applied as usize).take(count).cloned().collect();
         let mut outcome = Ok(node.cluster());
         for (position, proposal) in (applied + 1..).zip(&due) {
             outcome = node.apply(proposal, Some(&position.to_be_bytes()));
@@ -179,7 +183,7 @@ impl Agreement for Seat {
     fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
         let unavailable = || Err(Error::Unavailable("nobody leads the nodes".into()));
         let answer_is_lost = {
-            let state = &mut *self.council.0.lock();
+            let state = &mut *self.council.state.lock();
             let Some(leader) = state.leader else { return unavailable() };
             if !state.has_majority(leader) || !state.reaches[leader][self.index] {
                 return unavailable();
@@ -197,6 +201,6 @@ impl Agreement for Seat {
     }
 
     fn leadership(&self, _: u64) -> Option<Leadership> {
-        self.council.0.lock().leadership[self.index]
+        self.council.state.lock().leadership[self.index]
     }
 }

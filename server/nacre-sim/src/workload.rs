@@ -18,6 +18,8 @@ pub const KEYS: u16 = 10;
 const VOLATILE_KEYS: u16 = 4;
 /// How long a client waits for an answer: longer than the server for a durable write.
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
+/// What makes a value as long as it is to be; with it, one is no JSON, which would only be read through.
+const PADDING: u8 = b'.';
 /// When a client that reaches nobody looks again.
 const NOBODY_NS: u64 = 50 * MS;
 
@@ -39,6 +41,8 @@ struct Client {
     /// By node.
     wires: BTreeMap<usize, u64>,
     pending: Option<Pending>,
+    /// An alarm will ask how long what is under way has been so.
+    is_timed: bool,
     opaque: u32,
     /// Which node serves each vBucket, as far as it knows.
     map: Vec<Option<usize>>,
@@ -80,8 +84,8 @@ pub struct Workload {
 }
 
 /// An alarm for a client; [`Workload::alarm`] takes it apart.
-fn alarm(purpose: u64, client: usize, opaque: u32) -> u64 {
-    purpose << 56 | (client as u64) << 32 | u64::from(opaque)
+fn alarm(purpose: u64, client: usize) -> u64 {
+    purpose << 56 | client as u64
 }
 
 /// The vBucket of a key.
@@ -115,22 +119,32 @@ impl Workload {
 
     fn rest(&mut self, client: usize, cluster: &mut Cluster) {
         let pause = self.chance.between(1, self.pace_ns);
-        cluster.set_alarm(pause, alarm(NEXT, client, 0));
+        cluster.set_alarm(pause, alarm(NEXT, client));
     }
 
     /// An alarm that this workload has set.
     pub fn alarm(&mut self, alarm: u64, cluster: &mut Cluster) {
-        let client = (alarm >> 32 & 0xff_ffff) as usize;
+        let client = (alarm & 0xff_ffff) as usize;
         match alarm >> 56 {
             NEXT if self.rests => cluster.set_alarm(NOBODY_NS, alarm),
             NEXT => self.ask_something(client, cluster),
             _ => {
-                let pending = self.clients[client].pending.as_ref();
-                if pending.is_some_and(|pending| pending.opaque == alarm as u32) {
-                    self.note(client, Outcome::Unknown, 0, cluster.now());
-                    self.rest(client, cluster);
-                }
+                self.clients[client].is_timed = false;
+                self.look_at_the_time(client, cluster);
             }
+        }
+    }
+
+    /// Gives up what has been under way for too long, and has the time looked at again while anything is.
+    fn look_at_the_time(&mut self, client: usize, cluster: &mut Cluster) {
+        let known = &mut self.clients[client];
+        let Some(pending) = &known.pending else { return };
+        let ends = pending.begun + PATIENCE_NS;
+        if ends <= cluster.now() {
+            self.note(client, Outcome::Unknown, 0, cluster.now());
+            self.rest(client, cluster);
+        } else if !std::mem::replace(&mut known.is_timed, true) {
+            cluster.set_alarm(ends - cluster.now(), alarm(DEADLINE, client));
         }
     }
 
@@ -159,7 +173,7 @@ impl Workload {
         let Some(wire) = self.wire(client, key, cluster) else {
             // Another node may know more.
             self.clients[client].map.clear();
-            return cluster.set_alarm(NOBODY_NS, alarm(NEXT, client, 0));
+            return cluster.set_alarm(NOBODY_NS, alarm(NEXT, client));
         };
         let level = match asked {
             Asked::Get => 0,
@@ -181,7 +195,7 @@ impl Workload {
         };
         let mut value = value.map(|value| value.to_string().into_bytes()).unwrap_or_default();
         if !value.is_empty() {
-            value.resize(self.value_bytes.max(value.len()), b' ');
+            value.resize(self.value_bytes.max(value.len()), PADDING);
         }
         let (vbid, value) = (vbid(key), value.as_slice());
         let plain = Request::new(opcode, name.as_bytes());
@@ -189,7 +203,7 @@ impl Workload {
         let begun = cluster.now();
         known.pending = Some(Pending { wire, opaque, key, asked, begun });
         cluster.send(wire, request.encode());
-        cluster.set_alarm(PATIENCE_NS, alarm(DEADLINE, client, opaque));
+        self.look_at_the_time(client, cluster);
     }
 
     /// A connection to the node that serves the key, as far as the client knows.
@@ -258,7 +272,7 @@ impl Workload {
         }
         let (key, asked) = (pending.key, pending.asked);
         let read = || {
-            let number = frame.value.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let number = frame.value.split(|byte| *byte == PADDING).next().unwrap_or_default();
             let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
             number.expect("values begin with numbers")
         };

@@ -7,10 +7,10 @@ use nacre_node::{Link, Platform, Task, Told, Unanswered, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Wall clocks begin at this moment.
@@ -72,42 +72,85 @@ pub struct Wishes {
     pub woken: Vec<u64>,
 }
 
+/// Wishes, and whether there may be any: it is looked far more often than there are.
+#[derive(Default)]
+struct Wanted {
+    any: AtomicBool,
+    wishes: Mutex<Wishes>,
+}
+
+impl Wanted {
+    fn add(&self) -> MutexGuard<'_, Wishes> {
+        let wishes = self.wishes.lock();
+        self.any.store(true, Ordering::Release);
+        wishes
+    }
+
+    fn take(&self) -> Wishes {
+        if !self.any.load(Ordering::Acquire) {
+            return Wishes::default();
+        }
+        let mut wishes = self.wishes.lock();
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut wishes)
+    }
+}
+
 /// The world of one life of a node's process.
 pub struct World {
-    clock: Mutex<Clock>,
+    clock: Clock,
     true_ns: AtomicU64,
+    /// What the wall clock has been stepped by.
+    stepped_ns: AtomicI64,
+    /// What the clock shows then: asked for far more often than set.
+    unix_ns: AtomicU64,
+    monotonic_ns: AtomicU64,
     chance: Mutex<Chance>,
     disk: Arc<Disk>,
-    wishes: Arc<Mutex<Wishes>>,
+    wishes: Arc<Wanted>,
     index: usize,
 }
 
 impl World {
     /// Of the node `index`, with what earlier lives left on its disk.
     pub fn new(index: usize, disk: &Arc<Disk>, clock: Clock, chance: Chance) -> Arc<World> {
-        Arc::new(World {
-            clock: Mutex::new(clock),
-            true_ns: AtomicU64::new(0),
+        let world = World {
+            clock,
+            true_ns: AtomicU64::default(),
+            stepped_ns: AtomicI64::default(),
+            unix_ns: AtomicU64::default(),
+            monotonic_ns: AtomicU64::default(),
             chance: Mutex::new(chance),
             disk: Arc::clone(disk),
             wishes: Arc::default(),
             index,
-        })
+        };
+        world.look_at_the_clock();
+        Arc::new(world)
     }
 
     /// It is `true_ns` now.
     pub fn set_time(&self, true_ns: u64) {
         self.true_ns.store(true_ns, Ordering::Relaxed);
+        self.look_at_the_clock();
+    }
+
+    fn look_at_the_clock(&self) {
+        let skew_ns = self.clock.skew_ns + self.stepped_ns.load(Ordering::Relaxed);
+        let now = Clock { skew_ns, ..self.clock }.read(self.true_ns.load(Ordering::Relaxed));
+        self.unix_ns.store(now.unix_ns, Ordering::Relaxed);
+        self.monotonic_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }
 
     /// The wall clock steps.
     pub fn step_wall_clock(&self, by_ns: i64) {
-        self.clock.lock().skew_ns += by_ns;
+        self.stepped_ns.fetch_add(by_ns, Ordering::Relaxed);
+        self.look_at_the_clock();
     }
 
     /// What the node has asked for since the last call.
     pub fn take_wishes(&self) -> Wishes {
-        std::mem::take(&mut self.wishes.lock())
+        self.wishes.take()
     }
 
     /// Wakes the connection `number`.
@@ -123,13 +166,13 @@ impl World {
 }
 
 struct Wake {
-    wishes: Arc<Mutex<Wishes>>,
+    wishes: Arc<Wanted>,
     number: u64,
 }
 
 impl Waiter for Wake {
     fn wake(&self) {
-        let woken = &mut self.wishes.lock().woken;
+        let woken = &mut self.wishes.add().woken;
         if !woken.contains(&self.number) {
             woken.push(self.number);
         }
@@ -138,7 +181,10 @@ impl Waiter for Wake {
 
 impl Platform for World {
     fn now(&self) -> Now {
-        self.clock.lock().read(self.true_ns.load(Ordering::Relaxed))
+        Now {
+            unix_ns: self.unix_ns.load(Ordering::Relaxed),
+            monotonic_ns: self.monotonic_ns.load(Ordering::Relaxed),
+        }
     }
 
     fn random(&self) -> u64 {
@@ -185,11 +231,11 @@ impl Platform for World {
     }
 
     fn run(&self, task: Box<dyn Task>) {
-        self.wishes.lock().tasks.push(task);
+        self.wishes.add().tasks.push(task);
     }
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
-        self.wishes.lock().links.push((peer.plain.kv, link));
+        self.wishes.add().links.push((peer.plain.kv, link));
     }
 
     fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: Told) {
@@ -197,6 +243,6 @@ impl Platform for World {
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {
-        self.wishes.lock().sent.push((to, message));
+        self.wishes.add().sent.push((to, message));
     }
 }
