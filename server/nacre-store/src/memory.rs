@@ -87,12 +87,17 @@ impl Store for MemoryStore {
             Which::Current => stored.by_seqno.clone(),
             Which::All => stored.by_seqno.clone().union(stored.history.clone()),
         });
-        let (_, documents) = all.unwrap_or_default().split(&after.0);
+        let (all, mut next) = (all.unwrap_or_default(), after.0.checked_add(1));
+        let documents = std::iter::from_fn(move || {
+            let (seqno, document) = all.get_next(&next?)?;
+            next = seqno.checked_add(1);
+            Some(Ok(Arc::clone(document)))
+        });
         let history_start = record.and_then(|record| record.history_start);
         Ok(Scan {
             end,
             history_start: history_start.filter(|_| which == Which::All),
-            documents: Box::new(documents.into_iter().map(|(_, document)| Ok(document))),
+            documents: Box::new(documents),
         })
     }
 
