@@ -9,6 +9,7 @@ use nacre_cluster::{
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The epoch of maps before a lost quorum was overridden for the first time.
 const REV_EPOCH: u64 = 1;
@@ -58,7 +59,7 @@ fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
 }
 
 /// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// The node.
     pub id: NodeId,
@@ -122,6 +123,42 @@ impl Serving {
             node["hostname"] = json!(host);
         }
         node
+    }
+}
+
+/// Maps as text, made once of each state of the cluster: when vBuckets move, every client that is late is given one with every
+/// request.
+#[derive(Default)]
+pub(crate) struct Texts {
+    of: Option<(Arc<Cluster>, Here)>,
+    /// By bucket; with none, the map of the cluster.
+    texts: BTreeMap<Option<String>, Arc<str>>,
+}
+
+impl Texts {
+    /// The map of a bucket, or of the cluster; none where there is no such bucket.
+    pub fn of(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        here: Here,
+        bucket: Option<&str>,
+    ) -> Option<Arc<str>> {
+        let is_of_now =
+            |(of, place): &(Arc<Cluster>, Here)| Arc::ptr_eq(of, cluster) && *place == here;
+        if !self.of.as_ref().is_some_and(is_of_now) {
+            *self = Texts { of: Some((Arc::clone(cluster), here.clone())), texts: BTreeMap::new() };
+        }
+        let bucket = bucket.map(str::to_owned);
+        if let Some(text) = self.texts.get(&bucket) {
+            return Some(Arc::clone(text));
+        }
+        let map = match &bucket {
+            Some(name) => of_bucket(cluster, cluster.bucket(name).ok()?, &here),
+            None => global(cluster, &here),
+        };
+        let text: Arc<str> = map.to_string().into();
+        self.texts.insert(bucket, Arc::clone(&text));
+        Some(text)
     }
 }
 
@@ -237,4 +274,32 @@ pub fn manifest(bucket: &Bucket) -> Value {
         })
     });
     json!({"uid": format!("{:x}", bucket.manifest.uid), "scopes": scopes.collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_made_once_of_each_state() {
+        let endpoints = |kv| Endpoints {
+            host: None,
+            plain: Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv },
+            tls: None,
+        };
+        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv) };
+        let first = Arc::new(Cluster::new("c".repeat(32)));
+        let mut texts = Texts::default();
+        let map = texts.of(&first, here(5), None).unwrap();
+        assert_eq!(*map, global(&first, &here(5)).to_string());
+        assert!(Arc::ptr_eq(&map, &texts.of(&first, here(5), None).unwrap()));
+        assert!(texts.of(&first, here(5), Some("none")).is_none());
+        // Another place, and another state.
+        let moved = texts.of(&first, here(6), None).unwrap();
+        assert_eq!(*moved, global(&first, &here(6)).to_string());
+        let next = Arc::new(Cluster { rev: first.rev + 1, ..Cluster::clone(&first) });
+        let later = texts.of(&next, here(6), None).unwrap();
+        assert_eq!(*later, global(&next, &here(6)).to_string());
+        assert_ne!((&moved, &later), (&map, &moved));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::agreement::{self, Agreement, Alone};
 use crate::bucket::Bucket;
 use crate::changes::Crowd;
-use crate::cluster_map::Here;
+use crate::cluster_map::{Here, Texts};
 use crate::orchestration::{Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
@@ -78,6 +78,7 @@ pub struct Node {
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
     pub(crate) map_changed: Notify,
+    maps: Mutex<Texts>,
     /// Who serves what, by bucket, as it was asked for last.
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections that are told of a new map, as long as they live.
@@ -133,6 +134,7 @@ impl Node {
             queries: Queries::default(),
             map_rev,
             map_changed: Notify::new(),
+            maps: Mutex::default(),
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
             crowd: Crowd::default(),
@@ -172,6 +174,11 @@ impl Node {
     /// Whose cluster map it is that clients of this node get.
     pub fn here(&self) -> Here {
         Here { id: self.id(), endpoints: self.endpoints() }
+    }
+
+    /// The cluster map of a bucket, or the global one, as text. None when there is no such bucket.
+    pub(crate) fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+        self.maps.lock().of(&self.cluster(), self.here(), bucket)
     }
 
     /// The change that tells the others where this node is reached, if they know another place.

@@ -181,22 +181,15 @@ fn cluster_config(
     if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
         return Ok(Outcome::Status(Status::Success));
     }
-    let map = map(session)?;
+    let map = map(session).ok_or(Status::KeyNotFound)?;
     answer.value(DATATYPE_JSON, map.as_bytes());
     Ok(Outcome::Answered)
 }
 
 /// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
-pub(super) fn map(session: &Session) -> Result<String, Status> {
-    let (cluster, here) = (session.node.cluster(), session.node.here());
-    let map = match &session.selected {
-        Some(selected) => {
-            let bucket = cluster.bucket(&selected.bucket.name).map_err(|_| Status::KeyNotFound)?;
-            cluster_map::of_bucket(&cluster, bucket, &here)
-        }
-        None => cluster_map::global(&cluster, &here),
-    };
-    Ok(map.to_string())
+pub(super) fn map(session: &Session) -> Option<Arc<str>> {
+    let bucket = session.selected.as_ref().map(|selected| &selected.bucket.name[..]);
+    session.node.map(bucket)
 }
 
 fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {

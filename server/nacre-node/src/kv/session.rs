@@ -262,9 +262,9 @@ impl Session {
         let version = cluster_map::version(&self.node.cluster());
         self.map_sent = Some(version);
         let brief = self.features.has(Feature::ClustermapPushBrief);
-        let map = if brief { String::new() } else { admin::map(self).unwrap_or_default() };
+        let map = if brief { None } else { admin::map(self) };
         let bucket = self.selected.as_ref().map_or(&b""[..], |s| s.bucket.name.as_bytes());
-        MapPush { bucket, version, map: map.as_bytes() }.encode(out);
+        MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
     }
 
     /// Sends what there is to send: answers to requests for which the wait is over, a new cluster map, history. Gives
@@ -379,9 +379,9 @@ impl Session {
         match outcome {
             Outcome::Answered => {}
             Outcome::Status(Status::NotMyVbucket) => {
-                let map = admin::map(self).unwrap_or_default();
+                let map = admin::map(self);
                 let (status, datatype) = (Status::NotMyVbucket, DATATYPE_JSON);
-                let value = map.as_bytes();
+                let value = map.as_deref().unwrap_or_default().as_bytes();
                 let reply = Reply { status, datatype, value, ..Reply::default() };
                 self.answer(frame, out, received).send(reply);
             }
