@@ -13,7 +13,10 @@ use crate::dcp::{
     Message, Payload, expiration_extras, mutation_extras, snapshot_type, timed_deletion_extras,
 };
 use crate::{Frame, Magic};
-use nacre_types::{Cas, CollectionId, DATATYPE_LEVEL_SHIFT, DocKey, Document, Kind, Meta, Seqno};
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_LEVEL_SHIFT, DocKey, Document, KEY_BYTES_MAX, Kind, Meta, Seqno,
+    leb128_decode,
+};
 
 /// What an active copy tells another of one stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +88,11 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
     let extras = frame.extras;
     let number = |at: usize| Some(u64::from_be_bytes(extras.get(at..at + 8)?.try_into().ok()?));
     let small = |at: usize| Some(u32::from_be_bytes(extras.get(at..at + 4)?.try_into().ok()?));
+    // That of the document, of which a prepare or an abort is kept under another one.
+    let is_key =
+        |key: &[u8]| leb128_decode(key).is_some_and(|(_, name)| name.len() <= KEY_BYTES_MAX);
+    let key = Some(frame.key).filter(|key| is_key(key));
+    let prepared = || Some(DocKey::new(CollectionId::PREPARED, key?));
     let version = |kind: Kind, flags: u32, expiry: u32, key: &[u8], datatype: u8| {
         let meta = Meta {
             seqno: Seqno(number(0)?),
@@ -103,27 +111,23 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
             end: Seqno(number(8)?),
             from_disk: small(16)? & snapshot_type::DISK != 0,
         }),
-        Payload::MUTATION => {
-            version(Kind::Alive, small(16)?, small(20)?, frame.key, frame.datatype)
-        }
-        Payload::DELETION => version(Kind::Deleted, 0, small(16)?, frame.key, frame.datatype),
-        Payload::EXPIRATION => version(Kind::Expired, 0, small(16)?, frame.key, frame.datatype),
+        Payload::MUTATION => version(Kind::Alive, small(16)?, small(20)?, key?, frame.datatype),
+        Payload::DELETION => version(Kind::Deleted, 0, small(16)?, key?, frame.datatype),
+        Payload::EXPIRATION => version(Kind::Expired, 0, small(16)?, key?, frame.datatype),
         Payload::PREPARE => {
             let kind = if *extras.get(29)? == 0 { Kind::Alive } else { Kind::Deleted };
             let level = extras.get(30).filter(|level| (1..=3).contains(*level))?;
             let datatype = frame.datatype | level << DATATYPE_LEVEL_SHIFT;
-            let key = DocKey::new(CollectionId::PREPARED, frame.key);
-            version(kind, small(16)?, small(20)?, key.prefixed(), datatype)
+            version(kind, small(16)?, small(20)?, prepared()?.prefixed(), datatype)
         }
         Payload::ABORT => {
-            let key = DocKey::new(CollectionId::PREPARED, frame.key);
             let meta = Meta {
                 seqno: Seqno(number(8)?),
                 cas: Cas(frame.cas),
                 kind: Kind::Aborted,
                 ..Meta::default()
             };
-            Some(Told::Version(Document::new(meta, key.prefixed(), b"")))
+            Some(Told::Version(Document::new(meta, prepared()?.prefixed(), b"")))
         }
         Payload::SEQNO_ADVANCED => Some(Told::Advanced(Seqno(number(0)?))),
         Payload::STREAM_END => Some(Told::Ended),
@@ -195,5 +199,29 @@ mod tests {
         }
         assert_eq!(cut(0x60, &[0; 31]), None, "a prepare has a level");
         assert_eq!(cut(0x01, &[0; 8]), None);
+    }
+
+    #[test]
+    fn a_version_has_a_key_with_a_collection() {
+        let told = |opcode: u8, key: &[u8]| {
+            let extras = [&[0; 30][..], &[1]].concat();
+            let payload = Payload { opcode, key, extras: &extras, ..Payload::default() };
+            let mut out = Vec::new();
+            Message { vbid: 0, opaque: 0, stream_id: None, payload }.encode(&mut out);
+            read(&decode(&out).unwrap().unwrap().0)
+        };
+        let versions = [
+            Payload::MUTATION,
+            Payload::DELETION,
+            Payload::EXPIRATION,
+            Payload::PREPARE,
+            Payload::ABORT,
+        ];
+        for opcode in versions {
+            assert!(told(opcode, b"\x08key").is_some(), "{opcode:x}");
+            for key in [&b""[..], b"\x80", b"\xff\xff\xff\xff\xffkey", &[0; 300], &[0; 65_535]] {
+                assert_eq!(told(opcode, key), None, "{opcode:x} {}", key.len());
+            }
+        }
     }
 }
