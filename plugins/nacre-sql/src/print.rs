@@ -23,6 +23,9 @@ fn list<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
     Ok(())
 }
 
+/// Beyond it not every integer is a double.
+const INTEGERS_END: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+
 /// What is navigated into: a number below zero would take its sign last.
 struct Base<'a>(&'a Expr);
 
@@ -39,6 +42,10 @@ impl Display for Expr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Expr::Literal(Value::Missing) => f.write_str("missing"),
+            // As digits alone it would be read as an integer, and be another number.
+            Expr::Literal(Value::Float(number)) if number.abs() >= INTEGERS_END => {
+                write!(f, "{number:e}")
+            }
             Expr::Literal(value) => f.write_str(&value.to_json()),
             Expr::Ident(name) => f.write_str(&quote(name)),
             Expr::Positional(position) => write!(f, "${position}"),

@@ -57,6 +57,14 @@ impl Parser<'_> {
         self.expr_above(0)
     }
 
+    /// An expression in parentheses, which make the text deeper but not the tree.
+    fn enclosed(&mut self) -> Result<Expr> {
+        let outside = std::mem::take(&mut self.height);
+        let expr = self.expr()?;
+        self.height = outside.max(self.height - 1);
+        Ok(expr)
+    }
+
     /// An expression of operators that bind more tightly than `least`.
     fn expr_above(&mut self, least: u8) -> Result<Expr> {
         self.deeper(1, |p| {
@@ -266,7 +274,7 @@ impl Parser<'_> {
                 let expr = if self.starts_select() {
                     Expr::Subquery(Box::new(self.select()?))
                 } else {
-                    self.expr()?
+                    self.enclosed()?
                 };
                 self.expect(")")?;
                 Ok(expr)

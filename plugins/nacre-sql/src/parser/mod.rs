@@ -17,6 +17,9 @@ use crate::value::Name;
 /// How deep a statement may nest: each level costs its parser, evaluator and printer a frame of their stacks.
 pub const HEIGHT_MAX: usize = 200;
 
+/// How deep its text may nest: a tree is printed with parentheses around each operator, and what was printed can be read.
+const DEPTH_MAX: usize = 2 * HEIGHT_MAX;
+
 /// What a query adds to the height, as running one takes many more frames than an operator.
 const SELECT_HEIGHT: usize = 12;
 
@@ -223,7 +226,7 @@ impl<'a> Parser<'a> {
     /// Runs `inner` one level deeper, and adds `cost` to the height of what it parses.
     fn deeper<T>(&mut self, cost: usize, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.depth += cost;
-        if self.depth > HEIGHT_MAX {
+        if self.depth > DEPTH_MAX {
             return self.fail("nested too deeply");
         }
         let outside = std::mem::take(&mut self.height);
