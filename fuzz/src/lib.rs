@@ -1,11 +1,14 @@
 //! What decoders of foreign bytes must withstand: a function a decoder, to be fed with anything.
 //!
 //! Each returns for whatever bytes, and panics when a law is broken. The tests feed them with the files of `corpus`
-//! and with mutations of these that a seed decides; a fuzzer may call the same functions for as long as it likes.
+//! and with mutations of these that a seed decides; `cargo xtask fuzz` looks for inputs that take new paths through one
+//! of them, for as long as it is told to.
 
 use nacre_auth::sasl::{Mechanism, Session, Step};
 use nacre_auth::{Role, User, Users};
-use nacre_protocol::{decode, parse};
+use nacre_plugin::{Event, Events, pack};
+use nacre_protocol::{decode, parse, replication};
+use nacre_sql::{Condition, index::Definition, key};
 use nacre_value::json::is_json;
 use nacre_value::path::Path;
 use nacre_value::subdoc::{self, Lookup, Mutation};
@@ -16,14 +19,18 @@ use std::sync::LazyLock;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder in `corpus`.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("frames", frames),
     ("subdocuments", subdocuments),
     ("attributes", attributes),
     ("logins", logins),
+    ("statements", statements),
+    ("expressions", expressions),
+    ("entries", entries),
+    ("events", events),
 ];
 
-/// Reads `bytes` as a connection would: frames, framing extras and requests, one behind the other.
+/// Reads `bytes` as a connection would: frames, framing extras and requests, or what another node tells, one behind the other.
 ///
 /// Law: a frame is never longer than what there is.
 pub fn frames(bytes: &[u8]) {
@@ -31,6 +38,7 @@ pub fn frames(bytes: &[u8]) {
     while let Ok(Some((frame, length))) = decode(rest) {
         assert!(length <= rest.len(), "a frame of {length} bytes in {}", rest.len());
         let _ = frame.frame_infos();
+        let _ = replication::read(&frame);
         for collections in [false, true] {
             let _ = parse(&frame, collections);
         }
@@ -95,4 +103,56 @@ pub fn logins(bytes: &[u8]) {
             Step::Failed => {}
         }
     }
+}
+
+/// Parses a statement of SQL++, and what else is read as one: definitions of indexes and conditions of filters.
+///
+/// Law: none but that there is an answer.
+pub fn statements(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let _ = nacre_sql::parse_path(text);
+    let _ = Definition::parse(text);
+    let _ = Condition::parse(text);
+    let _ = nacre_sql::parse(text);
+}
+
+/// Parses an expression and prints it, as the definition of an index is kept.
+///
+/// Law: what was printed means the same.
+pub fn expressions(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(expr) = nacre_sql::parse_expr(text) else { return };
+    let printed = expr.to_string();
+    let again = nacre_sql::parse_expr(&printed).map_err(|error| error.to_string());
+    assert_eq!(again.as_ref(), Ok(&expr), "printed as {printed}");
+}
+
+/// Reads the values of an entry of an index, descending ones if the first byte is odd.
+///
+/// Law: a value that was read is the same when it was written and read again.
+pub fn entries(bytes: &[u8]) {
+    let Some((first, mut rest)) = bytes.split_first() else { return };
+    let descending = first % 2 == 1;
+    while let Some(value) = key::decode(&mut rest, descending) {
+        let mut encoded = Vec::new();
+        key::encode(&value, descending, &mut encoded);
+        let mut left = &encoded[..];
+        assert_eq!(key::decode(&mut left, descending).as_ref(), Some(&value), "{encoded:?}");
+        assert!(left.is_empty(), "{left:?} is left of {value:?}");
+    }
+}
+
+/// Reads a batch of events as a plugin does.
+///
+/// Law: the same events come out of what they are packed into.
+pub fn events(bytes: &[u8]) {
+    let Ok(read) = Events::decode(bytes) else { return };
+    // What every document has, and without which there is nothing for a previous version to lie behind.
+    if read.iter().any(|event| event.key.is_empty()) {
+        return;
+    }
+    let all: Vec<Event<'_>> = read.iter().collect();
+    let packed = pack(&all, read.now_us());
+    let again = Events::decode(&packed).expect("what was packed can be read");
+    assert!(read.iter().eq(again.iter()), "events have changed");
 }

@@ -10,6 +10,7 @@ mod bench;
 mod chaos;
 mod command;
 mod demo;
+mod fuzz;
 mod mutants;
 mod node;
 mod plugins;
@@ -44,6 +45,8 @@ enum Chore {
     Sim(sim::Sim),
     /// Put real nodes through faults, with an official SDK as their client
     Chaos(chaos::Chaos),
+    /// Look for bytes over which decoders fall
+    Fuzz(fuzz::Fuzz),
     /// Run the SDKs' own test suites against a node and write down the results
     Conformance(suites::Conformance),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };
     match outcome {
