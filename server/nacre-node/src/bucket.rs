@@ -732,7 +732,7 @@ impl Bucket {
         self.waits.persisted(vbid, seqno);
     }
 
-    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from the hash table. With
+    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from memory. With
     /// superseded versions that are kept, if `history` is set; but for those of collections that are gone by now, as nobody
     /// is told any more that these ever were.
     pub(crate) fn scan(
@@ -759,8 +759,9 @@ impl Bucket {
             let documents = Box::new(std::iter::empty());
             return Ok(Past { documents, end: after, history_start: None });
         };
+        let all = vbucket.documents().chain(vbucket.prepared_documents());
         let mut documents: Vec<_> =
-            vbucket.documents().filter(|document| document.meta.seqno > after).cloned().collect();
+            all.filter(|document| document.meta.seqno > after).cloned().collect();
         let end = vbucket.high_seqno();
         drop(vbucket);
         documents.sort_unstable_by_key(|document| document.meta.seqno);

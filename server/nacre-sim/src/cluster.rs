@@ -311,6 +311,11 @@ impl Cluster {
         machine.process.is_some() && machine.paused_until <= self.now
     }
 
+    /// How many processes each node has had.
+    pub fn lives(&self) -> Vec<u64> {
+        self.machines.iter().map(|machine| machine.life).collect()
+    }
+
     /// What a node's clocks show, if it is up.
     pub fn clock_of(&self, index: usize) -> Option<nacre_types::Now> {
         let process = self.machines[index].process.as_ref()?;

@@ -6,7 +6,8 @@ use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, Told};
 use crate::history::{Asked, Operation, Outcome};
 use crate::{Chance, Cluster};
 use nacre_protocol::Opcode;
-use std::collections::BTreeMap;
+use nacre_types::{Cas, CollectionId, DocKey, VbState, Vbid};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The bucket that clients use.
 pub const BUCKET: &str = "b";
@@ -34,6 +35,52 @@ struct Pending {
     key: u16,
     asked: Asked,
     begun: u64,
+    /// The durability level.
+    level: u8,
+    /// See [`Cluster::lives`].
+    lives: Vec<u64>,
+    /// The places of its vBucket's copies.
+    chain: Vec<Option<usize>>,
+}
+
+impl Pending {
+    /// Sees to it that most copies have a version that was acknowledged as durable, committed or prepared. Of nodes that have
+    /// ended meanwhile, and of copies that were dropped, it is believed.
+    fn look_at_copies(&self, cas: Cas, cluster: &Cluster) {
+        let number = Vbid(vbid(self.key));
+        let now = chain(number, cluster);
+        let key = DocKey::new(CollectionId::DEFAULT, format!("k{}", self.key).as_bytes());
+        let lives = cluster.lives();
+        let has = |node: &usize| {
+            if lives[*node] != self.lives[*node] {
+                return true;
+            }
+            let bucket = cluster.node(*node).and_then(|node| node.bucket(BUCKET));
+            let Some(copy) = bucket.as_ref().and_then(|bucket| bucket.vbucket(number)) else {
+                return true;
+            };
+            let versions = [copy.find(key.prefixed()), copy.find_prepared(key.prefixed())];
+            copy.state() == VbState::Dead
+                || versions.into_iter().flatten().any(|version| version.meta.cas >= cas)
+        };
+        let places: BTreeSet<usize> = self.chain.iter().chain(&now).flatten().copied().collect();
+        let count = places.iter().filter(|node| has(node)).count();
+        assert!(
+            count > self.chain.len() / 2,
+            "{:?} of k{} of {number} was acknowledged at level {} with {count} of {:?}, now {now:?}",
+            self.asked,
+            self.key,
+            self.level,
+            self.chain,
+        );
+    }
+}
+
+/// The nodes of a vBucket's copies, by what was agreed last.
+fn chain(number: Vbid, cluster: &Cluster) -> Vec<Option<usize>> {
+    let Some(agreed) = cluster.agreed() else { return Vec::new() };
+    let chain = &agreed.buckets[BUCKET].chains[usize::from(number.0)];
+    chain.copies.iter().map(|node| node.map(index)).collect()
 }
 
 #[derive(Default)]
@@ -201,7 +248,11 @@ impl Workload {
         let plain = Request::new(opcode, name.as_bytes());
         let request = Request { vbid, opaque, cas, level, extras, value, ..plain };
         let begun = cluster.now();
-        known.pending = Some(Pending { wire, opaque, key, asked, begun });
+        let (lives, chain) = match level {
+            0 => (Vec::new(), Vec::new()),
+            _ => (cluster.lives(), chain(Vbid(vbid), cluster)),
+        };
+        known.pending = Some(Pending { wire, opaque, key, asked, begun, level, lives, chain });
         cluster.send(wire, request.encode());
         self.look_at_the_time(client, cluster);
     }
@@ -271,6 +322,9 @@ impl Workload {
             return;
         }
         let (key, asked) = (pending.key, pending.asked);
+        if frame.status == 0 && pending.level > 0 {
+            pending.look_at_copies(Cas(frame.cas), cluster);
+        }
         let read = || {
             let number = frame.value.split(|byte| *byte == PADDING).next().unwrap_or_default();
             let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
