@@ -59,9 +59,9 @@ impl Pending {
             let Some(copy) = bucket.as_ref().and_then(|bucket| bucket.vbucket(number)) else {
                 return true;
             };
-            let versions = [copy.find(key.prefixed()), copy.find_prepared(key.prefixed())];
-            copy.state() == VbState::Dead
-                || versions.into_iter().flatten().any(|version| version.meta.cas >= cas)
+            let prepared = copy.prepared_documents().filter(|it| it.name() == key.prefixed());
+            let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
+            copy.state() == VbState::Dead || versions.any(|version| version.meta.cas >= cas)
         };
         let places: BTreeSet<usize> = self.chain.iter().chain(&now).flatten().copied().collect();
         let count = places.iter().filter(|node| has(node)).count();

@@ -134,11 +134,6 @@ impl Prepares {
         self.by_seqno.values().map(|prepare| &prepare.document)
     }
 
-    /// The prepare of `key`, under the name that it has in history.
-    pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
-        self.by_key.get(key).and_then(|seqno| self.by_seqno.get(seqno)).map(|it| &it.document)
-    }
-
     /// The seqno of the prepare of `key`.
     pub fn seqno_of(&self, key: &[u8]) -> Option<Seqno> {
         self.by_key.get(key).copied()

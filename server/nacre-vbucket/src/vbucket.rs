@@ -212,11 +212,6 @@ impl Vbucket {
         self.table.find(key)
     }
 
-    /// The durable write to `key` that is neither committed nor given up.
-    pub fn find_prepared(&self, key: &[u8]) -> Option<&Arc<Document>> {
-        self.prepares.find(key)
-    }
-
     /// The durable writes that are neither committed nor given up, by seqno.
     pub fn prepared_documents(&self) -> impl Iterator<Item = &Arc<Document>> {
         self.prepares.documents()
