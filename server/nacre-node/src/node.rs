@@ -177,7 +177,7 @@ impl Node {
     }
 
     /// The cluster map of a bucket, or the global one, as text. None when there is no such bucket.
-    pub(crate) fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+    pub fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         self.maps.lock().of(&self.cluster(), self.here(), bucket)
     }
 

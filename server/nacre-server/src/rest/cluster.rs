@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
-use nacre_node::{Node, cluster_map};
+use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -28,9 +28,7 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
             call.require(Privilege::ReadCluster, None)?;
             Ok(ok(&terse(&call.node)))
         }
-        ["pools", "default", "nodeServices"] => {
-            Ok(ok(&cluster_map::global(&call.node.cluster(), &call.node.here())))
-        }
+        ["pools", "default", "nodeServices"] => map_once(&call.node, None),
         ["nodes", "self"] => nodes::own(call),
         ["whoami"] => {
             let known = call.node.users();
@@ -90,10 +88,10 @@ fn terse(node: &Node) -> Value {
     })
 }
 
-fn map_of(node: &Node, name: &str) -> Result<Value, Reply> {
-    let cluster = node.cluster();
-    let bucket = cluster.bucket(name).map_err(|_| not_found())?;
-    Ok(cluster_map::of_bucket(&cluster, bucket, &node.here()))
+/// The map of a bucket, or of the cluster.
+fn map_once(node: &Node, bucket: Option<&str>) -> Result<Reply, Reply> {
+    let map = node.map(bucket).ok_or_else(not_found)?;
+    Ok(reply(StatusCode::OK, "application/json", map.to_string()))
 }
 
 /// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
@@ -101,10 +99,10 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
     if !call.node.users().get(&call.user).is_some_and(|user| user.may_open(name)) {
         return Err(not_found());
     }
-    let first = map_of(&call.node, name)?;
     if kind == "b" {
-        return Ok(ok(&first));
+        return map_once(&call.node, Some(name));
     }
+    let first = call.node.map(Some(name)).ok_or_else(not_found)?;
     let (sender, body) = pieces();
     let (node, name): (Arc<Node>, String) = (Arc::clone(&call.node), name.to_owned());
     tokio::spawn(async move {
@@ -115,7 +113,7 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
                 return;
             }
             changed.await;
-            let Ok(next) = map_of(&node, &name) else { return sender.finish() };
+            let Some(next) = node.map(Some(&name)) else { return sender.finish() };
             map = next;
         }
     });
