@@ -21,7 +21,7 @@ pub enum End {
     Complete,
     /// The consumer closed it.
     Closed,
-    /// The vBucket is no longer here.
+    /// The vBucket is no longer here, or its history goes on in another branch.
     VbucketGone,
     /// What is old cannot be read.
     BackfillFailed,

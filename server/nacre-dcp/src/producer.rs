@@ -282,9 +282,18 @@ impl<E> Producer<E> {
     fn read(&mut self, serial: Serial, vbuckets: &impl Vbuckets) {
         let Some(found) = self.streams.get_mut(&serial) else { return };
         found.queued = false;
+        // Whoever follows one branch of history to where another has begun is told that: what it took in of the other would
+        // not be known to be that.
+        let goes_on = |stream: &Stream<E>, vbucket: &Vbucket| {
+            vbucket.makes_history() && vbucket.failover_log().current() == stream.vb_uuid()
+        };
         let (portion, origin) = match std::mem::replace(&mut found.source, Source::Memory) {
             Source::Arrived(backfill, portion) => {
                 self.scans -= 1;
+                let vbid = found.address.vbid;
+                if vbuckets.with(vbid, |vbucket| goes_on(&found.stream, vbucket)) != Some(true) {
+                    return self.end(serial, End::VbucketGone, vbuckets);
+                }
                 found.stream.put_back(backfill);
                 (portion, Origin::Disk)
             }
@@ -293,7 +302,7 @@ impl<E> Producer<E> {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(PORTION.count);
                 let limit = Limit { count, ..PORTION };
                 let read = vbuckets.with(found.address.vbid, |vbucket| {
-                    vbucket.makes_history().then(|| found.stream.read(vbucket, limit))
+                    goes_on(&found.stream, vbucket).then(|| found.stream.read(vbucket, limit))
                 });
                 match read.flatten() {
                     Some(Read::Portion(portion)) => (portion, Origin::Memory),
@@ -514,6 +523,36 @@ mod tests {
         assert_eq!(producer.len(), 1);
         bucket.open(&mut producer, 1, 2, 2);
         assert_eq!(sent(&mut producer, &bucket), ["1 Complete"], "there is nothing to do");
+    }
+
+    #[test]
+    fn nothing_of_another_branch_is_told_to_who_follows_the_one_before() {
+        let bucket = Bucket::new(2);
+        let mut producer = Producer::default();
+        for vbid in [0, 1] {
+            bucket.set(vbid, "a");
+            bucket.open(&mut producer, vbid, 0, u64::MAX);
+        }
+        assert_eq!(sent(&mut producer, &bucket).len(), 4);
+        bucket.set(0, "of the first");
+        bucket.vbuckets[0].borrow_mut().begin_branch(VbUuid(6));
+        bucket.set(0, "of the second");
+        producer.note(Vbid(0));
+        assert_eq!(sent(&mut producer, &bucket), ["0 VbucketGone"], "it asks again, from 1");
+        // The same while a scan is read.
+        let mut producer = Producer::default();
+        bucket.store(1);
+        bucket.open(&mut producer, 1, 0, u64::MAX);
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+        let work = producer.take_work().unwrap();
+        bucket.vbuckets[1].borrow_mut().begin_branch(VbUuid(6));
+        bucket.set(1, "of the second");
+        bucket.store(1);
+        assert_eq!(producer.finish(bucket.scan(work), &bucket), None);
+        assert_eq!(sent(&mut producer, &bucket), ["1 VbucketGone"]);
+        bucket.open(&mut producer, 1, 0, u64::MAX);
+        assert_eq!(sent(&mut producer, &bucket), [""; 0]);
+        assert!(producer.take_work().is_some(), "no scan is counted for ever");
     }
 
     #[test]
