@@ -4,6 +4,7 @@ use crate::abi::World;
 use crate::capability::{LogLine, MetricChanges};
 use crate::capsule::Capsule;
 use crate::instance::{Data, Instance};
+use crate::profile::Profiler;
 use crate::usage::Usage;
 use crate::{Error, Plugin, Setup};
 use parking_lot::Mutex;
@@ -35,6 +36,7 @@ pub struct Context {
     log: Mutex<VecDeque<LogLine>>,
     metrics: Mutex<BTreeMap<String, f64>>,
     capsules: Mutex<VecDeque<Capsule>>,
+    pub profiler: Profiler,
 }
 
 impl Context {
@@ -53,6 +55,7 @@ impl Context {
             log: Mutex::default(),
             metrics: Mutex::default(),
             capsules: Mutex::default(),
+            profiler: Profiler::default(),
         }))
     }
 

@@ -11,7 +11,9 @@ use crate::space::{KEY_BYTES_MAX, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
+use wasmtime::{
+    PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline, WasmBacktrace,
+};
 
 /// Native stack that must be left before a call: what Wasm may use, and the host functions below it.
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
@@ -109,14 +111,23 @@ impl Data {
         if left.is_zero() { Err(wasmtime::Error::new(Refused::Deadline)) } else { Ok(left) }
     }
 
-    /// Whether the call may go on. Asked every [`QUESTION_TICKS`] while a request is answered from a database: its end may
-    /// come at any time.
+    /// Ticks until it is asked again whether the call may go on: soon while a request is answered from a database, whose end
+    /// may come at any time, and at each tick while stacks are counted.
+    fn pause_ticks(&self, left: u64) -> u64 {
+        if self.context.profiler.is_on() {
+            return 1;
+        }
+        if self.view.database.is_some() { QUESTION_TICKS.min(left) } else { left }
+    }
+
+    /// Whether the call may go on, and when to ask again.
     fn may_go_on(&self) -> wasmtime::Result<UpdateDeadline> {
         let is_over = self.view.database.as_ref().is_some_and(|database| database.is_over());
         if is_over {
             return Err(wasmtime::Error::new(Refused::Over));
         }
-        self.time_left().map(|_| UpdateDeadline::Continue(QUESTION_TICKS))
+        let left = self.time_left()?.as_millis() as u64;
+        Ok(UpdateDeadline::Continue(self.pause_ticks(left).max(1)))
     }
 }
 
@@ -181,9 +192,12 @@ impl Instance {
         // copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         store.set_epoch_deadline(limits.deadline_ticks());
-        store.epoch_deadline_callback(|store| match store.data().view.database {
-            Some(_) => store.data().may_go_on(),
-            None => Err(wasmtime::Error::new(Refused::Deadline)),
+        store.epoch_deadline_callback(|store| {
+            let profiler = &store.data().context.profiler;
+            if profiler.is_on() {
+                profiler.add(&WasmBacktrace::force_capture(&store));
+            }
+            store.data().may_go_on()
         });
         let started = stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || {
             let instance = context.pre.instantiate(&mut store)?;
@@ -245,18 +259,12 @@ impl Instance {
         data.limiter.refused = false;
         data.host_calls = Default::default();
         data.begun_tick = clock.ticks();
-        let deadline_ticks = match data.view.database {
-            Some(_) => QUESTION_TICKS,
-            None => {
-                let of_request = data
-                    .view
-                    .ends_tick
-                    .map(|end| end.saturating_sub(data.begun_tick).saturating_add(1));
-                let of_call = self.context.setup.limits.deadline_ticks();
-                of_request.map_or(of_call, |of_request| of_request.min(of_call))
-            }
-        };
-        self.store.set_epoch_deadline(deadline_ticks);
+        let of_request =
+            data.view.ends_tick.map(|end| end.saturating_sub(data.begun_tick).saturating_add(1));
+        let of_call = self.context.setup.limits.deadline_ticks();
+        let left = of_request.map_or(of_call, |of_request| of_request.min(of_call));
+        let pause_ticks = data.pause_ticks(left);
+        self.store.set_epoch_deadline(pause_ticks);
         let (exports, store) = (&self.exports, &mut self.store);
         let begun_ns = clock.now_ns();
         let outcome =

@@ -42,6 +42,7 @@ mod pack;
 mod package;
 mod partition;
 mod pool;
+mod profile;
 mod pure;
 mod reader;
 mod rehearsal;

@@ -247,6 +247,18 @@ impl Reader {
         self.shared.status(of_writer)
     }
 
+    /// Begins to count where calls of the deployment spend their time, the writer's too; false when that is under way.
+    pub fn begin_profile(&self) -> bool {
+        self.shared.pool.context.profiler.begin()
+    }
+
+    /// Ends that. Gives a line for each stack: its functions from the outermost to the innermost, separated by semicolons, a
+    /// space, and in how many ticks it was seen. A function that waited for the host is seen where it goes on. Functions
+    /// have names where the component has.
+    pub fn end_profile(&self) -> String {
+        self.shared.pool.context.profiler.end()
+    }
+
     /// As for a partition: calls that failed since somebody asked last.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.shared.pool.context.take_capsules()

@@ -123,6 +123,11 @@ impl Deployment {
         &self.spec.version
     }
 
+    /// Its instances on this node, to ask for a profile; none while it cannot run.
+    pub fn reader(&self) -> Option<&Reader> {
+        self.reader.as_ref()
+    }
+
     /// Documents that it has yet to process, counted by seqnos: versions that were superseded count too.
     pub fn lag(&self) -> u64 {
         self.lags().map(|(_, lag)| lag).sum()

@@ -43,6 +43,8 @@ enum Action {
     Top(remote::All),
     /// Show what a deployment has logged, and which documents failed
     Logs(remote::Named),
+    /// Show where the calls of a deployment spend their time, a line for each stack: flame graphs are drawn of such
+    Profile(remote::Profile),
     /// Take no more documents; requests are still answered
     Pause(remote::Named),
     /// Go on after a pause
@@ -79,6 +81,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::List(options) => remote::list(options),
         Action::Top(options) => remote::top(options),
         Action::Logs(options) => remote::logs(options),
+        Action::Profile(options) => remote::profile(options),
         Action::Pause(options) => remote::command(options, "pause"),
         Action::Resume(options) => remote::command(options, "resume"),
         Action::Replay(options) => remote::command(options, "replay"),

@@ -36,6 +36,16 @@ pub struct Named {
     server: Server,
 }
 
+/// Options of `nacre plugin profile`.
+#[derive(Args, Clone, Debug)]
+pub struct Profile {
+    /// How long to look, in seconds
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    #[command(flatten)]
+    deployment: Named,
+}
+
 /// Options of commands that concern all deployments.
 #[derive(Args, Clone, Debug)]
 pub struct All {
@@ -296,6 +306,18 @@ pub fn top(options: &All) -> Result<(), String> {
 pub fn logs(options: &Named) -> Result<(), String> {
     let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
     lines_of(&one).iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// Shows where the calls of a deployment spend their time.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn profile(options: &Profile) -> Result<(), String> {
+    let Profile { seconds, deployment } = options;
+    let path = format!("/deployments/{}/profile?seconds={seconds}", deployment.name);
+    let stacks = deployment.server.call("GET", &path, b"")?;
+    print!("{}", stacks.as_str().unwrap_or_default());
     Ok(())
 }
 

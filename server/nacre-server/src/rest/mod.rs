@@ -16,6 +16,7 @@ mod metrics;
 mod nodes;
 mod pieces;
 mod plugins;
+mod profile;
 mod query;
 mod rebalance;
 mod users;

@@ -8,6 +8,7 @@
 //! GET    /deployments                          how all are doing
 //! PUT    /deployments/{name}                   deploy, or upgrade: JSON
 //! GET    /deployments/{name}                   how it is doing
+//! GET    /deployments/{name}/profile           where its calls spend their time
 //! POST   /deployments/{name}/pause|resume|replay
 //! DELETE /deployments/{name}                   undeploy, with its state
 //! any    /_plugin/{name}/…                     answered by the plugin
@@ -17,6 +18,7 @@ use super::Call;
 use super::answer::answered;
 use super::body::{Reply, blocking, json_reply, not_found, ok, refused};
 use super::buckets::change;
+use super::profile::profile;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
@@ -113,6 +115,10 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
             let cluster = call.node.cluster();
             cluster.plugins.deployment(name).map_err(no_such)?;
             Ok(ok(&status(&call, &cluster, name)))
+        }
+        ("GET", [name, "profile"]) => {
+            call.node.cluster().plugins.deployment(name).map_err(no_such)?;
+            profile(&call, name).await
         }
         ("POST", [name, "pause"]) => {
             let name = (*name).to_owned();

@@ -80,6 +80,36 @@ fn write(server: &Server, keys: std::ops::Range<u32>) {
 }
 
 #[test]
+fn where_a_deployment_spends_its_time_can_be_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let profile =
+        |query: &str| ask(&server, "GET", &format!("/deployments/sums/profile{query}"), "", b"");
+    assert_eq!(profile("").0, 404);
+    let busy = CONFIG.replace("emit(", "for (let i = 0; i < 2e4; i++); emit(");
+    assert_eq!(upload(&server, "1", "").0, 201);
+    assert_eq!(deploy(&server, "1", &busy).0, 200);
+    for wrong in ["?seconds=0", "?seconds=61", "?seconds=a"] {
+        assert_eq!(profile(wrong).0, 400, "{wrong}");
+    }
+    let told = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| profile("?seconds=1"));
+        for round in 0.. {
+            write(&server, round * 10..round * 10 + 10);
+            if looking.is_finished() {
+                break;
+            }
+        }
+        looking.join().unwrap()
+    });
+    assert_eq!(told.0, 200, "{told:?}");
+    let counts = told.1.as_str().unwrap().lines().map(|line| line.rsplit_once(' ').unwrap().1);
+    let ticks: u64 = counts.map(|count| count.parse::<u64>().unwrap()).sum();
+    assert!(ticks > 10, "{told:?}");
+    assert_eq!(sum(&server), json!(status(&server)["documents"]));
+}
+
+#[test]
 fn a_package_is_deployed_upgraded_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());

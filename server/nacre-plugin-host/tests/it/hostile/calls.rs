@@ -308,3 +308,28 @@ fn arguments_that_lie_are_refused_before_they_are_copied() {
         ),
     ]);
 }
+
+#[test]
+fn what_a_call_does_while_it_does_not_end_can_be_seen() {
+    let functions = "(func $busy (loop $l (br $l))) (func $caller (call $busy))";
+    let module = m().field(functions).body("handle", "(call $caller) i32.const 1024");
+    let plugin = super::load("busy", &module.component()).unwrap();
+    let storage = Box::new(super::MemoryStorage::default());
+    let partition = super::Partition::open(plugin, super::setup(), storage).unwrap();
+    let reader = partition.reader();
+    let ended = || {
+        let error = reader.handle(&super::Request::default(), super::NOW).err().unwrap();
+        assert!(error.to_string().contains(TIME), "{error}");
+    };
+    ended();
+    assert!(reader.begin_profile());
+    assert!(!reader.begin_profile(), "it is under way");
+    ended();
+    let told = reader.end_profile();
+    let (stack, count) = told.trim_end().rsplit_once(' ').unwrap();
+    assert!(!told.trim_end().contains('\n'), "one stack: {told}");
+    assert!(stack.ends_with(";caller;busy"), "{stack}");
+    assert!((2..=41).contains(&count.parse::<u32>().unwrap()), "once a tick: {count}");
+    ended();
+    assert_eq!(reader.end_profile(), "", "nothing was counted since");
+}

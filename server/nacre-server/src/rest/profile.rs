@@ -1,0 +1,51 @@
+//! `GET /deployments/{name}/profile?seconds=5`: where the calls of a deployment spend their time on this node.
+
+use super::Call;
+use super::body::{Reply, error_reply, form, reply};
+use hyper::StatusCode;
+use nacre_node::plugins::Deployment;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long it is looked when nobody says, and at most, in seconds.
+const SECONDS: (u64, u64) = (5, 60);
+const FAILED: &str = "profile_failed";
+
+/// Counting stacks, which ends with whoever asked for it.
+struct Counting<'a>(&'a Deployment);
+
+impl Counting<'_> {
+    fn end(&self) -> String {
+        self.0.reader().map(|reader| reader.end_profile()).unwrap_or_default()
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Looks for some seconds; the answer has a line for each stack, as tools that draw flame graphs read them.
+pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
+    let refused = |status, reason: &str| error_reply(status, FAILED, reason);
+    let wanted = form(call.query.as_bytes()).into_iter().find(|(name, _)| name == "seconds");
+    let seconds = wanted.map_or(Ok(SECONDS.0), |(_, text)| text.parse());
+    let seconds = seconds.ok().filter(|seconds| (1..=SECONDS.1).contains(seconds));
+    let seconds = seconds.ok_or_else(|| {
+        let reason = format!("seconds is a number from 1 to {}", SECONDS.1);
+        refused(StatusCode::BAD_REQUEST, &reason)
+    })?;
+    let deployment: Option<Arc<Deployment>> = call.node.plugins().deployment(name);
+    let running = deployment.as_deref().and_then(|found| Some((found, found.reader()?)));
+    let Some((deployment, reader)) = running else {
+        let reason = format!("{name} does not run on this node");
+        return Err(refused(StatusCode::CONFLICT, &reason));
+    };
+    if !reader.begin_profile() {
+        return Err(refused(StatusCode::CONFLICT, "somebody else looks at it at the moment"));
+    }
+    let counting = Counting(deployment);
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", counting.end()))
+}
