@@ -34,8 +34,10 @@ const MS: u64 = 1_000_000;
 pub const LEASE_NS: u64 = 2000 * MS;
 /// How long the leader takes a lease to last: clocks may differ in speed.
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
-/// How often a node asks, and how often a decision is due.
+/// How often a node asks, and how often a decision is due at least.
 pub const TICK_NS: u64 = 100 * MS;
+/// How often a decision is due while writers wait for it.
+const HURRY_NS: u64 = 5 * MS;
 /// When a poll that is not answered is sent again.
 const POLL_AGAIN_NS: u64 = 300 * MS;
 /// vBuckets of a bucket that change their active copy at once in a rebalance.
@@ -202,6 +204,12 @@ impl Orchestrator {
     /// When `node` was heard last, in monotonic nanoseconds.
     pub fn heard(&self, node: NodeId) -> Option<u64> {
         self.heard.get(&node).copied()
+    }
+
+    /// When the next [tick](Orchestrator::tick) is due, in nanoseconds from the one before.
+    pub fn pause_ns(&self) -> u64 {
+        let is_held = self.holds.values().any(|hold| matches!(hold, Hold::Since(_)));
+        if is_held { HURRY_NS } else { TICK_NS }
     }
 
     /// Takes in a message that is for the leader; gives the answer, if there is one. `leads`: as for
@@ -395,6 +403,7 @@ impl Orchestrator {
     fn rebalance(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
         let Some(wanted) = &cluster.rebalance else {
             self.moving = None;
+            self.holds.clear();
             return;
         };
         let nodes = cluster.with_data(&wanted.keep);
@@ -501,6 +510,7 @@ impl Orchestrator {
                 }
                 (true, false, false) if hand_overs > 0 && hold.is_due(now) => {
                     hand_overs -= 1;
+                    self.holds.insert((name.to_owned(), *vbid), Hold::Since(now));
                     chains.insert(*vbid, Chain { held: true, ..chain.clone() });
                 }
                 _ => {}
@@ -841,6 +851,9 @@ mod tests {
                 world.cluster.apply(&change).unwrap();
                 for (before, after) in before.iter().zip(&world.cluster.buckets["b"].chains) {
                     held += usize::from(after.held && !before.held);
+                    if after.held {
+                        assert_eq!(world.leader.pause_ns(), HURRY_NS, "writers wait");
+                    }
                     if before.active() != after.active() {
                         assert!(before.held, "nobody may write while the active copy changes");
                         assert_eq!(after.term, before.term + 1);
@@ -850,6 +863,7 @@ mod tests {
         }
         assert!(held > 0);
         assert_eq!(world.cluster.rebalance, None, "it has come to its end");
+        assert_eq!(world.leader.pause_ns(), TICK_NS, "nobody waits");
         assert_eq!(world.cluster.nodes[&NodeId(2)].membership, Membership::Leaving);
         assert_eq!(world.cluster.serving_nodes().len(), 3);
         for chain in &world.cluster.buckets["b"].chains {

@@ -287,7 +287,8 @@ impl Task for Watchman {
         self.shared.renew(&node);
         self.speak(&node, now);
         self.decide(&node, now);
-        Next::After(Duration::from_nanos(TICK_NS))
+        let pause = self.shared.state.lock().orchestrator.pause_ns();
+        Next::After(Duration::from_nanos(pause))
     }
 
     fn signal(&self) -> &Signal {
