@@ -133,7 +133,7 @@ fn auth(
 ) -> Result<Outcome, Status> {
     session.login = None;
     session.user = None;
-    session.selected = None;
+    session.leave_bucket();
     let mechanism = Mechanism::parse(mechanism).ok_or(Status::AuthError)?;
     if mechanism == Mechanism::Plain && !session.confidential {
         return Err(Status::AuthError);
@@ -164,7 +164,7 @@ fn finish(
 }
 
 fn select(session: &mut Session, name: &[u8]) -> Result<Outcome, Status> {
-    session.selected = None;
+    session.leave_bucket();
     if name != NO_BUCKET {
         let name = std::str::from_utf8(name).map_err(|_| Status::KeyNotFound)?;
         session.select(name)?;

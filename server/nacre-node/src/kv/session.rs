@@ -99,6 +99,8 @@ pub struct Session {
     /// At which state of the users it was last seen that the user is known; 0 for never.
     users_version: u64,
     pub(super) selected: Option<Selected>,
+    /// The name of the bucket that the client has chosen, which may be gone for the moment.
+    chosen: Option<Box<str>>,
     /// Something was written since the readers of history were last woken.
     wrote: bool,
     parked: Vec<Parked>,
@@ -160,6 +162,7 @@ impl Session {
             user,
             users_version: 0,
             selected: None,
+            chosen: None,
             wrote: false,
             parked: Vec::new(),
             dcp: None,
@@ -506,17 +509,24 @@ impl Session {
     }
 
     /// The bucket of the connection. It is looked up again by its name when it was flushed or dropped meanwhile, and
-    /// when users changed, so that a right that was taken away is gone with the next request.
+    /// when users changed, so that a right that was taken away is gone with the next request. One that comes back, as with
+    /// a node that joins again, goes on where it was.
     pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
-        let selected = self.selected.as_ref().ok_or(Status::NoBucket)?;
-        let users_changed = selected.users_version != self.node.users_version();
-        if users_changed || selected.bucket.is_closed() {
-            let name = selected.bucket.name.clone();
+        let version = self.node.users_version();
+        let is_current =
+            |found: &Selected| found.users_version == version && !found.bucket.is_closed();
+        if !self.selected.as_ref().is_some_and(is_current) {
+            let name = self.chosen.clone().ok_or(Status::NoBucket)?;
             self.wake_readers();
             self.selected = None;
             self.select(&name).map_err(|_| Status::NoBucket)?;
         }
         self.selected.as_ref().ok_or(Status::NoBucket)
+    }
+
+    /// Leaves the bucket of the connection, if it has one.
+    pub(super) fn leave_bucket(&mut self) {
+        (self.selected, self.chosen) = (None, None);
     }
 
     /// Makes `name` the bucket of the connection.
@@ -536,6 +546,7 @@ impl Session {
         }
         drop(users);
         self.selected = Some(Selected { bucket, reads, writes, users_version });
+        self.chosen = Some(name.into());
         Ok(())
     }
 

@@ -84,6 +84,22 @@ fn a_flush_empties_the_bucket_for_open_connections_too() {
 }
 
 #[test]
+fn a_bucket_that_comes_back_is_there_for_open_connections_too() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    let settings = node.cluster().buckets["b"].settings.clone();
+    node.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    assert_eq!(connection.get("k").status, 0x08, "there is no bucket");
+    assert_eq!(connection.get("k").status, 0x08);
+    let (name, uuid) = ("b".to_owned(), "another".to_owned());
+    node.change(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    assert_eq!(connection.get("k").status, 0x01, "it is empty");
+    assert_eq!(connection.set("k", "2").status, 0);
+}
+
+#[test]
 fn a_full_disk_refuses_writes_serves_reads_and_loses_nothing() {
     let world = World::new();
     let node = world.node();
