@@ -1,19 +1,17 @@
 //! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
 
 use super::deployment::{is_in_subset, keep_capsules};
+use super::following::Following;
 use super::past::next_portion;
-use super::places::{Copies, Heard};
 use super::replay::Replaying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use crate::spread::UNREACHED_PATIENCE;
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,14 +31,6 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 const LEASE_INTERVAL_NS: u64 = 50_000_000;
 /// How soon it is looked again at vBuckets that have to wait.
 const WAITING_INTERVAL: Duration = Duration::from_millis(20);
-/// How often other nodes are told how far it has come, in nanoseconds.
-const TELL_NS: u64 = 1_000_000_000;
-/// How often they are told of all vBuckets: they may not have heard, or have new copies.
-const TELL_ALL_NS: u64 = 10_000_000_000;
-/// For how long what other nodes have said is good, in nanoseconds.
-const HEARD_NS: u64 = 50_000_000;
-/// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
-const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
 /// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
@@ -49,20 +39,20 @@ const CAUGHT_UP_NS: u64 = 1_000_000_000;
 const PORTION_DOCUMENTS_MAX: usize = 128;
 
 pub(crate) struct Feed {
-    platform: Arc<dyn Platform>,
-    bucket: Arc<Bucket>,
-    deployment: Arc<Deployment>,
+    pub(super) platform: Arc<dyn Platform>,
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) deployment: Arc<Deployment>,
     selection: Selection,
-    partition: Partition,
-    news: Arc<News>,
-    signal: Signal,
+    pub(super) partition: Partition,
+    pub(super) news: Arc<News>,
+    pub(super) signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     /// The branch of history that each of them reads.
     branches: Vec<VbUuid>,
     turn: usize,
     batch_documents: usize,
     /// Whether the vBucket of `OnDeploy` was looked at.
-    has_begun: bool,
+    pub(super) has_begun: bool,
     /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
     has_fired: bool,
     /// A batch that the plugin asked to be given again.
@@ -83,16 +73,9 @@ pub(crate) struct Feed {
     /// When to look again how much has gathered, on the monotonic clock.
     look_at_ns: u64,
     /// vBuckets whose news wait: to be stored, or for another node to have finished.
-    waiting: Vec<Vbid>,
-    /// When other nodes are told how far it has come, and of all vBuckets.
-    tell_at_ns: u64,
-    tell_all_at_ns: u64,
-    /// What other nodes do.
-    copies: Copies,
-    /// What other nodes said, and when they are asked again.
-    heard: Option<(u64, Heard)>,
-    /// Since when another node is waited for, by vBucket.
-    waits_since_ns: BTreeMap<Vbid, u64>,
+    pub(super) waiting: Vec<Vbid>,
+    /// What it has to do with others of its kind.
+    pub(super) others: Following,
 }
 
 impl Feed {
@@ -137,65 +120,8 @@ impl Feed {
             is_following: true,
             look_at_ns: 0,
             waiting: Vec::new(),
-            tell_at_ns: 0,
-            tell_all_at_ns: 0,
-            copies: Copies::default(),
-            heard: None,
-            waits_since_ns: BTreeMap::new(),
+            others: Following::default(),
         }
-    }
-
-    /// Where the feed goes on in a vBucket; `None` while another node has not finished with it, or has come further.
-    fn place(&mut self, vbid: Vbid) -> Result<Option<ResumePoint>, Error> {
-        let own = self.partition.standing(vbid);
-        if !self.deployment.spec.keeps_places() {
-            return Ok(Some(own.point));
-        }
-        let Some(term) = self.bucket.served(vbid).map(|vbucket| vbucket.term()) else {
-            return Ok(None);
-        };
-        if self.partition.serves(vbid) {
-            if own.moment.term >= term {
-                return Ok(Some(own.point));
-            }
-            // Another node has served it meanwhile.
-            self.let_go(vbid);
-            self.heard = None;
-        }
-        let Some(node) = self.deployment.node.upgrade() else { return Ok(None) };
-        let now_ns = self.platform.now().monotonic_ns;
-        let heard = match self.heard.take() {
-            Some((ends_ns, heard)) if now_ns < ends_ns => (ends_ns, heard),
-            _ => {
-                let heard = self.deployment.ask_places(&node);
-                (self.platform.now().monotonic_ns + HEARD_NS, heard)
-            }
-        };
-        let (_, heard) = self.heard.insert(heard);
-        let further = heard.furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
-        let since_ns = *self.waits_since_ns.entry(vbid).or_insert(now_ns);
-        let waits_for_ns = match heard.busy.contains(&vbid) || heard.is_silent || further.is_some()
-        {
-            true => OTHERS_PATIENCE_NS,
-            false if heard.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
-            false => 0,
-        };
-        if now_ns.saturating_sub(since_ns) < waits_for_ns {
-            self.copies.want(further.map(|further| (vbid, *further)));
-            return Ok(None);
-        }
-        self.waits_since_ns.remove(&vbid);
-        // Others wait from here on until it is released.
-        self.deployment.coverage.has(vbid, Seqno::ZERO);
-        self.partition.serve(vbid, term, self.platform.now().unix_ns)?;
-        Ok(Some(own.point))
-    }
-
-    /// Its timers fire elsewhere, and so do its handlers.
-    fn let_go(&mut self, vbid: Vbid) {
-        self.partition.release(vbid);
-        self.deployment.coverage.leaves(vbid);
-        self.waits_since_ns.remove(&vbid);
     }
 
     /// Begins to read a vBucket where the partition stopped, or where both histories part. Gives false while another node
@@ -319,7 +245,7 @@ impl Feed {
 
     /// Forgets a vBucket that another node serves: what it shows is shown there. Of what is not to be done again the place is
     /// kept.
-    fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
+    pub(super) fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
         self.let_go(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
@@ -340,7 +266,7 @@ impl Feed {
     }
 
     /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
-    fn next_vbucket(&self) -> Option<Vbid> {
+    pub(super) fn next_vbucket(&self) -> Option<Vbid> {
         if self.deployment.spec.is_development {
             let first = (0..64).filter(|bit| is_in_subset(Vbid(*bit)));
             let wanted = first.fold(0u64, |bits, bit| bits | 1 << bit);
@@ -552,72 +478,6 @@ impl Feed {
         let tell = self.tells_at_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
         let next = due.into_iter().chain(tell).min();
         next.map_or(Next::Wait, |nanoseconds| Next::After(Duration::from_nanos(nanoseconds)))
-    }
-
-    /// When other nodes are told how far it has come; `None` when there is nothing to tell.
-    fn tells_at_ns(&self) -> Option<u64> {
-        let node = self.deployment.node.upgrade()?;
-        if self.partition.served().next().is_none() || node.others().is_empty() {
-            return None;
-        }
-        let moved_ns = self.partition.has_moved().then_some(self.tell_at_ns);
-        Some(moved_ns.map_or(self.tell_all_at_ns, |at_ns| at_ns.min(self.tell_all_at_ns)))
-    }
-
-    /// Tells other nodes from time to time how far it has come.
-    fn tell(&mut self) {
-        let now_ns = self.platform.now().monotonic_ns;
-        if self.tells_at_ns().is_none_or(|at_ns| now_ns < at_ns) {
-            return;
-        }
-        let moved: Vec<Vbid> = self.partition.take_moved().into_iter().collect();
-        self.tell_at_ns = now_ns + TELL_NS;
-        let vbids = if now_ns < self.tell_all_at_ns {
-            moved
-        } else {
-            self.tell_all_at_ns = now_ns + TELL_ALL_NS;
-            self.partition.served().collect()
-        };
-        let moment = |vbid: Vbid| (vbid, self.partition.standing(vbid).moment);
-        let moments: Vec<_> = vbids.into_iter().map(moment).collect();
-        if let Some(node) = self.deployment.node.upgrade() {
-            self.deployment.tell_places(&node, &moments);
-        }
-    }
-
-    /// Takes part in what nodes tell each other; gives whether there is more to do than that.
-    fn follow(&mut self) -> Result<bool, Error> {
-        if !self.deployment.spec.keeps_places() {
-            return Ok(true);
-        }
-        let Feed { copies, partition, deployment, bucket, signal, .. } = self;
-        copies.step(deployment, bucket, partition, signal)?;
-        self.tell();
-        if !self.deployment.spec.paused {
-            return Ok(true);
-        }
-        self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
-        while let Some(vbid) = self.next_vbucket() {
-            let is_served = self.bucket.served(vbid).is_some();
-            if !is_served {
-                self.release(vbid)?;
-            } else if self.place(vbid)?.is_none() {
-                self.waiting.push(vbid);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Serves the first vBucket before anything is called: the timers that `OnDeploy` sets belong to it. Gives false while
-    /// another node has not finished with it.
-    fn begins(&mut self) -> Result<bool, Error> {
-        let keeps_places = self.deployment.spec.keeps_places();
-        if !self.has_begun && keeps_places && self.bucket.served(Vbid(0)).is_some() {
-            self.has_begun = self.place(Vbid(0))?.is_some();
-            return Ok(self.has_begun);
-        }
-        self.has_begun = true;
-        Ok(true)
     }
 
     fn keep_capsules(&self) {

@@ -12,6 +12,7 @@ mod coverage;
 mod deployment;
 mod documents;
 mod feed;
+mod following;
 pub mod functions;
 mod loader;
 pub mod packages;

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! serves a vBucket:   Partition ─► each second to all nodes: I have come so far (Question::Told)
-//! has a copy of it:   Copies ─► what do I lack? (Question::Follow) ─► Partition, which keeps timers that do not fire
-//! is to serve it:     how far are you, and are you done? (Question::Places) ─► Copies ─► Partition::serve
+//! has a copy of it:   Copier ─► what do I lack? (Question::Follow) ─► Partition, which keeps timers that do not fire
+//! is to serve it:     how far are you, and are you done? (Question::Places) ─► Copier ─► Partition::serve
 //! ```
 //!
 //! Only a copy that is as far as anybody who answers is served from. What is told is of one moment: a place is never known
@@ -163,7 +163,7 @@ impl Plugins {
 
 /// Follows what other nodes do with vBuckets that this one has copies of.
 #[derive(Default)]
-pub struct Copies {
+pub struct Copier {
     /// Others who have come further.
     wanted: Others,
     /// What was told in part.
@@ -173,7 +173,7 @@ pub struct Copies {
     left_ns: BTreeMap<Vbid, u64>,
 }
 
-impl Copies {
+impl Copier {
     /// Somebody has come so far.
     pub fn want(&mut self, others: impl IntoIterator<Item = (Vbid, (Moment, NodeId))>) {
         for (vbid, (moment, node)) in others {
