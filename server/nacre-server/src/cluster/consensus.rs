@@ -18,8 +18,8 @@ use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, RaftError};
 use openraft::{
-    ChangeMembers, CommittedLeaderId, Config, LogId, Membership, ServerState, SnapshotPolicy,
-    StoredMembership, Vote,
+    ChangeMembers, CommittedLeaderId, Config, LogId, Membership, RaftMetrics, ServerState,
+    SnapshotPolicy, StoredMembership, Vote,
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -654,7 +654,12 @@ fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     };
     set(true);
     tokio::spawn(async move {
-        tokio::time::sleep(ABDICATION).await;
+        // Whoever has left, and come again, may lead.
+        let is_over = |metrics: &RaftMetrics<u64, Place>| {
+            metrics.current_leader.is_some_and(|id| id != metrics.id)
+        };
+        let another = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads");
+        let _ = another.await;
         set(false);
     });
 }
