@@ -43,6 +43,7 @@ mod package;
 mod partition;
 mod pool;
 mod pure;
+pub mod pure_script;
 mod reader;
 mod rehearsal;
 mod replay;

@@ -16,6 +16,7 @@ mod exactly_once;
 mod graph;
 mod history;
 mod models;
+mod plugin_functions;
 mod plugin_projects;
 mod plugins;
 mod process;
