@@ -170,6 +170,8 @@ impl Node {
         let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
+        // No version from elsewhere may come before.
+        self.plugins.place_resolver(self, &bucket);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
         self.plugins.redeploy(self, &bucket);
         Ok(())

@@ -1,16 +1,19 @@
-//! Deployments that follow no documents: functions that queries call. They have no state and no feed, and each node runs them for
-//! itself.
+//! Deployments that follow no documents: functions that queries call, and resolvers of conflicts. They have no state and no feed, and
+//! each node runs them for itself.
 
 use super::spec::{self, Code};
 use super::{Plugins, Runtime};
+use crate::bucket::Bucket;
+use crate::conflict::{Resolve, Undecided};
 use crate::node::Node;
 use nacre_cluster::{Cluster, World};
 use nacre_plugin_host::{
-    Caller, Error, Functions, Grants, Limits, Manifest, Queries, Setup, Status,
+    Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup, Status, Verdict,
+    Version,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Instances of one deployment that requests hold at once, so that others get some of the engine's.
@@ -59,6 +62,7 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
 /// What a deployment has come to.
 enum Running {
     Functions(Functions),
+    Resolver(Resolver),
     /// It cannot run: the reason, for whoever deployed it.
     Failed(String),
 }
@@ -66,7 +70,7 @@ enum Running {
 /// A call that failed although its caller did nothing wrong.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// The function.
+    /// The function, or the key of the document.
     pub what: String,
     /// How it ended.
     pub reason: String,
@@ -88,8 +92,12 @@ impl Pure {
             grants: spec.grants.clone(),
             ..Setup::new(&spec.name, &spec.config)
         };
-        let opened = Functions::open(runtime.plugin.clone(), setup);
-        let running = opened.map(Running::Functions).unwrap_or_else(|error| {
+        let plugin = runtime.plugin.clone();
+        let opened = match spec.world {
+            World::Resolver => Resolver::open(plugin, setup).map(Running::Resolver),
+            _ => Functions::open(plugin, setup).map(Running::Functions),
+        };
+        let running = opened.unwrap_or_else(|error| {
             tracing::error!("{} cannot be deployed: {error}", spec.name);
             Running::Failed(error.to_string())
         });
@@ -110,7 +118,7 @@ impl Pure {
     pub fn failure(&self) -> Option<&str> {
         match &self.running {
             Running::Failed(reason) => Some(reason),
-            Running::Functions(_) => None,
+            Running::Functions(_) | Running::Resolver(_) => None,
         }
     }
 
@@ -118,6 +126,7 @@ impl Pure {
     pub fn status(&self) -> Status {
         match &self.running {
             Running::Functions(functions) => functions.status(),
+            Running::Resolver(resolver) => resolver.status(),
             Running::Failed(_) => Status::default(),
         }
     }
@@ -134,6 +143,7 @@ impl Pure {
     pub(crate) fn caller(self: &Arc<Pure>) -> Result<PureCaller, String> {
         let functions = match &self.running {
             Running::Functions(functions) => functions,
+            Running::Resolver(_) => return Err("it has no functions".into()),
             Running::Failed(reason) => return Err(reason.clone()),
         };
         let held = Arc::clone(&self.callers);
@@ -152,13 +162,18 @@ impl Pure {
             Error::Deadline { after, .. } => format!("stopped after {} ms", after.as_millis()),
             error => error.to_string(),
         };
+        self.blame(what, &reason);
+        reason
+    }
+
+    /// Keeps and logs what the deployment has not done.
+    fn blame(&self, what: &str, reason: &str) {
         tracing::warn!("{}: {what}: {reason}", self.spec.name);
         let mut failures = self.failures.lock();
-        failures.push_back(Failed { what: what.to_owned(), reason: reason.clone() });
+        failures.push_back(Failed { what: what.to_owned(), reason: reason.to_owned() });
         if failures.len() > FAILURES_KEPT {
             failures.pop_front();
         }
-        reason
     }
 }
 
@@ -186,7 +201,49 @@ impl PureCaller {
     }
 }
 
+/// The resolver of a bucket by the name of its deployment, whichever version of it runs.
+struct Deployed {
+    name: String,
+    node: Weak<Node>,
+}
+
+impl Deployed {
+    fn pure(&self) -> Option<Arc<Pure>> {
+        self.node.upgrade()?.plugins().pure(&self.name)
+    }
+}
+
+impl Resolve for Deployed {
+    fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
+        // Until it is loaded nothing is decided: the bucket's own rule would lose what it merges.
+        let pure = self.pure().ok_or(Undecided)?;
+        let Running::Resolver(resolver) = &pure.running else { return Err(Undecided) };
+        resolver.resolve(key, local, remote).map_err(|error| {
+            let reason = error.to_string();
+            let name = format!("{}: ", self.name);
+            self.reproach(key, reason.strip_prefix(&name).unwrap_or(&reason));
+            Undecided
+        })
+    }
+
+    fn reproach(&self, key: &[u8], reason: &str) {
+        if let Some(pure) = self.pure() {
+            pure.blame(&String::from_utf8_lossy(key), reason);
+        }
+    }
+}
+
 impl Plugins {
+    /// Has the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
+    pub(crate) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let cluster = node.cluster();
+        let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
+            let (name, node) = (name.to_owned(), Arc::downgrade(node));
+            Arc::new(Deployed { name, node }) as Arc<dyn Resolve>
+        });
+        bucket.set_resolver(&*node.platform, resolver);
+    }
+
     /// The deployment of that name, if it follows no documents and is loaded.
     pub fn pure(&self, name: &str) -> Option<Arc<Pure>> {
         self.pure.read().get(name).cloned()
@@ -199,7 +256,7 @@ impl Plugins {
 
     /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded, what was
     /// there goes on.
-    pub(crate) fn redeploy_pure(&self, node: &Node) {
+    pub(crate) fn redeploy_pure(&self, node: &Arc<Node>) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that whoever comes last brings in line with the newest.
         let wanted = specs(&node.cluster());
@@ -216,6 +273,8 @@ impl Plugins {
                 self.pure.write().insert(name, Arc::new(Pure::open(spec, &runtime)));
             }
         }
+        let buckets: Vec<_> = node.buckets.read().values().cloned().collect();
+        buckets.iter().for_each(|bucket| self.place_resolver(node, bucket));
         // Something may be needed that is not loaded.
         self.wanted.wake();
         self.changed.notify_waiters();

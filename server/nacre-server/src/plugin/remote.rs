@@ -167,7 +167,8 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
                 "CREATE FUNCTION name(...) LANGUAGE WASM AS \"function\" AT \"{name}\" makes one known to queries"
             );
         }
-        World::Resolver | World::IndexType => {}
+        World::Resolver => println!("it resolves the conflicts of the bucket"),
+        World::IndexType => {}
     }
     Ok(())
 }

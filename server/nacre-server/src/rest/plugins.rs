@@ -190,7 +190,8 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
     let world = match manifest.world {
         World::Service => cluster::World::Service,
         World::Functions => cluster::World::Functions,
-        World::Resolver | World::IndexType => {
+        World::Resolver => cluster::World::Resolver,
+        World::IndexType => {
             return Err(format!("a plugin of the world `{}` is not deployed", manifest.world));
         }
     };
