@@ -18,6 +18,7 @@ mod history;
 mod models;
 mod plugin_functions;
 mod plugin_projects;
+mod plugin_resolver;
 mod plugins;
 mod process;
 mod queries;
