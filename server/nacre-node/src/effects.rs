@@ -41,7 +41,11 @@ impl Node {
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
-            Change::DropBucket { name } => self.remove_bucket(&before.buckets[name])?,
+            Change::DropBucket { name } => {
+                self.remove_bucket(&before.buckets[name])?;
+                // Its resolver went with it.
+                self.plugins.redeploy_pure(self);
+            }
             Change::FlushBucket { name } => {
                 self.remove_bucket(&before.buckets[name])?;
                 self.open_bucket(&after.buckets[name], false, true)?;

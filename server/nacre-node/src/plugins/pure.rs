@@ -146,11 +146,8 @@ impl Pure {
             Running::Resolver(_) => return Err("it has no functions".into()),
             Running::Failed(reason) => return Err(reason.clone()),
         };
-        let held = Arc::clone(&self.callers);
-        // The deployment has one itself.
-        if Arc::strong_count(&held) > CALLERS_MAX + 1 {
-            return Err(format!("{CALLERS_MAX} requests call it already"));
-        }
+        let full = || format!("{CALLERS_MAX} requests call it already");
+        let held = held(&self.callers).ok_or_else(full)?;
         let caller = functions.caller().map_err(|error| self.told("init", &error))?;
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
@@ -175,6 +172,13 @@ impl Pure {
             failures.pop_front();
         }
     }
+}
+
+/// One more that holds an instance, if there may be one more.
+fn held(callers: &Arc<()>) -> Option<Arc<()>> {
+    let held = Arc::clone(callers);
+    // The deployment has one itself.
+    (Arc::strong_count(&held) <= CALLERS_MAX + 1).then_some(held)
 }
 
 /// An instance of functions that one request holds. After an error of a call it must be dropped.
@@ -284,5 +288,20 @@ impl Plugins {
     pub fn unloadable(&self, node: &Node, name: &str) -> Option<String> {
         let spec = specs(&node.cluster()).into_iter().find(|spec| spec.name == name)?;
         self.loaded.read().get(&spec.code)?.as_ref().err().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_requests_hold_instances_at_once_and_no_more() {
+        let callers = Arc::default();
+        let mut all: Vec<_> = (0..CALLERS_MAX).map(|_| held(&callers).unwrap()).collect();
+        assert!(held(&callers).is_none());
+        assert!(held(&callers).is_none(), "whoever was refused holds nothing");
+        all.pop();
+        assert!(held(&callers).is_some());
     }
 }

@@ -81,6 +81,8 @@ fn a_bucket_has_its_conflicts_resolved_by_a_plugin_until_it_is_undeployed() {
         200
     );
     assert_eq!(ask(&server, "GET", "/deployments", "", b"").1, json!([]));
+    let metrics = server.rest("GET", "/metrics", "").unwrap().text();
+    assert!(!metrics.contains("deployment=\"second\""), "{metrics}");
 }
 
 #[test]
