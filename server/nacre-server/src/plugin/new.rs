@@ -82,6 +82,9 @@ pub fn new(options: &New) -> Result<(), String> {
     Ok(())
 }
 
+/// What is made of a project in Python, and not to be kept.
+const PYTHON_IGNORED: &str = ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n";
+
 type Files = Vec<(&'static str, &'static str)>;
 
 /// The files of a project, and the language that they are in.
@@ -91,14 +94,15 @@ fn choose(world: World, language: Option<Language>) -> Result<(Files, Language),
             let language = language.unwrap_or(Language::Js);
             Ok((service(language), language))
         }
+        (World::Functions, Some(Language::Py)) => Ok((functions_in_python(), Language::Py)),
         (World::Functions, None | Some(Language::Rust)) => Ok((functions(), Language::Rust)),
         (World::Resolver, None | Some(Language::Rust)) => Ok((resolver(), Language::Rust)),
         (World::Functions, Some(Language::Js)) => {
             Err("functions in JavaScript need no plugin: CREATE FUNCTION … LANGUAGE JAVASCRIPT"
                 .into())
         }
-        (_, Some(Language::Js | Language::Py)) => {
-            Err("the kits for JavaScript and Python are for services: use --lang rust".into())
+        (World::Resolver, Some(Language::Js | Language::Py)) => {
+            Err("resolvers are written in Rust: use --lang rust".into())
         }
     }
 }
@@ -121,6 +125,16 @@ fn functions() -> Files {
         ("tests/calls.json", include_str!("../../templates/rust/functions/calls.json")),
     ]);
     files
+}
+
+fn functions_in_python() -> Files {
+    vec![
+        ("plugin.toml", include_str!("../../templates/rust/functions/plugin.toml")),
+        ("app.py", include_str!("../../templates/py/functions.py")),
+        ("tests/calls.json", include_str!("../../templates/rust/functions/calls.json")),
+        PYTHON_KIT,
+        (".gitignore", PYTHON_IGNORED),
+    ]
 }
 
 fn resolver() -> Files {
@@ -154,7 +168,7 @@ fn service(language: Language) -> Files {
             ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
             ("app.py", include_str!("../../templates/py/app.py")),
             PYTHON_KIT,
-            (".gitignore", ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n"),
+            (".gitignore", PYTHON_IGNORED),
         ],
     });
     files
