@@ -1,4 +1,4 @@
-//! The plugins among the examples: their scripts and tests, and those without a state on a node.
+//! The plugins among the examples: their scripts and tests, and those without a state on a node; and projects as they begin.
 
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
@@ -9,6 +9,9 @@ use std::process::Command;
 
 /// Ports of the node.
 const PORT_BASE: u16 = 19_400;
+/// The worlds and languages of projects that no lesson begins.
+const PROJECTS: [(&str, &str); 3] =
+    [("functions", "rust"), ("functions", "py"), ("resolver", "rust")];
 /// Two buckets that stand for two clusters.
 const SIDES: [&str; 2] = ["left", "right"];
 /// Of 2020, as a CAS.
@@ -37,10 +40,26 @@ pub fn run(binary: &Path) -> Result<(), String> {
         let mut scripts = plugin(binary, "test")?;
         run_command(scripts.arg(&project), &format!("pass the scripts of {name}"))?;
     }
+    for (world, language) in PROJECTS {
+        begin(binary, world, language)?;
+    }
     let node = Node::start(binary, Some(PORT_BASE), &SIDES, &[])?;
     functions(binary, &node)?;
     resolver(binary, &node)?;
     node.stop()
+}
+
+/// A new project passes its own scripts.
+fn begin(binary: &Path, world: &str, language: &str) -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("nacre-projects-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let name = format!("{world}-{language}");
+    let mut new = plugin(binary, "new")?;
+    new.args([&name, "--world", world, "--lang", language]).current_dir(&folder);
+    run_command(&mut new, &format!("begin {name}"))?;
+    let mut scripts = plugin(binary, "test")?;
+    run_command(scripts.arg(&name).current_dir(&folder), &format!("pass the scripts of {name}"))?;
+    std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
 fn lesson_dir() -> Result<PathBuf, String> {
