@@ -177,6 +177,38 @@ impl Stage {
     }
 }
 
+/// So that both sides, on which the two arrive in different orders, keep the same.
+#[test]
+fn what_is_merged_has_the_attributes_and_flags_that_the_rule_of_the_bucket_would_keep() {
+    const ATTRIBUTES: &[u8] = b"\0\0\0\x09\0\0\0\x05_a\x001\0";
+    let with_attributes = |body: &str, rev: u64| {
+        let mut bytes = version(SET, &[ATTRIBUTES, body.as_bytes()].concat(), rev, CAS + rev, 0);
+        bytes[5] = 0x04;
+        bytes
+    };
+    let mut without = version(SET, b"plain", 2, CAS + 2, 0);
+    // Flags 8.
+    without[24 + 3] = 8;
+    for (rev, attributes, flags) in [(1, &b""[..], 8), (3, ATTRIBUTES, 7)] {
+        for attributes_first in [true, false] {
+            let mut stage = Stage::new(|_, _| Ok(Verdict::Merged(b"merged".to_vec())));
+            let mut requests = [with_attributes("other", rev), without.clone()];
+            if !attributes_first {
+                requests.reverse();
+            }
+            for request in &requests {
+                assert_eq!(stage.ask(request).status, 0);
+            }
+            assert_eq!(stage.body(), "merged");
+            let key = DocKey::new(CollectionId::DEFAULT, b"k");
+            let vbucket = stage.bucket.vbucket(Vbid(0)).unwrap();
+            let kept = vbucket.find(key.prefixed()).unwrap();
+            assert_eq!((kept.xattrs(), kept.meta.flags), (attributes, flags), "{rev}");
+            assert_eq!(kept.meta.rev, rev.max(2) + 1);
+        }
+    }
+}
+
 #[test]
 fn a_document_that_changes_meanwhile_is_shown_again_and_nothing_is_lost() {
     let mut stage = Stage::new(|_, _| Err(Undecided));
