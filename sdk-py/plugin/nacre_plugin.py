@@ -18,8 +18,8 @@ A plugin derives from `Service` and is named in `export`::
         def handle(self, request: Request) -> Response:
             return Response.json(200, {"city": state.get_text(request.path[1:])})
 
-The same class runs as plain Python in `nacre_plugin_testing.Harness`, which is how its logic is
-tested; the WebAssembly component adds nothing but the sandbox. It has no clock and no chance:
+A plugin that derives from `Functions` has functions for queries in place of that. The same class
+runs as plain Python in `nacre_plugin_testing.Harness`, which is how its logic is tested; the WebAssembly component adds nothing but the sandbox. It has no clock and no chance:
 `time` fails, `random` gives the same numbers in each instance, and the time is that of the events,
 the request or the timer. What is outside is reached through `state`, `kv`, `timer`, `http`,
 `metrics` and `log`, each a capability; `kv` and `http` only when plugin.toml asks for them.
@@ -49,7 +49,7 @@ _EVENT = struct.Struct("<QQQIIIIIIIHHBB6x")
 _SCAN_ENTRIES = 256
 
 T = TypeVar("T")
-S = TypeVar("S", bound="type[Service]")
+S = TypeVar("S", bound="type[Plugin]")
 
 
 class Fault(Exception):
@@ -793,15 +793,8 @@ def _attempt(call: Callable[[], None]) -> None:
         timer._settle(kept)
 
 
-class Service:
-    """A fold over the change stream, plus answers from its state.
-
-    The host relies on this: nothing that must survive lies outside the state, since an instance may
-    be replaced between any two calls; ``__init__`` uses no capability but `log`; equal calls give
-    equal writes.
-
-    A plugin has `on_update` and `on_delete`, or `on_batch` to see all events of a batch at once.
-    """
+class Plugin:
+    """What plugins of every world have."""
 
     name: ClassVar[str] = ""
     """What it is called; without one as its class."""
@@ -821,6 +814,37 @@ class Service:
         """What this plugin is: a JSON object with at least ``name``, ``version`` and ``limits``."""
         name = cls.name or cls.__name__.lower()
         return json.dumps({"name": name, "version": cls.version, "limits": {}})
+
+
+class Functions(Plugin):
+    """Functions for queries: each method whose name has no underscore in front is one.
+
+    Equal arguments give equal results. A call may use nothing but `log`, and has what the deployment
+    allows of 50 ms and 64 MiB.
+    """
+
+    def _call(self, name: str, arguments: list[Any]) -> Any:
+        """Calls a function; gives what JSON can say.
+
+        Raises:
+            Reject: there is none of that name.
+        """
+        is_own = not name.startswith("_") and not hasattr(Functions, name)
+        function = getattr(self, name, None) if is_own else None
+        if not callable(function):
+            raise Reject("there is no such function")
+        return function(*arguments)
+
+
+class Service(Plugin):
+    """A fold over the change stream, plus answers from its state.
+
+    The host relies on this: nothing that must survive lies outside the state, since an instance may
+    be replaced between any two calls; ``__init__`` uses no capability but `log`; equal calls give
+    equal writes.
+
+    A plugin has `on_update` and `on_delete`, or `on_batch` to see all events of a batch at once.
+    """
 
     def on_update(self, doc: Any, meta: Event) -> None:
         """Takes a document that was created or changed: its parsed JSON, or the bytes of what is
@@ -936,17 +960,14 @@ def _handled(service: Service, request: Request) -> Response:
         return Response.json(500, {"error": "exception", "reason": _said(error)})
 
 
-def export(service: S) -> S:
-    """Exports a service as the component that its module is built to. Does nothing outside of
-    WebAssembly.
+def export(plugin: S) -> S:
+    """Exports a `Service`, or `Functions`, as the component that its module is built to. Does nothing
+    outside of WebAssembly.
     """
     try:
-        types, feed, reader = (
-            importlib.import_module(f"wit_world.{name}")
-            for name in ("imports.types", "exports.feed", "exports.reader")
-        )
+        types = importlib.import_module("wit_world.imports.types")
     except ImportError:
-        return service
+        return plugin
 
     def answer(call: Callable[[], T]) -> T:
         try:
@@ -956,6 +977,38 @@ def export(service: S) -> S:
             raise _Err(getattr(types, f"Fault_{kind.__name__}")(str(fault))) from fault
         except Exception as error:
             raise _Err(types.Fault_Reject(_said(error))) from error
+
+    if issubclass(plugin, Functions):
+        component, interfaces = _component_of_functions(plugin, answer), ("Lifecycle", "Scalar")
+    else:
+        component = _component_of_service(plugin, answer, types)
+        interfaces = ("Lifecycle", "Feed", "Reader", "TimerHandler")
+    # The names that componentize-py looks for, one an interface.
+    for interface in interfaces:
+        setattr(sys.modules[plugin.__module__], interface, component)
+    return plugin
+
+
+def _component_of_functions(functions: Any, answer: Callable[..., Any]) -> type:
+    class Component:
+        running: ClassVar[Functions]
+
+        def describe(self) -> str:
+            return functions.describe()
+
+        def init(self, config: str) -> None:
+            Component.running = answer(lambda: functions(json.loads(config)))
+
+        def call(self, name: str, arguments: str) -> str:
+            given = json.loads(arguments)
+            return answer(lambda: json.dumps(Component.running._call(name, given), allow_nan=False))
+
+    return Component
+
+
+def _component_of_service(service: Any, answer: Callable[..., Any], types: Any) -> type:
+    feed = importlib.import_module("wit_world.exports.feed")
+    reader = importlib.import_module("wit_world.exports.reader")
 
     def lowered(response: Response) -> Any:
         headers = [types.Header(name, value) for name, value in response.headers]
@@ -992,7 +1045,4 @@ def export(service: S) -> S:
             whole = [Response(part.status, _headers(part.headers), part.body) for part in partials]
             return answer(lambda: lowered(Component.running.merge(_request(request), whole)))
 
-    # The names that componentize-py looks for, one an interface.
-    for interface in ("Lifecycle", "Feed", "Reader", "TimerHandler"):
-        setattr(sys.modules[service.__module__], interface, Component)
-    return service
+    return Component

@@ -10,6 +10,7 @@ mod bench;
 mod chaos;
 mod command;
 mod demo;
+mod examples;
 mod fuzz;
 mod mutants;
 mod node;

@@ -1,13 +1,12 @@
 //! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
 
-use crate::command::{cargo, run as run_command, target_dir, workspace};
+use crate::command::{cargo, run as run_command, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::sim::{self, Sim};
 use crate::suites::java;
-use crate::{plugins, readme, tools};
+use crate::{examples, plugins, readme, tools};
 use clap::Args;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -141,7 +140,7 @@ pub fn run(options: &Test) -> Result<(), String> {
     for (lesson, page) in LESSONS {
         step(lesson, || readme::follow(page, &[&binary, &python]))?;
     }
-    step("example plugins", || examples(&binary))?;
+    step("example plugins", || examples::run(&binary))?;
     step("sdk-py and sdk-js", || {
         let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
         let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
@@ -179,44 +178,6 @@ pub fn run(options: &Test) -> Result<(), String> {
     })?;
     println!("\nall steps passed");
     Ok(())
-}
-
-/// Tests all plugins among the examples: services by their scripts; the others, which have none, as plain Rust and by
-/// loading what they are built to.
-fn examples(binary: &Path) -> Result<(), String> {
-    let folder = workspace().join("examples");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
-    let mut projects: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.join("plugin.toml").exists())
-        .collect();
-    projects.sort();
-    let target_dir = target_dir()?.join("lesson");
-    for project in projects {
-        let name = project.display();
-        let mut plugin = Command::new(binary);
-        plugin.env("NACRE_PLUGIN_CACHE", node::aot_dir()?).env("CARGO_TARGET_DIR", &target_dir);
-        if world(&project)? == "service" {
-            plugin.args(["plugin", "test"]).arg(&project);
-            run_command(&mut plugin, &format!("pass the scripts of {name}"))?;
-            continue;
-        }
-        let mut tests = cargo();
-        tests.args(["test", "--quiet"]).current_dir(&project).env("CARGO_TARGET_DIR", &target_dir);
-        run_command(&mut tests, &format!("pass the tests of {name}"))?;
-        plugin.args(["plugin", "inspect"]).arg(&project);
-        run_command(&mut plugin, &format!("build {name} to a component that loads"))?;
-    }
-    Ok(())
-}
-
-/// The world that `plugin.toml` of a project names.
-fn world(project: &Path) -> Result<String, String> {
-    let path = project.join("plugin.toml");
-    let broken = |reason: String| format!("{}: {reason}", path.display());
-    let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
-    let manifest: toml::Table = text.parse().map_err(|error| broken(format!("{error}")))?;
-    Ok(manifest.get("world").and_then(|world| world.as_str()).unwrap_or("service").to_owned())
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

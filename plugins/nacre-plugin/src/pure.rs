@@ -47,7 +47,7 @@ pub trait Resolver: Sized {
     /// Decides.
     ///
     /// # Errors
-    /// [`Fault`] when it cannot; the host then decides by itself.
+    /// [`Fault`] when it cannot: the version that arrives is refused for the time being.
     fn resolve(&mut self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Fault>;
 }
 

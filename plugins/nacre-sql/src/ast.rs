@@ -667,4 +667,6 @@ pub enum FunctionBody {
     Script(Name),
     /// A function in JavaScript by its name, and the path of the library that has it.
     External(Name, Name),
+    /// A function of a plugin by its name, and the deployment of that.
+    Deployed(Name, Name),
 }

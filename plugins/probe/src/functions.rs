@@ -1,4 +1,4 @@
-//! The world `functions`: `count`, `calls` and `loop`.
+//! The world `functions`: `count` and `calls`, `says` with a line for the log, and what ends badly: `loop`, `trap`, `grow`, `words`.
 
 use nacre_plugin::{Fault, Functions};
 
@@ -25,6 +25,18 @@ impl Functions for Counting {
                     .map_err(|error| Fault::Reject(error.to_string()))?;
                 Ok(arguments.len().to_string())
             }
+            "says" => {
+                nacre_plugin::log(arguments);
+                Ok("null".into())
+            }
+            "trap" => panic!("on purpose"),
+            "grow" => {
+                let mut all = Vec::new();
+                loop {
+                    all.push(std::hint::black_box(vec![1_u8; 1 << 20]));
+                }
+            }
+            "words" => Ok("no JSON".into()),
             "loop" => loop {
                 std::hint::black_box(());
             },

@@ -1,4 +1,5 @@
-//! The world `resolver`: the longer body wins, `merge` as a local body joins both, `loop` never ends.
+//! The world `resolver`: the longer body wins, `merge` as a local body joins both, `loop` never ends, `trap` crashes, `large` is
+//! merged to more than a document may have.
 
 use nacre_plugin::{Fault, Resolver, Verdict, Version};
 
@@ -19,6 +20,8 @@ impl Resolver for Longer {
             b"loop" => loop {
                 std::hint::black_box(());
             },
+            b"trap" => panic!("on purpose"),
+            b"large" => Ok(Verdict::Merged(vec![b'1'; (20 << 20) + 1])),
             b"refuse" => Err(Fault::Reject("no verdict".into())),
             body if body.len() >= remote.body.len() => Ok(Verdict::KeepLocal),
             _ => Ok(Verdict::KeepRemote),

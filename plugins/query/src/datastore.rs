@@ -65,12 +65,19 @@ impl fmt::Display for FunctionPath {
     }
 }
 
-/// What a function in JavaScript runs.
+/// The code of a user that a function runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// Code with a function of the same name.
+    /// JavaScript with a function of the same name.
     Code(Name),
-    /// A function of a library.
+    /// A function of a plugin.
+    Deployed {
+        /// The deployment of the plugin.
+        deployment: Name,
+        /// The name of the function in it.
+        function: Name,
+    },
+    /// A function of a library in JavaScript.
     Library {
         /// Where the library belongs, and its name.
         library: FunctionPath,
@@ -312,7 +319,7 @@ pub trait Datastore {
     /// The store fails.
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>>;
 
-    /// Makes a function, of JavaScript if it has a `script`; `replace` allows that there is one.
+    /// Makes a function, of code if it has a `script`; `replace` allows that there is one.
     ///
     /// # Errors
     /// Code 10102 when there is one, 10114 when its code is none, 12021 when there is no such scope.
@@ -324,7 +331,7 @@ pub trait Datastore {
         replace: bool,
     ) -> Result<()>;
 
-    /// Calls a function of JavaScript, which is the same for the whole request. Arguments are a JSON array that has `[v]` for each,
+    /// Calls a function of code, which is the same for the whole request. Arguments are a JSON array that has `[v]` for each,
     /// or `[]` for MISSING; the answer is `{"value": v}`, `{}` for undefined, or `{"exception": {…}}` with what was `thrown`, and
     /// `line`, `column` and `text` of the place when they are known. What the code queries may change something if it `may_change`.
     ///

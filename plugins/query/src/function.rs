@@ -72,10 +72,7 @@ impl UserFunction {
                 };
                 run.nested(|| eval(body, &env, context))
             }
-            FunctionBody::Script(_) => script::call(&self.path, None, &args, run),
-            FunctionBody::External(function, library) => {
-                script::call(&self.path, Some((function, library)), &args, run)
-            }
+            code => script::call(&self.path, code, &args, run),
         }
     }
 
@@ -99,6 +96,12 @@ impl UserFunction {
                 ("#language", Value::from("javascript")),
                 ("library", library.clone().into()),
                 ("name", library.clone().into()),
+                ("object", function.clone().into()),
+                ("parameters", parameters),
+            ]),
+            FunctionBody::Deployed(function, deployment) => Value::object([
+                ("#language", Value::from("wasm")),
+                ("deployment", deployment.clone().into()),
                 ("object", function.clone().into()),
                 ("parameters", parameters),
             ]),
@@ -186,6 +189,9 @@ fn statement_of(function: &CreateFunction, script: Option<&Script>) -> String {
             quoted(function),
             quoted(&script::path_of(library))
         ),
+        (FunctionBody::Deployed(function, deployment), _) => {
+            format!("{head} LANGUAGE WASM AS {} AT {}", quoted(function), quoted(deployment))
+        }
         (FunctionBody::Script(code) | FunctionBody::External(code, _), _) => {
             format!("{head} LANGUAGE JAVASCRIPT AS {}", quoted(code))
         }

@@ -319,6 +319,9 @@ impl Datastore for Host {
             Script::Library { library, function } => {
                 abi::Script::Library((function_path(library), function.to_string()))
             }
+            Script::Deployed { deployment, function } => {
+                abi::Script::Deployed((deployment.to_string(), function.to_string()))
+            }
         });
         let (path, text) = (function_path(path), text.to_owned());
         let new = abi::NewFunction { path, text, script, replace };

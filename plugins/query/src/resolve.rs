@@ -38,7 +38,9 @@ pub(crate) fn resolve(statement: &mut Statement) -> Result<()> {
             }
             match &mut function.body {
                 FunctionBody::Expr(body, _) => resolve_expr(body, &scope),
-                FunctionBody::Script(_) | FunctionBody::External(..) => Ok(()),
+                FunctionBody::Script(_)
+                | FunctionBody::External(..)
+                | FunctionBody::Deployed(..) => Ok(()),
             }
         }
         _ => Ok(()),

@@ -1,16 +1,17 @@
-//! Functions in JavaScript: what they run, and what a call of one comes to. The store runs them.
+//! Functions that run code of users, in JavaScript or of a plugin: what they run, and what a call of one comes to. The store runs
+//! them.
 
 use crate::datastore::{FunctionPath, Script};
 use crate::run::Run;
 use nacre_sql::ast::{FunctionBody, Path};
-use nacre_sql::{Error, Name, Result, Value};
+use nacre_sql::{Error, Result, Value};
 
 /// A function could not be called, or its code threw.
 const EXECUTION: u32 = 10109;
 /// No library can be where the path says.
 const LIBRARY_PATH: u32 = 10113;
 
-/// What a body of JavaScript runs, of the function that `path` names.
+/// What a body runs that is no expression, of the function that `path` names.
 ///
 /// # Errors
 /// Code 10113 when its library is neither global nor in the scope of the function.
@@ -30,6 +31,10 @@ pub(crate) fn of(
                 return Err(invalid());
             }
             Ok(Some(Script::Library { library: found, function: function.clone() }))
+        }
+        FunctionBody::Deployed(function, deployment) => {
+            let (function, deployment) = (function.clone(), deployment.clone());
+            Ok(Some(Script::Deployed { deployment, function }))
         }
     }
 }
@@ -62,13 +67,13 @@ pub(crate) fn path_of(library: &FunctionPath) -> String {
     }
 }
 
-/// Calls a function in JavaScript; `external` names what is called, and its library, when that is not its own code.
+/// Calls a function, whose `body` is no expression.
 ///
 /// # Errors
 /// Code 10109 with what was thrown and where, as `reason`.
 pub(crate) fn call(
     path: &FunctionPath,
-    external: Option<(&Name, &Name)>,
+    body: &FunctionBody,
     args: &[Value],
     run: &Run<'_>,
 ) -> Result<Value> {
@@ -86,7 +91,7 @@ pub(crate) fn call(
     };
     // What has run out of the request's time is told as that.
     run.platform.check()?;
-    Err(failed(path, external, &exception))
+    Err(failed(path, body, &exception))
 }
 
 /// A text as something that was thrown.
@@ -103,10 +108,16 @@ fn arguments_of(args: &[Value]) -> String {
 }
 
 /// The error of a call, with what SDKs know such errors by. Source: Couchbase's reference, errors of JavaScript functions.
-fn failed(path: &FunctionPath, external: Option<(&Name, &Name)>, exception: &Value) -> Error {
-    let (file, what) = match external {
-        Some((function, library)) => (library.to_string(), format!("{library}:{function}")),
-        None => (path_of(path), path.name.to_string()),
+fn failed(path: &FunctionPath, body: &FunctionBody, exception: &Value) -> Error {
+    let (file, what) = match body {
+        FunctionBody::External(function, place) | FunctionBody::Deployed(function, place) => {
+            (place.to_string(), format!("{place}:{function}"))
+        }
+        FunctionBody::Script(_) | FunctionBody::Expr(..) => (path_of(path), path.name.to_string()),
+    };
+    let kind = match body {
+        FunctionBody::Deployed(..) => "Exceptions from Wasm code",
+        _ => "Exceptions from JS code",
     };
     let (line, column) = (exception.field("line"), exception.field("column"));
     let is_placed = !line.is_missing();
@@ -117,8 +128,7 @@ fn failed(path: &FunctionPath, external: Option<(&Name, &Name)>, exception: &Val
         ("Location", at(format!("functions/{file}.js:{line}"))),
         ("Stack", at(format!("   at functions/{file}.js:{line}:{column}"))),
     ]);
-    let reason =
-        Value::object([("details", details), ("type", Value::from("Exceptions from JS code"))]);
+    let reason = Value::object([("details", details), ("type", Value::from(kind))]);
     let message = format!("Error executing function '{}' ({what})", path.name);
     Error::new(EXECUTION, message).with_reason(reason)
 }

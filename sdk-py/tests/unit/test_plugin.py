@@ -17,6 +17,7 @@ from nacre_plugin import (
     EventKind,
     Events,
     Fatal,
+    Functions,
     Reject,
     Request,
     Response,
@@ -234,6 +235,25 @@ class Cities(Service):
     def on_delete(self, meta: Event) -> None:
         state.delete(meta.key)
         state.delete(b"zip/" + meta.key)
+
+
+class FunctionsTest(unittest.TestCase):
+    def test_methods_are_functions_unless_they_are_the_kits_own(self) -> None:
+        @export
+        class Names(Functions):
+            def initials(self, text: str) -> str:
+                return "".join(word[0] for word in text.split()) + self._end()
+
+            def _end(self) -> str:
+                return "."
+
+        names = Names({})
+        self.assertEqual(names._call("initials", ["Ada King"]), "AK.")
+        for name in ("backwards", "_end", "_call", "describe", "name", "__init__"):
+            with self.subTest(name=name), self.assertRaisesRegex(Reject, "no such function"):
+                names._call(name, [])
+        with self.assertRaises(TypeError):
+            names._call("initials", [])
 
 
 class ServiceTest(unittest.TestCase):

@@ -592,8 +592,9 @@ impl Cluster {
     }
 
     fn deploy(&mut self, name: &str, deployment: &Deployment) -> Result<(), Refusal> {
-        let Source { bucket, scope, collection } = &deployment.source;
-        self.bucket(bucket)?.manifest.collections(scope.as_deref(), collection.as_deref())?;
+        if let Some(Source { bucket, scope, collection }) = &deployment.source {
+            self.bucket(bucket)?.manifest.collections(scope.as_deref(), collection.as_deref())?;
+        }
         self.plugins.deploy(name, deployment)
     }
 

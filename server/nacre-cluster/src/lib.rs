@@ -36,7 +36,7 @@ pub use manifest::{Collection, Manifest, Scope};
 pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service};
 pub use nodes::GROUP_DEFAULT;
 pub use placement::{Copies, place};
-pub use plugin::{Deployment, Package, Plugins, Since, Source};
+pub use plugin::{Deployment, Package, Plugins, Since, Source, World};
 pub use query_function::{QueryFunction, QueryFunctions, Script};
 pub use query_library::QueryLibraries;
 pub use refusal::Refusal;

@@ -27,6 +27,35 @@ pub enum Since {
     Now,
 }
 
+/// What a deployment is for, as the world of its package says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// It follows documents, keeps a state of them and answers requests.
+    #[default]
+    Service,
+    /// It has functions that queries call. It belongs to no bucket.
+    Functions,
+    /// It resolves the conflicts of one bucket.
+    Resolver,
+}
+
+impl World {
+    fn is_service(&self) -> bool {
+        *self == World::Service
+    }
+}
+
+impl std::fmt::Display for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            World::Service => "service",
+            World::Functions => "functions",
+            World::Resolver => "resolver",
+        })
+    }
+}
+
 /// The documents that a deployment reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
@@ -49,8 +78,12 @@ pub struct Deployment {
     pub package: String,
     /// Its version.
     pub version: String,
-    /// What it reads.
-    pub source: Source,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "World::is_service")]
+    pub world: World,
+    /// What it reads, or whose conflicts it resolves; functions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// Where it began to read.
     #[serde(default)]
     pub since: Since,
@@ -65,6 +98,33 @@ pub struct Deployment {
     /// How often it was told to begin again.
     #[serde(default)]
     pub replays: u64,
+}
+
+impl Deployment {
+    /// The bucket that it belongs to, and goes with.
+    pub fn bucket(&self) -> Option<&str> {
+        self.source.as_ref().map(|source| source.bucket.as_str())
+    }
+
+    /// Whether its source is one that its world has.
+    fn check_source(&self) -> Result<(), Refusal> {
+        let world = self.world;
+        let invalid = |wants: &str| {
+            let reason = format!("a deployment of the world `{world}` {wants}");
+            Err(Refusal::Invalid { field: "_", reason })
+        };
+        match (world, &self.source) {
+            (World::Service | World::Resolver, None) => invalid("has a bucket: name it"),
+            (World::Functions, Some(_)) => invalid("belongs to no bucket: name none"),
+            (World::Resolver, Some(Source { scope: Some(_), .. })) => {
+                invalid("is for a whole bucket: name no scope")
+            }
+            (World::Functions | World::Resolver, _) if self.since != Since::default() => {
+                invalid("reads no documents: it begins nowhere")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// All packages, and all deployments by name.
@@ -97,10 +157,28 @@ impl Plugins {
             .ok_or_else(|| Refusal::DeploymentNotFound { name: name.to_owned() })
     }
 
-    fn deployment_mut(&mut self, name: &str) -> Result<&mut Deployment, Refusal> {
-        self.deployments
+    /// The resolver of a bucket, by its name.
+    pub fn resolver_of(&self, bucket: &str) -> Option<(&str, &Deployment)> {
+        let resolves =
+            |one: &&Deployment| one.world == World::Resolver && one.bucket() == Some(bucket);
+        let all = self.deployments.iter();
+        all.map(|(name, one)| (name.as_str(), one)).find(|(_, one)| resolves(one))
+    }
+
+    /// A deployment that follows documents, to be `done` something with.
+    fn follower_mut(&mut self, name: &str, done: &str) -> Result<&mut Deployment, Refusal> {
+        let found = self
+            .deployments
             .get_mut(name)
-            .ok_or_else(|| Refusal::DeploymentNotFound { name: name.to_owned() })
+            .ok_or_else(|| Refusal::DeploymentNotFound { name: name.to_owned() })?;
+        if found.world.is_service() {
+            return Ok(found);
+        }
+        let world = found.world;
+        let reason = format!(
+            "a deployment of the world `{world}` follows no documents: it cannot be {done}"
+        );
+        Err(Refusal::Invalid { field: "_", reason })
     }
 
     pub(crate) fn put_package(
@@ -143,9 +221,18 @@ impl Plugins {
     pub(crate) fn deploy(&mut self, name: &str, wanted: &Deployment) -> Result<(), Refusal> {
         check_name("deployment", name)?;
         self.package(&wanted.package, &wanted.version)?;
+        wanted.check_source()?;
         let mut wanted = wanted.clone();
+        if wanted.world == World::Resolver
+            && let Some((other, _)) = wanted.bucket().and_then(|bucket| self.resolver_of(bucket))
+            && other != name
+        {
+            return Err(Refusal::ResolverExists { deployment: other.to_owned() });
+        }
         if let Some(known) = self.deployments.get(name) {
-            if (&known.package, &known.source) != (&wanted.package, &wanted.source) {
+            if (&known.package, known.world, &known.source)
+                != (&wanted.package, wanted.world, &wanted.source)
+            {
                 return Err(Refusal::DeploymentExists { name: name.to_owned() });
             }
             wanted.uuid.clone_from(&known.uuid);
@@ -157,12 +244,12 @@ impl Plugins {
     }
 
     pub(crate) fn set_paused(&mut self, name: &str, paused: bool) -> Result<(), Refusal> {
-        self.deployment_mut(name)?.paused = paused;
+        self.follower_mut(name, "paused")?.paused = paused;
         Ok(())
     }
 
     pub(crate) fn replay(&mut self, name: &str) -> Result<(), Refusal> {
-        self.deployment_mut(name)?.replays += 1;
+        self.follower_mut(name, "replayed")?.replays += 1;
         Ok(())
     }
 
@@ -174,7 +261,7 @@ impl Plugins {
 
     /// What reads from a bucket ends with it.
     pub(crate) fn forget_bucket(&mut self, bucket: &str) {
-        self.deployments.retain(|_, deployment| deployment.source.bucket != bucket);
+        self.deployments.retain(|_, deployment| deployment.bucket() != Some(bucket));
     }
 }
 
@@ -198,12 +285,17 @@ mod tests {
         Package { digest: digest.into(), manifest: String::new() }
     }
 
+    fn source(bucket: &str) -> Option<Source> {
+        Some(Source { bucket: bucket.into(), scope: None, collection: None })
+    }
+
     fn deployment(version: &str) -> Deployment {
         Deployment {
             uuid: format!("uuid of {version}"),
             package: "counter".into(),
             version: version.into(),
-            source: Source { bucket: "a".into(), scope: None, collection: None },
+            world: World::Service,
+            source: source("a"),
             since: Since::Now,
             config: "{}".into(),
             grants: String::new(),
@@ -247,9 +339,50 @@ mod tests {
         let upgraded = plugins.deployment("c").unwrap();
         let kept = (upgraded.uuid.as_str(), upgraded.since, upgraded.replays);
         assert_eq!((kept, upgraded.version.as_str()), (("uuid of 1", Since::Now, 1), "2"));
-        let source = Source { bucket: "b".into(), scope: None, collection: None };
-        let moved = plugins.deploy("c", &Deployment { source, ..deployment("2") });
+        let moved = plugins.deploy("c", &Deployment { source: source("b"), ..deployment("2") });
         assert!(matches!(moved, Err(Refusal::DeploymentExists { .. })));
+    }
+
+    #[test]
+    fn functions_belong_to_no_bucket_and_each_bucket_has_one_resolver() {
+        let mut plugins = plugins();
+        let of = |world, source| {
+            let since = Since::Everything;
+            Deployment { world, source, since, ..deployment("1") }
+        };
+        let functions = of(World::Functions, None);
+        plugins.deploy("f", &functions).unwrap();
+        plugins.deploy("a", &of(World::Resolver, source("a"))).unwrap();
+        plugins.deploy("a", &of(World::Resolver, source("a"))).unwrap();
+        plugins.deploy("b", &of(World::Resolver, source("b"))).unwrap();
+        let second = plugins.deploy("a2", &of(World::Resolver, source("a")));
+        assert_eq!(second, Err(Refusal::ResolverExists { deployment: "a".into() }));
+        assert_eq!(plugins.resolver_of("b").map(|(name, _)| name), Some("b"));
+        let scope = Some("s".into());
+        let part = Some(Source { bucket: "c".into(), scope, collection: None });
+        for (wrong, why) in [
+            (of(World::Functions, source("a")), "name none"),
+            (of(World::Resolver, None), "name it"),
+            (of(World::Service, None), "name it"),
+            (of(World::Resolver, part), "name no scope"),
+            (Deployment { since: Since::Now, ..functions.clone() }, "begins nowhere"),
+        ] {
+            let refused = plugins.deploy("wrong", &wrong).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert!(plugins.set_paused("f", true).unwrap_err().to_string().contains("paused"));
+        assert!(plugins.replay("a").unwrap_err().to_string().contains("replayed"));
+        let other_world = plugins.deploy("a", &functions);
+        assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
+        plugins.forget_bucket("a");
+        assert!(plugins.deployments.keys().eq(["b", "f"]));
+    }
+
+    #[test]
+    fn deployments_that_were_stored_before_there_were_worlds_are_services() {
+        let stored = r#"{"uuid": "u", "package": "p", "version": "1", "source": {"bucket": "a"}, "config": "{}"}"#;
+        let known: Deployment = serde_json::from_str(stored).unwrap();
+        assert_eq!((known.world, known.bucket()), (World::Service, Some("a")));
     }
 
     #[test]

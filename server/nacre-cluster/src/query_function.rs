@@ -17,16 +17,30 @@ const FUNCTIONS_MAX: usize = 1000;
 pub struct QueryFunction {
     /// The statement that makes it.
     pub text: String,
-    /// What it runs, if it is one in JavaScript.
+    /// What it runs, if that is code of a user.
     pub script: Option<Script>,
 }
 
-/// What a function in JavaScript runs.
+impl QueryFunction {
+    /// Whether it runs JavaScript.
+    pub fn is_javascript(&self) -> bool {
+        matches!(self.script, Some(Script::Code(_) | Script::Library { .. }))
+    }
+}
+
+/// The code of a user that a function runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Script {
-    /// Code with a function of the same name.
+    /// JavaScript with a function of the same name.
     Code(String),
-    /// A function of a library.
+    /// A function of a plugin.
+    Deployed {
+        /// The deployment, of the world `functions`.
+        deployment: String,
+        /// What the function is called there.
+        function: String,
+    },
+    /// A function of a library in JavaScript.
     Library {
         /// Which.
         library: FunctionId,

@@ -159,6 +159,12 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// A bucket has one resolver.
+    #[error("the bucket has a resolver, the deployment {deployment}: undeploy it first")]
+    ResolverExists {
+        /// The deployment.
+        deployment: String,
+    },
     /// No such function.
     #[error("there is no function {name}")]
     FunctionNotFound {

@@ -1,6 +1,7 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
 use crate::compactor::Compactor;
+use crate::conflict::Conflicts;
 use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
@@ -71,6 +72,7 @@ pub struct Bucket {
     memory_bytes: AtomicI64,
     waits: Waits,
     pub(crate) jobs: Jobs,
+    pub(crate) conflicts: Conflicts,
     pub(crate) scans: Scans,
     /// The DCP connections.
     pub(crate) lines: Lines,
@@ -160,6 +162,7 @@ impl Bucket {
             memory_bytes: AtomicI64::new(memory_bytes),
             waits: Waits::default(),
             jobs: Jobs::default(),
+            conflicts: Conflicts::default(),
             scans: Scans::default(),
             lines: Lines::default(),
             keeper: Signal::default(),
@@ -826,6 +829,7 @@ impl Bucket {
         self.have_readers_look();
         self.waits.end();
         self.jobs.close();
+        self.conflicts.jobs.close();
         self.keeper.wake();
         self.compactor.wake();
         self.persisted.publish();

@@ -4,7 +4,7 @@ use crate::bucket::{Bucket, Home};
 use crate::node::{Node, created_row};
 use crate::plugins::packages;
 use crate::{Error, events};
-use nacre_cluster::{BucketKind, Change, Cluster};
+use nacre_cluster::{BucketKind, Change, Cluster, Deployment, World};
 use std::sync::Arc;
 
 impl Node {
@@ -41,7 +41,11 @@ impl Node {
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
-            Change::DropBucket { name } => self.remove_bucket(&before.buckets[name])?,
+            Change::DropBucket { name } => {
+                self.remove_bucket(&before.buckets[name])?;
+                // Its resolver went with it.
+                self.plugins.redeploy_pure(self);
+            }
             Change::FlushBucket { name } => {
                 self.remove_bucket(&before.buckets[name])?;
                 self.open_bucket(&after.buckets[name], false, true)?;
@@ -69,11 +73,9 @@ impl Node {
             Change::Deploy { name, .. }
             | Change::PauseDeployment { name, .. }
             | Change::ReplayDeployment { name } => {
-                self.redeploy(&after.plugins.deployments[name].source.bucket);
+                self.redeploy_plugin(&after.plugins.deployments[name]);
             }
-            Change::Undeploy { name } => {
-                self.redeploy(&before.plugins.deployments[name].source.bucket);
-            }
+            Change::Undeploy { name } => self.redeploy_plugin(&before.plugins.deployments[name]),
             // Each query reads them.
             Change::PutQueryFunction { .. }
             | Change::DropQueryFunction { .. }
@@ -124,10 +126,19 @@ impl Node {
                 None => self.open_bucket(bucket, false, true)?,
             }
         }
+        self.plugins.redeploy_pure(self);
         for package in before.plugins.packages.values().flat_map(|versions| versions.values()) {
             self.forget_package(&package.digest, after)?;
         }
         Ok(())
+    }
+
+    /// A deployment has changed, or is gone.
+    fn redeploy_plugin(self: &Arc<Node>, deployment: &Deployment) {
+        match (deployment.world, deployment.bucket()) {
+            (World::Service, Some(bucket)) => self.redeploy(bucket),
+            _ => self.plugins.redeploy_pure(self),
+        }
     }
 
     fn redeploy(self: &Arc<Node>, bucket: &str) {
@@ -163,6 +174,8 @@ impl Node {
         let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
+        // No version from elsewhere may come before.
+        self.plugins.place_resolver(self, &bucket);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
         self.plugins.redeploy(self, &bucket);
         Ok(())

@@ -17,6 +17,7 @@ mod bucket;
 pub mod changes;
 pub mod cluster_map;
 mod compactor;
+pub mod conflict;
 mod copies;
 mod effects;
 mod error;

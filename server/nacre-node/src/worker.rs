@@ -58,6 +58,11 @@ impl Jobs {
         self.signals.iter().for_each(Signal::wake);
     }
 
+    /// How much waits.
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
     /// The next job for a worker, or whether there will be one.
     fn pop(&self, worker: usize) -> Result<Job, Next> {
         let mut queue = self.queue.lock();
@@ -72,19 +77,30 @@ impl Jobs {
 
 pub(crate) struct Worker {
     bucket: Arc<Bucket>,
+    name: &'static str,
+    jobs: fn(&Bucket) -> &Jobs,
     number: usize,
 }
 
 impl Worker {
     /// One of [`WORKERS`], by its number.
     pub fn new(bucket: Arc<Bucket>, number: usize) -> Worker {
-        Worker { bucket, number }
+        Worker { bucket, name: "worker", jobs: |bucket| &bucket.jobs, number }
+    }
+
+    /// One of as many who ask the resolver: plugins hold up nobody but each other.
+    pub fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
+        Worker { bucket, name: "resolver", jobs: |bucket| &bucket.conflicts.jobs, number }
+    }
+
+    fn jobs(&self) -> &Jobs {
+        (self.jobs)(&self.bucket)
     }
 }
 
 impl Task for Worker {
     fn name(&self) -> &'static str {
-        "worker"
+        self.name
     }
 
     fn is_background(&self) -> bool {
@@ -92,7 +108,7 @@ impl Task for Worker {
     }
 
     fn step(&mut self) -> Next {
-        match self.bucket.jobs.pop(self.number) {
+        match self.jobs().pop(self.number) {
             Ok(job) => {
                 job(&self.bucket);
                 Next::Again
@@ -102,6 +118,6 @@ impl Task for Worker {
     }
 
     fn signal(&self) -> &Signal {
-        &self.bucket.jobs.signals[self.number]
+        &self.jobs().signals[self.number]
     }
 }

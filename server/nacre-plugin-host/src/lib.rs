@@ -44,6 +44,7 @@ mod partition;
 mod pool;
 mod profile;
 mod pure;
+pub mod pure_script;
 mod reader;
 mod rehearsal;
 mod replay;

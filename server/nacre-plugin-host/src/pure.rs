@@ -7,7 +7,7 @@ use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::View;
-use crate::{Error, Plugin, Queries, Setup, Usage};
+use crate::{Error, Plugin, Queries, Setup, Status};
 use nacre_types::Cas;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,16 @@ fn call<T>(
     let value = instance.call(View::default(), call)?;
     pool.give_back(instance);
     Ok(value)
+}
+
+fn status(pool: &Pool) -> Status {
+    let context = &pool.context;
+    Status {
+        readers: context.usage(Role::Reader),
+        memory_bytes: context.memory_bytes(),
+        log: context.log(),
+        ..Status::default()
+    }
 }
 
 /// A version of a document, as resolvers see it.
@@ -105,9 +115,9 @@ impl Resolver {
         })
     }
 
-    /// What its calls cost.
-    pub fn usage(&self) -> Usage {
-        self.pool.context.usage(Role::Reader)
+    /// What it tells about itself: its calls are those of readers.
+    pub fn status(&self) -> Status {
+        status(&self.pool)
     }
 }
 
@@ -141,9 +151,9 @@ impl Functions {
         self.pool.context.instance(Role::Reader).map(Caller)
     }
 
-    /// What their calls cost.
-    pub fn usage(&self) -> Usage {
-        self.pool.context.usage(Role::Reader)
+    /// What they tell about themselves: their calls are those of readers.
+    pub fn status(&self) -> Status {
+        status(&self.pool)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a vBucket can be asked, and what it answers.
 
-use crate::conflict::Resolution;
+use crate::conflict::Rule;
 use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
 use nacre_value::multi;
 use std::sync::Arc;
@@ -58,9 +58,9 @@ pub enum Command<'a> {
         add: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
-        /// How to decide which version stays; `None`: the new one.
-        resolution: Option<Resolution>,
-        /// Give it a CAS of this vBucket.
+        /// What decides which version stays.
+        rule: Rule,
+        /// Give it a CAS of this vBucket, greater than its own.
         regenerate_cas: bool,
     },
     /// Put bytes at one end of a document.
@@ -277,6 +277,8 @@ pub enum Refusal {
     TooBig,
     /// The command contradicts itself.
     Invalid,
+    /// Another version is here than whoever decided has [seen](crate::Seen).
+    Conflict,
     /// The CAS of a version from elsewhere is none, or lies too far in the future.
     CasInvalid,
     /// The document to revive is none that was deleted.

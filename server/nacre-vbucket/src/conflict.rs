@@ -5,7 +5,7 @@
 
 use crate::command::{Command, Refusal, Reply};
 use crate::vbucket::{Vbucket, Write};
-use nacre_types::{Cas, DATATYPE_XATTR, Kind, Meta, Now};
+use nacre_types::{Cas, DATATYPE_XATTR, Kind, Meta, Now, Seqno};
 use std::cmp::Ordering;
 
 /// How far ahead of the clock a CAS may be, in nanoseconds: 65 minutes. Taken over, it would be the least for all that
@@ -42,6 +42,44 @@ impl Resolution {
     }
 }
 
+/// Tells a version of a document from every other that this vBucket has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    seqno: Seqno,
+    cas: Cas,
+    rev: u64,
+}
+
+impl From<&Meta> for Seen {
+    fn from(&Meta { seqno, cas, rev, .. }: &Meta) -> Seen {
+        Seen { seqno, cas, rev }
+    }
+}
+
+/// What decides whether a version from elsewhere takes the place of the one that is here, tombstones included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It does.
+    Always,
+    /// It does if it is the greater one.
+    Greater(Resolution),
+    /// Somebody who has looked at both has decided that it does, or has found none here: it does if that is still so, and else
+    /// it is refused as a [`Refusal::Conflict`].
+    Over(Option<Seen>),
+}
+
+impl Rule {
+    fn check(self, incoming: &Meta, local: Option<&Meta>) -> Result<(), Refusal> {
+        match (self, local) {
+            (Rule::Greater(resolution), Some(local)) if !resolution.takes(incoming, local) => {
+                Err(Refusal::Exists)
+            }
+            (Rule::Over(seen), local) if seen != local.map(Seen::from) => Err(Refusal::Conflict),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Vbucket {
     pub(crate) fn store_version(
         &mut self,
@@ -49,8 +87,7 @@ impl Vbucket {
         command: &Command<'_>,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let Command::StoreVersion { version, value, add, cas, resolution, regenerate_cas } =
-            *command
+        let Command::StoreVersion { version, value, add, cas, rule, regenerate_cas } = *command
         else {
             return Err(Refusal::Invalid);
         };
@@ -63,10 +100,9 @@ impl Vbucket {
         if version.cas == Cas::ANY || version.cas == Cas::LOCKED || too_far {
             return Err(Refusal::CasInvalid);
         }
-        if let (Some(resolution), Some(local)) = (resolution, self.find(key))
-            && !resolution.takes(&version, &local.meta)
-        {
-            return Err(Refusal::Exists);
+        rule.check(&version, self.find(key).map(|local| &local.meta))?;
+        if regenerate_cas {
+            self.outdo(version.cas);
         }
         let origin = Some((if regenerate_cas { None } else { Some(version.cas) }, version.rev));
         let Meta { flags, expiry, datatype, kind, .. } = version;
@@ -81,6 +117,21 @@ mod tests {
 
     fn meta(rev: u64, cas: u64, expiry: u32, kind: Kind) -> Meta {
         Meta { rev, cas: Cas(cas), expiry, kind, ..Meta::default() }
+    }
+
+    #[test]
+    fn a_decision_holds_for_the_version_that_was_seen() {
+        let (incoming, local) = (meta(2, 5, 0, Kind::Alive), meta(1, 9, 0, Kind::Alive));
+        let later = Meta { seqno: Seqno(7), ..local };
+        let over =
+            |seen: Option<&Meta>, there| Rule::Over(seen.map(Seen::from)).check(&incoming, there);
+        assert_eq!(over(None, None), Ok(()));
+        assert_eq!(over(Some(&local), Some(&local)), Ok(()));
+        for (seen, there) in
+            [(None, Some(&local)), (Some(&local), None), (Some(&local), Some(&later))]
+        {
+            assert_eq!(over(seen, there), Err(Refusal::Conflict));
+        }
     }
 
     /// Whatever the order in which versions arrive, the same one stays.

@@ -36,7 +36,7 @@ mod vbucket;
 
 pub use checkpoint::{Checkpoint, CursorId, Drained};
 pub use command::{Command, Completion, Condition, Cost, Extend, Level, Refusal, Reply, Token};
-pub use conflict::Resolution;
+pub use conflict::{Resolution, Rule, Seen};
 pub use durability::Copies;
 pub use replica::{OutOfOrder, Standing};
 pub use table::{CollectionCounts, Eviction};

@@ -569,6 +569,11 @@ impl Vbucket {
         (self.max_cas.tick(now.unix_ns), self.high_seqno().next())
     }
 
+    /// Has all CAS from now on be greater than `cas`.
+    pub(crate) fn outdo(&mut self, cas: Cas) {
+        self.max_cas = self.max_cas.max(cas);
+    }
+
     /// Writes a version whose conditions hold.
     pub(crate) fn write(
         &mut self,

@@ -220,8 +220,11 @@ impl Parser<'_> {
         if self.word("LANGUAGE JAVASCRIPT") {
             return self.script();
         }
+        if self.word("LANGUAGE WASM") {
+            return self.deployed();
+        }
         if self.word("LANGUAGE") && !self.word("INLINE") {
-            return self.fail("expected INLINE or JAVASCRIPT");
+            return self.fail("expected INLINE, JAVASCRIPT or WASM");
         }
         self.expect_word("AS")?;
         self.expr_as_written()
@@ -234,6 +237,14 @@ impl Parser<'_> {
             true => FunctionBody::External(code, self.string("expected the name of a library")?),
             false => FunctionBody::Script(code),
         })
+    }
+
+    fn deployed(&mut self) -> Result<FunctionBody> {
+        self.expect_word("AS")?;
+        let function = self.string("expected the name of a function in quotes")?;
+        self.expect_word("AT")?;
+        let deployment = self.string("expected the name of a deployment in quotes")?;
+        Ok(FunctionBody::Deployed(function, deployment))
     }
 
     fn expr_as_written(&mut self) -> Result<FunctionBody> {

@@ -64,6 +64,9 @@ impl Evaluator for Scripts {
         let failed = |message: String| Error::new(10109, message);
         let (code, function) = match script {
             Script::Code(code) => (code.to_string(), path.name.clone()),
+            Script::Deployed { deployment, .. } => {
+                return Err(failed(format!("there is no deployment {deployment}")));
+            }
             Script::Library { library, function } => {
                 let name = match &library.scope {
                     Some((bucket, scope)) => format!("{bucket}/{scope}/{}", library.name),

@@ -6,6 +6,7 @@ use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
 use super::snappy;
 use super::status;
 use crate::bucket::Bucket;
+use crate::conflict::{Arrived, Decided, Decision};
 use crate::ticket::Waiter;
 use nacre_auth::Privilege;
 use nacre_protocol::{
@@ -20,7 +21,7 @@ use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, 
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_value::xattr::{self, Xattrs};
 use nacre_vbucket::{
-    self as vbucket, Command, Condition, Cost, Extend, Refusal, Resolution, Token, Vbucket,
+    self as vbucket, Command, Condition, Cost, Extend, Refusal, Resolution, Rule, Token, Vbucket,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub(super) struct Call<'a> {
     asks_durable: bool,
     /// The reply to a durable write that has ended: there is nothing left but to answer.
     settled: Cell<Option<vbucket::Reply>>,
+    /// What a plugin has decided about the version that is to be stored.
+    decided: Cell<Option<Decided>>,
     waiter: &'a Arc<dyn Waiter>,
     wrote: Cell<bool>,
 }
@@ -125,6 +128,7 @@ impl<'a> Call<'a> {
         request: &'a Request<'a>,
         key: &'a [u8],
         settled: Option<vbucket::Reply>,
+        decided: Option<Decided>,
     ) -> Result<Call<'a>, Refused> {
         let infos = frame.frame_infos().map_err(|error| {
             Refused::Status(match error {
@@ -166,6 +170,7 @@ impl<'a> Call<'a> {
             durability,
             asks_durable: infos.durability.is_some() || durability.is_some(),
             settled: Cell::new(settled),
+            decided: Cell::new(decided),
             waiter: &session.waiter,
             wrote: Cell::new(false),
         })
@@ -352,15 +357,52 @@ impl<'a> Call<'a> {
             datatype: xattr | if deletes { 0 } else { json },
             kind,
         };
+        let decided = self.decided.take();
+        let rule = match &decided {
+            _ if skips => Rule::Always,
+            None if !self.bucket.has_resolver() => Rule::Greater(self.bucket.resolution()),
+            // Nobody is asked when there is nothing here.
+            None => Rule::Over(None),
+            Some(decided) => Rule::Over(decided.seen),
+        };
+        let regenerate_cas = has(version_option::REGENERATE_CAS);
+        let (stored, stored_value, regenerate_cas) =
+            match decided.as_ref().map(|decided| &decided.decision) {
+                Some(Decision::Keep) => return Outcome::Status(Status::KeyExists),
+                Some(Decision::None) => return Outcome::Status(Status::TemporaryFailure),
+                Some(Decision::Merge(merged, value)) => (*merged, &value[..], true),
+                Some(Decision::Take) | None => (version, value, regenerate_cas),
+            };
         let command = Command::StoreVersion {
-            version,
-            value,
+            version: stored,
+            value: stored_value,
             add: opcode == Opcode::AddWithMeta,
             cas: Cas(self.frame.cas),
-            resolution: (!skips).then(|| self.bucket.resolution()),
-            regenerate_cas: has(version_option::REGENERATE_CAS),
+            rule,
+            regenerate_cas,
         };
-        self.write(&command, answer, now)
+        match self.apply(&command, answer, now) {
+            Err(Stop::Refused(Refusal::Conflict)) => {
+                self.ask_resolver(version, value, decided.as_ref(), now)
+            }
+            applied => self.answer_written(applied, answer),
+        }
+    }
+
+    /// Parks the request until a plugin has decided about the version that it brings.
+    fn ask_resolver(
+        &self,
+        meta: Meta,
+        value: &[u8],
+        before: Option<&Decided>,
+        now: Now,
+    ) -> Outcome {
+        let arrived = Arrived { meta, value: value.into() };
+        let bucket = self.bucket;
+        match bucket.decide_later(self.vbid, self.key, arrived, before, now, self.waiter) {
+            Some(ticket) => Outcome::Park(Until::Decided(ticket)),
+            None => Outcome::Status(Status::TemporaryFailure),
+        }
     }
 
     fn get(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
@@ -419,7 +461,16 @@ impl<'a> Call<'a> {
     }
 
     fn write(&self, command: &Command<'_>, answer: &mut Answer<'_>, now: Now) -> Outcome {
-        let (cas, token, value) = match self.apply(command, answer, now) {
+        let applied = self.apply(command, answer, now);
+        self.answer_written(applied, answer)
+    }
+
+    fn answer_written(
+        &self,
+        applied: Result<vbucket::Reply, Stop>,
+        answer: &mut Answer<'_>,
+    ) -> Outcome {
+        let (cas, token, value) = match applied {
             Ok(vbucket::Reply::Stored { cas, token }) => (cas, token, None),
             Ok(vbucket::Reply::Counted { value, cas, token }) => {
                 (cas, token, Some(value.to_be_bytes()))

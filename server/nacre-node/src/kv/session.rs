@@ -5,6 +5,7 @@ use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
 use crate::bucket::Bucket;
 use crate::cluster_map;
+use crate::conflict::Decided;
 use crate::node::Node;
 use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
@@ -56,6 +57,8 @@ pub(super) enum Until {
     Fetched(Arc<Ticket<bool>>),
     /// A scan that goes on elsewhere.
     Scanned(Arc<Ticket<Scanned>>),
+    /// What a plugin decides about a version from elsewhere; then it is carried out again.
+    Decided(Arc<Ticket<Decided>>),
     /// The end of a durable write, whose reply this is, and what it has used.
     Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply, Units),
 }
@@ -65,6 +68,7 @@ impl Until {
         match self {
             Until::Persisted(ticket) | Until::Fetched(ticket) => ticket.outcome().is_some(),
             Until::Scanned(ticket) => ticket.outcome().is_some(),
+            Until::Decided(ticket) => ticket.outcome().is_some(),
             Until::Durable(ticket, ..) => ticket.outcome().is_some(),
         }
     }
@@ -108,6 +112,8 @@ pub struct Session {
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
+    /// What was decided about the request at hand.
+    decided: Option<Decided>,
     /// Woken whenever something that a parked request waits for is over.
     pub(super) waiter: Arc<dyn Waiter>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
@@ -167,6 +173,7 @@ impl Session {
             parked: Vec::new(),
             dcp: None,
             map_sent: None,
+            decided: None,
             waiter,
             key: Vec::new(),
         }
@@ -288,6 +295,12 @@ impl Session {
                 Until::Fetched(_) => {
                     // It is a request on a document, after which the connection goes on.
                     self.handle(&frame, &bytes, out, now);
+                    continue;
+                }
+                Until::Decided(ticket) => {
+                    self.decided = ticket.outcome().cloned();
+                    self.handle(&frame, &bytes, out, now);
+                    self.decided = None;
                     continue;
                 }
                 Until::Scanned(ticket) => match ticket.outcome() {
@@ -498,7 +511,9 @@ impl Session {
         }
         key.extend_from_slice(frame.key);
         let is_settled = settled.is_some();
-        let (outcome, wrote) = match document::Call::new(self, frame, request, &key, settled) {
+        let decided = self.decided.take();
+        let new = document::Call::new(self, frame, request, &key, settled, decided);
+        let (outcome, wrote) = match new {
             Ok(call) => (call.run(answer, now), call.wrote()),
             Err(_) if is_settled => (Outcome::Status(Status::SyncWriteAmbiguous), false),
             Err(refused) => (refused.answer(answer), false),

@@ -20,7 +20,9 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
         Refusal::NotActive => Status::NotMyVbucket,
         Refusal::SyncWriteInProgress => Status::SyncWriteInProgress,
         Refusal::SyncWriteReCommitInProgress => Status::SyncWriteReCommitInProgress,
-        Refusal::NotResident | Refusal::NoLease | Refusal::ReadOnly => Status::TemporaryFailure,
+        Refusal::NotResident | Refusal::NoLease | Refusal::ReadOnly | Refusal::Conflict => {
+            Status::TemporaryFailure
+        }
         Refusal::Subdoc { .. } => {
             refusal.subdoc_error().map_or(Status::Internal, |(_, error)| of_value_error(error))
         }

@@ -19,6 +19,7 @@ pub mod packages;
 mod part;
 mod past;
 mod places;
+mod pure;
 mod rehearsal;
 mod replay;
 mod spec;
@@ -41,6 +42,8 @@ use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
 pub use past::Range;
+pub(crate) use pure::PureCaller;
+pub use pure::{Failed, Pure};
 pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
 pub use replay::Replay;
 pub use spec::Code;
@@ -88,6 +91,8 @@ pub struct Plugins {
     /// Wakes the [`Loader`].
     wanted: Signal,
     slots: RwLock<BTreeMap<String, Slot>>,
+    /// What follows no documents, by its name.
+    pure: RwLock<BTreeMap<String, Arc<Pure>>>,
     /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
@@ -220,12 +225,13 @@ impl Plugins {
             function.state != FunctionState::Undeployed && functions::queries(&function.definition)
         });
         let has_scripts =
-            cluster.query_functions.iter().any(|(_, function)| function.script.is_some());
+            cluster.query_functions.iter().any(|(_, function)| function.is_javascript());
         std::iter::once(VIEWS)
             .chain(has_queries.then_some(QUERY))
             .chain(has_scripts.then_some(EVALUATOR))
             .chain(has_indexes.then_some(INDEX))
             .chain(deployed)
+            .chain(pure::specs(&cluster).into_iter().map(|spec| spec.code))
             .find(|code| !loaded.contains_key(code))
     }
 
@@ -243,6 +249,7 @@ impl Plugins {
                 self.redeploy(node, &bucket);
             }
         }
+        self.redeploy_pure(node);
         self.changed.notify_waiters();
     }
 

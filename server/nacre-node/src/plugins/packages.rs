@@ -1,12 +1,12 @@
 //! The packages of a node: checked, compiled, and kept under their digest.
 
-use super::Runtime;
 pub use super::spec::digest;
 use super::spec::{self, Code};
+use super::{Runtime, pure};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::Change;
-use nacre_plugin_host::{Limits, Package, Plugin, Setup, validate};
+use nacre_plugin_host::{Limits, Package, Plugin, Setup, World, validate};
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -81,9 +81,13 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
         (Runtime { plugin, state_version }, config.map(str::to_owned))
     };
     if let Some(config) = config {
-        let grants = package.manifest.grants();
-        let runs_script = package.manifest.script.is_some();
-        let setup = Setup { grants, runs_script, ..Setup::new(&package.manifest.name, config) };
+        let manifest = &package.manifest;
+        let limits = match manifest.world {
+            World::Service => Limits::default(),
+            _ => pure::limits(manifest),
+        };
+        let (grants, runs_script) = (manifest.grants(), manifest.script.is_some());
+        let setup = Setup { limits, grants, runs_script, ..Setup::new(&manifest.name, config) };
         validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;
     }
     Ok(runtime)

@@ -1,7 +1,7 @@
 //! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
 
 use super::Runtime;
-use nacre_cluster::{Cluster, Manifest as Collections, Refusal, Since, Source};
+use nacre_cluster::{Cluster, Manifest as Collections, Refusal, Since, Source, World};
 use nacre_plugin_host::{Grants, Limits, Manifest};
 use nacre_types::CollectionId;
 use sha2::{Digest, Sha256};
@@ -257,13 +257,13 @@ pub(super) fn code_of(manifest: &Manifest, digest: &str) -> Code {
 /// The deployments of packages that read from `bucket`.
 pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
     let plugins = &cluster.plugins;
-    let deployed =
-        plugins.deployments.iter().filter(|(_, wanted)| wanted.source.bucket == bucket.name);
+    let deployed = plugins.deployments.iter().filter(|(_, one)| one.world == World::Service);
     let specs = deployed.filter_map(|(name, wanted)| {
+        let source = wanted.source.as_ref().filter(|source| source.bucket == bucket.name)?;
         // A deployed package is never dropped, and was read before it was stored.
         let package = plugins.package(&wanted.package, &wanted.version).ok()?;
         let manifest = Manifest::read(&package.manifest).ok()?;
-        let found = numbers(&bucket.manifest, &wanted.source);
+        let found = numbers(&bucket.manifest, source);
         let numbers = found.clone().unwrap_or_else(|_| "none".into());
         let config = nacre_value::crc32c(wanted.config.as_bytes());
         Some(Spec {
@@ -271,7 +271,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             code: code_of(&manifest, &package.digest),
             version: wanted.version.clone(),
             script: manifest.script.is_some().then(|| package.digest.clone()),
-            source: found.map(|_| wanted.source.clone()),
+            source: found.map(|_| source.clone()),
             since: wanted.since,
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),

@@ -29,7 +29,7 @@ impl Session {
         Err(failure(code::FORBIDDEN, message))
     }
 
-    /// Whether the function that is there is one in JavaScript; false when there is none.
+    /// Whether the function that is there runs code of a user; false when there is none.
     fn is_external(&self, id: &FunctionId) -> bool {
         let cluster = self.node.cluster();
         cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
@@ -80,6 +80,11 @@ impl Session {
                 }
                 Ok(Script::Library { library, function })
             }
+            // As with a library, it may be deployed later.
+            NewScript::Deployed(deployment, function) => {
+                let (deployment, function) = (deployment.clone(), function.clone());
+                Ok(Script::Deployed { deployment, function })
+            }
         }
     }
 
@@ -112,7 +117,7 @@ impl Session {
         visible.map(told).collect()
     }
 
-    /// Calls a function in JavaScript. Rights are asked for when the request calls it first.
+    /// Calls a function that runs code of a user. Rights are asked for when the request calls it first.
     pub(super) fn call_script(
         &self,
         path: &FunctionPath,
@@ -124,7 +129,7 @@ impl Session {
         let mut scripts = self.scripts.lock();
         if !scripts.knows(&id) {
             self.require_executing(&id)?;
-            scripts.learn(&self.node.cluster(), &id)?;
+            scripts.learn(&self.node, &id)?;
         }
         let queries = Arc::new(ScriptQueries::new(self, &id, may_change));
         scripts.call(&self.node, &id, arguments, queries, left)

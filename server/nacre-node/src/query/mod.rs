@@ -8,6 +8,7 @@ mod answer;
 mod catalog;
 mod committed;
 mod consistency;
+mod deployed;
 mod enlisted;
 mod failure;
 mod functions;

@@ -1,12 +1,13 @@
-//! Functions in JavaScript: the component that runs them, and the instances that a request runs them in.
+//! Functions that run code of users: the component that runs JavaScript, and the instances that a request calls functions in.
 //!
-//! An instance has one library, or the code of one function, and is the request's alone: what the code keeps in global variables is
-//! seen by nobody else.
+//! An instance has one library, the code of one function, or one plugin, and is the request's alone: what the code keeps in global
+//! variables is seen by nobody else.
 
+use super::deployed;
 use super::failure::{code, failure, retry};
 use crate::node::Node;
-use crate::plugins::Code;
-use nacre_cluster::{Cluster, FunctionId, Script};
+use crate::plugins::{Code, Pure, PureCaller};
+use nacre_cluster::{FunctionId, Script};
 use nacre_plugin_host::{
     Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
 };
@@ -107,21 +108,27 @@ fn told(error: &Error) -> Failure {
 enum Loaded {
     Library(FunctionId),
     Function(FunctionId),
+    Deployment(String),
 }
 
-impl Loaded {
-    fn id(&self) -> &FunctionId {
-        match self {
-            Loaded::Library(id) | Loaded::Function(id) => id,
-        }
-    }
+/// Where that comes from, as it was when the request has called it first.
+#[derive(Clone)]
+enum Origin {
+    /// JavaScript, and what exceptions call it.
+    Text(Arc<str>, String),
+    Plugin(Arc<Pure>),
 }
 
-/// What a function runs, as it was when the request has called it first.
+/// What a function runs.
 struct Target {
     loaded: Loaded,
-    text: Arc<str>,
+    origin: Origin,
     function: String,
+}
+
+enum Instance {
+    Script(Caller),
+    Plugin(PureCaller),
 }
 
 /// What a request has called.
@@ -129,7 +136,7 @@ struct Target {
 pub(super) struct Scripts {
     targets: BTreeMap<FunctionId, Target>,
     /// The one that was used last is the last.
-    instances: Vec<(Loaded, Caller)>,
+    instances: Vec<(Loaded, Instance)>,
 }
 
 impl Scripts {
@@ -139,31 +146,32 @@ impl Scripts {
     }
 
     /// Notes what a function runs.
-    pub fn learn(&mut self, cluster: &Cluster, id: &FunctionId) -> Result<(), Failure> {
+    pub fn learn(&mut self, node: &Node, id: &FunctionId) -> Result<(), Failure> {
+        let cluster = node.cluster();
+        let not_found = || failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}"));
         let script = cluster.query_functions.get(id).and_then(|function| function.script.as_ref());
-        let (loaded, function, text) = match script {
-            Some(Script::Code(text)) => {
-                (Loaded::Function(id.clone()), id.name.clone(), Some(text.as_str()))
-            }
-            Some(Script::Library { library, function }) => {
-                let text = cluster.query_libraries.get(library);
-                (Loaded::Library(library.clone()), function.clone(), text)
-            }
-            None => {
-                return Err(failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}")));
+        let (loaded, function) = match script.ok_or_else(not_found)? {
+            Script::Code(_) => (Loaded::Function(id.clone()), &id.name),
+            Script::Library { library, function } => (Loaded::Library(library.clone()), function),
+            Script::Deployed { deployment, function } => {
+                (Loaded::Deployment(deployment.clone()), function)
             }
         };
-        // What the request has called of a library stays as it was.
+        let text_of = |text: &str, id: &FunctionId| Origin::Text(text.into(), file_of(id));
+        // What the request has called of a library or a plugin stays as it was.
         let known = self.targets.values().find(|target| target.loaded == loaded);
-        let text = match (known, text) {
-            (Some(target), _) => Arc::clone(&target.text),
-            (None, Some(text)) => text.into(),
-            (None, None) => {
-                let message = format!("Library not found: {}", loaded.id());
-                return Err(failure(code::FUNCTION_EXECUTION, message));
+        let origin = match (known, script, &loaded) {
+            (Some(target), ..) => target.origin.clone(),
+            (None, Some(Script::Code(text)), _) => text_of(text, id),
+            (None, _, Loaded::Deployment(name)) => Origin::Plugin(deployed::find(node, name)?),
+            (None, _, Loaded::Library(library) | Loaded::Function(library)) => {
+                let not_found =
+                    || failure(code::FUNCTION_EXECUTION, format!("Library not found: {library}"));
+                text_of(cluster.query_libraries.get(library).ok_or_else(not_found)?, library)
             }
         };
-        self.targets.insert(id.clone(), Target { loaded, text, function });
+        let function = function.clone();
+        self.targets.insert(id.clone(), Target { loaded, origin, function });
         Ok(())
     }
 
@@ -176,25 +184,44 @@ impl Scripts {
         queries: Arc<dyn Queries>,
         left: Duration,
     ) -> Result<String, Failure> {
-        let target = &self.targets[id];
-        let known = self.instances.iter().position(|(loaded, _)| *loaded == target.loaded);
-        let (loaded, mut caller) = match known {
+        let Target { loaded, origin, function } = &self.targets[id];
+        let known = self.instances.iter().position(|(known, _)| known == loaded);
+        let (loaded, mut instance) = match known {
             Some(at) => self.instances.remove(at),
             None => {
                 if self.instances.len() >= INSTANCES_MAX {
                     self.instances.remove(0);
                 }
-                let evaluator = &node.queries().evaluator;
-                let file = file_of(target.loaded.id());
-                (target.loaded.clone(), evaluator.load(node, &file, &target.text, left)?)
+                (loaded.clone(), origin.instance(node, left)?)
             }
         };
-        let (now_us, seed) = (node.now().unix_ns / 1000, node.random());
-        let function = json!(target.function);
-        let text = format!("[{function},{now_us},{seed},{arguments}]");
-        let answer = caller.call("call", &text, queries, left).map_err(|error| told(&error))?;
-        self.instances.push((loaded, caller));
+        // An instance whose call has failed is not used again.
+        let answer = match &mut instance {
+            Instance::Plugin(caller) => deployed::call(caller, function, arguments, queries, left)?,
+            Instance::Script(caller) => {
+                let (now_us, seed) = (node.now().unix_ns / 1000, node.random());
+                let text = format!("[{},{now_us},{seed},{arguments}]", json!(function));
+                caller.call("call", &text, queries, left).map_err(|error| told(&error))?
+            }
+        };
+        self.instances.push((loaded, instance));
         Ok(answer)
+    }
+}
+
+impl Origin {
+    fn instance(&self, node: &Node, left: Duration) -> Result<Instance, Failure> {
+        match self {
+            Origin::Text(text, file) => {
+                let caller = node.queries().evaluator.load(node, file, text, left)?;
+                Ok(Instance::Script(caller))
+            }
+            Origin::Plugin(plugin) => {
+                let caller = plugin.caller();
+                let failed = |reason| failure(code::FUNCTION_EXECUTION, reason);
+                caller.map(Instance::Plugin).map_err(failed)
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod changes;
+mod conflicts;
 mod consumer;
 mod dcp;
 mod durability;

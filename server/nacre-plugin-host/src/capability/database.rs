@@ -222,13 +222,15 @@ pub struct FunctionPath {
     pub name: String,
 }
 
-/// What a function in JavaScript runs.
+/// The code of a user that a function runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// Code with a function of the same name.
+    /// JavaScript with a function of the same name.
     Code(String),
-    /// A function of a library: where that belongs, and what the function is called there.
+    /// A function of a library in JavaScript: where that belongs, and what the function is called there.
     Library(FunctionPath, String),
+    /// A function of a plugin: its deployment, and what the function is called there.
+    Deployed(String, String),
 }
 
 /// A function to be made.
@@ -238,7 +240,7 @@ pub struct NewFunction {
     pub path: FunctionPath,
     /// The statement that makes it.
     pub text: String,
-    /// What it runs, if it is one in JavaScript.
+    /// What it runs, if that is code of a user.
     pub script: Option<Script>,
     /// Whether it may take the place of another.
     pub replace: bool,
@@ -307,7 +309,7 @@ pub trait Database: Send + Sync {
     /// The statement that made a function.
     fn function(&self, path: &FunctionPath) -> Outcome<Option<String>>;
 
-    /// Calls a function in JavaScript; arguments and answer are as `plugins/wit` says.
+    /// Calls a function that runs code of a user; arguments and answer are as `plugins/wit` says.
     fn call_function(
         &self,
         path: &FunctionPath,
@@ -376,6 +378,7 @@ impl From<abi::NewFunction> for NewFunction {
         let script = script.map(|script| match script {
             abi::Script::Code(code) => Script::Code(code),
             abi::Script::Library((library, function)) => Script::Library(library.into(), function),
+            abi::Script::Deployed((deployment, function)) => Script::Deployed(deployment, function),
         });
         NewFunction { path: path.into(), text, script, replace }
     }

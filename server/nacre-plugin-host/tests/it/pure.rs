@@ -24,7 +24,7 @@ fn a_resolver_decides_within_its_deadline() {
     insta::assert_snapshot!(resolve("loop", "").unwrap_err(), @"p: took longer than 50 ms");
     insta::assert_snapshot!(resolve("refuse", "").unwrap_err(), @"p: no verdict");
     assert_eq!(resolve("a", ""), Ok(Verdict::KeepLocal), "the next call finds a fresh instance");
-    assert_eq!(resolver.usage().failures, 2);
+    assert_eq!(resolver.status().readers.failures, 2);
 }
 
 #[test]

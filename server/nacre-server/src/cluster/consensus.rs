@@ -647,19 +647,18 @@ async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
 /// cannot remove themselves. One that is not removed after all speaks again.
 fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     let raft = raft.clone();
-    let set = move |silent| {
-        abdicates.store(silent, Ordering::Relaxed);
-        raft.runtime_config().heartbeat(!silent);
-        raft.runtime_config().elect(!silent);
-    };
-    set(true);
     tokio::spawn(async move {
+        let set = |silent| {
+            abdicates.store(silent, Ordering::Relaxed);
+            raft.runtime_config().heartbeat(!silent);
+            raft.runtime_config().elect(!silent);
+        };
+        set(true);
         // Whoever has left, and come again, may lead.
         let is_over = |metrics: &RaftMetrics<u64, Place>| {
-            metrics.current_leader.is_some_and(|id| id != metrics.id)
+            metrics.current_leader.is_some_and(|leader| leader != metrics.id)
         };
-        let another = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads");
-        let _ = another.await;
+        let _ = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads").await;
         set(false);
     });
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The guest SDK in Rust, which a project has a copy of: it needs nothing but a toolchain then.
 static KIT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugins/nacre-plugin/src");
-/// A script that all projects begin with.
+/// A script that all projects of services begin with.
 const SCRIPT: &str = include_str!("../../templates/counts.json");
 
 /// What a plugin is written in.
@@ -21,14 +21,28 @@ enum Language {
     Py,
 }
 
+/// What a plugin is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum World {
+    /// Follows documents, keeps a state of them and answers requests
+    Service,
+    /// Functions for queries
+    Functions,
+    /// Decides between two versions of a document
+    Resolver,
+}
+
 /// Options of `nacre plugin new`.
 #[derive(Args, Clone, Debug)]
 pub struct New {
     /// Name of the plugin, and of the folder that is made
     name: String,
-    /// What it is written in
-    #[arg(long, value_enum, default_value = "js")]
-    lang: Language,
+    /// What it is for
+    #[arg(long, value_enum, default_value = "service")]
+    world: World,
+    /// What it is written in (default: js for services, rust for the others)
+    #[arg(long, value_enum)]
+    lang: Option<Language>,
 }
 
 /// Makes a project.
@@ -47,20 +61,93 @@ pub fn new(options: &New) -> Result<(), String> {
     if project.exists() {
         return Err(format!("{name} is there already"));
     }
-    for (path, content) in files(options.lang) {
-        write(&project.join(path), &content.replace("{{name}}", name))?;
+    let (files, language) = choose(options.world, options.lang)?;
+    let features = match options.world {
+        World::Service => "",
+        World::Functions => ", features = [\"functions\"]",
+        World::Resolver => ", features = [\"resolver\"]",
+    };
+    for (path, content) in files {
+        let content = content.replace("{{name}}", name).replace("{{features}}", features);
+        write(&project.join(path), &content)?;
     }
-    if options.lang == Language::Rust {
+    if language == Language::Rust {
         copy(&KIT, &project.join("vendor/nacre-plugin/src"))?;
     }
     println!("{name} is ready:");
     println!("  nacre plugin build {name}");
     println!("  nacre plugin test {name}");
-    println!("  nacre plugin deploy {name} --bucket BUCKET");
+    let bucket = if options.world == World::Functions { "" } else { " --bucket BUCKET" };
+    println!("  nacre plugin deploy {name}{bucket}");
     Ok(())
 }
 
-fn files(language: Language) -> Vec<(&'static str, &'static str)> {
+/// What is made of a project in Python, and not to be kept.
+const PYTHON_IGNORED: &str = ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n";
+
+type Files = Vec<(&'static str, &'static str)>;
+
+/// The files of a project, and the language that they are in.
+fn choose(world: World, language: Option<Language>) -> Result<(Files, Language), String> {
+    match (world, language) {
+        (World::Service, language) => {
+            let language = language.unwrap_or(Language::Js);
+            Ok((service(language), language))
+        }
+        (World::Functions, Some(Language::Py)) => Ok((functions_in_python(), Language::Py)),
+        (World::Functions, None | Some(Language::Rust)) => Ok((functions(), Language::Rust)),
+        (World::Resolver, None | Some(Language::Rust)) => Ok((resolver(), Language::Rust)),
+        (World::Functions, Some(Language::Js)) => {
+            Err("functions in JavaScript need no plugin: CREATE FUNCTION … LANGUAGE JAVASCRIPT"
+                .into())
+        }
+        (World::Resolver, Some(Language::Js | Language::Py)) => {
+            Err("resolvers are written in Rust: use --lang rust".into())
+        }
+    }
+}
+
+/// What all projects in Rust have.
+fn rust() -> Files {
+    vec![
+        ("Cargo.toml", include_str!("../../templates/rust/cargo.toml")),
+        ("vendor/nacre-plugin/Cargo.toml", include_str!("../../templates/rust/vendor.toml")),
+        ("vendor/wit/plugin.wit", WIT),
+        (".gitignore", "target\nplugin.wasm\n*.tar\n"),
+    ]
+}
+
+fn functions() -> Files {
+    let mut files = rust();
+    files.extend([
+        ("plugin.toml", include_str!("../../templates/rust/functions/plugin.toml")),
+        ("src/lib.rs", include_str!("../../templates/rust/functions/lib.rs")),
+        ("tests/calls.json", include_str!("../../templates/rust/functions/calls.json")),
+    ]);
+    files
+}
+
+fn functions_in_python() -> Files {
+    vec![
+        ("plugin.toml", include_str!("../../templates/rust/functions/plugin.toml")),
+        ("app.py", include_str!("../../templates/py/functions.py")),
+        ("tests/calls.json", include_str!("../../templates/rust/functions/calls.json")),
+        PYTHON_KIT,
+        (".gitignore", PYTHON_IGNORED),
+    ]
+}
+
+fn resolver() -> Files {
+    let mut files = rust();
+    files.extend([
+        ("plugin.toml", include_str!("../../templates/rust/resolver/plugin.toml")),
+        ("src/lib.rs", include_str!("../../templates/rust/resolver/lib.rs")),
+        ("tests/conflicts.json", include_str!("../../templates/rust/resolver/conflicts.json")),
+    ]);
+    files
+}
+
+fn service(language: Language) -> Files {
     let mut files = vec![("tests/counts.json", SCRIPT)];
     files.extend(match language {
         Language::Js => vec![
@@ -69,19 +156,19 @@ fn files(language: Language) -> Vec<(&'static str, &'static str)> {
             ("nacre.d.ts", include_str!("../../../../plugins/js/nacre.d.ts")),
             ("jsconfig.json", include_str!("../../templates/js/jsconfig.json")),
         ],
-        Language::Rust => vec![
-            ("plugin.toml", include_str!("../../templates/rust/plugin.toml")),
-            ("Cargo.toml", include_str!("../../templates/rust/cargo.toml")),
-            ("src/lib.rs", include_str!("../../templates/rust/lib.rs")),
-            ("vendor/nacre-plugin/Cargo.toml", include_str!("../../templates/rust/vendor.toml")),
-            ("vendor/wit/plugin.wit", WIT),
-            (".gitignore", "target\nplugin.wasm\n*.tar\n"),
-        ],
+        Language::Rust => {
+            let mut files = rust();
+            files.extend([
+                ("plugin.toml", include_str!("../../templates/rust/plugin.toml")),
+                ("src/lib.rs", include_str!("../../templates/rust/lib.rs")),
+            ]);
+            files
+        }
         Language::Py => vec![
             ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
             ("app.py", include_str!("../../templates/py/app.py")),
             PYTHON_KIT,
-            (".gitignore", ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n"),
+            (".gitignore", PYTHON_IGNORED),
         ],
     });
     files

@@ -5,7 +5,7 @@ use super::test;
 use crate::engine;
 use clap::Args;
 use nacre_node::plugins::{TypeScript, packages};
-use nacre_plugin_host::{Manifest, Package};
+use nacre_plugin_host::{Manifest, Package, World};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -192,6 +192,9 @@ fn is_newer(file: &Path, project: &Path) -> bool {
 }
 
 fn world_of(manifest: &Manifest) -> String {
+    if manifest.world == World::Functions {
+        return world_with(&["log"], &["lifecycle", "scalar"]);
+    }
     let mut imports = vec!["state", "log", "timer", "metrics"];
     let grants = manifest.grants();
     if !grants.kv.is_empty() {
@@ -200,7 +203,10 @@ fn world_of(manifest: &Manifest) -> String {
     if !grants.http_out.is_empty() {
         imports.push("http-out");
     }
-    let exports = ["lifecycle", "feed", "reader", "timer-handler"];
+    world_with(&imports, &["lifecycle", "feed", "reader", "timer-handler"])
+}
+
+fn world_with(imports: &[&str], exports: &[&str]) -> String {
     let lines = imports
         .iter()
         .map(|name| format!("    import {name};\n"))

@@ -4,7 +4,7 @@ use super::project;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
-use nacre_plugin_host::Package;
+use nacre_plugin_host::{Package, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,11 +68,11 @@ pub struct Deploy {
     /// Name of the deployment (default: that of the package)
     #[arg(long)]
     name: Option<String>,
-    /// Bucket whose documents it takes
+    /// Bucket whose documents it takes; functions have none
     #[arg(long)]
-    bucket: String,
+    bucket: Option<String>,
     /// Scope (default: all of the bucket)
-    #[arg(long)]
+    #[arg(long, requires = "bucket")]
     scope: Option<String>,
     /// Collection (default: all of the scope)
     #[arg(long, requires = "scope")]
@@ -170,7 +170,16 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
     let package = project::package(&options.package)?;
     let name = put(options, &package)?;
     println!("{name} runs {} {}", package.manifest.name, package.manifest.version);
-    println!("it answers at {}/_plugin/{name}/", options.server.server);
+    match package.manifest.world {
+        World::Service => println!("it answers at {}/_plugin/{name}/", options.server.server),
+        World::Functions => {
+            println!(
+                "CREATE FUNCTION name(...) LANGUAGE WASM AS \"function\" AT \"{name}\" makes one known to queries"
+            );
+        }
+        World::Resolver => println!("it resolves the conflicts of the bucket"),
+        World::IndexType => {}
+    }
     Ok(())
 }
 
@@ -192,12 +201,13 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
     let mut wanted = json!({
         "package": manifest.name,
         "version": manifest.version,
-        "bucket": options.bucket,
         "since": since,
         "config": config,
         "grants": grants,
     });
-    for (member, value) in [("scope", &options.scope), ("collection", &options.collection)] {
+    let bucket = ("bucket", &options.bucket);
+    for (member, value) in [bucket, ("scope", &options.scope), ("collection", &options.collection)]
+    {
         if let Some(value) = value {
             wanted[member] = value.as_str().into();
         }
@@ -232,7 +242,7 @@ pub fn list(options: &All) -> Result<(), String> {
     let all = options.server.call("GET", "/deployments", b"")?;
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
-        Value::Null => String::new(),
+        Value::Null => "-".into(),
         other => other.to_string(),
     };
     println!(
@@ -247,7 +257,7 @@ pub fn list(options: &All) -> Result<(), String> {
             text(&one["state"]),
             text(&one["documents"]),
             text(&one["lag"]),
-            text(&one["traps"]),
+            text(one.get("traps").unwrap_or(&one["readers"]["failures"])),
             text(&one["state_bytes"]),
         );
         if let Some(reason) = one["reason"].as_str() {
@@ -284,15 +294,20 @@ pub fn top(options: &All) -> Result<(), String> {
             ];
             let then = before.insert(name.to_owned(), now).unwrap_or(now);
             let rate = |index: usize| (now[index] - then[index]) / TOP_INTERVAL.as_secs_f64();
+            // What follows no documents has no numbers of them.
+            let if_any = |member: &str, shown: String| match one.get(member) {
+                Some(_) => shown,
+                None => "-".to_owned(),
+            };
             println!(
-                "{name:<24} {:<10} {:>11.0} {:>11.0} {:>7.1} {:>8} {:>10.1} {:>10.1}",
+                "{name:<24} {:<10} {:>11} {:>11.0} {:>7.1} {:>8} {:>10.1} {:>10}",
                 one["state"].as_str().unwrap_or_default(),
-                rate(0),
+                if_any("documents", format!("{:.0}", rate(0))),
                 rate(1),
                 rate(2) / 1e7,
-                number(&one["lag"]),
+                if_any("lag", number(&one["lag"]).to_string()),
                 number(&one["memory_bytes"]) / 1e6,
-                number(&one["state_bytes"]) / 1e6,
+                if_any("state_bytes", format!("{:.1}", number(&one["state_bytes"]) / 1e6)),
             );
         }
         std::thread::sleep(TOP_INTERVAL);
@@ -345,6 +360,9 @@ fn lines_of(status: &Value) -> Vec<String> {
             text(&dead["name"]),
             text(&dead["reason"])
         ));
+    }
+    for failed in rows("last_failures") {
+        lines.push(format!("{} failed: {}", text(&failed["call"]), text(&failed["reason"])));
     }
     if let Some(reason) = status["reason"].as_str() {
         lines.push(format!("it has stopped: {reason}"));

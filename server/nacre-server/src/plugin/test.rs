@@ -4,8 +4,11 @@ use super::project;
 use crate::engine::{self, Engine};
 use clap::Args;
 use nacre_node::plugins::packages;
+use nacre_plugin_host::pure_script::{PureScript, play_pure};
 use nacre_plugin_host::script::{Script, play};
-use nacre_plugin_host::{Capsule, Package, Plugin, Setup, replay};
+use nacre_plugin_host::{Capsule, Limits, Package, Plugin, Setup, World, replay};
+use serde::Serialize;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Where the scripts of a project lie.
@@ -101,9 +104,13 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
 /// What is wrong with the configuration.
 pub fn setup(package: &Package, config: &str) -> Result<Setup, String> {
     let manifest = &package.manifest;
+    let most = match manifest.world {
+        World::Service => Limits::default(),
+        _ => Limits::pure(),
+    };
     Ok(Setup {
         grants: manifest.grants(),
-        limits: manifest.limits.within(Default::default()),
+        limits: manifest.limits.within(most),
         runs_script: manifest.script.is_some(),
         ..Setup::new(&manifest.name, packages::config(package, config)?)
     })
@@ -117,23 +124,47 @@ fn play_file(
     update: bool,
 ) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let setup = setup(package, &script.config.to_string())?;
-    let actual = play(plugin, setup, &script).map_err(|error| error.to_string())?;
-    let mut differences = Vec::new();
-    for (index, (expected, actual)) in script.steps.iter().zip(&actual.steps).enumerate() {
-        for (member, expected, actual) in expected.differences(actual) {
-            differences.push(format!(
-                "  step {index}: {member}\n    expected {expected}\n    came     {actual}"
-            ));
-        }
+    let broken = |error: serde_json::Error| error.to_string();
+    let failed = |error: nacre_plugin_host::Error| error.to_string();
+    if package.manifest.world == World::Service {
+        let script: Script = serde_json::from_str(&text).map_err(broken)?;
+        let setup = setup(package, &script.config.to_string())?;
+        let actual = play(plugin, setup, &script).map_err(failed)?;
+        let steps = script.steps.iter().zip(&actual.steps);
+        let differences = steps.map(|(expected, actual)| expected.differences(actual)).collect();
+        return judge(path, (&script, &actual), differences, update);
     }
-    if update && actual != script {
-        let text = serde_json::to_string_pretty(&actual).map_err(|error| error.to_string())?;
+    let script: PureScript = serde_json::from_str(&text).map_err(broken)?;
+    let setup = setup(package, &script.config.to_string())?;
+    let actual = play_pure(plugin, setup, &script).map_err(failed)?;
+    let steps = script.steps.iter().zip(&actual.steps);
+    let differences = steps.map(|(expected, actual)| expected.differences(actual)).collect();
+    judge(path, (&script, &actual), differences, update)
+}
+
+/// What of a step differs, by member: what was expected, and what came.
+type Differences = Vec<(&'static str, Value, Value)>;
+
+/// Whether a script went as expected, with what was `expected` and what came, and the differences of each step.
+fn judge<S: Serialize + PartialEq>(
+    path: &Path,
+    (expected, actual): (&S, &S),
+    differences: Vec<Differences>,
+    update: bool,
+) -> Result<bool, String> {
+    if update && actual != expected {
+        let text = serde_json::to_string_pretty(actual).map_err(|error| error.to_string())?;
         std::fs::write(path, text + "\n").map_err(|error| error.to_string())?;
         return Ok(false);
     }
-    if differences.is_empty() { Ok(true) } else { Err(differences.join("\n")) }
+    let told = |(index, of_step): (usize, Differences)| {
+        let one = move |(member, expected, actual)| {
+            format!("  step {index}: {member}\n    expected {expected}\n    came     {actual}")
+        };
+        of_step.into_iter().map(one)
+    };
+    let told: Vec<String> = differences.into_iter().enumerate().flat_map(told).collect();
+    if told.is_empty() { Ok(true) } else { Err(told.join("\n")) }
 }
 
 fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {

@@ -108,7 +108,8 @@ pub(crate) fn refused(error: &Error) -> Reply {
         | Refusal::FunctionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
         Refusal::PackageExists { .. }
         | Refusal::PackageInUse { .. }
-        | Refusal::DeploymentExists { .. } => (StatusCode::CONFLICT, "_"),
+        | Refusal::DeploymentExists { .. }
+        | Refusal::ResolverExists { .. } => (StatusCode::CONFLICT, "_"),
         Refusal::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
         _ => (StatusCode::BAD_REQUEST, "_"),
     };

@@ -6,7 +6,7 @@ use super::Call;
 use super::body::{Reply, reply};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_node::plugins::{Deployment, Progress};
+use nacre_node::plugins::{Deployment, Progress, Pure};
 use nacre_node::{Bucket, Node};
 use nacre_plugin_host::{Histogram, Status, Usage};
 use prometheus_client::collector::Collector;
@@ -53,6 +53,8 @@ struct DeploymentCounts {
     name: String,
     version: String,
     is_running: bool,
+    /// Whether it takes documents, and keeps a state of them.
+    follows: bool,
     lags: Vec<(u16, u64)>,
     status: Status,
 }
@@ -63,12 +65,7 @@ impl Snapshot {
         let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
         Snapshot {
             buckets: buckets.map(|bucket| BucketCounts::of(&bucket)).collect(),
-            deployments: node
-                .plugins()
-                .deployments()
-                .iter()
-                .map(|deployment| DeploymentCounts::of(deployment))
-                .collect(),
+            deployments: DeploymentCounts::all(node),
         }
     }
 }
@@ -89,6 +86,26 @@ impl BucketCounts {
 }
 
 impl DeploymentCounts {
+    fn all(node: &Node) -> Vec<DeploymentCounts> {
+        let plugins = node.plugins();
+        let following = plugins.deployments();
+        let following = following.iter().map(|deployment| DeploymentCounts::of(deployment));
+        following
+            .chain(plugins.pures().iter().map(|pure| DeploymentCounts::of_pure(pure)))
+            .collect()
+    }
+
+    fn of_pure(pure: &Pure) -> DeploymentCounts {
+        DeploymentCounts {
+            name: pure.name().to_owned(),
+            version: pure.version().to_owned(),
+            is_running: pure.failure().is_none(),
+            follows: false,
+            lags: Vec::new(),
+            status: pure.status(),
+        }
+    }
+
     fn of(deployment: &Deployment) -> DeploymentCounts {
         // A vBucket that is up to date is left out: a node may have a thousand for each deployment.
         let lags = deployment.lags().filter(|(_, lag)| *lag > 0);
@@ -96,6 +113,7 @@ impl DeploymentCounts {
             name: deployment.name.clone(),
             version: deployment.version().to_owned(),
             is_running: deployment.progress() == Progress::Running,
+            follows: true,
             lags: lags.map(|(vbid, lag)| (vbid.0, lag)).collect(),
             status: deployment.status(),
         }
@@ -174,15 +192,16 @@ impl Snapshot {
     fn encode_deployments(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
         let all = || self.deployments.iter();
+        let following = || all().filter(|one| one.follows);
         let label = |one: &DeploymentCounts| ("deployment", one.name.clone());
         family.each(
-            ("nacre_plugin_running", "Whether it takes documents", None),
+            ("nacre_plugin_running", "Whether it takes documents or calls", None),
             MetricType::Gauge,
             all(),
             |one| ([label(one), ("version", one.version.clone())], gauge(one.is_running.into())),
         )?;
         let mut count = |name: &str, help: &str, value: fn(&Status) -> u64| {
-            family.each((name, help, None), MetricType::Counter, all(), |one| {
+            family.each((name, help, None), MetricType::Counter, following(), |one| {
                 ([label(one)], counter(value(&one.status)))
             })
         };
@@ -202,15 +221,18 @@ impl Snapshot {
             all().flat_map(|one| one.lags.iter().map(move |lag| (one, lag))),
             |(one, (vbid, lag))| ([label(one), ("vbucket", vbid.to_string())], gauge(*lag)),
         )?;
-        let mut measure = |name: &str, help: &str, value: fn(&Status) -> usize| {
-            family.each((name, help, Some(&Unit::Bytes)), MetricType::Gauge, all(), |one| {
-                ([label(one)], gauge(value(&one.status) as u64))
-            })
-        };
-        measure("nacre_plugin_state", "Keys and values of its state", |status| status.state_bytes)?;
-        measure("nacre_plugin_memory", "Linear memory of its instances", |status| {
-            status.memory_bytes
-        })?;
+        family.each(
+            ("nacre_plugin_state", "Keys and values of its state", Some(&Unit::Bytes)),
+            MetricType::Gauge,
+            following(),
+            |one| ([label(one)], gauge(one.status.state_bytes as u64)),
+        )?;
+        family.each(
+            ("nacre_plugin_memory", "Linear memory of its instances", Some(&Unit::Bytes)),
+            MetricType::Gauge,
+            all(),
+            |one| ([label(one)], gauge(one.status.memory_bytes as u64)),
+        )?;
         family.each(
             ("nacre_plugin_metric", "What a plugin says about itself", None),
             MetricType::Gauge,
@@ -225,8 +247,8 @@ impl Snapshot {
     fn encode_calls(&self, mut encoder: DescriptorEncoder<'_>) -> FmtResult {
         let usages = || {
             self.deployments.iter().flat_map(|one| {
-                [("writer", &one.status.writer), ("reader", &one.status.readers)]
-                    .map(|(role, usage)| (one, role, usage))
+                let writer = one.follows.then_some((one, "writer", &one.status.writer));
+                writer.into_iter().chain([(one, "reader", &one.status.readers)])
             })
         };
         let labels = |one: &DeploymentCounts, role: &str| {

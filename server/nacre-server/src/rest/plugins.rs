@@ -42,7 +42,8 @@ const KEY: &str = "nacre-key";
 struct Wanted {
     package: String,
     version: String,
-    bucket: String,
+    #[serde(default)]
+    bucket: Option<String>,
     #[serde(default)]
     scope: Option<String>,
     #[serde(default)]
@@ -159,11 +160,7 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let package = cluster.plugins.package(&wanted.package, &wanted.version).map_err(no_such)?;
     let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid(&reason))?;
-    if manifest.world != World::Service {
-        let reason =
-            format!("a plugin of the world `{}` is not deployed on documents", manifest.world);
-        return Err(invalid(&reason));
-    }
+    let world = world_of(&manifest, &wanted).map_err(|reason| invalid(&reason))?;
     let missing = manifest.capabilities.missing_from(&wanted.grants);
     if !missing.is_empty() {
         let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
@@ -178,11 +175,12 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
         uuid: call.node.new_uuid(),
         package: wanted.package,
         version: wanted.version,
-        source: Source {
-            bucket: wanted.bucket,
+        world,
+        source: wanted.bucket.map(|bucket| Source {
+            bucket,
             scope: wanted.scope,
             collection: wanted.collection,
-        },
+        }),
         since: wanted.since,
         config,
         grants: serde_json::to_string(&wanted.grants).unwrap_or_default(),
@@ -193,6 +191,29 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
 }
 
+/// What a package is deployed for.
+fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, String> {
+    let world = match manifest.world {
+        World::Service => cluster::World::Service,
+        World::Functions => cluster::World::Functions,
+        World::Resolver => cluster::World::Resolver,
+        World::IndexType => {
+            return Err(format!("a plugin of the world `{}` is not deployed", manifest.world));
+        }
+    };
+    let nothing = Capabilities::default();
+    let is_pure = world != cluster::World::Service;
+    if is_pure && (manifest.capabilities != nothing || wanted.grants != nothing) {
+        return Err(format!(
+            "a plugin of the world `{world}` may log, and be granted nothing else"
+        ));
+    }
+    if wanted.bucket.is_none() && (wanted.scope.is_some() || wanted.collection.is_some()) {
+        return Err("a scope is one of a bucket: name that as well".into());
+    }
+    Ok(world)
+}
+
 /// What a deployment is, and how it is doing.
 fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     let Some(wanted) = cluster.plugins.deployments.get(name) else { return Value::Null };
@@ -200,11 +221,18 @@ fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
         "name": name,
         "package": wanted.package,
         "version": wanted.version,
-        "source": wanted.source,
-        "since": wanted.since,
+        "world": wanted.world,
         "config": serde_json::from_str::<Value>(&wanted.config).unwrap_or_default(),
-        "grants": serde_json::from_str::<Value>(&wanted.grants).unwrap_or_default(),
     });
+    if let Some(source) = &wanted.source {
+        value["source"] = json!(source);
+    }
+    if wanted.world != cluster::World::Service {
+        merge(&mut value, progress_of_pure(call, name));
+        return value;
+    }
+    value["since"] = json!(wanted.since);
+    value["grants"] = serde_json::from_str(&wanted.grants).unwrap_or_default();
     let plugins = call.node.plugins();
     match plugins.deployment(name) {
         Some(serving) => merge(&mut value, progress(&serving)),
@@ -232,11 +260,42 @@ fn progress(deployment: &Deployment) -> Value {
     value
 }
 
+/// How one is doing that follows no documents.
+fn progress_of_pure(call: &Call, name: &str) -> Value {
+    let plugins = call.node.plugins();
+    let Some(pure) = plugins.pure(name) else {
+        return match plugins.unloadable(&call.node, name) {
+            Some(reason) => json!({"state": "failed", "reason": reason}),
+            None => json!({"state": "loading"}),
+        };
+    };
+    let status = pure.status();
+    let failures: Vec<Value> = pure
+        .failures()
+        .iter()
+        .map(|failed| json!({"call": failed.what, "reason": failed.reason}))
+        .collect();
+    json!({
+        "state": if pure.failure().is_some() { "failed" } else { "running" },
+        "reason": pure.failure(),
+        "running_version": pure.version(),
+        "last_failures": failures,
+        "log": super::views::log_of(&status),
+        "readers": super::views::usage_of(&status.readers),
+        "memory_bytes": status.memory_bytes,
+    })
+}
+
 /// A request that a deployment answers.
 pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
-    call.require(Privilege::InvokePlugins, Some(&wanted.source.bucket))?;
+    let (cluster::World::Service, Some(bucket)) = (wanted.world, wanted.bucket()) else {
+        call.require(Privilege::InvokePlugins, wanted.bucket())?;
+        let reason = format!("a deployment of the world `{}` answers no requests", wanted.world);
+        return Err(invalid(&reason));
+    };
+    call.require(Privilege::InvokePlugins, Some(bucket))?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
@@ -246,8 +305,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     };
     let failure = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);
     let key = request.headers.iter().find(|(name, _)| name == KEY);
-    let vbids =
-        key.and_then(|(_, key)| call.node.vbids_of(&wanted.source.bucket, [key.as_bytes()]));
+    let vbids = key.and_then(|(_, key)| call.node.vbids_of(bucket, [key.as_bytes()]));
     let terms = Terms { vbids, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
     answered(&call.node, name, request, terms, failure).await
 }

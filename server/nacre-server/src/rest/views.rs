@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::plugins::{Deployment, Progress, Terms};
-use nacre_plugin_host::{Request, Usage};
+use nacre_plugin_host::{LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +194,7 @@ pub(super) fn counts_of(deployment: &Deployment) -> Value {
         "last_errors": errors,
         "dead_letter_count": status.dead_letter_count,
         "dead_letters": dead_letters,
-        "log": status.log.iter().map(|line| json!({"level": line.level, "message": line.message})).collect::<Vec<_>>(),
+        "log": log_of(&status),
         "traps": status.writer.failures,
         "timers": status.timers,
         "dead_timers": dead_timers,
@@ -206,8 +206,14 @@ pub(super) fn counts_of(deployment: &Deployment) -> Value {
     })
 }
 
+/// What a plugin has logged.
+pub(super) fn log_of(status: &Status) -> Vec<Value> {
+    let line = |line: &LogLine| json!({"level": line.level, "message": line.message});
+    status.log.iter().map(line).collect()
+}
+
 /// What calls of one kind cost.
-fn usage_of(usage: &Usage) -> Value {
+pub(super) fn usage_of(usage: &Usage) -> Value {
     let host_calls = usage.host_calls().filter(|(_, count)| *count > 0);
     let host_calls: serde_json::Map<String, Value> =
         host_calls.map(|(capability, count)| (capability.to_string(), count.into())).collect();

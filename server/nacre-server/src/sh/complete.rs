@@ -35,7 +35,7 @@ pub struct Completion {
 impl Words {
     /// The words of the language alone.
     pub fn new() -> Words {
-        let functions = PAGE.split("\n## Functions").nth(1).unwrap_or_default();
+        let functions = PAGE.split("\n## Functions\n").nth(1).unwrap_or_default();
         let functions = functions.lines().filter(|line| line.starts_with("| "));
         let names = functions.flat_map(|line| line.split('`').skip(1).step_by(2));
         let language = KEYWORDS.split_whitespace().chain(names).collect();

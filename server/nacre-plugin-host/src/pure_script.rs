@@ -1,0 +1,210 @@
+//! Plugins without a state by a script: calls and conflicts, with what is expected of each.
+//!
+//! ```json
+//! {"config": {}, "steps": [
+//!     {"call": "slug", "arguments": ["Shells & Pearls"], "result": "shells-pearls"},
+//!     {"call": "slug", "arguments": [1], "error": "slug: invalid type: integer `1`, expected a string"}
+//! ]}
+//! {"steps": [
+//!     {"local": {"cas": 1, "body": {"a": 1}}, "remote": {"cas": 2, "body": {"b": 2}}, "merged": {"a": 1, "b": 2}},
+//!     {"local": {"cas": 1, "body": 1}, "remote": {"cas": 2, "deleted": true}, "verdict": "keep-remote"}
+//! ]}
+//! ```
+//!
+//! A conflict is decided from both sides, as two clusters do, which have to come to the same body.
+
+use crate::{Error, Functions, Plugin, Resolver, Setup, Verdict, Version, World};
+use nacre_types::Cas;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A script.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PureScript {
+    /// What it shows, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// The configuration of the deployment.
+    #[serde(default = "no_config")]
+    pub config: Value,
+    /// What is asked, and what is expected of it.
+    pub steps: Vec<PureStep>,
+}
+
+fn no_config() -> Value {
+    json!({})
+}
+
+/// A call of a function, or a conflict.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PureStep {
+    /// The function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// What it is given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Value>,
+    /// What it gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// The version that is here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<Side>,
+    /// The one that arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Side>,
+    /// `keep-local` or `keep-remote`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// The body that is made of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Value>,
+    /// Why there is no answer, without the name of the deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A version of a document, with only what matters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Side {
+    /// The body: JSON, or a text, which is none.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub body: Value,
+    /// Whether it is a tombstone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// When it was written, in nanoseconds since the Unix epoch.
+    pub cas: u64,
+    /// How often the document was changed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rev: u64,
+    /// What clients say about the format.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flags: u32,
+    /// Seconds since the Unix epoch; 0 for never.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub expiry: u32,
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Side {
+    fn version(&self) -> Version {
+        let is_text = self.body.is_string();
+        let body = match &self.body {
+            Value::String(text) => text.clone().into_bytes(),
+            body if self.deleted && body.is_null() => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        Version {
+            body,
+            is_deleted: self.deleted,
+            cas: Cas(self.cas),
+            rev: self.rev,
+            flags: self.flags,
+            expiry: self.expiry,
+            is_json: !self.deleted && !is_text,
+        }
+    }
+}
+
+impl PureStep {
+    /// The members that differ from what `actual` shows, each with both values. An error that is not expected is one.
+    pub fn differences(&self, actual: &PureStep) -> Vec<(&'static str, Value, Value)> {
+        let members = [
+            ("result", json!(self.result), json!(actual.result)),
+            ("verdict", json!(self.verdict), json!(actual.verdict)),
+            ("merged", json!(self.merged), json!(actual.merged)),
+        ];
+        let wrong = ("error", json!(self.error), json!(actual.error));
+        let differ =
+            |(_, expected, actual): &(_, Value, Value)| !expected.is_null() && expected != actual;
+        let wrong = Some(wrong).filter(|(_, expected, actual)| expected != actual);
+        members.into_iter().filter(differ).chain(wrong).collect()
+    }
+}
+
+enum Stage {
+    Functions(Functions),
+    Resolver(Resolver),
+}
+
+/// Plays a script; gives it with what really came in place of what was expected.
+///
+/// # Errors
+/// As for [`Functions::open`] and [`Resolver::open`].
+pub fn play_pure(plugin: &Plugin, setup: Setup, script: &PureScript) -> Result<PureScript, Error> {
+    let prefix = format!("{}: ", setup.name);
+    let stage = match plugin.world() {
+        World::Resolver => Stage::Resolver(Resolver::open(plugin.clone(), setup)?),
+        _ => Stage::Functions(Functions::open(plugin.clone(), setup)?),
+    };
+    let play = |step: &PureStep| {
+        let mut actual =
+            PureStep { result: None, verdict: None, merged: None, error: None, ..step.clone() };
+        if let Err(reason) = stage.play(step, &mut actual) {
+            actual.error = Some(reason.strip_prefix(&prefix).unwrap_or(&reason).to_owned());
+        }
+        actual
+    };
+    Ok(PureScript { steps: script.steps.iter().map(play).collect(), ..script.clone() })
+}
+
+impl Stage {
+    fn play(&self, step: &PureStep, actual: &mut PureStep) -> Result<(), String> {
+        match (self, &step.call, &step.local, &step.remote) {
+            (Stage::Functions(functions), Some(name), None, None) => {
+                let arguments = json!(step.arguments).to_string();
+                let result = functions.call(name, &arguments).map_err(|error| error.to_string())?;
+                let result = serde_json::from_str(&result);
+                actual.result =
+                    Some(result.map_err(|error| format!("its result is no JSON: {error}"))?);
+                Ok(())
+            }
+            (Stage::Resolver(resolver), None, Some(local), Some(remote)) => {
+                let (local, remote) = (&local.version(), &remote.version());
+                let verdict = decide(resolver, local, remote)?;
+                let there = decide(resolver, remote, local)?;
+                match &verdict {
+                    Verdict::KeepLocal => actual.verdict = Some("keep-local".into()),
+                    Verdict::KeepRemote => actual.verdict = Some("keep-remote".into()),
+                    Verdict::Merged(body) => actual.merged = Some(shown(body)),
+                }
+                let (here, there) = (kept(&verdict, local, remote), kept(&there, remote, local));
+                match here == there {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "the other side keeps {}, and this one {}",
+                        shown(there.0),
+                        shown(here.0)
+                    )),
+                }
+            }
+            (Stage::Functions(_), ..) => Err("a step has `call`, and `arguments`".into()),
+            (Stage::Resolver(_), ..) => Err("a step has `local` and `remote`".into()),
+        }
+    }
+}
+
+fn decide(resolver: &Resolver, local: &Version, remote: &Version) -> Result<Verdict, String> {
+    resolver.resolve(b"document", local, remote).map_err(|error| error.to_string())
+}
+
+/// What is there afterwards: a body, and whether it is a tombstone.
+fn kept<'a>(verdict: &'a Verdict, local: &'a Version, remote: &'a Version) -> (&'a [u8], bool) {
+    match verdict {
+        Verdict::KeepLocal => (&local.body, local.is_deleted),
+        Verdict::KeepRemote => (&remote.body, remote.is_deleted),
+        Verdict::Merged(body) => (body, false),
+    }
+}
+
+fn shown(body: &[u8]) -> Value {
+    serde_json::from_slice(body)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))
+}

@@ -1,0 +1,182 @@
+//! The plugins among the examples: their scripts and tests, and those without a state on a node; and projects as they begin.
+
+use crate::command::{cargo, run as run_command, target_dir, workspace};
+use crate::node::{self, Node, PASSWORD, USER};
+use nacre_conformance::kv::KvClient;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Ports of the node.
+const PORT_BASE: u16 = 19_400;
+/// The worlds and languages of projects that no lesson begins.
+const PROJECTS: [(&str, &str); 3] =
+    [("functions", "rust"), ("functions", "py"), ("resolver", "rust")];
+/// Two buckets that stand for two clusters.
+const SIDES: [&str; 2] = ["left", "right"];
+/// Of 2020, as a CAS.
+const CAS: u64 = 1_600_000_000_000_000_000;
+
+/// Tests all of them.
+///
+/// # Errors
+/// The first that failed.
+pub fn run(binary: &Path) -> Result<(), String> {
+    let folder = workspace().join("examples");
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
+    let mut projects: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("plugin.toml").exists())
+        .collect();
+    projects.sort();
+    for project in projects {
+        let name = project.display();
+        if project.join("Cargo.toml").exists() {
+            let mut tests = cargo();
+            tests.args(["test", "--quiet"]).current_dir(&project);
+            tests.env("CARGO_TARGET_DIR", lesson_dir()?);
+            run_command(&mut tests, &format!("pass the tests of {name}"))?;
+        }
+        let mut scripts = plugin(binary, "test")?;
+        run_command(scripts.arg(&project), &format!("pass the scripts of {name}"))?;
+    }
+    for (world, language) in PROJECTS {
+        begin(binary, world, language)?;
+    }
+    let node = Node::start(binary, Some(PORT_BASE), &SIDES, &[])?;
+    functions(binary, &node)?;
+    resolver(binary, &node)?;
+    node.stop()
+}
+
+/// A new project passes its own scripts.
+fn begin(binary: &Path, world: &str, language: &str) -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("nacre-projects-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let name = format!("{world}-{language}");
+    let mut new = plugin(binary, "new")?;
+    new.args([&name, "--world", world, "--lang", language]).current_dir(&folder);
+    run_command(&mut new, &format!("begin {name}"))?;
+    let mut scripts = plugin(binary, "test")?;
+    run_command(scripts.arg(&name).current_dir(&folder), &format!("pass the scripts of {name}"))?;
+    std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn lesson_dir() -> Result<PathBuf, String> {
+    Ok(target_dir()?.join("lesson"))
+}
+
+fn plugin(binary: &Path, action: &str) -> Result<Command, String> {
+    let mut command = Command::new(binary);
+    command.env("NACRE_PLUGIN_CACHE", node::aot_dir()?).env("CARGO_TARGET_DIR", lesson_dir()?);
+    command.args(["plugin", action]);
+    Ok(command)
+}
+
+fn deploy(binary: &Path, node: &Node, example: &str, options: &[&str]) -> Result<(), String> {
+    let mut command = plugin(binary, "deploy")?;
+    command.arg(workspace().join("examples").join(example)).args(options);
+    command.env("NACRE_SERVER", format!("http://127.0.0.1:{}", node.mgmt_port()));
+    command.env("NACRE_USER", USER).env("NACRE_PASSWORD", PASSWORD);
+    run_command(&mut command, &format!("deploy {example}"))
+}
+
+/// Every function of the example, called by a query.
+fn functions(binary: &Path, node: &Node) -> Result<(), String> {
+    deploy(binary, node, "functions", &[])?;
+    for (name, parameters) in [("distance_km", "a, b"), ("slug", "text"), ("levenshtein", "a, b")] {
+        let code = format!("LANGUAGE WASM AS \"{name}\" AT \"text-and-places\"");
+        rows(node, &format!("CREATE FUNCTION {name}({parameters}) {code}"))?;
+    }
+    let oslo_to_rome = "distance_km({'lat': 59.9, 'lon': 10.8}, {'lat': 41.9, 'lon': 12.5})";
+    let statement = format!(
+        "SELECT RAW [ROUND({oslo_to_rome}), slug('Shells & Pearls'), levenshtein('kitten', 'sitting')]"
+    );
+    is(&rows(node, &statement)?, &json!([[2005, "shells-pearls", 3]]), &statement)
+}
+
+fn rows(node: &Node, statement: &str) -> Result<Value, String> {
+    let answer = node.query(&json!({"statement": statement}))?;
+    let mut answer: Value = serde_json::from_str(&answer.text()).unwrap_or_default();
+    match answer["status"] == "success" {
+        true => Ok(answer["results"].take()),
+        false => Err(format!("{statement}: {answer}")),
+    }
+}
+
+fn is(found: &Value, wanted: &Value, what: &str) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: {found}, not {wanted}")) }
+}
+
+/// A version of a document on its way from one cluster to the other.
+#[derive(Clone)]
+struct Version {
+    cas: u64,
+    rev: u64,
+    body: Vec<u8>,
+}
+
+/// Two buckets get the versions of a document in two orders, and then what the other one has made of them.
+fn resolver(binary: &Path, node: &Node) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("the key-value port: {error}");
+    let mut clients = Vec::new();
+    for side in SIDES {
+        deploy(binary, node, "field-merge", &["--name", side, "--bucket", side])?;
+        let address = format!("127.0.0.1:{}", node.kv_port());
+        clients.push(KvClient::connect(address, USER, PASSWORD, side).map_err(failed)?);
+    }
+    let one =
+        json!({"title": "Shells", "tags": {"_set": ["blue"]}, "likes": {"_count": {"oslo": 5}}});
+    let other = json!({"price": 7, "tags": {"_set": ["old"]}, "likes": {"_count": {"rome": 2}}});
+    let version = |second: u64, body: &Value| Version {
+        cas: CAS + second * 1_000_000_000,
+        rev: second,
+        body: body.to_string().into_bytes(),
+    };
+    let versions = [version(1, &one), version(2, &other)];
+    for (client, order) in clients.iter_mut().zip([[0, 1], [1, 0]]) {
+        for index in order {
+            send(client, &versions[index]).map_err(failed)?;
+        }
+    }
+    let mut made = Vec::new();
+    for client in &mut clients {
+        made.push(receive(client).map_err(failed)?);
+    }
+    let wanted = json!({
+        "_t": {"price": 1_600_000_002_000_u64, "title": 1_600_000_001_000_u64},
+        "likes": {"_count": {"oslo": 5, "rome": 2}},
+        "price": 7,
+        "tags": {"_set": ["blue", "old"]},
+        "title": "Shells",
+    });
+    for (client, of_other) in clients.iter_mut().zip(made.iter().rev()) {
+        send(client, of_other).map_err(failed)?;
+    }
+    for (client, side) in clients.iter_mut().zip(SIDES) {
+        let kept = receive(client).map_err(failed)?;
+        let kept: Value = serde_json::from_slice(&kept.body).unwrap_or_default();
+        is(&kept, &wanted, side)?;
+    }
+    if made[0].body != made[1].body {
+        return Err("the two sides have made different bodies".into());
+    }
+    Ok(())
+}
+
+/// SetWithMeta. That the version here stays is an answer like any other.
+fn send(client: &mut KvClient, version: &Version) -> std::io::Result<()> {
+    let extras = [&[0; 8][..], &version.rev.to_be_bytes(), &version.cas.to_be_bytes()].concat();
+    let reply = client.document(0xa2, b"shop/1", &extras, &version.body, 0)?;
+    match reply.status {
+        0 | 2 => Ok(()),
+        status => Err(std::io::Error::other(format!("SetWithMeta was answered {status:#x}"))),
+    }
+}
+
+fn receive(client: &mut KvClient) -> std::io::Result<Version> {
+    let meta = client.document(0xa0, b"shop/1", &[2], &[], 0)?;
+    let rev = meta.extras.get(12..20).and_then(|bytes| bytes.try_into().ok());
+    let rev = rev.map(u64::from_be_bytes).ok_or_else(|| std::io::Error::other("no metadata"))?;
+    Ok(Version { cas: meta.cas, rev, body: client.get(b"shop/1")?.value })
+}
