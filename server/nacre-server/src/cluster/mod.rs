@@ -18,6 +18,7 @@ mod machine;
 pub mod membership;
 mod network;
 mod peers;
+pub mod request;
 mod types;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! for answers only while they send them.
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use crate::tls::{Purpose, Shown};
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
 use std::cell::RefCell;
@@ -66,18 +67,24 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
     let bell = Arc::new(Bell::default());
     let Accepted { stream, from, encrypted } = accepted;
-    let session = |user| {
-        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
-        Session::new(Arc::clone(&door.node), door.peer(from, encrypted, user), waiter)
-    };
     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
     let Ok(stream) = stream else { return Ok(()) };
-    if encrypted {
-        let (stream, user) = door.tls.accept(stream).await?;
-        connection(session(user), stream, buffers, &bell).await
-    } else {
-        connection(session(None), stream, buffers, &bell).await
+    let session = |peer| {
+        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
+        Session::new(Arc::clone(&door.node), peer, waiter)
+    };
+    if !encrypted {
+        let peer = door.peer(from, encrypted, Shown::default());
+        return connection(session(peer), stream, buffers, &bell).await;
     }
+    let (stream, shown) = door.tls.accept(stream, Some(Purpose::Copies)).await?;
+    let says_node = shown.key.is_some();
+    let peer = door.peer(from, encrypted, shown);
+    if says_node && !peer.is_node {
+        door.turn_away(from);
+        return Ok(());
+    }
+    connection(session(peer), stream, buffers, &bell).await
 }
 
 /// What the connections of a thread share.
@@ -257,9 +264,11 @@ mod tests {
             SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
         );
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
-        let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
+        let node =
+            Node::open(platform, Endpoints { host: None, plain, tls: None, fingerprint: None })
+                .unwrap();
         let bell = Arc::new(Bell::default());
-        let peer = Peer { confidential: true, user: None };
+        let peer = Peer { confidential: true, ..Peer::default() };
         let session = Session::new(node, peer, Arc::clone(&bell) as _);
         let (mut client, server) = tokio::io::duplex(1024);
         let served = tokio::task::LocalSet::new();
