@@ -72,7 +72,8 @@ impl Directory {
     /// Whether another node of the cluster has the key with that fingerprint.
     pub fn knows(&self, key: &Fingerprint) -> bool {
         let met: Vec<NodeId> = self.met.lock().keys().copied().collect();
-        let mut others = self.others().into_iter().chain(met);
+        let others = self.others().into_iter().chain(met);
+        let mut others = others.filter(|id| *id != self.node.id());
         others.any(|id| self.known(id).is_some_and(|place| place.fingerprint == Some(*key)))
     }
 
