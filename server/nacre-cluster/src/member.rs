@@ -152,3 +152,21 @@ pub struct Rebalance {
     /// What becomes of those that had one and are not among them.
     pub rest: Membership,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_stored_before_nodes_had_keys_has_none() {
+        let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
+        let stored = format!(r#"{{"host":"a","plain":{ports},"tls":null}}"#);
+        let endpoints: Endpoints = serde_json::from_str(&stored).unwrap();
+        assert_eq!((endpoints.fingerprint, endpoints.internal()), (None, None));
+        let key = Some(Fingerprint([7; 32]));
+        let now = Endpoints { tls: Some(endpoints.plain), fingerprint: key, ..endpoints };
+        assert_eq!(now.internal().as_deref(), Some("a:1"));
+        let again: Endpoints = serde_json::from_str(&serde_json::to_string(&now).unwrap()).unwrap();
+        assert_eq!(again, now);
+    }
+}
