@@ -226,7 +226,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     }
     // It has just answered: who looks now sees it healthy.
     node.hear(id, b"");
-    tracing::info!("{id} has joined: {}", member.endpoints.management());
+    tracing::info!("{id} has joined: {}, with the key {key}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }
 

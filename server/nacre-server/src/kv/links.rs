@@ -55,22 +55,16 @@ impl Links {
         let target = target(peer);
         let key = Arc::clone(&self.key);
         self.runtime.spawn(async move {
-            let mut said = String::new();
             let wakeup = Arc::new(Wakeup::default());
             link.attach(Arc::clone(&wakeup) as _);
             while !link.is_over() {
                 match connect(&key, target.as_ref()).await {
                     Ok(stream) => {
-                        said.clear();
                         let reason = talk(stream, &mut *link, &wakeup, &now).await;
                         tracing::debug!("a connection for copies has ended: {reason}");
                         link.lost();
                     }
-                    Err(reason) if said != reason => {
-                        tracing::debug!("cannot copy from another node: {reason}");
-                        said = reason;
-                    }
-                    Err(_) => {}
+                    Err(reason) => tracing::debug!("cannot copy from another node: {reason}"),
                 }
                 // Woken early when the node stops.
                 let _ = tokio::time::timeout(RETRY_INTERVAL, wakeup.0.notified()).await;
@@ -127,7 +121,7 @@ async fn talk(
             },
             sent = send(&mut writer, &out), if !out.is_empty() || !is_flushed => match sent {
                 Ok(bytes) => {
-                    is_flushed = out.is_empty();
+                    is_flushed = bytes == 0;
                     out.drain(..bytes);
                 }
                 Err(error) => return error.to_string(),

@@ -54,6 +54,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
 const CONSISTENCY: &str = "nacre-consistency";
 
+/// What a node asks as an administrator of another that does not know its key yet.
+const JOINING: [&str; 2] = ["/controller/engage", "/controller/addNode"];
+
 /// Which of the node's ports a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
@@ -223,7 +226,7 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials.clone() {
-        Some((name, _)) if name == INTERNAL && !is_node(door, &shown) => return Err(no_node()),
+        Some((name, _)) if !may_ask(door, &shown, &name, head.uri.path()) => return Err(no_node()),
         Some((name, password)) if door.node.users().remembers(&name, &password) => Some(name),
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
@@ -260,9 +263,14 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
     })
 }
 
-/// Whether another node of the cluster has shown its key.
-fn is_node(door: &Door, shown: &Shown) -> bool {
-    shown.key.is_some_and(|key| door.consensus.directory().knows(&key))
+/// Whether somebody of that name may come over this connection: the nodes' user by that of a node of the cluster, and everybody
+/// else by those for clients, unless a node is to join.
+fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
+    match shown.key {
+        Some(key) if name == INTERNAL => door.consensus.directory().knows(&key),
+        Some(_) => JOINING.contains(&path),
+        None => name != INTERNAL,
+    }
 }
 
 /// The headers that a plugin may see: credentials are not for it, and what nodes say among each other is not for clients.

@@ -371,7 +371,7 @@ mod tests {
         for (purpose, expected, words) in [
             (Purpose::Management, Some(first.fingerprint()), "another node answers there"),
             // Where nodes are not served, the certificate for clients is shown.
-            (Purpose::Copies, Some(second.fingerprint()), "peer"),
+            (Purpose::Copies, Some(second.fingerprint()), "HandshakeFailure"),
         ] {
             let (address, taken) = take(&second).await;
             let refused = first.connect(&address, purpose, expected).await.err().unwrap();

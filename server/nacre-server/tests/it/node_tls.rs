@@ -84,6 +84,12 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     for line in INTERNAL {
         refused(&mut *come(&stranger), line, None, 401, "log in");
     }
+    // Who shows a key is asked for no certificate: it can do nothing else with a password than join.
+    for key in [&stranger, &Key::of_node(first.data_dir())] {
+        refused(&mut *come(key), "GET /pools/default", admin, 403, "with the keys that it knows");
+    }
+    let mut joining = come(&stranger);
+    refused(&mut *joining, "GET /controller/engage", admin, 200, "unix_seconds");
     // With the key of a node, but without the secret, or as one that is no more.
     let known = Key::of_node(first.data_dir());
     refused(&mut *come(&known), INTERNAL[0], Some(("@nacre", "x")), 401, "log in");
