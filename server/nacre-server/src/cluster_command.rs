@@ -1,6 +1,6 @@
 //! `nacre cluster`: nodes are made one, and looked at, over their REST.
 
-use crate::cluster::membership::{Address, address};
+use crate::cluster::address::Address;
 use crate::plugin::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -158,7 +158,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             status(server)
         }
         Action::Join { member, key, services, login } => {
-            let Address { host, port, encrypted } = address(member)?;
+            let Address { host, port, encrypted } = Address::parse(member)?;
             let (scheme, port) = (if encrypted { "https://" } else { "" }, port.to_string());
             let [user, password] = login.fields(server);
             let fields = [

@@ -11,10 +11,10 @@
 //! Nacre-Lane: <what for>      ◄──  101, and then frames
 //! ```
 
+use super::address::Address;
 use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
-use super::membership;
 use super::request::Login;
 use crate::rest::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use crate::tls::{Purpose, Shown, Socket};
@@ -205,7 +205,7 @@ async fn check(
         return refused(StatusCode::MISDIRECTED_REQUEST, "this is another node");
     }
     let at = text(HeaderName::from_static(AT));
-    if membership::address(at).is_ok() {
+    if Address::parse(at).is_ok() {
         consensus.directory().tell(from, at);
     }
     Ok(from)

@@ -25,6 +25,7 @@
 //! Those who are gone know the old secret only: when they come back, nobody talks to them, and they cannot decide anything.
 
 use super::Consensus;
+use super::address::Address;
 use super::consensus::Voters;
 use super::peers::Peers;
 use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
@@ -60,14 +61,8 @@ const LEAVE: &str = "/controller/leave";
 const REGROUP: &str = "/controller/regroup";
 /// Where a node gives packages to others; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
-/// The port that is meant when none is named.
-const PORT_DEFAULT: u16 = 8091;
-/// The same behind `https://`.
-const PORT_DEFAULT_TLS: u16 = 18091;
 /// What is said of a node that speaks otherwise than this one.
 const INCOMPATIBLE: &str = "Incompatible version: that node cannot join.";
-/// Where a host is the machine itself.
-const ANYWHERE: [&str; 3] = ["0.0.0.0", "::", ""];
 
 /// A node that may join, as it describes itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,7 +96,7 @@ pub struct Engagement {
 
 /// A node that is no member yet, or of another cluster, and who asks it.
 pub struct Other {
-    /// As an operator writes it: see [`address`].
+    /// As an operator writes it: see [`Address::parse`].
     pub address: String,
     /// Of its key, if the operator knows that.
     pub fingerprint: Option<Fingerprint>,
@@ -109,47 +104,6 @@ pub struct Other {
     pub user: String,
     /// Password.
     pub password: String,
-}
-
-/// Where the management of a node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// Name or address.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// Whether that port is the one with TLS.
-    pub encrypted: bool,
-}
-
-/// Host and port of a node as operators write them: `host` or `host:port`, or either behind `http://` or `https://`.
-///
-/// # Errors
-/// What is wrong with it, for people.
-pub fn address(text: &str) -> Result<Address, String> {
-    let bare = text.trim().trim_end_matches('/');
-    let (encrypted, bare) = match bare.strip_prefix("https://") {
-        Some(bare) => (true, bare),
-        None => (false, bare.strip_prefix("http://").unwrap_or(bare)),
-    };
-    let (host, port) = match bare.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is no port"))?),
-        None => (bare, if encrypted { PORT_DEFAULT_TLS } else { PORT_DEFAULT }),
-    };
-    check_host(host)?;
-    Ok(Address { host: host.to_owned(), port, encrypted })
-}
-
-/// Whether other nodes and clients can reach a node by that name.
-///
-/// # Errors
-/// What is wrong with it, for people.
-pub fn check_host(host: &str) -> Result<(), String> {
-    let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
-    if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {
-        return Err(format!("Hostname {host:?} is not valid: a name or an IPv4 address is wanted"));
-    }
-    Ok(())
 }
 
 /// The name of a node in REST requests.
@@ -190,7 +144,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         return Err("Another node is just being added.".into());
     };
     let (node, caller) = (consensus.node(), consensus.caller());
-    let address = address(&to.address)?;
+    let address = Address::parse(&to.address)?;
     let local = reach(&address)?;
     let mut to = secured(caller, &address, to)?;
     let (newcomer, key) = ask(caller, &to)?;
@@ -448,7 +402,7 @@ pub fn join(
     (user, password): (&str, &str),
     services: &str,
 ) -> Result<(u16, Vec<u8>), String> {
-    let address = address(&member.address)?;
+    let address = Address::parse(&member.address)?;
     let local = reach(&address)?;
     let member = secured(consensus.caller(), &address, member)?;
     let endpoints = consensus.node().endpoints();

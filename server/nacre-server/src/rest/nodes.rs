@@ -4,6 +4,7 @@ use super::Call;
 use super::body::{
     Reply, blocking, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
 };
+use crate::cluster::address::check_host;
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
 use crate::cluster::request::Introduction;
 use hyper::StatusCode;
@@ -210,7 +211,7 @@ pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
 pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let host = Form(call.form()).required("hostname")?;
-    membership::check_host(&host).map_err(failed)?;
+    check_host(&host).map_err(failed)?;
     if call.node.cluster().nodes.len() > 1 {
         let reason = "Renaming is disallowed for nodes that are already part of a cluster";
         return Err(failed(reason.into()));
