@@ -6,6 +6,7 @@
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::tls::{Purpose, Shown};
+use nacre_cluster::Fingerprint;
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
 use std::cell::RefCell;
@@ -13,12 +14,16 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 
 /// Bytes read at a time. All whole frames among them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
+/// How often it is looked whether a node at the other end is still one of the cluster.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Wakes one connection.
 #[derive(Default)]
 struct Bell(Notify);
@@ -78,13 +83,26 @@ async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(
         return connection(session(peer), stream, buffers, &bell).await;
     }
     let (stream, shown) = door.tls.accept(stream, Some(Purpose::Copies)).await?;
-    let says_node = shown.key.is_some();
+    let Some(key) = shown.key else {
+        return connection(session(door.peer(from, encrypted, shown)), stream, buffers, &bell)
+            .await;
+    };
     let peer = door.peer(from, encrypted, shown);
-    if says_node && !peer.is_node {
+    if !peer.is_node {
         door.turn_away(from);
         return Ok(());
     }
-    connection(session(peer), stream, buffers, &bell).await
+    tokio::select! {
+        ended = connection(session(peer), stream, buffers, &bell) => ended,
+        () = removal(door, &key) => Err("the node was removed from the cluster".into()),
+    }
+}
+
+/// Returns once no node of the cluster has that key any more.
+async fn removal(door: &Door, key: &Fingerprint) {
+    while door.node.cluster().node_with_key(key).is_some() {
+        tokio::time::sleep(REMOVAL_INTERVAL).await;
+    }
 }
 
 /// What the connections of a thread share.

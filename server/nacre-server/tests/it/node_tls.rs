@@ -6,7 +6,7 @@ use crate::process::{PASSWORD, USER};
 use crate::tls;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -119,6 +119,23 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     assert!(known.connect(second.port_base + 12, MANAGEMENT).is_err());
     assert!(known.connect(keys, MANAGEMENT).is_err());
     assert_eq!(second.json("/pools/default")["nodes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_node_that_is_removed_is_cut_off_from_what_it_was_copying() {
+    let (first, second) = (Node::start(), Node::start());
+    assert_eq!(first.add(&second).0, 200);
+    let secret = state_of(&first)["secret"].as_str().unwrap().to_owned();
+    let key = Key::of_node(second.data_dir());
+    let mut stream = key.connect(first.port_base + 9, COPIES).unwrap();
+    assert_eq!(log_in(&mut *stream, &secret), Some(0));
+    first.succeed("POST", "/controller/ejectNode", &format!("otpNode=ns_1@{}", second.address()));
+    match stream.read(&mut [0]) {
+        Ok(length) => assert_eq!(length, 0, "nothing is said any more"),
+        Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it is still open"),
+    }
+    let mut again = key.connect(first.port_base + 9, COPIES).unwrap();
+    assert_eq!(log_in(&mut *again, &secret), None);
 }
 
 #[test]
