@@ -22,6 +22,8 @@ use tokio::time::timeout;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer of another node: a package.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The largest answer of whoever has not shown a key.
+const INTRODUCTION_BYTES_MAX: usize = 4 << 10;
 /// Where a node says to whoever asks how other nodes reach it.
 pub const INTRODUCTION: &str = "/_nacre/node";
 
@@ -131,8 +133,8 @@ impl Caller<'_> {
             let connecting = self.key.connect(&to.address, Purpose::Management, to.fingerprint);
             let connected = timeout(CONNECT_TIMEOUT, connecting).await;
             let (stream, key) = connected.map_err(|_| silent(&to.address))??;
-            let answered = timeout(call.patience, exchange(stream, request)).await;
-            let answered = answered.map_err(|_| silent(&to.address))?;
+            let answered = timeout(call.patience, exchange(stream, request, ANSWER_BYTES_MAX));
+            let answered = answered.await.map_err(|_| silent(&to.address))?;
             let (status, body) = answered.map_err(|error| format!("{}: {error}", to.address))?;
             Ok(Answer { status, body, key })
         })
@@ -149,7 +151,7 @@ impl Caller<'_> {
             let asking = async {
                 let stream =
                     TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-                exchange(stream, request).await
+                exchange(stream, request, INTRODUCTION_BYTES_MAX).await
             };
             let answered = timeout(CONNECT_TIMEOUT, asking).await;
             let (_, body) = answered.map_err(|_| silent(address))??;
@@ -166,6 +168,7 @@ fn silent(address: &str) -> String {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
+    answer_bytes_max: usize,
 ) -> Result<(u16, Vec<u8>), String> {
     let failed = |error: hyper::Error| error.to_string();
     let (mut sender, connection) =
@@ -173,7 +176,7 @@ async fn exchange(
     let answering = async move {
         let answer = sender.send_request(request).await.map_err(failed)?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(answer.into_body(), answer_bytes_max).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok((status, body.to_vec()))
     };
