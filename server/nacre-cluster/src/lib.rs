@@ -10,6 +10,7 @@
 mod bucket;
 mod chain;
 mod cluster;
+mod fingerprint;
 mod function;
 mod index;
 mod manifest;
@@ -27,6 +28,7 @@ mod settings;
 pub use bucket::Bucket;
 pub use chain::Chain;
 pub use cluster::{Change, Cluster};
+pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
     FunctionKeyspace, FunctionState, Functions, Language, Program, UrlAuth, UrlBinding,

@@ -1,5 +1,6 @@
 //! The nodes of a cluster.
 
+use crate::Fingerprint;
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ pub struct Ports {
     pub kv: u16,
 }
 
-/// Where a node is reached.
+/// Where a node is reached, and by what it is recognised there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     /// Host name; `None` lets clients use the one they connected to, as only a node that is alone can.
@@ -28,12 +29,21 @@ pub struct Endpoints {
     pub plain: Ports,
     /// Ports with TLS, if there are any.
     pub tls: Option<Ports>,
+    /// Of the key that it shows other nodes; `None` where nodes need not prove who they are, as in a simulation.
+    #[serde(default)]
+    pub fingerprint: Option<Fingerprint>,
 }
 
 impl Endpoints {
     /// Where cluster management is, as `host:port`: what names the node.
     pub fn management(&self) -> String {
         format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
+    }
+
+    /// Where other nodes reach cluster management, as `host:port`: with TLS; `None` without such a port.
+    pub fn internal(&self) -> Option<String> {
+        let tls = self.tls?;
+        Some(format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), tls.mgmt))
     }
 
     /// Host and port as maps write them.
@@ -141,4 +151,22 @@ pub struct Rebalance {
     pub keep: BTreeSet<NodeId>,
     /// What becomes of those that had one and are not among them.
     pub rest: Membership,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_stored_before_nodes_had_keys_has_none() {
+        let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
+        let stored = format!(r#"{{"host":"a","plain":{ports},"tls":null}}"#);
+        let endpoints: Endpoints = serde_json::from_str(&stored).unwrap();
+        assert_eq!((endpoints.fingerprint, endpoints.internal()), (None, None));
+        let key = Some(Fingerprint([7; 32]));
+        let now = Endpoints { tls: Some(endpoints.plain), fingerprint: key, ..endpoints };
+        assert_eq!(now.internal().as_deref(), Some("a:1"));
+        let again: Endpoints = serde_json::from_str(&serde_json::to_string(&now).unwrap()).unwrap();
+        assert_eq!(again, now);
+    }
 }

@@ -1,6 +1,6 @@
 //! What becomes of the nodes and of their groups when the agreed state changes.
 
-use crate::{Cluster, Member, Membership, Refusal, Service};
+use crate::{Cluster, Fingerprint, Member, Membership, Refusal, Service};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +32,12 @@ impl Cluster {
     pub fn next_node(&self) -> NodeId {
         let last = self.nodes.keys().next_back().copied().unwrap_or_default();
         NodeId(last.max(self.last_gone).0 + 1)
+    }
+
+    /// The node that has the key with that fingerprint.
+    pub fn node_with_key(&self, key: &Fingerprint) -> Option<NodeId> {
+        let mut nodes = self.nodes.iter();
+        nodes.find(|(_, node)| node.endpoints.fingerprint.as_ref() == Some(key)).map(|(id, _)| *id)
     }
 
     pub(crate) fn set_services(
@@ -140,7 +146,7 @@ mod tests {
 
     fn member(services: &[Service], membership: Membership) -> Member {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
-        let endpoints = Endpoints { host: None, plain, tls: None };
+        let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let services = services.iter().copied().collect();
         Member { uuid: "u".into(), endpoints, group: GROUP_DEFAULT.into(), services, membership }
     }

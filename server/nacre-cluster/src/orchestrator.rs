@@ -609,7 +609,7 @@ mod tests {
 
     fn member(membership: Membership) -> Member {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
-        let endpoints = Endpoints { host: None, plain, tls: None };
+        let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let services = Service::ALL.into();
         Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
     }

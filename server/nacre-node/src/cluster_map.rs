@@ -286,6 +286,7 @@ mod tests {
             host: None,
             plain: Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv },
             tls: None,
+            fingerprint: None,
         };
         let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv) };
         let first = Arc::new(Cluster::new("c".repeat(32)));

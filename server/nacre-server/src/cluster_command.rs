@@ -1,5 +1,6 @@
 //! `nacre cluster`: nodes are made one, and looked at, over their REST.
 
+use crate::cluster::address::Address;
 use crate::plugin::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -28,8 +29,10 @@ enum Action {
     },
     /// Have the node leave its own data behind and join the cluster of another one
     Join {
-        /// Management of any node of that cluster, as host:port
+        /// Management of any node of that cluster, as host:port or https://host:port
         member: String,
+        #[command(flatten)]
+        key: Key,
         #[command(flatten)]
         services: Services,
         #[command(flatten)]
@@ -37,11 +40,13 @@ enum Action {
     },
     /// Add another node to the node's cluster
     Add {
-        /// Management of the other node, as host:port
+        /// Management of the other node, as host:port or https://host:port
         node: String,
         /// Group that it is in; it is made, if there is none of that name
         #[arg(long)]
         group: Option<String>,
+        #[command(flatten)]
+        key: Key,
         #[command(flatten)]
         services: Services,
         #[command(flatten)]
@@ -78,6 +83,22 @@ enum Action {
     },
     /// Show the nodes
     Status,
+    /// Show by what other nodes recognise the node
+    Fingerprint,
+}
+
+/// How to make sure that the other node is the one that is meant.
+#[derive(Args, Clone, Debug)]
+struct Key {
+    /// What `fingerprint` shows on the other node (default: it is believed the first time)
+    #[arg(long)]
+    fingerprint: Option<String>,
+}
+
+impl Key {
+    fn field(&self) -> (&'static str, &str) {
+        ("fingerprint", self.fingerprint.as_deref().unwrap_or_default())
+    }
 }
 
 /// What a node does for clients.
@@ -136,25 +157,30 @@ pub fn run(options: &Options) -> Result<(), String> {
             }
             status(server)
         }
-        Action::Join { member, services, login } => {
-            let (host, port) = crate::cluster::membership::address(member, 8091)?;
+        Action::Join { member, key, services, login } => {
+            let Address { host, port, encrypted } = Address::parse(member)?;
+            let (scheme, port) = (if encrypted { "https://" } else { "" }, port.to_string());
             let [user, password] = login.fields(server);
-            let at =
-                [("clusterMemberHostIp", host.as_str()), ("clusterMemberPort", &port.to_string())];
-            post(
-                "/node/controller/doJoinCluster",
-                &[at[0], at[1], services.field(), user, password],
-            )?;
+            let fields = [
+                ("clusterMemberHostIp", &*format!("{scheme}{host}")),
+                ("clusterMemberPort", &port),
+                key.field(),
+                services.field(),
+                user,
+                password,
+            ];
+            post("/node/controller/doJoinCluster", &fields)?;
             println!("joined the cluster of {member}");
             Ok(())
         }
-        Action::Add { node, group, services, login } => {
+        Action::Add { node, group, key, services, login } => {
             let path = match group {
                 Some(group) => path_of(server, group, post)?,
                 None => "/controller".to_owned(),
             };
             let [user, password] = login.fields(server);
-            let fields = [("hostname", node.as_str()), services.field(), user, password];
+            let fields =
+                [("hostname", node.as_str()), key.field(), services.field(), user, password];
             post(&format!("{path}/addNode"), &fields)?;
             status(server)
         }
@@ -192,6 +218,11 @@ pub fn run(options: &Options) -> Result<(), String> {
             status(server)
         }
         Action::Status => status(server),
+        Action::Fingerprint => {
+            let own = server.call("GET", "/nodes/self", b"")?;
+            println!("{}", own["fingerprint"].as_str().ok_or("the node has no key")?);
+            Ok(())
+        }
     }
 }
 

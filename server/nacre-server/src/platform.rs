@@ -5,6 +5,7 @@ use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
+use crate::tls::NodeKey;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
@@ -51,6 +52,7 @@ pub struct SystemPlatform {
     data_dir: PathBuf,
     spaces: SledSpaces,
     engine: Engine,
+    node_key: Arc<NodeKey>,
     http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     peers: OnceLock<Arc<Peers>>,
@@ -75,17 +77,26 @@ impl SystemPlatform {
     /// Whatever is wrong with the directory.
     pub fn open(data_dir: &Path, plugin_cache: PathBuf) -> Result<SystemPlatform, Error> {
         let spaces = SledSpaces::open(&data_dir.join("node"), SPACES_CACHE_BYTES)?;
+        // Behind the lock on the directory, so that two processes do not make a key each.
+        let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
+        let node_key = node_key.map_err(Error::io("open the key of the node"))?;
         Ok(SystemPlatform {
             started: Instant::now(),
             data_dir: data_dir.to_owned(),
             spaces,
             engine: Engine::new(plugin_cache),
+            node_key: Arc::new(node_key),
             http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
             peers: OnceLock::new(),
             questions: OnceLock::new(),
             links: OnceLock::new(),
         })
+    }
+
+    /// By which other nodes recognise this one.
+    pub fn node_key(&self) -> &Arc<NodeKey> {
+        &self.node_key
     }
 
     /// Lets messages and questions go out from now on.
@@ -212,12 +223,14 @@ impl Platform for SystemPlatform {
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
         let started = self.started;
-        self.links.get_or_init(Links::start).run(peer, link, move || now_since(started));
+        self.links
+            .get_or_init(|| Links::start(&self.node_key))
+            .run(peer, link, move || now_since(started));
     }
 
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String> {
-        let peers = self.peers.get().ok_or("this node has no others to ask")?;
-        membership::fetch_package(peers.directory(), digest)
+        let peers = self.questions.get().ok_or("this node has no others to ask")?;
+        membership::fetch_package(peers, digest)
     }
 
     fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: Told) {

@@ -3,7 +3,7 @@
 use crate::cluster::Consensus;
 use crate::platform::{self, SystemPlatform};
 use crate::rest::{self, Service};
-use crate::tls::{Files, Tls};
+use crate::tls::{Files, NodeKey, Tls};
 use crate::{huge_pages, kv};
 use clap::Args;
 use nacre_auth::{Role, User};
@@ -13,6 +13,7 @@ use nacre_node::Node;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -100,7 +101,12 @@ struct Listeners {
 impl Serve {
     fn endpoints(&self) -> Result<Endpoints, String> {
         let Some(base) = self.port_base else {
-            return Ok(Endpoints { host: None, plain: PLAIN, tls: Some(ENCRYPTED) });
+            return Ok(Endpoints {
+                host: None,
+                plain: PLAIN,
+                tls: Some(ENCRYPTED),
+                fingerprint: None,
+            });
         };
         let ports = |offsets: Ports| {
             let port = |offset: u16| {
@@ -115,7 +121,7 @@ impl Serve {
             })
         };
         let (plain, tls) = (ports(PLAIN_OFFSETS)?, ports(ENCRYPTED_OFFSETS)?);
-        Ok(Endpoints { host: None, plain, tls: Some(tls) })
+        Ok(Endpoints { host: None, plain, tls: Some(tls), fingerprint: None })
     }
 
     fn listen(&self, ports: Ports) -> Result<Listeners, String> {
@@ -140,7 +146,7 @@ impl Serve {
     }
 
     /// TLS with the operator's certificate, or with one for all names that the node is known to have.
-    fn tls(&self, node: &Node) -> Result<Tls, String> {
+    fn tls(&self, node: &Node, node_key: &NodeKey) -> Result<Tls, String> {
         let files = self.tls_certificate.clone().zip(self.tls_key.clone());
         let files = files.map(|(chain, key)| Files { chain, key });
         let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
@@ -152,7 +158,7 @@ impl Serve {
             }
         }
         let authority_name = &node.new_uuid()[..8];
-        Tls::open(&self.data_dir, files, names, authority_name)
+        Tls::open(&self.data_dir, files, names, authority_name, node_key)
             .map_err(|reason| format!("cannot offer TLS: {reason}"))
     }
 }
@@ -229,13 +235,14 @@ pub fn dev(options: &Dev) -> Result<(), String> {
 
 fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     huge_pages::keep_off();
-    let endpoints = options.endpoints()?;
+    let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
     let plugin_cache =
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
     let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
     let platform = Arc::new(platform.map_err(|error| error.to_string())?);
+    endpoints.fingerprint = Some(platform.node_key().fingerprint());
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
         .map_err(|error| error.to_string())?;
     let agreeing = agreement_threads()?;
@@ -244,13 +251,14 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let consensus = Consensus::start(
         &node,
         Arc::clone(&platform) as Arc<_>,
+        platform.node_key(),
         [agreeing.handle().clone(), answering.handle().clone()],
         move |node| initialise(node, &wanted),
     )?;
     platform.connect(consensus.peers(), consensus.questions());
     node.orchestrate();
     consensus.see_off();
-    let tls = Arc::new(options.tls(&node)?);
+    let tls = Arc::new(options.tls(&node, platform.node_key())?);
     node.load_plugins();
 
     let threads = options
@@ -260,6 +268,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         node: Arc::clone(&node),
         tls: Arc::clone(&tls),
         allow_plain_logins: options.allow_plain_logins,
+        strangers: AtomicU64::new(0),
     });
     let mut kv_ports = vec![kv::Port { listener: plain.kv, encrypted: false }];
     let mut rest_ports = vec![
@@ -307,6 +316,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
                 "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
             );
         }
+        tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
         consensus.tell_where();
         ready(&endpoints);
         stop.wait().await;

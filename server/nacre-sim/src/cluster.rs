@@ -474,7 +474,7 @@ impl Cluster {
         let process = self.machines[to].process.as_ref()?;
         self.wires_made += 1;
         let wire = self.wires_made;
-        let peer = Peer { confidential: true, user: Some(USER.into()) };
+        let peer = Peer { confidential: true, user: Some(USER.into()), is_node: false };
         let waiter = process.world.waiter(wire);
         let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
         let (towards, back) = (Pipe::default(), Pipe::default());
@@ -720,7 +720,7 @@ impl Cluster {
         }
         self.enter(from);
         let process = self.machines[to].process.as_ref().expect("it works");
-        let peer = Peer { confidential: true, user: None };
+        let peer = Peer { confidential: true, user: None, is_node: true };
         let waiter = process.world.waiter(wire);
         let session = Session::new(Arc::clone(&process.node), peer, waiter);
         let mut out = Vec::new();

@@ -161,7 +161,7 @@ impl World {
     /// Where the node is reached: its port for keys is its index.
     pub fn endpoints(index: usize) -> Endpoints {
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: index as u16 };
-        Endpoints { host: None, plain, tls: None }
+        Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 }
 

@@ -7,6 +7,7 @@ use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
 use super::stats;
 use crate::cluster_map;
+use nacre_auth::INTERNAL;
 use nacre_auth::Privilege;
 use nacre_auth::sasl::{self, Mechanism};
 use nacre_cluster::{Manifest, Refusal};
@@ -152,6 +153,10 @@ fn finish(
         sasl::Step::Continue { reply, session: login } => {
             session.login = Some(login);
             (Status::AuthContinue, reply)
+        }
+        // The secret alone makes nobody a node.
+        sasl::Step::Done { user, .. } if user == INTERNAL && !session.is_node => {
+            return Err(Status::AuthError);
         }
         sasl::Step::Done { user, reply } => {
             session.user = Some(user);

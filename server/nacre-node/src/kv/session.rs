@@ -90,6 +90,8 @@ pub struct Peer {
     pub confidential: bool,
     /// The user whom the client's certificate names.
     pub user: Option<String>,
+    /// Whether it has proved to be a node of the cluster: only one can log in as [`nacre_auth::INTERNAL`].
+    pub is_node: bool,
 }
 
 /// One connection of the key-value protocol.
@@ -97,6 +99,8 @@ pub struct Session {
     pub(super) node: Arc<Node>,
     /// See [`Peer::confidential`].
     pub(super) confidential: bool,
+    /// See [`Peer::is_node`].
+    pub(super) is_node: bool,
     pub(super) features: Features,
     pub(super) login: Option<sasl::Session>,
     pub(super) user: Option<String>,
@@ -163,6 +167,7 @@ impl Session {
         Session {
             node,
             confidential: peer.confidential,
+            is_node: peer.is_node,
             features: Features::default(),
             login: None,
             user,

@@ -1,10 +1,10 @@
 //! How the agreed state of a node changes, is stored, and is taken over from another node.
 
-use crate::world::{World, local, nobody, request};
+use crate::world::{World, local, nobody, other_node, request};
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change, Membership};
 use nacre_node::agreement::Proposal;
-use nacre_node::kv::Session;
+use nacre_node::kv::{Peer, Session};
 use nacre_node::{Error, Hear, Node, Platform};
 use nacre_types::NodeId;
 use std::sync::{Arc, Mutex};
@@ -101,10 +101,10 @@ fn names_that_belong_to_the_server_are_nobodys() {
 }
 
 #[test]
-fn another_node_logs_in_to_the_key_value_port_by_the_secret_of_the_cluster() {
+fn another_node_logs_in_to_the_key_value_port_by_its_key_and_the_secret_of_the_cluster() {
     let node = World::new().node();
-    let login = |password: &str| {
-        let mut session = Session::new(Arc::clone(&node), local(), nobody());
+    let login = |peer: Peer, password: &str| {
+        let mut session = Session::new(Arc::clone(&node), peer, nobody());
         let message = format!("\0@nacre\0{password}");
         let (mut answers, mut bytes) =
             (Vec::new(), request(0x21, b"", b"PLAIN", message.as_bytes()));
@@ -115,10 +115,12 @@ fn another_node_logs_in_to_the_key_value_port_by_the_secret_of_the_cluster() {
         let second = answers.len() - 24;
         (status(0), answers[second..].len() == 24 && status(second) == 0)
     };
-    assert_eq!(login(node.cluster().secret.reveal()), (0, true));
+    let secret = node.cluster().secret.reveal().to_owned();
+    assert_eq!(login(other_node(), &secret), (0, true));
     for wrong in ["", "x", &node.cluster().uuid] {
-        assert_eq!(login(wrong).0, 0x20, "{wrong:?}");
+        assert_eq!(login(other_node(), wrong).0, 0x20, "{wrong:?}");
     }
+    assert_eq!(login(local(), &secret).0, 0x20, "whoever has the secret alone is no node");
 }
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Several nodes in one thread: each in a world of its own, the agreed state handed to all of them by the test, and the
 //! connections between them moved by hand.
 
-use crate::world::{Connection, World, local, nobody};
+use crate::world::{Connection, World, nobody, other_node};
 use nacre_auth::{Role, User};
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret, Service};
@@ -292,7 +292,7 @@ impl Nodes {
                 self.waiting.push((from, to, link));
                 continue;
             };
-            let session = Session::new(Arc::clone(peer), local(), nobody());
+            let session = Session::new(Arc::clone(peer), other_node(), nobody());
             let mut towards = Vec::new();
             link.connected(&mut towards);
             self.wires.push(Wire { from, to, link, session, towards, back: Vec::new() });

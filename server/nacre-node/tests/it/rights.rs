@@ -116,7 +116,7 @@ fn appoint(node: &Arc<Node>, role: &str) {
 
 /// A connection of `someone`, with the bucket selected if that is allowed.
 fn session(node: &Arc<Node>) -> (Session, bool) {
-    let peer = Peer { confidential: true, user: Some("someone".into()) };
+    let peer = Peer { confidential: true, user: Some("someone".into()), is_node: false };
     let mut session = Session::new(Arc::clone(node), peer, nobody());
     let mut out = Vec::new();
     let hello = request(0x1f, b"", b"", &[0, 0x12, 0, 0x07]);
@@ -213,7 +213,7 @@ fn nothing_but_a_greeting_is_allowed_before_a_login() {
         if opcode == Opcode::SubdocReplaceBodyWithXattr {
             continue;
         }
-        let peer = Peer { confidential: true, user: None };
+        let peer = Peer { confidential: true, ..Peer::default() };
         let mut session = Session::new(Arc::clone(&node), peer, nobody());
         let refused = is_refused(&mut session, &well_formed(opcode, 0), &node);
         assert_eq!(!refused, does(opcode) == Does::Greet, "{opcode:?}");

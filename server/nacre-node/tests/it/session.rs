@@ -80,7 +80,7 @@ fn a_password_is_not_taken_where_others_can_read_it() {
     let node = world.node();
     let login = |confidential: bool, opcode: u8, key: &[u8], value: &[u8]| {
         let mut session =
-            Session::new(Arc::clone(&node), Peer { confidential, user: None }, nobody());
+            Session::new(Arc::clone(&node), Peer { confidential, ..Peer::default() }, nobody());
         let mut out = Vec::new();
         session.receive(&request(opcode, b"", key, value), &mut out, node.now());
         (u16::from_be_bytes([out[6], out[7]]), String::from_utf8_lossy(&out[24..]).into_owned())
@@ -97,7 +97,7 @@ fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
     let world = World::new();
     let node = world.node();
     let select = |user: &str| {
-        let peer = Peer { confidential: true, user: Some(user.to_owned()) };
+        let peer = Peer { confidential: true, user: Some(user.to_owned()), is_node: false };
         let mut session = Session::new(Arc::clone(&node), peer, nobody());
         let mut out = Vec::new();
         session.receive(&request(0x89, b"", b"b", b""), &mut out, node.now());

@@ -79,7 +79,7 @@ impl World {
     /// Where the node of this world would be reached.
     pub fn endpoints(&self) -> Endpoints {
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: self.port };
-        Endpoints { host: None, plain, tls: None }
+        Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 
     /// What a node keeps for itself, to be written before it is opened.
@@ -268,7 +268,12 @@ pub fn nobody() -> Arc<dyn Waiter> {
 
 /// A client on the same machine.
 pub fn local() -> Peer {
-    Peer { confidential: true, user: None }
+    Peer { confidential: true, ..Peer::default() }
+}
+
+/// Another node of the cluster, which has shown its key.
+pub fn other_node() -> Peer {
+    Peer { is_node: true, ..local() }
 }
 
 impl Connection {

@@ -8,8 +8,10 @@ use super::machine::{Machine, Waiting};
 use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
+use super::request::Caller;
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crate::platform::be_urgent;
+use crate::tls::NodeKey;
 use crossbeam_channel::{Sender, bounded};
 use nacre_cluster::orchestrator::{LEASE_NS, Leadership, TICK_NS};
 use nacre_cluster::{Cluster, Membership as Part, Secret};
@@ -132,7 +134,7 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Has `node` agree with others from now on, on the threads of `runtime`, and answer their questions on those of `answering`. A node that is alone can change its state
+    /// Has `node`, which has that `key`, agree with others from now on, on the threads of `runtime`, and answer their questions on those of `answering`. A node that is alone can change its state
     /// when this returns, and has been given what `initialise` gives a new cluster.
     ///
     /// # Errors
@@ -140,6 +142,7 @@ impl Consensus {
     pub fn start(
         node: &Arc<Node>,
         platform: Arc<dyn Platform>,
+        key: &Arc<NodeKey>,
         [runtime, answering]: [Handle; 2],
         initialise: impl Fn(&Arc<Node>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Arc<Consensus>, String> {
@@ -153,7 +156,7 @@ impl Consensus {
             .name("messages".into())
             .spawn(listen)
             .map_err(|error| format!("nodes cannot talk without a thread: {error}"))?;
-        let directory = Directory::new(node);
+        let directory = Directory::new(node, Arc::clone(key));
         let consensus = Arc::new_cyclic(|this| Consensus {
             this: Weak::clone(this),
             node: Arc::clone(node),
@@ -192,6 +195,11 @@ impl Consensus {
     /// Who the other nodes are.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Sends requests to other nodes.
+    pub(super) fn caller(&self) -> Caller<'_> {
+        Caller { runtime: &self.answering, key: self.directory.key() }
     }
 
     /// The links to other nodes.

@@ -4,7 +4,8 @@
 //! an older state hears of its new leader only by what is in the log. So the log's list of voters carries their places.
 
 use super::types::{Place, Raft};
-use nacre_cluster::Cluster;
+use crate::tls::NodeKey;
+use nacre_cluster::{Cluster, Fingerprint};
 use nacre_node::Node;
 use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 /// The nodes, by what was agreed and by what Raft's log says.
 pub struct Directory {
     node: Arc<Node>,
+    key: Arc<NodeKey>,
     /// None while the node changes from one cluster to another.
     raft: RwLock<Option<Raft>>,
     /// Where nodes say they are that have connected: those that have moved cannot tell all before they are reached.
@@ -24,10 +26,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// What `node` knows; Raft comes later.
-    pub fn new(node: &Arc<Node>) -> Arc<Directory> {
+    /// What `node` knows, which has that key; Raft comes later.
+    pub fn new(node: &Arc<Node>, key: Arc<NodeKey>) -> Arc<Directory> {
         Arc::new(Directory {
             node: Arc::clone(node),
+            key,
             raft: RwLock::default(),
             told: Mutex::default(),
             met: Mutex::default(),
@@ -37,6 +40,11 @@ impl Directory {
     /// This node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// What this node shows to others.
+    pub fn key(&self) -> &NodeKey {
+        &self.key
     }
 
     /// The Raft that runs, if any.
@@ -57,15 +65,23 @@ impl Directory {
     }
 
     /// Notes where a node says it is.
-    pub fn tell(&self, id: NodeId, management: &str) {
-        self.told.lock().insert(id, management.to_owned());
+    pub fn tell(&self, id: NodeId, address: &str) {
+        self.told.lock().insert(id, address.to_owned());
+    }
+
+    /// Whether another node of the cluster has the key with that fingerprint.
+    pub fn knows(&self, key: &Fingerprint) -> bool {
+        let met: Vec<NodeId> = self.met.lock().keys().copied().collect();
+        let others = self.others().into_iter().chain(met);
+        let mut others = others.filter(|id| *id != self.node.id());
+        others.any(|id| self.known(id).is_some_and(|place| place.fingerprint == Some(*key)))
     }
 
     /// Where a node is, and which; `None` for one that is not in the cluster.
     pub fn place(&self, id: NodeId) -> Option<Place> {
         let place = self.known(id)?;
         let told = self.told.lock().get(&id).cloned();
-        Some(Place { management: told.unwrap_or(place.management), ..place })
+        Some(Place { address: told.unwrap_or(place.address), ..place })
     }
 
     fn known(&self, id: NodeId) -> Option<Place> {

@@ -1,8 +1,9 @@
-//! How a connection between nodes comes about: an HTTP request to the management port that becomes a stream of frames.
+//! How a connection between nodes comes about: an HTTP request to the management port with TLS that becomes a stream of frames.
 //!
 //! ```text
-//! GET /_nacre/link            ──►  401 without the cluster's secret
-//! Upgrade: nacre/1                 403 from another cluster, or from a node that was removed
+//! both show their keys        ──►  403 for whoever shows none
+//! GET /_nacre/link                 401 without the cluster's secret
+//! Upgrade: nacre/2                 403 from another cluster, from a node that was removed, or with the key of another
 //! Nacre-Cluster: <uuid>            421 when another node is meant
 //! Nacre-From: <id> <uuid>
 //! Nacre-To: <id>                   426 in another language
@@ -10,11 +11,13 @@
 //! Nacre-Lane: <what for>      ◄──  101, and then frames
 //! ```
 
+use super::address::Address;
 use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
-use super::membership;
-use crate::rest::{Reply, basic, error_reply, reply, unauthorized};
+use super::request::Login;
+use crate::rest::{Reply, basic, error_reply, no_node, reply, unauthorized};
+use crate::tls::{Purpose, Shown, Socket};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -29,13 +32,13 @@ use nacre_types::NodeId;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_rustls::server;
 
 /// Where nodes connect to each other.
 pub const PATH: &str = "/_nacre/link";
 /// What the connection becomes. Nodes that speak another version do not understand each other.
-const PROTOCOL: &str = "nacre/1";
+const PROTOCOL: &str = "nacre/2";
 const CLUSTER: &str = "nacre-cluster";
 const FROM: &str = "nacre-from";
 const TO: &str = "nacre-to";
@@ -43,8 +46,6 @@ const AT: &str = "nacre-at";
 const LANE: &str = "nacre-lane";
 /// A connection that is silent for so long is dead: its node says each second that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// How long the system tries to get bytes through to a machine that is gone.
-const UNSENT_MAX: Duration = Duration::from_secs(5);
 /// What a connection is for. Each has threads of its own on both sides, so that large answers do not delay a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -83,21 +84,17 @@ pub async fn connect(
 ) -> Result<TokioIo<Upgraded>, String> {
     let node = directory.node();
     let cluster = node.cluster();
-    let address = directory.place(to).ok_or("it is not in the cluster")?.management;
-    let stream = TcpStream::connect(&address).await;
-    let stream = stream.map_err(|error| format!("{address}: {error}"))?;
-    prepare(&stream).map_err(|error| error.to_string())?;
+    let place = directory.place(to).ok_or("it is not in the cluster")?;
+    let Login { address, fingerprint, user, password } = Login::of_node(&place, &cluster)?;
+    let (stream, _) = directory.key().connect(&address, Purpose::Management, fingerprint).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| format!("{address}: {error}"))?;
     tokio::spawn(connection.with_upgrades());
     // A newcomer does not know where it is while it has a state of before it came.
     let endpoints = node.endpoints();
-    let at = match endpoints.host {
-        Some(_) => endpoints.management(),
-        None => String::new(),
-    };
-    let login = STANDARD.encode(format!("{INTERNAL}:{}", cluster.secret.reveal()));
+    let at = endpoints.host.as_ref().and_then(|_| endpoints.internal()).unwrap_or_default();
+    let login = STANDARD.encode(format!("{user}:{password}"));
     let request = Request::get(PATH)
         .header(HOST, &address)
         .header(CONNECTION, "upgrade")
@@ -119,7 +116,7 @@ pub async fn connect(
         }
         StatusCode::FORBIDDEN => {
             return Err(format!(
-                "{address} belongs to another cluster, or this node was removed from it"
+                "{address} belongs to another cluster, or this node was removed from it, or its key has changed"
             ));
         }
         StatusCode::MISDIRECTED_REQUEST => return Err(format!("{address} is another node")),
@@ -129,14 +126,13 @@ pub async fn connect(
     upgraded.map(TokioIo::new).map_err(|error| format!("{address}: {error}"))
 }
 
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNSENT_MAX))
-}
-
-/// Takes a connection of another node: the answer to its request, after which frames are served.
-pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> Reply {
-    let from = match check(consensus, &request).await {
+/// Takes a connection of another node, which has `shown` its key: the answer to its request, after which frames are served.
+pub async fn accept(
+    consensus: &Arc<Consensus>,
+    shown: &Shown,
+    request: Request<Incoming>,
+) -> Reply {
+    let from = match check(consensus, shown, &request).await {
         Ok(from) => from,
         Err(refusal) => return refusal,
     };
@@ -148,12 +144,14 @@ pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> R
     };
     consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
-        // Only the management port without TLS is asked.
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
+        let parts = upgraded.downcast::<TokioIo<server::TlsStream<Socket>>>();
+        let parts = parts.expect("whoever shows a key comes with TLS");
+        let mut stream = parts.io.into_inner();
         // The socket moves to this runtime: what others ask of the one it came from does not delay it.
-        let moved = parts.io.into_inner().into_std().and_then(TcpStream::from_std);
-        let Ok(stream) = moved else { return };
-        let (reader, writer) = stream.into_split();
+        if stream.get_mut().0.move_here().is_err() {
+            return;
+        }
+        let (reader, writer) = tokio::io::split(stream);
         let begun = std::io::Cursor::new(parts.read_buf).chain(reader);
         serve(&consensus, (from, lane), begun, writer).await;
     });
@@ -166,7 +164,12 @@ pub async fn accept(consensus: &Arc<Consensus>, request: Request<Incoming>) -> R
 }
 
 /// Which node asks, if it may.
-async fn check(consensus: &Arc<Consensus>, request: &Request<Incoming>) -> Result<NodeId, Reply> {
+async fn check(
+    consensus: &Arc<Consensus>,
+    shown: &Shown,
+    request: &Request<Incoming>,
+) -> Result<NodeId, Reply> {
+    let key = shown.key.ok_or_else(no_node)?;
     let text = |name: HeaderName| {
         request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     };
@@ -194,11 +197,15 @@ async fn check(consensus: &Arc<Consensus>, request: &Request<Incoming>) -> Resul
     let Some((from, _)) = from.filter(known) else {
         return refused(StatusCode::FORBIDDEN, "there is no such node in the cluster");
     };
+    let place = consensus.directory().place(from);
+    if place.and_then(|place| place.fingerprint) != Some(key) {
+        return refused(StatusCode::FORBIDDEN, "that node has another key");
+    }
     if text(HeaderName::from_static(TO)) != node.id().0.to_string() {
         return refused(StatusCode::MISDIRECTED_REQUEST, "this is another node");
     }
     let at = text(HeaderName::from_static(AT));
-    if membership::address(at, 0).is_ok() {
+    if Address::parse(at).is_ok() {
         consensus.directory().tell(from, at);
     }
     Ok(from)

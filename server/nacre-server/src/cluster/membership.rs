@@ -1,7 +1,9 @@
 //! How a node joins and leaves. Texts are those that Couchbase's clients show to people.
 //!
 //! ```text
-//! addNode on a member       asks the newcomer who it is, as its administrator       GET  /controller/engage
+//! addNode on a member       asks the newcomer for its port with TLS                  GET  /_nacre/node
+//!                           notes the key that it shows there; all else is said to that key only
+//!                           asks it who it is, as its administrator                  GET  /controller/engage
 //!                           gives it a number: Change::PutNode
 //!                           gives it the cluster: uuid, secret, nodes               POST /controller/engage
 //!                           has the leader let it learn, and then vote
@@ -23,13 +25,14 @@
 //! Those who are gone know the old secret only: when they come back, nobody talks to them, and they cannot decide anything.
 
 use super::Consensus;
+use super::address::Address;
 use super::consensus::Voters;
-use super::directory::Directory;
+use super::peers::Peers;
+use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use nacre_auth::INTERNAL;
-use nacre_cluster::{Change, Cluster, Endpoints, Member, Membership, Refusal, Service};
+use nacre_cluster::{
+    Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal, Service,
+};
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -39,9 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 3;
-/// How long a node may take to let itself be connected to.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const VERSION: u32 = 4;
 /// How long it may take over a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member may take to add a node, which takes requests of its own.
@@ -50,8 +51,6 @@ const ADD_TIMEOUT: Duration = Duration::from_secs(150);
 const CLOCK_DIFFERENCE_S_MAX: u64 = 60;
 /// How long to wait before asking a newcomer again.
 const SETTLED_PAUSE: Duration = Duration::from_millis(10);
-/// The largest answer of another node: a package.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// A node that was not heard for so long is unhealthy.
 pub const SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Where a node says who it is, and is given a cluster.
@@ -62,10 +61,8 @@ const LEAVE: &str = "/controller/leave";
 const REGROUP: &str = "/controller/regroup";
 /// Where a node gives packages to others; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
-/// The port that is meant when none is named.
-const PORT_DEFAULT: u16 = 8091;
-/// Where a host is the machine itself.
-const ANYWHERE: [&str; 3] = ["0.0.0.0", "::", ""];
+/// What is said of a node that speaks otherwise than this one.
+const INCOMPATIBLE: &str = "Incompatible version: that node cannot join.";
 
 /// A node that may join, as it describes itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,77 +94,16 @@ pub struct Engagement {
     pub cluster: Cluster,
 }
 
-/// A node that is asked, and by whom.
-pub struct Login {
-    /// `host:port` of its management.
+/// A node that is no member yet, or of another cluster, and who asks it.
+pub struct Other {
+    /// As an operator writes it: see [`Address::parse`].
     pub address: String,
+    /// Of its key, if the operator knows that.
+    pub fingerprint: Option<Fingerprint>,
     /// User there.
     pub user: String,
     /// Password.
     pub password: String,
-}
-
-impl Login {
-    /// Sends a request; gives status and body.
-    fn call(
-        &self,
-        method: &str,
-        path: &str,
-        body: &[u8],
-        kind: &str,
-        patience: Duration,
-    ) -> Result<(u16, Vec<u8>), String> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(patience))
-            .build()
-            .into();
-        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
-        let request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("http://{}{path}", self.address))
-            .header("authorization", format!("Basic {login}"))
-            .header("content-type", kind)
-            .body(body)
-            .map_err(|error| error.to_string())?;
-        let mut answer = agent.run(request).map_err(|error| error.to_string())?;
-        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-        let body = body.map_err(|error| error.to_string())?;
-        Ok((answer.status().as_u16(), body))
-    }
-}
-
-/// Host and port of a node as operators write them: `host`, `host:port`, or either behind `http://`.
-///
-/// # Errors
-/// What is wrong with it, for people.
-pub fn address(text: &str, port_default: u16) -> Result<(String, u16), String> {
-    let bare = text.trim().trim_end_matches('/');
-    if bare.starts_with("https://") {
-        return Err("Nodes are added by their port without TLS: leave out https://".into());
-    }
-    let bare = bare.strip_prefix("http://").unwrap_or(bare);
-    let (host, port) = match bare.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is no port"))?),
-        None => (bare, port_default),
-    };
-    check_host(host)?;
-    Ok((host.to_owned(), port))
-}
-
-/// Whether other nodes and clients can reach a node by that name.
-///
-/// # Errors
-/// What is wrong with it, for people.
-pub fn check_host(host: &str) -> Result<(), String> {
-    let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
-    if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {
-        return Err(format!("Hostname {host:?} is not valid: a name or an IPv4 address is wanted"));
-    }
-    Ok(())
 }
 
 /// The name of a node in REST requests.
@@ -203,18 +139,21 @@ pub struct Seat {
 ///
 /// # Errors
 /// Why not, for people.
-pub fn add(consensus: &Arc<Consensus>, to: &Login, seat: Seat) -> Result<String, String> {
+pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String, String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
     };
-    let node = consensus.node();
-    let (host, port) = address(&to.address, PORT_DEFAULT)?;
-    let local = reach(&host, port)?;
-    let to = Login { address: format!("{host}:{port}"), ..Login::clone_of(to) };
-    let newcomer = ask(&to)?;
+    let (node, caller) = (consensus.node(), consensus.caller());
+    let address = Address::parse(&to.address)?;
+    let local = reach(&address)?;
+    let mut to = secured(caller, &address, to)?;
+    let (newcomer, key) = ask(caller, &to)?;
+    // Whoever was believed is to be the same until the end.
+    to.fingerprint = Some(key);
     let cluster = node.cluster();
     check(&cluster, node.now().unix_s().into(), &newcomer)?;
-    let endpoints = Endpoints { host: Some(host), ..newcomer.endpoints };
+    check_key(&cluster, &newcomer, &key)?;
+    let endpoints = Endpoints { host: Some(address.host), ..newcomer.endpoints };
     if cluster.nodes.values().any(|known| known.endpoints.management() == endpoints.management()) {
         return Err("Prepare join failed. Node is already part of cluster.".into());
     }
@@ -227,9 +166,10 @@ pub fn add(consensus: &Arc<Consensus>, to: &Login, seat: Seat) -> Result<String,
         membership: Membership::Added,
     };
     let (id, cluster) = put(node, &member)?;
-    let engaged = engage(&to, id, &member, &cluster)
-        .and_then(|()| consensus.change_voters(Voters::Add(id, Place::of(&member))))
-        .and_then(|index| wait_until_applied(&to.address, &cluster, index));
+    let place = Place::of(&member);
+    let engaged = engage(caller, &to, id, &member, &cluster)
+        .and_then(|()| consensus.change_voters(Voters::Add(id, place.clone())))
+        .and_then(|index| wait_until_applied(caller, &place, &cluster, index));
     if let Err(reason) = engaged {
         // It is nobody until it votes.
         let removed = consensus.change_voters(Voters::Remove(id));
@@ -240,25 +180,36 @@ pub fn add(consensus: &Arc<Consensus>, to: &Login, seat: Seat) -> Result<String,
     }
     // It has just answered: who looks now sees it healthy.
     node.hear(id, b"");
-    tracing::info!("{id} has joined: {}", member.endpoints.management());
+    tracing::info!("{id} has joined: {}, with the key {key}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }
 
-impl Login {
-    fn clone_of(other: &Login) -> Login {
-        let Login { address, user, password } = other;
-        Login { address: address.clone(), user: user.clone(), password: password.clone() }
+/// How a node is asked over TLS. One whose port without TLS was named is asked for the other, and for nothing else.
+fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, String> {
+    let failed = |reason: &str| format!("Prepare join failed. {reason}");
+    let mut port = at.port;
+    if !at.encrypted {
+        let introduction = caller.introduction(&format!("{}:{port}", at.host));
+        let introduction = introduction.map_err(|reason| failed(&reason))?;
+        let introduction = introduction.filter(|known| known.version == VERSION);
+        port = introduction.ok_or_else(|| failed(INCOMPATIBLE))?.port;
     }
+    Ok(Login {
+        address: format!("{}:{port}", at.host),
+        fingerprint: other.fingerprint,
+        user: other.user.clone(),
+        password: other.password.clone(),
+    })
 }
 
 /// Connects and says by which address of this machine.
-fn reach(host: &str, port: u16) -> Result<String, String> {
+fn reach(Address { host, port, .. }: &Address) -> Result<String, String> {
     let failed = || {
         format!(
             "Prepare join failed. Could not connect to \"{host}\" on port {port}.  This could be due to an incorrect host/port combination or a firewall in place between the servers."
         )
     };
-    let addresses = (host, port).to_socket_addrs().map_err(|_| {
+    let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|_| {
         format!("Prepare join failed. Failed to resolve address for {host:?}.  The hostname may be incorrect or not resolvable.")
     })?;
     for address in addresses {
@@ -269,12 +220,12 @@ fn reach(host: &str, port: u16) -> Result<String, String> {
     Err(failed())
 }
 
-/// Asks a node who it is.
-fn ask(to: &Login) -> Result<Candidate, String> {
-    let (status, body) = to
-        .call("GET", ENGAGE, b"", "application/json", TIMEOUT)
-        .map_err(|error| format!("Prepare join failed. {error}"))?;
-    match status {
+/// Asks a node who it is; gives the key that it has shown, too.
+fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), String> {
+    let answer = caller.ask(to, Call::get(ENGAGE, TIMEOUT));
+    let answer = answer.map_err(|error| format!("Prepare join failed. {error}"))?;
+    let incompatible = || format!("Prepare join failed. {INCOMPATIBLE}");
+    match answer.status {
         200 => {}
         401 => {
             return Err(
@@ -282,10 +233,10 @@ fn ask(to: &Login) -> Result<Candidate, String> {
             );
         }
         403 => return Err("Prepare join failed. The user may not administer that node.".into()),
-        _ => return Err("Prepare join failed. Incompatible version: that node cannot join.".into()),
+        _ => return Err(incompatible()),
     }
-    serde_json::from_slice(&body)
-        .map_err(|_| "Prepare join failed. Incompatible version: that node cannot join.".into())
+    let candidate = serde_json::from_slice(&answer.body).map_err(|_| incompatible())?;
+    Ok((candidate, answer.key))
 }
 
 /// Whether a node may join `cluster` now.
@@ -294,7 +245,7 @@ fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(
     let problem = if newcomer.cluster == cluster.uuid {
         "Joining node to itself is not allowed."
     } else if newcomer.version != VERSION {
-        "Incompatible version: that node cannot join."
+        INCOMPATIBLE
     } else if newcomer.nodes > 1 {
         "The node is already part of another cluster: remove it there first."
     } else if newcomer.buckets > 0 {
@@ -311,13 +262,26 @@ fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// A node that is alone needs no name; one that others know does.
+/// Whether the key that a node has shown can be taken for it alone.
+fn check_key(cluster: &Cluster, newcomer: &Candidate, key: &Fingerprint) -> Result<(), String> {
+    let problem = if newcomer.endpoints.fingerprint != Some(*key) {
+        "Another node answers there: it has not the key that it speaks of."
+    } else if cluster.node_with_key(key).is_some() {
+        "The node has the key of another one: its data directory is a copy. Remove tls/node-key.pem there, and start it again."
+    } else {
+        return Ok(());
+    };
+    Err(format!("Prepare join failed. {problem}"))
+}
+
+/// A node that is alone needs no name; one that others know does. They know its key, too.
 fn name_this(node: &Arc<Node>, local: &str) -> Result<(), String> {
-    let endpoints = node.endpoints();
-    if endpoints.host.is_some() {
+    let mut endpoints = node.endpoints();
+    endpoints.host.get_or_insert_with(|| local.to_owned());
+    let known = node.cluster().nodes.get(&node.id()).map(|known| known.endpoints.clone());
+    if known.as_ref() == Some(&endpoints) {
         return Ok(());
     }
-    let endpoints = Endpoints { host: Some(local.to_owned()), ..endpoints };
     let change = Change::MoveNode { id: node.id(), endpoints };
     node.change(&change).map(drop).map_err(|error| error.to_string())
 }
@@ -336,7 +300,13 @@ fn put(node: &Arc<Node>, member: &Member) -> Result<(NodeId, Arc<Cluster>), Stri
 }
 
 /// Gives a newcomer its new cluster.
-fn engage(to: &Login, id: NodeId, member: &Member, cluster: &Cluster) -> Result<(), String> {
+fn engage(
+    caller: Caller<'_>,
+    to: &Login,
+    id: NodeId,
+    member: &Member,
+    cluster: &Cluster,
+) -> Result<(), String> {
     let mut given = Cluster::new(cluster.uuid.clone());
     given.name = cluster.name.clone();
     given.rev = cluster.rev;
@@ -346,18 +316,24 @@ fn engage(to: &Login, id: NodeId, member: &Member, cluster: &Cluster) -> Result<
     given.last_gone = cluster.last_gone;
     let engagement = Engagement { id, uuid: member.uuid.clone(), cluster: given };
     let body = serde_json::to_vec(&engagement).map_err(|error| error.to_string())?;
-    match to.call("POST", ENGAGE, &body, "application/json", TIMEOUT)? {
-        (200, _) => Ok(()),
-        (status, body) => Err(format!("{status}: {}", String::from_utf8_lossy(&body))),
+    let answer = caller.ask(to, Call::post(ENGAGE, &body, TIMEOUT))?;
+    match answer.status {
+        200 => Ok(()),
+        status => Err(format!("{status}: {}", String::from_utf8_lossy(&answer.body))),
     }
 }
 
 /// Waits until a newcomer has the state: then the cluster's users can log in there.
-fn wait_until_applied(address: &str, cluster: &Cluster, index: u64) -> Result<(), String> {
-    let to = internal_login(address.to_owned(), cluster);
+fn wait_until_applied(
+    caller: Caller<'_>,
+    place: &Place,
+    cluster: &Cluster,
+    index: u64,
+) -> Result<(), String> {
+    let to = Login::of_node(place, cluster)?;
     let begun = Instant::now();
     loop {
-        if ask(&to).is_ok_and(|newcomer| newcomer.applied >= index) {
+        if ask(caller, &to).is_ok_and(|(newcomer, _)| newcomer.applied >= index) {
             return Ok(());
         }
         if begun.elapsed() > TIMEOUT {
@@ -367,36 +343,32 @@ fn wait_until_applied(address: &str, cluster: &Cluster, index: u64) -> Result<()
     }
 }
 
-/// A node of the same cluster, asked by this one.
-fn internal_login(address: String, cluster: &Cluster) -> Login {
-    Login { address, user: INTERNAL.into(), password: cluster.secret.reveal().to_owned() }
-}
-
 /// The bytes of a package, from the first node that has them.
 ///
 /// # Errors
 /// That none has them, or cannot be asked.
-pub fn fetch_package(directory: &Directory, digest: &str) -> Result<Vec<u8>, String> {
+pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
+    let directory = peers.directory();
     let cluster = directory.node().cluster();
+    let path = format!("{PACKAGES}{digest}");
     for place in directory.others().into_iter().filter_map(|id| directory.place(id)) {
-        let other = internal_login(place.management, &cluster);
-        let path = format!("{PACKAGES}{digest}");
-        match other.call("GET", &path, b"", "application/octet-stream", TIMEOUT) {
-            Ok((200, archive)) => return Ok(archive),
-            Ok((status, _)) => {
-                tracing::debug!("{} has no package {digest}: {status}", other.address)
-            }
-            Err(error) => tracing::warn!("{} gives no package: {error}", other.address),
+        let address = &place.address;
+        let asked = Login::of_node(&place, &cluster)
+            .and_then(|other| peers.caller().ask(&other, Call::get(&path, TIMEOUT)));
+        match asked {
+            Ok(answer) if answer.status == 200 => return Ok(answer.body),
+            Ok(answer) => tracing::debug!("{address} has no package {digest}: {}", answer.status),
+            Err(error) => tracing::warn!("{address} gives no package: {error}"),
         }
     }
     Err(format!("no node that answers has the package {digest}: upload it again"))
 }
 
-/// Takes what [`add`] gives on another node: from now on this node is in that cluster.
+/// Takes what [`add`] gives on another node, which has shown `key`: from now on this node is in that cluster.
 ///
 /// # Errors
 /// Why not, for people.
-pub fn engaged(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
+pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Result<(), String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("This node is just adding another one.".into());
     };
@@ -409,39 +381,47 @@ pub fn engaged(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     if member.uuid != uuid || cluster.secret.is_empty() || !cluster.buckets.is_empty() {
         return Err("the cluster is not complete".into());
     }
+    if cluster.node_with_key(key).is_none() {
+        return Err("the node that gives the cluster is not in it".into());
+    }
+    if member.endpoints.fingerprint != Some(consensus.directory().key().fingerprint()) {
+        return Err("the cluster knows another key of this node".into());
+    }
     tracing::info!("joining the cluster {} as {id}", cluster.uuid);
     consensus.enter(id, uuid, cluster)
 }
 
-/// Has a member of another cluster add this node, with `services` as the request names them; gives that member's answer.
+/// Has a member of another cluster add this node, with `services` as the request names them, and with name and password of
+/// its administrator; gives that member's answer.
 ///
 /// # Errors
 /// Why it could not be asked, for people.
 pub fn join(
     consensus: &Arc<Consensus>,
-    member: &Login,
-    own: &Login,
+    member: &Other,
+    (user, password): (&str, &str),
     services: &str,
 ) -> Result<(u16, Vec<u8>), String> {
-    let (host, port) = address(&member.address, PORT_DEFAULT)?;
-    let local = reach(&host, port)?;
+    let address = Address::parse(&member.address)?;
+    let local = reach(&address)?;
+    let member = secured(consensus.caller(), &address, member)?;
     let endpoints = consensus.node().endpoints();
     let name = endpoints.host.clone().unwrap_or(local);
     let field = |text: &str| {
         percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
     };
     let form = format!(
-        "hostname={}&user={}&password={}&services={}",
+        "hostname={}&fingerprint={}&user={}&password={}&services={}",
         field(&format!("{name}:{}", endpoints.plain.mgmt)),
-        field(&own.user),
-        field(&own.password),
+        consensus.directory().key().fingerprint(),
+        field(user),
+        field(password),
         field(services),
     );
-    let member = Login { address: format!("{host}:{port}"), ..Login::clone_of(member) };
-    let kind = "application/x-www-form-urlencoded";
-    member
-        .call("POST", "/controller/addNode", form.as_bytes(), kind, ADD_TIMEOUT)
-        .map_err(|error| format!("Prepare join failed. {error}"))
+    let call = Call::form("/controller/addNode", &form, ADD_TIMEOUT);
+    let answer = consensus.caller().ask(&member, call);
+    let answer = answer.map_err(|error| format!("Prepare join failed. {error}"))?;
+    Ok((answer.status, answer.body))
 }
 
 /// Removes the node with that name from the cluster. One that serves has to be failed over first.
@@ -465,23 +445,24 @@ pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     if holds_data && !cluster.buckets.is_empty() {
         return Err("Cannot remove active server.".into());
     }
-    let told = internal_login(member.endpoints.management(), &cluster);
+    let told = Login::of_node(&Place::of(member), &cluster);
     consensus.change_voters(Voters::Remove(*id))?;
     if *id == node.id() {
         // The others must know before this one forgets them.
-        return leave_by_others(*id, &cluster);
+        return leave_by_others(consensus.caller(), *id, &cluster);
     }
     node.change(&Change::DropNode { id: *id }).map_err(|error| error.to_string())?;
-    tracing::info!("{id} was removed: {}", told.address);
+    tracing::info!("{id} was removed: {}", member.endpoints.management());
     // One that is gone is not told; it is refused when it comes back.
-    if let Err(error) = told.call("POST", LEAVE, b"", "application/json", TIMEOUT) {
+    let told = told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, b"", TIMEOUT)));
+    if let Err(error) = told {
         tracing::warn!("{id} does not know that it was removed: {error}");
     }
     Ok(())
 }
 
 /// Has another member drop this node, which agrees with nobody any more.
-fn leave_by_others(id: NodeId, cluster: &Cluster) -> Result<(), String> {
+fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<(), String> {
     let otp = otp_node(&cluster.nodes[&id].endpoints);
     let form = format!(
         "otpNode={}",
@@ -489,11 +470,11 @@ fn leave_by_others(id: NodeId, cluster: &Cluster) -> Result<(), String> {
     );
     let mut problem = "no other node answers".to_owned();
     for (_, member) in cluster.nodes.iter().filter(|(other, _)| **other != id) {
-        let other = internal_login(member.endpoints.management(), cluster);
-        let kind = "application/x-www-form-urlencoded";
-        match other.call("POST", "/controller/ejectNode", form.as_bytes(), kind, ADD_TIMEOUT) {
-            Ok((200, _)) => return Ok(()),
-            Ok((_, body)) => problem = String::from_utf8_lossy(&body).into_owned(),
+        let call = Call::form("/controller/ejectNode", &form, ADD_TIMEOUT);
+        let asked = Login::of_node(&Place::of(member), cluster);
+        match asked.and_then(|other| caller.ask(&other, call)) {
+            Ok(answer) if answer.status == 200 => return Ok(()),
+            Ok(answer) => problem = String::from_utf8_lossy(&answer.body).into_owned(),
             Err(error) => problem = error,
         }
     }
@@ -514,17 +495,18 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
         return Err("This node is to be failed over: ask one that is left.".into());
     }
     let is_left = |id: &&NodeId| !lost.contains(*id) && **id != node.id();
-    let left: Vec<(NodeId, Login)> = before
+    let left: Result<Vec<(NodeId, Login)>, String> = before
         .nodes
         .keys()
         .filter(is_left)
-        .filter_map(|id| Some((*id, consensus.directory().place(*id)?.management)))
-        .map(|(id, address)| (id, internal_login(address, &before)))
+        .filter_map(|id| Some((*id, consensus.directory().place(*id)?)))
+        .map(|(id, place)| Ok((id, Login::of_node(&place, &before)?)))
         .collect();
+    let (left, caller) = (left?, consensus.caller());
     let own = candidate(consensus);
     for (_, other) in &left {
         let address = &other.address;
-        let known = ask(other).map_err(|reason| {
+        let (known, _) = ask(caller, other).map_err(|reason| {
             format!("{address} does not answer: fail it over too, or bring it back. {reason}")
         })?;
         if known.applied > own.applied {
@@ -536,12 +518,11 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
     consensus.regroup(secret.clone(), true)?;
     let told = serde_json::to_vec(&secret).map_err(|error| error.to_string())?;
     for (id, other) in &left {
-        match other.call("POST", REGROUP, &told, "application/json", TIMEOUT)? {
-            (200, _) => {}
-            (status, body) => {
-                let reason = String::from_utf8_lossy(&body);
-                return Err(format!("{} does not go on: {status}: {reason}", other.address));
-            }
+        let answer = caller.ask(other, Call::post(REGROUP, &told, TIMEOUT))?;
+        if answer.status != 200 {
+            let reason = String::from_utf8_lossy(&answer.body);
+            let (address, status) = (&other.address, answer.status);
+            return Err(format!("{address} does not go on: {status}: {reason}"));
         }
         let member = before.nodes.get(id).ok_or("it was there before")?;
         consensus.change_voters(Voters::Add(*id, Place::of(member)))?;

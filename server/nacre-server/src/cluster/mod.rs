@@ -9,6 +9,7 @@
 //! A node that is alone runs Raft too, with one voter: there is one way from a change to its effect. Raft has a thread of
 //! its own, so that neither requests nor slow disks keep a heartbeat waiting.
 
+pub mod address;
 mod consensus;
 mod directory;
 mod frame;
@@ -18,6 +19,7 @@ mod machine;
 pub mod membership;
 mod network;
 mod peers;
+pub mod request;
 mod types;
 
 #[cfg(test)]

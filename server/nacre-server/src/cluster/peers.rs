@@ -6,6 +6,7 @@
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::link::{self, Lane};
+use super::request::Caller;
 use nacre_node::{Told, Unanswered};
 use nacre_types::NodeId;
 use parking_lot::Mutex;
@@ -81,6 +82,11 @@ impl Peers {
     /// Who the other nodes are.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Sends requests to other nodes.
+    pub(super) fn caller(&self) -> Caller<'_> {
+        Caller { runtime: &self.runtime, key: self.directory.key() }
     }
 
     /// Breaks all links: this node is another one from now on, or talks to others.

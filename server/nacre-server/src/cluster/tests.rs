@@ -22,7 +22,7 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
         let platform = SystemPlatform::open(folder.path(), folder.path().join("plugins"));
         let platform = Arc::new(platform.map_err(|error| failed(error.to_string()))?);
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
-        let endpoints = Endpoints { host: None, plain, tls: None };
+        let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints);
         let node = node.map_err(|error| failed(error.to_string()))?;
         let space = platform.spaces().open("log").map_err(|error| failed(error.to_string()))?;

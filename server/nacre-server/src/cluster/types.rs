@@ -1,6 +1,6 @@
 //! What Raft is about here.
 
-use nacre_cluster::Member;
+use nacre_cluster::{Fingerprint, Member};
 use nacre_node::agreement::Proposal;
 use openraft::{LogId, StoredMembership};
 use serde::{Deserialize, Serialize};
@@ -26,19 +26,36 @@ pub type Entry = openraft::Entry<Types>;
 /// What goes wrong in a store.
 pub type StorageError = openraft::StorageError<u64>;
 
-/// Where a node is, and which it is.
+/// Where a node is, and which it is. A log of before nodes had keys says less.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// See [`Member::uuid`].
     pub uuid: String,
-    /// `host:port` of its management.
-    pub management: String,
+    /// `host:port` of its management with TLS.
+    #[serde(default)]
+    pub address: String,
+    /// Of its key.
+    #[serde(default)]
+    pub fingerprint: Option<Fingerprint>,
 }
 
 impl Place {
     /// Of a node that all know.
     pub fn of(member: &Member) -> Place {
-        Place { uuid: member.uuid.clone(), management: member.endpoints.management() }
+        Place {
+            uuid: member.uuid.clone(),
+            address: member.endpoints.internal().unwrap_or_default(),
+            fingerprint: member.endpoints.fingerprint,
+        }
+    }
+
+    /// Of its key.
+    ///
+    /// # Errors
+    /// That the cluster does not know it: nobody may be taken for that node.
+    pub fn known_key(&self) -> Result<Fingerprint, String> {
+        self.fingerprint
+            .ok_or_else(|| format!("the cluster does not know the key of {}", self.uuid))
     }
 }
 

@@ -1,12 +1,12 @@
-//! Connections to the key-value ports of other nodes, for the links of the node: a thread of its own with an event loop.
+//! Connections to the key-value ports of other nodes, encrypted, for the links of the node: a thread of its own with an event loop.
 
-use nacre_cluster::Endpoints;
+use crate::tls::{NodeKey, Purpose};
+use nacre_cluster::{Endpoints, Fingerprint};
 use nacre_node::{Link, Waiter};
 use nacre_types::Now;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -28,38 +28,43 @@ impl Waiter for Wakeup {
 }
 
 /// The thread that all links of a process share.
-pub struct Links(Handle);
+pub struct Links {
+    runtime: Handle,
+    key: Arc<NodeKey>,
+}
 
 impl Links {
-    /// Starts the thread, which ends with the process.
-    pub fn start() -> Links {
+    /// Starts the thread, which ends with the process. Other nodes are shown `key`.
+    pub fn start(key: &Arc<NodeKey>) -> Links {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the machine has room for an event loop");
         let handle = runtime.handle().clone();
         let run = move || runtime.block_on(std::future::pending::<()>());
         let thread = std::thread::Builder::new().name("links".into()).spawn(run);
         thread.expect("the machine has room for another thread");
-        Links(handle)
+        Links { runtime: handle, key: Arc::clone(key) }
     }
 
-    /// Keeps `link` connected to the key-value port of `peer` until it is over. `now` reads the clocks.
+    /// Keeps `link` connected to the key-value port of `peer` with TLS until it is over. `now` reads the clocks.
     pub fn run(
         &self,
         peer: &Endpoints,
         mut link: Box<dyn Link>,
         now: impl Fn() -> Now + Send + Sync + 'static,
     ) {
-        let host = peer.host.clone().unwrap_or_else(|| "127.0.0.1".into());
-        let port = peer.plain.kv;
-        self.0.spawn(async move {
+        let target = target(peer);
+        let key = Arc::clone(&self.key);
+        self.runtime.spawn(async move {
             let wakeup = Arc::new(Wakeup::default());
             link.attach(Arc::clone(&wakeup) as _);
             while !link.is_over() {
-                let connecting = TcpStream::connect((host.as_str(), port));
-                if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-                    let reason = talk(stream, &mut *link, &wakeup, &now).await;
-                    tracing::debug!("the connection to {host}:{port} has ended: {reason}");
-                    link.lost();
+                match connect(&key, target.as_ref()).await {
+                    Ok(stream) => {
+                        let reason = talk(stream, &mut *link, &wakeup, &now).await;
+                        tracing::debug!("a connection for copies has ended: {reason}");
+                        link.lost();
+                    }
+                    Err(reason) => tracing::debug!("cannot copy from another node: {reason}"),
                 }
                 // Woken early when the node stops.
                 let _ = tokio::time::timeout(RETRY_INTERVAL, wakeup.0.notified()).await;
@@ -68,19 +73,34 @@ impl Links {
     }
 }
 
+/// Address and key of a node; `None` for one that nobody can recognise.
+fn target(peer: &Endpoints) -> Option<(String, Fingerprint)> {
+    let host = peer.host.as_deref().unwrap_or("127.0.0.1");
+    Some((format!("{host}:{}", peer.tls?.kv), peer.fingerprint?))
+}
+
+async fn connect(
+    key: &NodeKey,
+    target: Option<&(String, Fingerprint)>,
+) -> Result<impl AsyncRead + AsyncWrite + use<>, String> {
+    let (address, fingerprint) = target.ok_or("the cluster does not know its key")?;
+    let connecting = key.connect(address, Purpose::Copies, Some(*fingerprint));
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    let (stream, _) = connected.map_err(|_| format!("{address} does not answer"))??;
+    Ok(stream)
+}
+
 /// Moves bytes until the connection ends, or the link is over; says why.
 async fn talk(
-    mut stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite,
     link: &mut dyn Link,
     wakeup: &Wakeup,
     now: &(impl Fn() -> Now + Send + Sync),
 ) -> String {
-    // Without it, acknowledgements would wait for each other.
-    if let Err(error) = stream.set_nodelay(true) {
-        return error.to_string();
-    }
-    let (mut reader, mut writer) = stream.split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let (mut input, mut out) = (Vec::with_capacity(READ_BYTES), Vec::new());
+    // What was written may still be held by the encryption.
+    let mut is_flushed = true;
     link.connected(&mut out);
     loop {
         if link.is_over() {
@@ -99,13 +119,24 @@ async fn talk(
                 },
                 Err(error) => return error.to_string(),
             },
-            written = writer.write(&out), if !out.is_empty() => match written {
-                Ok(bytes) => drop(out.drain(..bytes)),
+            sent = send(&mut writer, &out), if !out.is_empty() || !is_flushed => match sent {
+                Ok(bytes) => {
+                    is_flushed = bytes == 0;
+                    out.drain(..bytes);
+                }
                 Err(error) => return error.to_string(),
             },
             () = wakeup.0.notified() => {}
             () = tokio::time::sleep(look_again) => {}
         }
         input.reserve(READ_BYTES);
+    }
+}
+
+/// Hands bytes over, and says how many; without any, sends off what was handed over before.
+async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
+    match bytes {
+        [] => to.flush().await.map(|()| 0),
+        _ => to.write(bytes).await,
     }
 }

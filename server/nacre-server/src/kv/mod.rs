@@ -11,11 +11,12 @@ pub mod links;
 mod ring;
 mod stream;
 
-use crate::tls::Tls;
+use crate::tls::{Shown, Tls};
 use nacre_node::Node;
 use nacre_node::kv::Peer;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Buffers that grew beyond this for one large document are given back afterwards.
@@ -31,13 +32,28 @@ pub struct Door {
     pub tls: Arc<Tls>,
     /// Whether passwords may cross a network as they are.
     pub allow_plain_logins: bool,
+    /// Connections that came from nodes of no cluster, or of another one.
+    pub strangers: AtomicU64,
 }
 
 impl Door {
-    /// A client that connects `from` there. Its certificate may name a `user`.
-    fn peer(&self, from: SocketAddr, encrypted: bool, user: Option<String>) -> Peer {
+    /// Who connects `from` there, and has `shown` that.
+    fn peer(&self, from: SocketAddr, encrypted: bool, shown: Shown) -> Peer {
+        let Shown { user, key } = shown;
         let loopback = from.ip().to_canonical().is_loopback();
-        Peer { confidential: encrypted || loopback || self.allow_plain_logins, user }
+        let confidential = encrypted || loopback || self.allow_plain_logins;
+        let is_node = key.is_some_and(|key| self.node.cluster().node_with_key(&key).is_some());
+        Peer { confidential, user, is_node }
+    }
+
+    /// Says that a node is not let in. One that was removed tries again and again.
+    fn turn_away(&self, from: SocketAddr) {
+        let strangers = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
+        if strangers.is_power_of_two() {
+            tracing::warn!(
+                "closed the connection of {from}: it is no node of this cluster; {strangers} such by now"
+            );
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use crate::tls::Shown;
 use io_uring::squeue::Entry;
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -354,7 +355,7 @@ impl Thread {
         let entry = self.connections.vacant_entry();
         let (connection, name) = (entry.key(), self.names);
         let bell = Bell { mailbox: Arc::clone(&self.mailbox), connection, name };
-        let peer = self.door.peer(accepted.from, false, None);
+        let peer = self.door.peer(accepted.from, false, Shown::default());
         let session = Session::new(Arc::clone(&self.door.node), peer, Arc::new(bell));
         entry.insert(Connection {
             stream: accepted.stream,

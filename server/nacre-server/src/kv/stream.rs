@@ -5,6 +5,8 @@
 //! for answers only while they send them.
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use crate::tls::{Purpose, Shown};
+use nacre_cluster::Fingerprint;
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
 use std::cell::RefCell;
@@ -12,12 +14,16 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 
 /// Bytes read at a time. All whole frames among them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
+/// How often it is looked whether a node at the other end is still one of the cluster.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Wakes one connection.
 #[derive(Default)]
 struct Bell(Notify);
@@ -66,17 +72,36 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
     let bell = Arc::new(Bell::default());
     let Accepted { stream, from, encrypted } = accepted;
-    let session = |user| {
-        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
-        Session::new(Arc::clone(&door.node), door.peer(from, encrypted, user), waiter)
-    };
     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
     let Ok(stream) = stream else { return Ok(()) };
-    if encrypted {
-        let (stream, user) = door.tls.accept(stream).await?;
-        connection(session(user), stream, buffers, &bell).await
-    } else {
-        connection(session(None), stream, buffers, &bell).await
+    let session = |peer| {
+        let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
+        Session::new(Arc::clone(&door.node), peer, waiter)
+    };
+    if !encrypted {
+        let peer = door.peer(from, encrypted, Shown::default());
+        return connection(session(peer), stream, buffers, &bell).await;
+    }
+    let (stream, shown) = door.tls.accept(stream, Some(Purpose::Copies)).await?;
+    let Some(key) = shown.key else {
+        return connection(session(door.peer(from, encrypted, shown)), stream, buffers, &bell)
+            .await;
+    };
+    let peer = door.peer(from, encrypted, shown);
+    if !peer.is_node {
+        door.turn_away(from);
+        return Ok(());
+    }
+    tokio::select! {
+        ended = connection(session(peer), stream, buffers, &bell) => ended,
+        () = removal(door, &key) => Err("the node was removed from the cluster".into()),
+    }
+}
+
+/// Returns once no node of the cluster has that key any more.
+async fn removal(door: &Door, key: &Fingerprint) {
+    while door.node.cluster().node_with_key(key).is_some() {
+        tokio::time::sleep(REMOVAL_INTERVAL).await;
     }
 }
 
@@ -257,9 +282,11 @@ mod tests {
             SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
         );
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
-        let node = Node::open(platform, Endpoints { host: None, plain, tls: None }).unwrap();
+        let node =
+            Node::open(platform, Endpoints { host: None, plain, tls: None, fingerprint: None })
+                .unwrap();
         let bell = Arc::new(Bell::default());
-        let peer = Peer { confidential: true, user: None };
+        let peer = Peer { confidential: true, ..Peer::default() };
         let session = Session::new(node, peer, Arc::clone(&bell) as _);
         let (mut client, server) = tokio::io::duplex(1024);
         let served = tokio::task::LocalSet::new();

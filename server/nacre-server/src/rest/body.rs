@@ -70,6 +70,12 @@ pub(crate) fn unauthorized() -> Reply {
     reply
 }
 
+/// What everybody is told who wants something of a node that only nodes of its cluster are given.
+pub(crate) fn no_node() -> Reply {
+    let reason = "only for the nodes of the cluster, over TLS and with the keys that it knows";
+    error_reply(StatusCode::FORBIDDEN, "refused", reason)
+}
+
 /// What the management port says about paths it does not know.
 pub(crate) fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))

@@ -1,19 +1,16 @@
 //! The node's certificate, the authorities it trusts, and certificates of clients.
 
+use super::Call;
 use super::body::{Reply, json_reply, not_found, ok, reply};
-use super::{Call, Service};
 use crate::tls::{Description, Tls, Trusted};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use nacre_auth::Privilege;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The certificate of the node's own authority, to whoever asks: it is no secret, and is needed before a login.
-pub(super) fn public<B>(tls: &Tls, service: Service, request: &Request<B>) -> Option<Reply> {
-    let wanted = service == Service::Management
-        && request.method() == Method::GET
-        && request.uri().path() == "/pools/default/certificate";
-    if !wanted {
+pub(super) fn public<B>(tls: &Tls, request: &Request<B>) -> Option<Reply> {
+    if request.uri().path() != "/pools/default/certificate" {
         return None;
     }
     let own = tls.trusted().swap_remove(0);

@@ -22,18 +22,19 @@ mod rebalance;
 mod users;
 mod views;
 
+use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
-use crate::tls::Tls;
+use crate::tls::{Purpose, Shown, Tls};
 use body::json_reply;
-pub(crate) use body::{Reply, basic, error_reply, reply, unauthorized};
+pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::GROUP_DEFAULT;
+use nacre_auth::{INTERNAL, Keyspace, Privilege};
+use nacre_cluster::{Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -53,6 +54,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
 const CONSISTENCY: &str = "nacre-consistency";
+
+/// What a node asks as an administrator of another that does not know its key yet.
+const JOINING: [&str; 2] = ["/controller/engage", "/controller/addNode"];
 
 /// Which of the node's ports a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub(crate) struct Call {
     pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
     pub user: String,
+    /// Of the key of a node, if the connection is one of a node.
+    pub key: Option<Fingerprint>,
     /// Name and password, if the user logged in with these.
     pub login: Option<(String, String)>,
     pub method: Method,
@@ -153,10 +159,11 @@ pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io:
             let door = Arc::clone(&door);
             tokio::spawn(async move {
                 if !door.encrypted {
-                    return converse(door, stream, None).await;
+                    return converse(door, stream, Shown::default()).await;
                 }
-                match door.tls.accept(stream).await {
-                    Ok((stream, user)) => converse(door, stream, user).await,
+                let purpose = (service == Service::Management).then_some(Purpose::Management);
+                match door.tls.accept(stream, purpose).await {
+                    Ok((stream, shown)) => converse(door, stream, shown).await,
                     Err(reason) => {
                         tracing::warn!("closed the connection of {from}: {reason}");
                     }
@@ -167,13 +174,13 @@ pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io:
     Ok(())
 }
 
-/// Answers the requests of a connection. `user` is who the client's certificate names.
+/// Answers the requests of a connection, whose other side has `shown` who it is, or not.
 async fn converse(
     door: Arc<Door>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    user: Option<String>,
+    shown: Shown,
 ) {
-    let handler = service_fn(|request| answer(Arc::clone(&door), user.clone(), request));
+    let handler = service_fn(|request| answer(Arc::clone(&door), shown.clone(), request));
     // A connection that breaks is the peer's affair.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -186,15 +193,15 @@ async fn converse(
 
 async fn answer(
     door: Arc<Door>,
-    user: Option<String>,
+    shown: Shown,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
     if door.service == Service::Management && request.uri().path() == link::PATH {
-        return Ok(link::accept(&door.consensus, request).await);
+        return Ok(link::accept(&door.consensus, &shown, request).await);
     }
-    let mut reply = match certificates::public(&door.tls, door.service, &request) {
+    let mut reply = match public(&door, &request) {
         Some(reply) => reply,
-        None => match admit(&door, user, request).await {
+        None => match admit(&door, shown, request).await {
             Ok(call) => route(door.service, call).await,
             Err(reply) => reply,
         },
@@ -203,16 +210,24 @@ async fn answer(
     Ok(reply)
 }
 
+/// What anybody is told.
+fn public<B>(door: &Door, request: &Request<B>) -> Option<Reply> {
+    if door.service != Service::Management || request.method() != Method::GET {
+        return None;
+    }
+    match request.uri().path() {
+        INTRODUCTION => Some(nodes::introduce(&door.node)),
+        _ => certificates::public(&door.tls, request),
+    }
+}
+
 /// Reads the request and finds out who sent it.
-async fn admit(
-    door: &Door,
-    certified: Option<String>,
-    request: Request<Incoming>,
-) -> Result<Call, Reply> {
+async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<Call, Reply> {
     let (head, incoming) = request.into_parts();
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials.clone() {
+        Some((name, _)) if !may_ask(door, &shown, &name, head.uri.path()) => return Err(no_node()),
         Some((name, password)) if door.node.users().remembers(&name, &password) => Some(name),
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
@@ -221,7 +236,7 @@ async fn admit(
                 move || node.users().verify(&name, &password).map(|user| user.name.clone());
             tokio::task::spawn_blocking(verify).await.unwrap_or_default()
         }
-        None => certified.filter(|name| door.node.users().person(name).is_some()),
+        None => shown.user.filter(|name| door.node.users().person(name).is_some()),
     };
     let user = user.ok_or_else(unauthorized)?;
     let body = read_body(incoming).await?;
@@ -238,6 +253,7 @@ async fn admit(
         consensus: Arc::clone(&door.consensus),
         tls: Arc::clone(&door.tls),
         user,
+        key: shown.key,
         login: credentials,
         method: head.method,
         path,
@@ -246,6 +262,16 @@ async fn admit(
         body,
         consistent,
     })
+}
+
+/// Whether somebody of that name may come over this connection: the nodes' user by that of a node of the cluster, and everybody
+/// else by those for clients, unless a node is to join.
+fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
+    match shown.key {
+        Some(key) if name == INTERNAL => door.consensus.directory().knows(&key),
+        Some(_) => JOINING.contains(&path),
+        None => name != INTERNAL,
+    }
 }
 
 /// The headers that a plugin may see: credentials are not for it, and what nodes say among each other is not for clients.

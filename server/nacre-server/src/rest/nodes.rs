@@ -1,11 +1,15 @@
 //! The nodes: what they are, how one joins and leaves. Paths and texts are Couchbase's where clients read them.
 
 use super::Call;
-use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply, unauthorized};
-use crate::cluster::membership::{self, Login, SILENCE_NS_MAX, Seat};
+use super::body::{
+    Reply, blocking, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
+};
+use crate::cluster::address::check_host;
+use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
+use crate::cluster::request::Introduction;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
-use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Membership, Service};
+use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
 use nacre_node::Node;
 use nacre_node::plugins::packages;
 use serde_json::{Value, json};
@@ -43,6 +47,8 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
     let mut described = json!({
         "hostname": endpoints.authority(endpoints.plain.mgmt),
         "otpNode": membership::otp_node(endpoints),
+        "nodeEncryption": endpoints.fingerprint.is_some(),
+        "fingerprint": endpoints.fingerprint,
         "status": if own || is_heard(node, id) { "healthy" } else { "unhealthy" },
         "clusterMembership": match membership {
             Membership::Added | Membership::Leaving => "inactiveAdded",
@@ -101,6 +107,12 @@ impl Form {
         self.optional(name).map(str::to_owned).ok_or_else(missing)
     }
 
+    /// By what the other node is to be recognised, if whoever asks knows.
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, Reply> {
+        let named = self.optional("fingerprint").map(str::parse).transpose();
+        named.map_err(|error: nacre_cluster::NoFingerprint| failed(format!("fingerprint: {error}")))
+    }
+
     /// What a node is to do for clients; all, when the request does not say.
     fn services(&self) -> Result<BTreeSet<Service>, Reply> {
         let Some(named) = self.optional("services") else { return Ok(Service::ALL.into()) };
@@ -137,8 +149,9 @@ pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = Form(call.form());
     let seat = Seat { services: form.services()?, group };
-    let to = Login {
+    let to = Other {
         address: form.required("hostname")?,
+        fingerprint: form.fingerprint()?,
         user: form.required("user")?,
         password: form.required("password")?,
     };
@@ -153,18 +166,22 @@ pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     form.services()?;
     let services = form.optional("services").unwrap_or_default().to_owned();
-    let port = form.optional("clusterMemberPort").unwrap_or("8091").to_owned();
-    let member = Login {
-        address: format!("{}:{port}", form.required("clusterMemberHostIp")?),
+    let host = form.required("clusterMemberHostIp")?;
+    let address = match form.optional("clusterMemberPort") {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    };
+    let member = Other {
+        address,
+        fingerprint: form.fingerprint()?,
         user: form.required("user")?,
         password: form.required("password")?,
     };
     let Some((user, password)) = call.login.clone() else {
         return Err(failed("Log in with a password: the member needs it to add this node.".into()));
     };
-    let own = Login { address: String::new(), user, password };
     let consensus = Arc::clone(&call.consensus);
-    let work = move || membership::join(&consensus, &member, &own, &services);
+    let work = move || membership::join(&consensus, &member, (&user, &password), &services);
     let joined = blocking("joining", work).await?;
     match joined.map_err(failed)? {
         (200, _) => Ok(reply(StatusCode::OK, "application/json", "")),
@@ -194,7 +211,7 @@ pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
 pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let host = Form(call.form()).required("hostname")?;
-    membership::check_host(&host).map_err(failed)?;
+    check_host(&host).map_err(failed)?;
     if call.node.cluster().nodes.len() > 1 {
         let reason = "Renaming is disallowed for nodes that are already part of a cluster";
         return Err(failed(reason.into()));
@@ -219,9 +236,20 @@ pub(super) async fn package(call: Call, digest: &str) -> Result<Reply, Reply> {
         .ok_or_else(not_found)
 }
 
+/// What others must know before they talk to this node as nodes do.
+pub(super) fn introduce(node: &Node) -> Reply {
+    let endpoints = node.endpoints();
+    let Some((tls, fingerprint)) = endpoints.tls.zip(endpoints.fingerprint) else {
+        return not_found();
+    };
+    let version = membership::VERSION;
+    ok(&json!(Introduction { version, port: tls.mgmt, fingerprint }))
+}
+
 /// What only nodes ask of each other.
 pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
     let consensus = Arc::clone(&call.consensus);
+    let key = call.key.ok_or_else(no_node)?;
     match (call.method.as_str(), call.path[1].as_str()) {
         // A node asks on behalf of this one's administrator.
         ("GET", "engage") => {
@@ -231,7 +259,7 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
         ("POST", "engage") => {
             call.require(Privilege::AdministerCluster, None)?;
             let body = call.body;
-            let work = move || membership::engaged(&consensus, &body);
+            let work = move || membership::engaged(&consensus, &key, &body);
             blocking("joining", work).await?.map_err(failed)?;
             Ok(reply(StatusCode::OK, "application/json", ""))
         }

@@ -7,6 +7,7 @@
 //! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
 //! ├─ tls/trusted/<id>.pem            authorities whose clients are believed, beside the own one
 //! ├─ tls/clients.json                what is asked of clients' certificates
+//! ├─ tls/node-key.pem                by which other nodes recognise this one: see [`node_key`]
 //! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files before asking to take them over
 //! ```
 //!
@@ -15,11 +16,16 @@
 
 mod certificate;
 mod client;
+mod node_key;
+mod socket;
 
 pub use certificate::Description;
 pub use client::{ClientCertificates, Demand};
+pub use node_key::{NodeKey, Purpose};
+pub use socket::Socket;
 
 use certificate::{Authority, Identity};
+use nacre_cluster::Fingerprint;
 use parking_lot::{Mutex, RwLock};
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -28,10 +34,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
+use tokio_rustls::rustls::server::{Acceptor, WebPkiClientVerifier, danger::ClientCertVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
@@ -64,12 +70,21 @@ pub struct Trusted {
 
 /// What TLS does at a moment.
 struct State {
-    acceptor: TlsAcceptor,
+    config: Arc<ServerConfig>,
     chain: Vec<CertificateDer<'static>>,
     /// Whether the node's certificate was signed here.
     generated: bool,
     trusted: Vec<Trusted>,
     clients: ClientCertificates,
+}
+
+/// What the other side of a connection has proved by its handshake.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// The user whom the certificate of a client names.
+    pub user: Option<String>,
+    /// The key of a node, of this cluster or of none.
+    pub key: Option<Fingerprint>,
 }
 
 /// TLS of a node.
@@ -80,13 +95,16 @@ pub struct Tls {
     files: Option<Files>,
     /// Host names and addresses for a certificate that is signed here.
     names: Vec<String>,
+    /// How connections of other nodes are taken, for each [`Purpose`].
+    management: Arc<ServerConfig>,
+    copies: Arc<ServerConfig>,
     state: RwLock<Arc<State>>,
     /// Held through a change of the files.
     changing: Mutex<()>,
 }
 
 impl Tls {
-    /// Reads what is in `data_dir`; at a first start makes an authority there.
+    /// Reads what is in `data_dir`; at a first start makes an authority there. Nodes are shown `node_key`.
     ///
     /// # Errors
     /// What is wrong with a file, in a sentence.
@@ -95,6 +113,7 @@ impl Tls {
         files: Option<Files>,
         names: Vec<String>,
         authority_name: &str,
+        node_key: &NodeKey,
     ) -> Result<Tls, String> {
         let folder = data_dir.join("tls");
         let trusted = folder.join("trusted");
@@ -110,29 +129,55 @@ impl Tls {
             inbox: data_dir.join("inbox"),
             files,
             names,
+            management: Arc::new(node_key.server(Purpose::Management)?),
+            copies: Arc::new(node_key.server(Purpose::Copies)?),
             state: RwLock::new(state),
             changing: Mutex::default(),
         })
     }
 
-    /// Encrypts a connection; gives it with the user whom the client's certificate names, if it showed one.
+    /// Encrypts a connection to a port, to which nodes come for `purpose`, if they do; gives it with what the other side has
+    /// shown.
     ///
     /// # Errors
     /// Why it could not be encrypted, for the log.
     pub async fn accept(
         &self,
         stream: TcpStream,
-    ) -> Result<(TlsStream<TcpStream>, Option<String>), String> {
+        purpose: Option<Purpose>,
+    ) -> Result<(TlsStream<Socket>, Shown), String> {
+        let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.shake_hands(stream, purpose));
+        shaken.await.map_err(|_| "the handshake takes too long".to_owned())?
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        purpose: Option<Purpose>,
+    ) -> Result<(TlsStream<Socket>, Shown), String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), Socket::new(stream));
+        let begun = begun.await.map_err(failed)?;
+        let speaks = |purpose: &Purpose| {
+            let mut spoken = begun.client_hello().alpn().into_iter().flatten();
+            spoken.any(|name| name == purpose.protocol())
+        };
+        let node = purpose.filter(speaks);
+        if let Some(purpose) = node {
+            let config = match purpose {
+                Purpose::Management => &self.management,
+                Purpose::Copies => &self.copies,
+            };
+            let stream = begun.into_stream(Arc::clone(config)).await.map_err(failed)?;
+            let key = node_key::shown(stream.get_ref().1.peer_certificates());
+            return Ok((stream, Shown { user: None, key }));
+        }
         let state = Arc::clone(&self.state.read());
-        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, state.acceptor.accept(stream));
-        let stream = handshake
-            .await
-            .map_err(|_| "the handshake takes too long".to_owned())?
-            .map_err(|error| error.to_string())?;
+        let stream = begun.into_stream(Arc::clone(&state.config)).await.map_err(failed)?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let names = shown.map(certificate::names).transpose()?;
         let user = names.and_then(|names| state.clients.user(&names));
-        Ok((stream, user))
+        Ok((stream, Shown { user, key: None }))
     }
 
     /// Takes over the certificate that lies in the inbox or, when the node was given files, in these. From now on it is
@@ -273,9 +318,8 @@ impl State {
             Err(error) => return Err(format!("clients.json cannot be read: {error}")),
         };
         let (chain, generated) = (identity.chain.clone(), files.is_none());
-        let config = configure(identity, &trusted, clients.state)?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(State { acceptor, chain, generated, trusted, clients })
+        let config = Arc::new(configure(identity, &trusted, clients.state)?);
+        Ok(State { config, chain, generated, trusted, clients })
     }
 }
 

@@ -1,19 +1,19 @@
 //! Several nodes: real processes on this machine that agree, lose each other, and find each other again.
 
+use crate::impostor::{self, Key, MANAGEMENT, newcomer};
 use crate::plugins;
 use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
-use nacre_conformance::http;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What nodes that can join say of themselves, as `cluster::membership` has it.
-const VERSION: u32 = 3;
-const FORM: &str = "application/x-www-form-urlencoded";
+pub const VERSION: u64 = 4;
 
 /// A node with its data directory, to be stopped and started again.
 pub struct Node {
@@ -36,6 +36,10 @@ impl Node {
     /// Loses all of its data, while it is not up.
     pub fn forget(&mut self) {
         self.directory = tempfile::tempdir().unwrap();
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        self.directory.path()
     }
 
     pub fn restart(&mut self) {
@@ -310,16 +314,13 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
     full.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     let [elsewhere, member] = [Node::start(), Node::start()];
     assert_eq!(elsewhere.add(&member).0, 200);
-    let ports = r#"{"mgmt":1,"views":2,"query":3,"eventing":4,"kv":5}"#;
-    let newer: &'static str = Box::leak(Box::new(format!(
-        r#"{{"version":99,"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1,"unix_seconds":1}}"#
-    )));
-    let year_s = 365 * 24 * 3600;
-    let unix_seconds = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + year_s;
-    let fast: &'static str = Box::leak(Box::new(format!(
-        r#"{{"version":{VERSION},"cluster":"c","nodes":1,"buckets":0,"endpoints":{{"host":null,"plain":{ports},"tls":null}},"applied":1,"unix_seconds":{unix_seconds}}}"#
-    )));
-    let (newer, odd, fast) = (stranger(newer), stranger("[]"), stranger(fast));
+    let odd = stranger("[]");
+    let (newer, _) = newcomer(Key::new(), 99, |candidate| candidate);
+    let (fast, _) = newcomer(Key::new(), VERSION, |mut candidate| {
+        let now_s = candidate["unix_seconds"].as_u64().unwrap();
+        candidate["unix_seconds"] = (now_s + 365 * 24 * 3600).into();
+        candidate
+    });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let form = |port: u16, password: &str| {
         format!("hostname=127.0.0.1:{port}&user={USER}&password={password}")
@@ -388,25 +389,29 @@ fn a_node_that_was_removed_while_it_was_away_is_not_let_in_again() {
 fn nobody_is_another_node_without_the_secret_of_the_cluster() {
     let node = Node::start();
     let uuid = node.json("/pools")["uuid"].as_str().unwrap().to_owned();
-    let link = |login: Option<(&str, &str)>| {
-        http::request(&node.address(), "GET", "/_nacre/link", login, FORM, b"").unwrap().status
+    let (stranger, own) = (Key::new(), Key::of_node(node.data_dir()));
+    let say = |key: &Key, line: &str, login: Option<(&str, &str)>| {
+        let mut stream = key.connect(node.port_base + 11, MANAGEMENT).unwrap();
+        impostor::ask(&mut *stream, line, login, "").unwrap().0
     };
-    let strangers =
-        [None, Some((USER, PASSWORD)), Some(("@nacre", "")), Some(("@nacre", &uuid[..]))];
-    for login in strangers {
-        assert_eq!(link(login), 401, "{login:?}");
-        let package = "/_nacre/packages/0";
-        let package = http::request(&node.address(), "GET", package, login, FORM, b"").unwrap();
-        assert_eq!(package.status, 401, "{login:?}");
-        let leave =
-            http::request(&node.address(), "POST", "/controller/leave", login, FORM, b"").unwrap();
-        assert_eq!(leave.status, 401, "{login:?}");
-    }
-    for method in ["GET", "POST"] {
-        for login in [None, Some(("@nacre", "x")), Some((USER, "wrong"))] {
-            let path = "/controller/engage";
-            let answer = http::request(&node.address(), method, path, login, FORM, b"").unwrap();
-            assert_eq!(answer.status, 401, "{method} {login:?}");
+    let logins = [Some((USER, PASSWORD)), Some(("@nacre", "")), Some(("@nacre", &uuid[..]))];
+    // Not even its own key makes somebody another node.
+    for key in [&stranger, &own] {
+        for line in ["GET /_nacre/packages/0", "POST /controller/leave", "POST /controller/regroup"]
+        {
+            assert_eq!(say(key, line, None), 401, "{line}");
+            for login in logins {
+                assert_eq!(say(key, line, login), 403, "{line} {login:?}");
+            }
+        }
+        for login in [None].into_iter().chain(logins) {
+            assert_eq!(say(key, "GET /_nacre/link", login), 401, "{login:?}");
+        }
+        for line in ["GET /controller/engage", "POST /controller/engage"] {
+            for login in [None, Some((USER, "wrong"))] {
+                assert_eq!(say(key, line, login), 401, "{line} {login:?}");
+            }
+            assert_eq!(say(key, line, Some(("@nacre", "x"))), 403, "{line}");
         }
     }
     // The user of the nodes is nobody's to see, make, change or remove.

@@ -15,10 +15,10 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate and its key, in PEM.
-struct Pair {
+pub struct Pair {
     certificate: String,
     key: String,
 }
@@ -44,7 +44,7 @@ impl Authority {
 }
 
 /// Connects, trusting only the authority in `pem`.
-fn connect(
+pub fn connect(
     port: u16,
     pem: &str,
     own: Option<&Pair>,
@@ -76,8 +76,8 @@ fn connect(
 }
 
 /// Sends one request of the binary protocol; its status and value.
-fn ask(
-    stream: &mut Stream,
+pub fn ask(
+    stream: &mut (impl Read + Write + ?Sized),
     opcode: u8,
     extras: &[u8],
     key: &[u8],
@@ -119,7 +119,7 @@ fn own_authority(server: &Server) -> String {
     answer.text()
 }
 
-const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+pub const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
 #[test]
 fn every_service_is_offered_with_tls_by_the_nodes_own_authority() {

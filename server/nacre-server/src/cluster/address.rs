@@ -1,0 +1,74 @@
+//! Where a node is, as people write it.
+
+/// The port of management that is meant when none is named.
+const PORT_DEFAULT: u16 = 8091;
+/// The same behind `https://`.
+const PORT_DEFAULT_TLS: u16 = 18091;
+/// Where a host is the machine itself.
+const ANYWHERE: [&str; 3] = ["0.0.0.0", "::", ""];
+
+/// Where the management of a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Whether that port is the one with TLS.
+    pub encrypted: bool,
+}
+
+impl Address {
+    /// Reads `host` or `host:port`, or either behind `http://` or `https://`.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        let bare = text.trim().trim_end_matches('/');
+        let (encrypted, bare) = match bare.strip_prefix("https://") {
+            Some(bare) => (true, bare),
+            None => (false, bare.strip_prefix("http://").unwrap_or(bare)),
+        };
+        let (host, port) = match bare.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is no port"))?),
+            None => (bare, if encrypted { PORT_DEFAULT_TLS } else { PORT_DEFAULT }),
+        };
+        check_host(host)?;
+        Ok(Address { host: host.to_owned(), port, encrypted })
+    }
+}
+
+/// Whether other nodes and clients can reach a node by that name.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn check_host(host: &str) -> Result<(), String> {
+    let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
+    if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {
+        return Err(format!("Hostname {host:?} is not valid: a name or an IPv4 address is wanted"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_perhaps_with_a_port_and_a_scheme() {
+        for (text, host, port, encrypted) in [
+            ("a", "a", 8091, false),
+            ("a:9000", "a", 9000, false),
+            ("http://10.0.0.1", "10.0.0.1", 8091, false),
+            (" https://a/ ", "a", 18091, true),
+            ("https://a:9011", "a", 9011, true),
+        ] {
+            let address = Address { host: host.into(), port, encrypted };
+            assert_eq!(Address::parse(text), Ok(address), "{text}");
+        }
+        for text in ["", ":9000", "a:x", "a:70000", "https://", "ftp://a", "a b", "0.0.0.0", "::1"]
+        {
+            assert!(Address::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The key by which other nodes recognise this one, and how connections between nodes are encrypted.
+//!
+//! ```text
+//! a node ──► a port with TLS of another one     ALPN: "nacre/2" for management, "nacre-dcp/1" for copies of documents
+//!            both show their bare public keys   TLS 1.3, RFC 7250
+//!            both compare SHA-256 of that with the fingerprint that the cluster has agreed on
+//! ```
+//!
+//! There is no authority, no name and no date: nothing that an operator gives, renews or lets expire decides who is a node.
+//! Who connects checks the fingerprint within the handshake, before it says anything. Who is connected to takes any key that the
+//! other proves to have, and decides then what may be asked with it: a node that is about to join is nobody's member yet.
+
+use nacre_cluster::Fingerprint;
+use rcgen::{KeyPair, PublicKeyData};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use tokio_rustls::rustls::server::AlwaysResolvesServerRawPublicKeys;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{
+    CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme, SupportedCipherSuite,
+};
+
+/// The file of the key, in the folder for TLS.
+const FILE: &str = "node-key.pem";
+/// How long the system tries to get bytes through to a machine that is gone.
+const UNSENT_MAX: Duration = Duration::from_secs(5);
+/// What is read of a connection at a time: rustls alone would have the system asked for each 4 KiB.
+const READ_BYTES: usize = 64 << 10;
+/// A connection needs some name. It is neither sent nor compared.
+const NAME: &str = "node.invalid";
+
+/// What nodes want of each other on a port with TLS. A port that serves something else for clients knows none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Requests over HTTP, and links.
+    Management,
+    /// Copies of documents, over the binary protocol.
+    Copies,
+}
+
+impl Purpose {
+    /// As it stands in the handshake (ALPN, RFC 7301).
+    pub fn protocol(self) -> &'static [u8] {
+        match self {
+            Purpose::Management => b"nacre/2",
+            Purpose::Copies => b"nacre-dcp/1",
+        }
+    }
+}
+
+/// The key of this node.
+pub struct NodeKey {
+    fingerprint: Fingerprint,
+    certified: Arc<CertifiedKey>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl NodeKey {
+    /// Reads the key in the folder for TLS, where it is made at a first start.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in a sentence.
+    pub fn open(data_dir: &Path) -> Result<NodeKey, String> {
+        let folder = data_dir.join("tls");
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        let path = folder.join(FILE);
+        if !path.exists() {
+            let key = KeyPair::generate().map_err(|error| error.to_string())?;
+            super::write(&path, key.serialize_pem().as_bytes())?;
+        }
+        let unusable = |reason: String| format!("{} is unusable: {reason}", path.display());
+        NodeKey::read(&super::read(&path)?).map_err(unusable)
+    }
+
+    fn read(pem: &[u8]) -> Result<NodeKey, String> {
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
+        let public = KeyPair::try_from(&key).map_err(|error| error.to_string())?;
+        let public = public.subject_public_key_info();
+        let signer = ring::sign::any_supported_type(&key).map_err(|error| error.to_string())?;
+        let certified = CertifiedKey::new(vec![CertificateDer::from(public.clone())], signer);
+        Ok(NodeKey {
+            fingerprint: fingerprint(&public),
+            certified: Arc::new(certified),
+            provider: Arc::new(provider()),
+        })
+    }
+
+    /// By which others recognise it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Connects to a node at `address`, and encrypts. With `expected` there is no connection to one that has another key;
+    /// without, the first one that answers is believed, as with a host that one logs in to for the first time. Gives the key that the
+    /// other has shown.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub async fn connect(
+        &self,
+        address: &str,
+        purpose: Purpose,
+        expected: Option<Fingerprint>,
+    ) -> Result<(TlsStream<BufReader<TcpStream>>, Fingerprint), String> {
+        let failed = |error: std::io::Error| format!("{address}: {error}");
+        let stream = TcpStream::connect(address).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNSENT_MAX)).map_err(failed)?;
+        let connector = TlsConnector::from(Arc::new(self.client(purpose, expected)?));
+        let name = ServerName::try_from(NAME).map_err(|error| error.to_string())?;
+        let stream = BufReader::with_capacity(READ_BYTES, stream);
+        let stream = connector.connect(name, stream).await.map_err(failed)?;
+        let shown = shown(stream.get_ref().1.peer_certificates());
+        let shown = shown.ok_or_else(|| format!("{address} has shown no key"))?;
+        Ok((stream, shown))
+    }
+
+    /// Each connection begins from nothing: who was a node when a session began may be none when it is taken up again.
+    fn client(
+        &self,
+        purpose: Purpose,
+        expected: Option<Fingerprint>,
+    ) -> Result<ClientConfig, String> {
+        let keys = AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&self.certified));
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(self.verifier(expected)))
+            .with_client_cert_resolver(Arc::new(keys));
+        config.alpn_protocols = vec![purpose.protocol().to_vec()];
+        config.enable_sni = false;
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    /// How connections of other nodes are taken.
+    pub(super) fn server(&self, purpose: Purpose) -> Result<ServerConfig, String> {
+        let keys = AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.certified));
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(Arc::new(self.verifier(None)))
+            .with_cert_resolver(Arc::new(keys));
+        config.alpn_protocols = vec![purpose.protocol().to_vec()];
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    fn verifier(&self, expected: Option<Fingerprint>) -> Verifier {
+        Verifier { expected, algorithms: self.provider.signature_verification_algorithms }
+    }
+}
+
+/// Nodes have each other's choice: AES-128 is what processors do fastest, and more than anybody breaks.
+fn provider() -> CryptoProvider {
+    let mut provider = ring::default_provider();
+    let is_first =
+        |suite: &SupportedCipherSuite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.sort_by_key(|suite| !is_first(suite));
+    provider
+}
+
+/// The fingerprint of a public key in DER.
+fn fingerprint(public: &[u8]) -> Fingerprint {
+    Fingerprint(Sha256::digest(public).into())
+}
+
+/// The fingerprint of the key that the other side of a connection has proved to have.
+pub(super) fn shown(keys: Option<&[CertificateDer<'_>]>) -> Option<Fingerprint> {
+    keys?.first().map(|key| fingerprint(key))
+}
+
+/// Has the other side prove that it has the key it shows, which may have to be a certain one.
+#[derive(Debug)]
+struct Verifier {
+    expected: Option<Fingerprint>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    fn check(&self, key: &CertificateDer<'_>) -> Result<(), Error> {
+        let shown = fingerprint(key);
+        match self.expected {
+            Some(expected) if expected != shown => Err(Error::General(format!(
+                "another node answers there: its key is {shown}, and not {expected}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
+    }
+}
+
+/// Nodes speak TLS 1.3 only.
+fn too_old() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::General("nodes do not speak TLS 1.2".into()))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(key).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        too_old()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, key, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(key).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        too_old()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, key, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::Tls;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    fn key() -> (tempfile::TempDir, Arc<NodeKey>) {
+        let folder = tempfile::tempdir().unwrap();
+        let key = NodeKey::open(folder.path()).unwrap();
+        (folder, Arc::new(key))
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_a_damaged_one_is_no_key() {
+        let (folder, key) = key();
+        let again = NodeKey::open(folder.path()).unwrap();
+        assert_eq!(again.fingerprint(), key.fingerprint());
+        let path = folder.path().join("tls").join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(NodeKey::read(text.as_bytes()).unwrap().fingerprint(), key.fingerprint());
+        std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+        let refused = NodeKey::open(folder.path()).err().unwrap();
+        assert!(refused.contains("node-key.pem is unusable"), "{refused}");
+    }
+
+    /// A node that takes one connection, for management; gives the key that it was shown.
+    async fn take(
+        key: &Arc<NodeKey>,
+    ) -> (String, tokio::task::JoinHandle<Result<Option<Fingerprint>, String>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = Tls::open(folder.path(), None, vec!["localhost".into()], "test", key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let taken = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (mut stream, shown) = tls.accept(stream, Some(Purpose::Management)).await?;
+            stream.write_all(b"welcome").await.map_err(|error| error.to_string())?;
+            stream.flush().await.map_err(|error| error.to_string())?;
+            Ok(shown.key)
+        });
+        (address, taken)
+    }
+
+    #[tokio::test]
+    async fn nodes_show_each_other_their_keys() {
+        let ((_a, first), (_b, second)) = (key(), key());
+        for expected in [Some(second.fingerprint()), None] {
+            let (address, taken) = take(&second).await;
+            let (mut stream, shown) =
+                first.connect(&address, Purpose::Management, expected).await.unwrap();
+            let mut text = [0; 7];
+            stream.read_exact(&mut text).await.unwrap();
+            assert_eq!((shown, &text), (second.fingerprint(), b"welcome"));
+            assert_eq!(taken.await.unwrap(), Ok(Some(first.fingerprint())));
+        }
+    }
+
+    #[tokio::test]
+    async fn there_is_no_connection_to_a_node_with_another_key_or_for_what_it_does_not_serve() {
+        let ((_a, first), (_b, second)) = (key(), key());
+        for (purpose, expected, words) in [
+            (Purpose::Management, Some(first.fingerprint()), "another node answers there"),
+            // Where nodes are not served, the certificate for clients is shown.
+            (Purpose::Copies, Some(second.fingerprint()), "HandshakeFailure"),
+        ] {
+            let (address, taken) = take(&second).await;
+            let refused = first.connect(&address, purpose, expected).await.err().unwrap();
+            assert!(refused.contains(words), "{refused}");
+            assert!(taken.await.unwrap().is_err());
+        }
+    }
+}
