@@ -653,21 +653,21 @@ async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
 
 /// Has a leader that is to be removed fall silent, so that another one is elected, which can remove it: openraft's leaders
 /// cannot remove themselves. One that is not removed after all speaks again.
-fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
+pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
+    fn set(raft: &Raft, abdicates: &AtomicBool, silent: bool) {
+        abdicates.store(silent, Ordering::Relaxed);
+        raft.runtime_config().heartbeat(!silent);
+        raft.runtime_config().elect(!silent);
+    }
     let raft = raft.clone();
+    set(&raft, &abdicates, true);
     tokio::spawn(async move {
-        let set = |silent| {
-            abdicates.store(silent, Ordering::Relaxed);
-            raft.runtime_config().heartbeat(!silent);
-            raft.runtime_config().elect(!silent);
-        };
-        set(true);
         // Whoever has left, and come again, may lead.
         let is_over = |metrics: &RaftMetrics<u64, Place>| {
             metrics.current_leader.is_some_and(|leader| leader != metrics.id)
         };
         let _ = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads").await;
-        set(false);
+        set(&raft, &abdicates, false);
     });
 }
 

@@ -1,14 +1,24 @@
-//! The store under Raft, by the suite that comes with openraft.
+//! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed.
 
+use super::consensus::abdicate;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
-use super::types::{StorageError, Types};
+use super::types::{Place, StorageError, Types};
 use crate::platform::SystemPlatform;
 use nacre_cluster::{Endpoints, Ports};
 use nacre_node::{Node, Platform};
-use openraft::StorageIOError;
+use openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
+use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
 use openraft::testing::{StoreBuilder, Suite};
+use openraft::{Config, StorageIOError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 struct InFolders;
@@ -34,4 +44,70 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
 #[test]
 fn the_store_keeps_what_raft_expects_of_one() {
     Suite::test_all(InFolders).unwrap();
+}
+
+/// A network without anybody.
+struct Nowhere;
+
+impl RaftNetworkFactory<Types> for Nowhere {
+    type Network = Nowhere;
+
+    async fn new_client(&mut self, _: u64, _: &Place) -> Nowhere {
+        Nowhere
+    }
+}
+
+fn nobody<T, E: std::error::Error>() -> Result<T, RPCError<u64, Place, RaftError<u64, E>>> {
+    Err(RPCError::Unreachable(Unreachable::new(&std::io::Error::other("nobody is there"))))
+}
+
+impl RaftNetwork<Types> for Nowhere {
+    async fn append_entries(
+        &mut self,
+        _: AppendEntriesRequest<Types>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
+        nobody()
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _: InstallSnapshotRequest<Types>,
+        _: RPCOption,
+    ) -> Result<
+        InstallSnapshotResponse<u64>,
+        RPCError<u64, Place, RaftError<u64, InstallSnapshotError>>,
+    > {
+        nobody()
+    }
+
+    async fn vote(
+        &mut self,
+        _: VoteRequest<u64>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
+        nobody()
+    }
+}
+
+/// A leader that is to be removed is silent for longer than this test may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
+    let (_folder, log, machine) = InFolders.build().await.unwrap();
+    let config = Arc::new(Config { election_timeout_max: 300, ..Config::default() });
+    let raft = openraft::Raft::new(1, config, Nowhere, log, machine).await.unwrap();
+    raft.initialize(BTreeMap::from([(1, Place::default())])).await.unwrap();
+    let patience = Some(Duration::from_secs(60));
+    raft.wait(patience).current_leader(1, "it leads").await.unwrap();
+    let abdicates = Arc::new(AtomicBool::new(false));
+    abdicate(&raft, Arc::clone(&abdicates));
+    assert!(abdicates.load(Ordering::Relaxed));
+    raft.shutdown().await.unwrap();
+    let until_over = async {
+        while abdicates.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(15), until_over).await;
+    assert!(ended.is_ok(), "it would lead its next cluster without a word");
 }
