@@ -37,6 +37,8 @@ const MUTATION_LIMIT_PERCENT: u64 = 93;
 /// Share of the quota above which values leave memory, and the share at which that ends.
 const HIGH_WATER_PERCENT: u64 = 85;
 const LOW_WATER_PERCENT: u64 = 75;
+/// How long requests wait for a vBucket that is handed over, in nanoseconds: as long as nobody may write to it.
+const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 /// Seconds that tombstones are kept: three days, or where there is no store, a minute.
 const PURGE_AGE_S: u32 = 3 * 86_400;
 const PURGE_AGE_EPHEMERAL_S: u32 = 60;
@@ -70,7 +72,7 @@ pub struct Bucket {
     history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
     memory_bytes: AtomicI64,
-    waits: Waits,
+    pub(crate) waits: Waits,
     pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
     pub(crate) scans: Scans,
@@ -510,9 +512,28 @@ impl Bucket {
         self.waits.give_up(vbids);
     }
 
-    /// Whether durable writes are under way.
-    pub(crate) fn has_durable_writes(&self) -> bool {
-        self.waits.has_durable()
+    /// A ticket for a vBucket being handed over, if it is: whether it may be asked again.
+    pub(crate) fn when_handed_over(
+        &self,
+        vbid: Vbid,
+        now: Now,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Option<Arc<Ticket<bool>>> {
+        let (ticket, first) = self.waits.hand_over(vbid, now.monotonic_ns, waiter)?;
+        if first {
+            self.keeper.wake();
+        }
+        Some(ticket)
+    }
+
+    /// Has requests wait no more that have waited for long.
+    pub(crate) fn give_up_hand_overs(&self, now: Now) {
+        self.waits.give_up_hand_overs(now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS));
+    }
+
+    /// Whether there are deadlines: durable writes are under way, or requests wait for a vBucket that is handed over.
+    pub(crate) fn has_deadlines(&self) -> bool {
+        self.waits.has_durable() || self.waits.has_hand_overs()
     }
 
     /// Commits the durable writes that have come far enough, and gives up those whose time is over.

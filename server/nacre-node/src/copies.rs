@@ -39,6 +39,12 @@ fn part_of(chain: &Chain, me: NodeId) -> VbState {
     }
 }
 
+/// Whether a vBucket is about to be served by another node instead of `me`, or the other way round.
+fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
+    let next = chain.next.first().copied().flatten();
+    chain.held && (chain.active() == Some(me) || next == Some(me))
+}
+
 impl Node {
     /// Gives the vBuckets of a bucket the parts that their chains have for this node.
     pub(crate) fn arrange(&self, config: &nacre_cluster::Bucket) {
@@ -106,6 +112,9 @@ impl Bucket {
         mut vb_uuid: impl FnMut() -> VbUuid,
         now: Now,
     ) {
+        let of = |(vbid, chain): (Vbid, &Chain)| is_handed_over(chain, me).then_some(vbid);
+        let handed_over = (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
+        self.waits.begin_hand_overs(&handed_over);
         for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
             let (mut is_new, mut serves, mut begins_anew) = (false, false, false);
             self.complete(vbid, |vbucket| {
@@ -130,6 +139,7 @@ impl Bucket {
                 self.note(vbid);
             }
         }
+        self.waits.end_hand_overs(&handed_over);
         self.doubted
             .write()
             .retain(|vbid| self.vbucket(*vbid).is_some_and(|v| v.doubted().is_some()));

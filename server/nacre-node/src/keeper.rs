@@ -1,6 +1,6 @@
 //! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
-//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up durable writes
-//! whose time is over, and notices consumers that have fallen silent.
+//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up requests whose time
+//! is over, and notices consumers that have fallen silent.
 
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often it is looked whether something is due: a search for expired documents, scans that nobody ends, consumers
 /// that are silent.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
-/// How often the deadlines of durable writes are looked at, while there are any.
+/// How often the deadlines of requests that wait are looked at, while there are any.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often old tombstones are looked for.
 const PURGE_INTERVAL: Duration = Duration::from_secs(3600);
@@ -198,12 +198,13 @@ impl Task for Keeper {
             self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
             self.purge(now);
         }
-        if !self.bucket.has_durable_writes() {
+        if !self.bucket.has_deadlines() {
             return Next::After(ROUND_INTERVAL);
         }
         if now.monotonic_ns >= self.deadlines_at {
             self.deadlines_at = now.monotonic_ns + DEADLINE_INTERVAL.as_nanos() as u64;
             self.bucket.complete_durable_writes(now);
+            self.bucket.give_up_hand_overs(now);
         }
         Next::After(DEADLINE_INTERVAL)
     }

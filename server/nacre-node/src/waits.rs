@@ -1,15 +1,20 @@
-//! The connections that wait for a bucket: for the store, or for the end of a durable write.
+//! The connections that wait for a bucket: for the store, for the end of a durable write, or until a vBucket is handed over.
 
 use crate::ticket::{Ticket, Waiter};
 use nacre_types::{Seqno, Vbid};
 use nacre_vbucket::{Completion, Token};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Durable = BTreeMap<(Vbid, Seqno), Arc<Ticket<Option<Token>>>>;
 type Persistence = BTreeMap<(Vbid, Seqno), Vec<Arc<Ticket<bool>>>>;
+/// Since when, in monotonic nanoseconds, and who.
+type HandOvers = BTreeMap<Vbid, Vec<(u64, Arc<Ticket<bool>>)>>;
+
+/// Requests that wait for a vBucket until it is handed over.
+const HAND_OVER_WAITING_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct Waits {
@@ -18,6 +23,8 @@ pub(crate) struct Waits {
     persistence: Mutex<Persistence>,
     /// Entries of `persistence`, so that the flusher need not lock it in vain.
     persistence_count: AtomicUsize,
+    /// The vBuckets that are handed over to another node, or to this one.
+    hand_overs: Mutex<HandOvers>,
 }
 
 impl Waits {
@@ -80,6 +87,53 @@ impl Waits {
         self.persistence_count.store(persistence.len(), Ordering::Release);
     }
 
+    /// These vBuckets are handed over from now on: nobody serves them.
+    pub fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
+        let mut hand_overs = self.hand_overs.lock();
+        for vbid in vbids {
+            hand_overs.entry(*vbid).or_default();
+        }
+    }
+
+    /// All but these vBuckets are handed over by now, or never will be: who waits may ask again.
+    pub fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
+        let mut hand_overs = self.hand_overs.lock();
+        for (_, waiting) in hand_overs.extract_if(.., |vbid, _| !but.contains(vbid)) {
+            waiting.iter().for_each(|(_, ticket)| ticket.settle(true));
+        }
+    }
+
+    /// A ticket for the end of a hand-over, and whether nobody else waits for that one; `None` when the vBucket is not handed over,
+    /// or too many wait.
+    pub fn hand_over(
+        &self,
+        vbid: Vbid,
+        now_ns: u64,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Option<(Arc<Ticket<bool>>, bool)> {
+        let mut hand_overs = self.hand_overs.lock();
+        let waiting = hand_overs.get_mut(&vbid)?;
+        if waiting.len() >= HAND_OVER_WAITING_MAX {
+            return None;
+        }
+        let (ticket, first) = (Ticket::new(waiter), waiting.is_empty());
+        waiting.push((now_ns, Arc::clone(&ticket)));
+        Some((ticket, first))
+    }
+
+    /// Whether somebody waits for a hand-over.
+    pub fn has_hand_overs(&self) -> bool {
+        self.hand_overs.lock().values().any(|waiting| !waiting.is_empty())
+    }
+
+    /// Has those wait no more for a hand-over who have waited since before then.
+    pub fn give_up_hand_overs(&self, before_ns: u64) {
+        for waiting in self.hand_overs.lock().values_mut() {
+            let old = waiting.extract_if(.., |(since_ns, _)| *since_ns < before_ns);
+            old.for_each(|(_, ticket)| ticket.settle(false));
+        }
+    }
+
     /// Nothing more will be stored of these vBuckets. What was prepared there may be found again after a restart.
     pub fn give_up(&self, vbids: &[Vbid]) {
         for vbid in vbids {
@@ -101,6 +155,9 @@ impl Waits {
             ticket.settle(None);
         }
         for ticket in std::mem::take(&mut *self.persistence.lock()).into_values().flatten() {
+            ticket.settle(false);
+        }
+        for (_, ticket) in std::mem::take(&mut *self.hand_overs.lock()).into_values().flatten() {
             ticket.settle(false);
         }
     }

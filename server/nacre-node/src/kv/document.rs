@@ -306,6 +306,14 @@ impl<'a> Call<'a> {
                 let ticket = ticket.ok_or(Stop::Status(Status::TemporaryFailure))?;
                 Err(Stop::Park(Until::Fetched(ticket)))
             }
+            // Whoever asked another node would not be served there either.
+            (Err(Refusal::NotActive), _) => {
+                let ticket = self.bucket.when_handed_over(self.vbid, now, self.waiter);
+                Err(match ticket {
+                    Some(ticket) => Stop::Park(Until::HandedOver(ticket)),
+                    None => Stop::Refused(Refusal::NotActive),
+                })
+            }
             // Clients that do not know the newer statuses get the nearest old one.
             (Err(Refusal::NotLocked), _) if !self.features.has(Feature::Xerror) => {
                 Err(Stop::Status(Status::TemporaryFailure))

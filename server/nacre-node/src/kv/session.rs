@@ -55,6 +55,8 @@ pub(super) enum Until {
     Persisted(Arc<Ticket<bool>>),
     /// The document being in memory; then it is carried out again.
     Fetched(Arc<Ticket<bool>>),
+    /// A vBucket's being handed over; then it is carried out, here or where it is served.
+    HandedOver(Arc<Ticket<bool>>),
     /// A scan that goes on elsewhere.
     Scanned(Arc<Ticket<Scanned>>),
     /// What a plugin decides about a version from elsewhere; then it is carried out again.
@@ -66,7 +68,9 @@ pub(super) enum Until {
 impl Until {
     fn is_over(&self) -> bool {
         match self {
-            Until::Persisted(ticket) | Until::Fetched(ticket) => ticket.outcome().is_some(),
+            Until::Persisted(ticket) | Until::Fetched(ticket) | Until::HandedOver(ticket) => {
+                ticket.outcome().is_some()
+            }
             Until::Scanned(ticket) => ticket.outcome().is_some(),
             Until::Decided(ticket) => ticket.outcome().is_some(),
             Until::Durable(ticket, ..) => ticket.outcome().is_some(),
@@ -297,7 +301,10 @@ impl Session {
                 Until::Fetched(ticket) if ticket.outcome() == Some(&false) => {
                     Outcome::Status(Status::TemporaryFailure)
                 }
-                Until::Fetched(_) => {
+                Until::HandedOver(ticket) if ticket.outcome() == Some(&false) => {
+                    Outcome::Status(Status::NotMyVbucket)
+                }
+                Until::Fetched(_) | Until::HandedOver(_) => {
                     // It is a request on a document, after which the connection goes on.
                     self.handle(&frame, &bytes, out, now);
                     continue;

@@ -143,19 +143,31 @@ fn a_rebalance_moves_everything_while_clients_write() {
     let keep = [2, 3].map(NodeId).into();
     nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving });
     let mut written = [0; 100];
+    let mut under_way: Vec<(usize, Connection)> = Vec::new();
     for round in 1..2000_usize {
+        let mut writer = client(&nodes);
         let key = format!("k{}", round % 100);
-        let answer = client(&nodes).set(&key, &round.to_string());
-        match answer.status {
+        let set = request(0x01, &[0; 8], key.as_bytes(), round.to_string().as_bytes());
+        let (answers, _, _) = writer.give(&set);
+        let mut note = |round: usize, status| match status {
             0 => written[round % 100] = round,
             status => assert_eq!(status, NOT_MY_VBUCKET, "while it is handed over"),
+        };
+        match answers.first() {
+            Some(answer) => note(round, answer.status),
+            None => under_way.push((round, writer)),
         }
         nodes.pass(10);
+        under_way.retain_mut(|(round, writer)| {
+            let answers = writer.resume();
+            answers.first().inspect(|answer| note(*round, answer.status)).is_none()
+        });
         if cluster(&nodes).rebalance.is_none() {
             break;
         }
     }
     assert_eq!(cluster(&nodes).rebalance, None, "it has come to its end");
+    assert!(under_way.is_empty(), "nobody waits for ever");
     assert_eq!(cluster(&nodes).nodes[&NodeId(1)].membership, Membership::Leaving);
     for chain in &cluster(&nodes).buckets["b"].chains {
         assert!(!chain.involves(NodeId(1)));

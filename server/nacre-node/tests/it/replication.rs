@@ -5,7 +5,7 @@ use crate::world::{durable, request};
 use nacre_auth::User;
 use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, EvictionPolicy};
 use nacre_store::Fault;
-use nacre_types::{Seqno, VbState, Vbid};
+use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
 
 /// What a node has of the key `k` and its vBucket.
@@ -482,4 +482,42 @@ fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_wer
         nodes.run();
         assert_eq!(nodes.connect(1).get("k").value, b"1");
     }
+}
+
+/// Whoever refused would send clients back and forth between two nodes of which neither serves.
+#[test]
+fn requests_wait_while_their_vbucket_is_handed_over() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut clients = [nodes.connect(0), nodes.connect(1)];
+    clients[0].set("k", "1");
+    nodes.run();
+    let hold = |nodes: &mut Nodes, next: [u64; 2]| {
+        let chains = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].chains.clone();
+        let next = next.map(|node| Some(NodeId(node))).to_vec();
+        let held = chains.into_iter().map(|it| Chain { held: true, next: next.clone(), ..it });
+        let chains = BTreeMap::from([("b".to_owned(), (0..).zip(held).collect())]);
+        nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+        nodes.run();
+    };
+    let get = request(0x00, b"", b"k", b"");
+    hold(&mut nodes, [2, 1]);
+    for client in &mut clients {
+        assert_eq!(client.give(&get).0, [], "nobody serves it");
+        assert_eq!(client.resume(), []);
+    }
+    nodes.place(&[2, 1]);
+    let statuses = clients.each_mut().map(|client| client.resume()[0].status);
+    assert_eq!(statuses, [0x07, 0], "it is served where it came to");
+
+    hold(&mut nodes, [1, 2]);
+    for client in &mut clients {
+        assert_eq!(client.give(&durable(1, 1000, &set("2"))).0, []);
+    }
+    nodes.pass(500);
+    assert!(clients.iter_mut().all(|client| client.resume().is_empty()));
+    nodes.pass(1000);
+    let statuses = clients.each_mut().map(|client| client.resume()[0].status);
+    assert_eq!(statuses, [0x07, 0x07], "not for ever");
+    assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("1"));
 }

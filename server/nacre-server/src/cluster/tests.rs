@@ -57,8 +57,8 @@ impl RaftNetworkFactory<Types> for Nowhere {
     }
 }
 
-fn nobody<T, E: std::error::Error>() -> Result<T, RPCError<u64, Place, RaftError<u64, E>>> {
-    Err(RPCError::Unreachable(Unreachable::new(&std::io::Error::other("nobody is there"))))
+fn nobody() -> Unreachable {
+    Unreachable::new(&std::io::Error::other("nobody is there"))
 }
 
 impl RaftNetwork<Types> for Nowhere {
@@ -67,7 +67,7 @@ impl RaftNetwork<Types> for Nowhere {
         _: AppendEntriesRequest<Types>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        nobody()
+        Err(RPCError::Unreachable(nobody()))
     }
 
     async fn install_snapshot(
@@ -78,7 +78,7 @@ impl RaftNetwork<Types> for Nowhere {
         InstallSnapshotResponse<u64>,
         RPCError<u64, Place, RaftError<u64, InstallSnapshotError>>,
     > {
-        nobody()
+        Err(RPCError::Unreachable(nobody()))
     }
 
     async fn vote(
@@ -86,7 +86,7 @@ impl RaftNetwork<Types> for Nowhere {
         _: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        nobody()
+        Err(RPCError::Unreachable(nobody()))
     }
 }
 
