@@ -167,13 +167,14 @@ impl Bucket {
         self.wake_readers();
     }
 
-    /// Takes in what the active copy of `vbid` has told; see [`Vbucket::receive`].
+    /// Takes in what the active copy of `vbid` has told the copy of that `generation`; see [`Vbucket::receive`].
     ///
     /// # Errors
     /// When it does not continue what is here.
     pub(crate) fn receive(
         &self,
         vbid: Vbid,
+        generation: Option<u32>,
         documents: Vec<Document>,
         seqno: Seqno,
         snapshot: (Seqno, Seqno),
@@ -181,6 +182,9 @@ impl Bucket {
         self.fetch_evicted(vbid, &documents)?;
         let dropped = documents.iter().filter_map(crate::events::dropped_by).collect::<Vec<_>>();
         let received = self.change(vbid, |vbucket| {
+            if generation != Some(vbucket.generation()) {
+                return Err(OutOfOrder);
+            }
             vbucket.receive(documents, seqno, snapshot)?;
             for collection in &dropped {
                 vbucket.erase_collection(*collection);

@@ -61,6 +61,8 @@ struct Incoming {
     term: u64,
     /// What its messages carry.
     opaque: u32,
+    /// Of the copy when the stream was asked for: one that began anew meanwhile lacks what came before. `None` before that.
+    generation: Option<u32>,
     /// Versions arrive.
     is_open: bool,
     /// The snapshot that versions arrive of, and whether it may be large.
@@ -187,7 +189,10 @@ impl Follower {
     /// Brings the streams in line with the agreed state.
     fn compare(&mut self, out: &mut Vec<u8>, now: Now) {
         let wanted = self.wanted();
-        let unwanted = |vbid: &Vbid, known: &mut Incoming| wanted.get(vbid) != Some(&known.term);
+        let bucket = &self.bucket;
+        let unwanted = |vbid: &Vbid, known: &mut Incoming| {
+            wanted.get(vbid) != Some(&known.term) || !is_of(bucket, *vbid, known)
+        };
         for (vbid, incoming) in self.streams.extract_if(.., unwanted) {
             if self.to_ask.remove(&vbid).is_none() {
                 request(Opcode::DcpCloseStream, vbid, incoming.opaque, b"", b"", b"", out);
@@ -200,6 +205,7 @@ impl Follower {
                 Incoming {
                     term,
                     opaque: 0,
+                    generation: None,
                     is_open: false,
                     snapshot: Default::default(),
                     from_disk: false,
@@ -222,6 +228,7 @@ impl Follower {
             Seqno::ZERO => VbUuid(0),
             _ => vbucket.failover_log().current(),
         };
+        incoming.generation = Some(vbucket.generation());
         drop(vbucket);
         self.opaque = self.opaque % (u32::MAX - 1) + 1;
         incoming.opaque = self.opaque;
@@ -252,6 +259,9 @@ impl Follower {
         let mut ask_again_at = Some(now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64);
         if frame.vbid == Status::Success as u16 {
             let log = failover_log(frame.value).ok_or("a failover log that is none")?;
+            if !is_of(&self.bucket, vbid, incoming) {
+                return Err(format!("the copy of {vbid} has begun anew meanwhile"));
+            }
             if self.bucket.change(vbid, |vbucket| vbucket.adopt(log)).is_some() {
                 ask_again_at = None;
                 incoming.is_open = true;
@@ -317,7 +327,8 @@ impl Follower {
         let Some(seqno) = reached else { return Ok(()) };
         let documents = std::mem::take(&mut incoming.pending);
         let (start, end) = incoming.snapshot;
-        match self.bucket.receive(vbid, documents, seqno, (start, end.max(seqno))) {
+        let generation = incoming.generation;
+        match self.bucket.receive(vbid, generation, documents, seqno, (start, end.max(seqno))) {
             Ok(()) => {
                 self.acknowledge(vbid, out);
                 Ok(())
@@ -334,7 +345,8 @@ impl Follower {
             return;
         }
         let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return };
-        if vbucket.state() != VbState::Replica {
+        if vbucket.state() != VbState::Replica || incoming.generation != Some(vbucket.generation())
+        {
             return;
         }
         vbucket.reach_term(incoming.term);
@@ -422,6 +434,13 @@ impl Drop for Follower {
         self.news.iter().for_each(|news| self.bucket.remove_follower(news));
         self.node.follower_ended(&self.bucket, self.peer);
     }
+}
+
+/// Whether the copy is still the one that the stream was asked for, if it was.
+fn is_of(bucket: &Bucket, vbid: Vbid, incoming: &Incoming) -> bool {
+    let is_same =
+        |generation| bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.generation() == generation);
+    incoming.generation.is_none_or(is_same)
 }
 
 fn request(

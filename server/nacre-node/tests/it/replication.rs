@@ -521,3 +521,24 @@ fn requests_wait_while_their_vbucket_is_handed_over() {
     assert_eq!(statuses, [0x07, 0x07], "not for ever");
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("1"));
 }
+
+/// Both are decided before who follows looks again: nothing has changed, but that the copy is empty.
+#[test]
+fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let mut client = nodes.connect(0);
+    client.set("k", "1");
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
+    let chains = || nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].chains.clone();
+    let (with, term) = (chains(), chains()[0].term);
+    nodes.place(&[1, 0]);
+    assert_eq!((chains()[0].term, copy(&nodes, 1, "k")), (term, None));
+    let with = BTreeMap::from([("b".to_owned(), (0..).zip(with).collect())]);
+    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains: with });
+    client.set("other", "2");
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
+    assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
+}
