@@ -576,7 +576,8 @@ fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbi
 fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     let Some(active) = chain.active() else { return true };
     let Some(source) = poll.standing(active, name, vbid) else { return false };
-    if chain.held && !source.rests {
+    // It was held before, perhaps, and made history again since: that was in an earlier term.
+    if chain.held && !(source.rests && source.term >= chain.term) {
         return false;
     }
     // Writers go on until the vBucket is held: only then it is known where they end.

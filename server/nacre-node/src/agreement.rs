@@ -280,6 +280,9 @@ impl Node {
         self.follow();
         self.map_changed.notify_waiters();
         self.map_watchers.wake();
+        if let Some(orchestration) = self.orchestration.get() {
+            orchestration.look(self);
+        }
         effect.map_err(|error| Error::Effect(Box::new(error)))
     }
 

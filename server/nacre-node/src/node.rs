@@ -60,7 +60,7 @@ pub struct Node {
     /// Grows with every change of them.
     pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,
-    orchestration: OnceLock<Arc<Orchestration>>,
+    pub(crate) orchestration: OnceLock<Arc<Orchestration>>,
     stopping: AtomicBool,
     /// When each node was heard last, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// How often a node without a lease asks for one: it serves nobody.
+const HURRY_NS: u64 = 20_000_000;
+
 /// Until when this node may serve, by its monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Lease(AtomicU64);
@@ -109,6 +112,12 @@ impl Orchestration {
         node.platform.send(to, message);
     }
 
+    /// The agreed state has changed.
+    pub fn look(&self, node: &Node) {
+        self.renew(node);
+        self.signal.wake();
+    }
+
     /// Makes use of a granted lease, once the node knows as much as the leader did.
     pub fn renew(&self, node: &Node) {
         let cluster = node.cluster();
@@ -163,21 +172,22 @@ fn standings(
 /// The task that speaks and decides.
 pub(crate) struct Watchman {
     shared: Arc<Orchestration>,
-    /// When to speak next, in monotonic nanoseconds.
-    speak_at: u64,
+    /// When it spoke last, in monotonic nanoseconds.
+    spoke_at: Option<u64>,
     hand_over: HandOver,
 }
 
 impl Watchman {
     pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        Watchman { shared, speak_at: 0, hand_over: HandOver::default() }
+        Watchman { shared, spoke_at: None, hand_over: HandOver::default() }
     }
 
     fn speak(&mut self, node: &Arc<Node>, now: u64) {
-        if now < self.speak_at {
+        let pause = if node.lease.holds(now) { TICK_NS } else { HURRY_NS };
+        if self.spoke_at.is_some_and(|at| now < at + pause) {
             return;
         }
-        self.speak_at = now + TICK_NS;
+        self.spoke_at = Some(now);
         let doubted = node.doubted();
         let others: BTreeSet<NodeId> = node.cluster().nodes.keys().copied().collect();
         for to in others {
@@ -288,6 +298,7 @@ impl Task for Watchman {
         self.speak(&node, now);
         self.decide(&node, now);
         let pause = self.shared.state.lock().orchestrator.pause_ns();
+        let pause = if node.lease.holds(now) { pause } else { pause.min(HURRY_NS) };
         Next::After(Duration::from_nanos(pause))
     }
 

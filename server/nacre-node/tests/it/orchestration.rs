@@ -200,3 +200,19 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
     assert_eq!(client(&nodes).get("k").value, b"1");
     assert!(write_durably(&mut nodes, 3, "2"));
 }
+
+/// Whoever has no lease serves nobody, and asks more often than who has one.
+#[test]
+fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
+    let mut nodes = Nodes::new(3, 1);
+    nodes.place(&[2, 1]);
+    nodes.orchestrate();
+    nodes.pass(1000);
+    assert_eq!(client(&nodes).set("k", "1").status, 0);
+    nodes.elect(None);
+    nodes.pass(3000);
+    assert_eq!(client(&nodes).set("k", "2").status, TEMPORARY_FAILURE);
+    nodes.elect(0);
+    nodes.pass(150);
+    assert_eq!(client(&nodes).set("k", "2").status, 0);
+}
