@@ -1,7 +1,8 @@
 //! Ordered indexes: what CREATE INDEX says, made of each document.
 //!
 //! A deployment is one index. Its configuration is `{"definition": "CREATE INDEX i ON orders(status, total DESC)"}`; what an
-//! entry is, [`nacre_sql::index`] says. The host keeps the entries and scans them.
+//! entry is, [`nacre_sql::index`] says. The host keeps the entries and scans them; before those of a partitioned index stands the
+//! number of their partition.
 
 use nacre_plugin::{DATATYPE_JSON, Event, EventKind, Events, Fault, IndexEntry, IndexType};
 use nacre_sql::index::Definition;
@@ -67,7 +68,14 @@ impl Ordered {
             json: is_json,
             ..Meta::default()
         };
-        self.definition.entries(&value, &Arc::new(meta)).ok()
+        let meta = Arc::new(meta);
+        let keys = self.definition.entries(&value, &meta).ok()?;
+        Some(match self.definition.partition(&value, &meta).ok()? {
+            Some(partition) => {
+                keys.into_iter().map(|key| [&partition.to_be_bytes()[..], &key].concat()).collect()
+            }
+            None => keys,
+        })
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! A document has no entry when its first part is MISSING (unless INCLUDE MISSING is said) or the index's condition does
 //! not hold; with an array part it has one for each element.
+//!
+//! `PARTITION BY HASH(customer)` spreads the entries by that value: those of one customer are in one [partition](Partitioning).
 
 use crate::ast::{CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
@@ -25,6 +27,60 @@ pub const SELF: &str = "self";
 /// How many bytes an entry may have; a document with a longer one is not indexed there.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
+/// Partitions of an index whose statement does not say how many. Source: Couchbase.
+const PARTITIONS_DEFAULT: u16 = 8;
+/// How many partitions an index may have.
+const PARTITIONS_MAX: u16 = 64;
+/// How many more copies of a partition there may be. Source: Couchbase has as many copies of a document.
+const REPLICAS_MAX: u8 = 3;
+
+/// How the entries of an index are spread: those of one document are in one partition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partitioning {
+    /// Whose values tell the partition, over the variable [`SELF`].
+    pub by: Vec<Expr>,
+    /// How many partitions there are: `num_partition`.
+    pub count: u16,
+    /// How many copies each has beside the first: `num_replica`.
+    pub replicas: u8,
+}
+
+impl Partitioning {
+    fn new(by: Vec<Expr>, with: &Value) -> Result<Option<Partitioning>> {
+        if by.is_empty() {
+            return Ok(None);
+        }
+        let number = |name: &str, default: u16, range: std::ops::RangeInclusive<u16>| {
+            let refuse = || {
+                let (low, high) = (range.start(), range.end());
+                Error::new(SEMANTICS, format!("{name} is a number from {low} to {high}"))
+            };
+            let given = with.field(name);
+            if given.is_missing() {
+                return Ok(default);
+            }
+            let given = given.as_i64().and_then(|given| u16::try_from(given).ok());
+            given.filter(|given| range.contains(given)).ok_or_else(refuse)
+        };
+        let count = number("num_partition", PARTITIONS_DEFAULT, 1..=PARTITIONS_MAX)?;
+        let replicas = number("num_replica", 0, 0..=u16::from(REPLICAS_MAX))?;
+        Ok(Some(Partitioning { by, count, replicas: replicas as u8 }))
+    }
+
+    /// The partition of the documents of which [`Partitioning::by`] has these values.
+    pub fn of(&self, values: &[Value]) -> u16 {
+        let mut bytes = Vec::new();
+        values.iter().for_each(|value| key::encode(value, false, &mut bytes));
+        // FNV-1a, and the finalizer of MurmurHash3, without which values that differ in one byte stay together.
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        ((hash ^ (hash >> 33)) % u64::from(self.count)) as u16
+    }
+}
+
 /// An index, ready to be maintained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
@@ -35,6 +91,8 @@ pub struct Definition {
     primary: bool,
     /// Which documents it has.
     pub condition: Option<Expr>,
+    /// How its entries are spread; none where they are with their documents.
+    pub partitioning: Option<Partitioning>,
 }
 
 impl Definition {
@@ -57,9 +115,12 @@ impl Definition {
         let name = create.name.unwrap_or_else(|| "#primary".into());
         let primary = create.keys.is_empty();
         let keys = if primary { vec![id_key()?] } else { create.keys };
-        let mut definition = Definition { name, keys, primary, condition: create.condition };
-        let exprs =
-            definition.keys.iter_mut().map(|key| &mut key.expr).chain(&mut definition.condition);
+        let partitioning = Partitioning::new(create.partition, &create.with)?;
+        let condition = create.condition;
+        let mut definition = Definition { name, keys, primary, condition, partitioning };
+        let keys = definition.keys.iter_mut().map(|key| &mut key.expr);
+        let by = definition.partitioning.iter_mut().flat_map(|partitioning| &mut partitioning.by);
+        let exprs = keys.chain(&mut definition.condition).chain(by);
         // The alias of the keyspace may stand before its fields.
         let alias: Name = create.keyspace.parts.last().expect("paths have parts").clone();
         for expr in exprs {
@@ -89,23 +150,35 @@ impl Definition {
         if meta.id.starts_with(TRANSACTION_RECORDS) {
             return Ok(Vec::new());
         }
-        let (named, caches) = (BTreeMap::new(), Caches::default());
-        let context = Context {
-            host: &NoHost,
-            positional: &[],
-            named: &named,
-            statement_ms: 0,
-            caches: &caches,
-        };
-        let env = Env::new().with_document(&SELF.into(), value.clone(), Some(meta.clone()));
+        of_document(value, meta, |env, context| self.entries_in(env, context, meta))
+    }
+
+    /// The partition that the entries of a document are in; none where they are not spread.
+    ///
+    /// # Errors
+    /// As [`eval`].
+    pub fn partition(&self, value: &Value, meta: &Arc<Meta>) -> Result<Option<u16>> {
+        let Some(partitioning) = &self.partitioning else { return Ok(None) };
+        of_document(value, meta, |env, context| {
+            let values = partitioning.by.iter().map(|by| eval(by, env, context));
+            Ok(Some(partitioning.of(&values.collect::<Result<Vec<_>>>()?)))
+        })
+    }
+
+    fn entries_in(
+        &self,
+        env: &Env,
+        context: &Context<'_>,
+        meta: &Arc<Meta>,
+    ) -> Result<Vec<Vec<u8>>> {
         if let Some(condition) = &self.condition
-            && !eval(condition, &env, &context)?.truth()
+            && !eval(condition, env, context)?.truth()
         {
             return Ok(Vec::new());
         }
         let mut entries = vec![Vec::new()];
         for (at, part) in self.parts().iter().enumerate() {
-            let values = part_values(part, &env, &context)?;
+            let values = part_values(part, env, context)?;
             let kept =
                 values.iter().filter(|value| at > 0 || part.include_missing || !value.is_missing());
             let kept: Vec<&Value> = kept.collect();
@@ -136,6 +209,19 @@ impl Definition {
 
 /// What the keys of documents begin with in which transactions are recorded. Queries do not see them.
 const TRANSACTION_RECORDS: &str = "_txn:";
+
+/// Evaluates something of a document alone.
+fn of_document<T>(
+    value: &Value,
+    meta: &Arc<Meta>,
+    run: impl FnOnce(&Env, &Context<'_>) -> Result<T>,
+) -> Result<T> {
+    let (named, caches) = (BTreeMap::new(), Caches::default());
+    let context =
+        Context { host: &NoHost, positional: &[], named: &named, statement_ms: 0, caches: &caches };
+    let env = Env::new().with_document(&SELF.into(), value.clone(), Some(meta.clone()));
+    run(&env, &context)
+}
 
 /// The part that stands for the id of a document.
 fn id_key() -> Result<IndexKey> {

@@ -131,6 +131,8 @@ pub struct Consistency {
 pub struct IndexRange<'a> {
     /// The index.
     pub index: u64,
+    /// In which partitions they are; in any when none is named.
+    pub partitions: &'a [u16],
     /// Which entries: ranges that are disjoint and in order.
     pub spans: &'a [Span],
     /// From the end.

@@ -1,7 +1,7 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
 use crate::plan::{Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, Strategy, text};
-use nacre_sql::ast::{JoinKind, Projection, SetOp, Side, Term};
+use nacre_sql::ast::{Expr, JoinKind, Projection, SetOp, Side, Term};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 
@@ -222,6 +222,16 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     ]);
     if scan.reverse {
         fields.push(("reverse", true.into()));
+    }
+    if let Some(partitioning) = &scan.definition.partitioning {
+        let all = || partitioning.by.iter().map(|_| "all".to_owned()).collect();
+        let asked = |spread: &Vec<Sarg>| spread.iter().map(sarg_text).collect();
+        let asked: Vec<String> = scan.spread.as_ref().map_or_else(all, asked);
+        let one = |(by, range): (&Expr, String)| {
+            Value::object([("expr", text(by)), ("range", range.into())])
+        };
+        let partitions: Vec<Value> = partitioning.by.iter().zip(asked).map(one).collect();
+        fields.push(("partitions", partitions.into()));
     }
     if !scan.covers.is_empty() {
         let covers: Vec<Value> = (0..definition.keys.len())

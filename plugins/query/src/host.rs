@@ -6,6 +6,7 @@ use crate::datastore::{
 };
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
+use nacre_sql::index::{Definition, Partitioning};
 use nacre_sql::{Error, Name, Result, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ impl Host {
     }
 
     fn create_index(&self, create: &CreateIndex, keyspace: abi::Keyspace) -> Result<()> {
+        let partitioning = Definition::new(create.clone())?.partitioning;
         let name = create.name.clone().unwrap_or_else(|| "#primary".into());
         let new = abi::NewIndex {
             keyspace,
@@ -48,6 +50,10 @@ impl Host {
             keys: create.keys.iter().map(ToString::to_string).collect(),
             condition: create.condition.as_ref().map(ToString::to_string),
             deferred: create.with.field("defer_build").truth(),
+            partitioning: partitioning.map(|Partitioning { count, replicas, .. }| {
+                let by = create.partition.iter().map(ToString::to_string).collect();
+                abi::Partitioning { by, count, replicas }
+            }),
         };
         unless(create.if_not_exists, &[4300], abi::define(&abi::Definition::CreateIndex(new)))
     }
@@ -176,7 +182,8 @@ impl Datastore for Host {
             spans.reverse();
         }
         let limit = u32::try_from(range.limit).unwrap_or(u32::MAX);
-        let page = abi::scan_index(&id, &spans, range.reverse, None, limit, &consistency(wanted));
+        let (partitions, wanted) = (range.partitions, consistency(wanted));
+        let page = abi::scan_index(&id, partitions, &spans, range.reverse, None, limit, &wanted);
         Ok(page.map_err(error)?.entries.into_iter().map(|entry| entry.key).collect())
     }
 

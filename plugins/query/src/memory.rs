@@ -23,7 +23,10 @@ struct MemoryIndex {
     text: String,
     definition: Definition,
     online: bool,
-    entries: BTreeSet<Vec<u8>>,
+    /// How its entries are spread, as text.
+    partition: Option<String>,
+    /// Each with the partition that it is in.
+    entries: BTreeMap<Vec<u8>, Option<u16>>,
 }
 
 /// Runs functions in JavaScript.
@@ -99,9 +102,12 @@ impl MemoryDatastore {
             }
             let online = !create.with.field("defer_build").truth();
             let text = create.to_string();
-            let mut index = MemoryIndex { id, text, definition, online, entries: BTreeSet::new() };
+            let by: Vec<String> = create.partition.iter().map(ToString::to_string).collect();
+            let partition = (!by.is_empty()).then(|| format!("HASH({})", by.join(", ")));
+            let entries = BTreeMap::new();
+            let mut index = MemoryIndex { id, text, definition, online, partition, entries };
             for document in collection.documents.values() {
-                index.entries.extend(entries(&index.definition, document)?);
+                index.entries.extend(self::entries(&index.definition, document)?);
             }
             collection.indexes.push(index);
             Ok(())
@@ -177,9 +183,15 @@ fn no_index(name: &str) -> Error {
     Error::new(12016, format!("GSI index {name} not found."))
 }
 
-fn entries(definition: &Definition, document: &Document) -> Result<Vec<Vec<u8>>> {
+/// The entries of a document, each with its partition.
+fn entries(
+    definition: &Definition,
+    document: &Document,
+) -> Result<impl Iterator<Item = (Vec<u8>, Option<u16>)> + use<>> {
     let value = Value::parse(&document.body).unwrap_or(Value::Null);
-    definition.entries(&value, &Arc::new(meta(document)))
+    let meta = Arc::new(meta(document));
+    let partition = definition.partition(&value, &meta)?;
+    Ok(definition.entries(&value, &meta)?.into_iter().map(move |entry| (entry, partition)))
 }
 
 fn meta(document: &Document) -> Meta {
@@ -206,7 +218,7 @@ impl Collection {
     fn remove(&mut self, id: &Name) -> Result<()> {
         if let Some(old) = self.documents.remove(id) {
             for index in &mut self.indexes {
-                for entry in entries(&index.definition, &old)? {
+                for (entry, _) in entries(&index.definition, &old)? {
                     index.entries.remove(&entry);
                 }
             }
@@ -306,9 +318,14 @@ impl Datastore for MemoryDatastore {
         self.with(keyspace, |collection| {
             let index = collection.indexes.iter().find(|index| index.id == range.index);
             let entries = &index.ok_or_else(|| no_index("of the plan"))?.entries;
+            let is_wanted = |partition: &Option<u16>| {
+                range.partitions.is_empty()
+                    || partition.is_some_and(|partition| range.partitions.contains(&partition))
+            };
             let in_spans = |span: &crate::datastore::Span| {
-                entries
-                    .range::<Vec<u8>, _>((Bound::Included(&span.low), Bound::Excluded(&span.high)))
+                let bounds = (Bound::Included(&span.low), Bound::Excluded(&span.high));
+                let found = entries.range::<Vec<u8>, _>(bounds);
+                found.filter(|(_, partition)| is_wanted(partition)).map(|(entry, _)| entry)
             };
             let after = |entry: &&Vec<u8>| match range.after {
                 None => true,
@@ -538,6 +555,7 @@ fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
             index.definition.condition.as_ref().map_or(Value::Missing, |c| c.to_string().into()),
         ),
         ("is_primary", if primary { true.into() } else { Value::Missing }),
+        ("partition", index.partition.clone().map_or(Value::Missing, Into::into)),
         ("state", if index.online { "online" } else { "deferred" }.into()),
         ("using", "gsi".into()),
     ])

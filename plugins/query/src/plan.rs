@@ -92,6 +92,8 @@ pub(crate) struct IndexScan {
     pub definition: Rc<Definition>,
     /// What is asked of the parts, from the first on.
     pub parts: Vec<Vec<Sarg>>,
+    /// What tells the partitions of its entries, if that is known: the values of each expression that spreads them.
+    pub spread: Option<Vec<Sarg>>,
     pub reverse: bool,
     /// The names that the parts are bound to, when the scan covers.
     pub covers: Vec<Name>,

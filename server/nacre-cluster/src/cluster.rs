@@ -776,6 +776,7 @@ mod tests {
             keys: vec!["a".into()],
             condition: None,
             built: false,
+            partitioning: None,
         };
         let create =
             |name: &str| Change::CreateIndex { bucket: "a".into(), index: index(name, "_default") };

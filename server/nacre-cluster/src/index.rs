@@ -27,6 +27,20 @@ pub struct Index {
     pub condition: Option<String>,
     /// Whether it is built; not yet when that was put off.
     pub built: bool,
+    /// How its entries are spread; none where they are with their documents.
+    #[serde(default)]
+    pub partitioning: Option<Partitioning>,
+}
+
+/// How the entries of an index are spread over the nodes, whatever nodes their documents are on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partitioning {
+    /// By which expressions, as text.
+    pub by: Vec<String>,
+    /// Over how many partitions; at least one.
+    pub count: u16,
+    /// How many copies each has beside the first, as far as there are nodes.
+    pub replicas: u8,
 }
 
 impl Bucket {

@@ -17,6 +17,7 @@ mod manifest;
 mod member;
 mod nodes;
 pub mod orchestrator;
+mod partitions;
 mod placement;
 mod plugin;
 mod query_function;
@@ -33,7 +34,7 @@ pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,
     FunctionKeyspace, FunctionState, Functions, Language, Program, UrlAuth, UrlBinding,
 };
-pub use index::Index;
+pub use index::{Index, Partitioning};
 pub use manifest::{Collection, Manifest, Scope};
 pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service};
 pub use nodes::GROUP_DEFAULT;

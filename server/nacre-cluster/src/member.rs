@@ -37,13 +37,17 @@ pub struct Endpoints {
 impl Endpoints {
     /// Where cluster management is, as `host:port`: what names the node.
     pub fn management(&self) -> String {
-        format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), self.plain.mgmt)
+        self.address(self.plain.mgmt)
     }
 
     /// Where other nodes reach cluster management, as `host:port`: with TLS; `None` without such a port.
     pub fn internal(&self) -> Option<String> {
-        let tls = self.tls?;
-        Some(format!("{}:{}", self.host.as_deref().unwrap_or("127.0.0.1"), tls.mgmt))
+        Some(self.address(self.tls?.mgmt))
+    }
+
+    /// Where other nodes reach that port, as `host:port`.
+    pub fn address(&self, port: u16) -> String {
+        format!("{}:{port}", self.host.as_deref().unwrap_or("127.0.0.1"))
     }
 
     /// Host and port as maps write them.
@@ -55,17 +59,21 @@ impl Endpoints {
 /// What a node does for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Service {
-    /// It has a share of the vBuckets, and of all that is made of their documents: rows of views and indexes, functions.
+    /// It has a share of the vBuckets, and of all that is made of their documents: rows of views, functions, and the entries of
+    /// indexes that have no partitions.
     Data,
     /// It answers queries, for all nodes.
     Query,
     /// It answers who manages functions, which run where the documents are.
     Eventing,
+    /// It keeps partitions of indexes.
+    Index,
 }
 
 impl Service {
     /// All there are.
-    pub const ALL: [Service; 3] = [Service::Data, Service::Query, Service::Eventing];
+    pub const ALL: [Service; 4] =
+        [Service::Data, Service::Query, Service::Eventing, Service::Index];
 
     /// Its name in requests and maps. Source: Couchbase's REST.
     pub fn name(self) -> &'static str {
@@ -73,6 +81,7 @@ impl Service {
             Service::Data => "kv",
             Service::Query => "n1ql",
             Service::Eventing => "eventing",
+            Service::Index => "index",
         }
     }
 
@@ -103,9 +112,10 @@ impl Member {
         self.services.contains(&Service::Data)
     }
 
-    /// What it does, as lists of nodes name it: indexes are where the documents are.
+    /// What it does, as lists of nodes name it: most indexes are where the documents are.
     pub fn service_names(&self) -> Vec<&'static str> {
-        let index = self.has_data().then_some("index");
+        let indexes = self.has_data() && !self.services.contains(&Service::Index);
+        let index = indexes.then(|| Service::Index.name());
         self.services.iter().map(|service| service.name()).chain(index).collect()
     }
 }

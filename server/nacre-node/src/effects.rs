@@ -87,7 +87,23 @@ impl Node {
                 self.redeploy(&after.functions.0[id].definition.source.bucket);
             }
         }
+        self.move_partitions(before, after);
         Ok(())
+    }
+
+    /// What this node has to keep of the partitions of indexes may be something else when other nodes are there.
+    fn move_partitions(self: &Arc<Node>, before: &Cluster, after: &Cluster) {
+        let is_moving = |cluster: &Cluster| cluster.rebalance.is_some();
+        for (name, bucket) in &after.buckets {
+            let mut spread = bucket.indexes.iter().filter(|index| index.partitioning.is_some());
+            let is_other = spread.any(|index| {
+                let held = |cluster: &Cluster| cluster.held_by(self.id(), index);
+                is_moving(before) != is_moving(after) || held(before) != held(after)
+            });
+            if is_other {
+                self.redeploy(name);
+            }
+        }
     }
 
     fn reconfigure(

@@ -85,6 +85,8 @@ pub struct Node {
     pub(crate) map_watchers: Watchers,
     /// The questions of other nodes that wait for changes.
     pub(crate) crowd: Crowd,
+    /// How many questions of other nodes were answered, by what they are about.
+    pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Node {
@@ -138,6 +140,7 @@ impl Node {
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
             crowd: Crowd::default(),
+            answered: Mutex::default(),
         });
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));

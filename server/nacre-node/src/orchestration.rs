@@ -224,13 +224,14 @@ impl Watchman {
     }
 }
 
-/// How long a rebalance that has moved everything waits for functions, in nanoseconds: longer than a handler.
+/// How long a rebalance that has moved everything waits for functions and partitions of indexes, in nanoseconds: longer than a
+/// handler.
 const HAND_OVER_NS: u64 = 120_000_000_000;
-/// How long a node has to answer whether its functions have settled.
+/// How long a node has to answer whether its functions and partitions have settled.
 const SETTLED_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sees to it that functions have settled where a rebalance has moved their vBuckets before it ends: a node that leaves
-/// is asked until then what they have done there.
+/// Sees to it that functions have settled where a rebalance has moved their vBuckets before it ends, and that partitions of
+/// indexes are where they are to be: a node that leaves is asked until then what it has of them.
 #[derive(Default)]
 struct HandOver {
     /// Since when there is nothing left to move.
@@ -243,8 +244,11 @@ impl HandOver {
     /// Asks the nodes again and again while some have not settled. Does not wait for them.
     fn is_done(&mut self, node: &Arc<Node>, now_ns: u64) -> bool {
         let since_ns = *self.since_ns.get_or_insert(now_ns);
-        let has_functions = node.cluster().functions.iter().next().is_some();
-        if !has_functions || now_ns.saturating_sub(since_ns) >= HAND_OVER_NS {
+        let cluster = node.cluster();
+        let mut indexes = cluster.buckets.values().flat_map(|bucket| &bucket.indexes);
+        let waits = cluster.functions.iter().next().is_some()
+            || indexes.any(|index| index.built && index.partitioning.is_some());
+        if !waits || now_ns.saturating_sub(since_ns) >= HAND_OVER_NS {
             return true;
         }
         if !node.plugins().have_settled(node) {

@@ -3,7 +3,7 @@
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
 use crate::capability::{Home, Timer};
 use crate::capsule::{Bytes, Call, DueTimer};
-use crate::index;
+use crate::index::{self, Held};
 use crate::instance::{Instance, Refused};
 use crate::pack::{event_bytes, pack, previous_bytes};
 use crate::space::{State, View, Writes};
@@ -233,7 +233,7 @@ impl Work for Documents<'_> {
 }
 
 /// Documents for `projection.project`, whose entries the host keeps.
-pub struct Projected<'a>(pub Documents<'a>);
+pub struct Projected<'a>(pub Documents<'a>, pub &'a Held);
 
 impl Work for Projected<'_> {
     const ITEMS: &'static str = Documents::ITEMS;
@@ -258,7 +258,7 @@ impl Work for Projected<'_> {
         let (entries, mut view) = writer.call(fed.state.clone(), |instance, view| {
             instance.call(view, |exports, store| exports.projection()?.call_project(store, &buffer))
         })?;
-        let too_large = writer.fold(|| index::fold(&mut view, documents, entries))?;
+        let too_large = writer.fold(|| index::fold(&mut view, documents, entries, self.1))?;
         fed.take(view);
         report.documents += documents.len() as u64;
         report.errors.extend(too_large.into_iter().map(|at| {

@@ -8,12 +8,16 @@
 //!
 //! Entries stand in the order of their keys as bytes, then of document ids. A document has in the index what its newest
 //! version projects, and nothing when it is gone.
+//!
+//! Keys of an index with partitions begin with the number of the partition, and only those are kept here that are among
+//! [`Held`].
 
 use crate::abi::exports::nacre::plugin::projection::Entry;
 use crate::instance::Refused;
 use crate::space::{KEY_BYTES_MAX, State, View};
 use nacre_types::{Document, Kind, Vbid};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -24,13 +28,21 @@ const INDEX_KEY_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
 
-/// Takes what a plugin projected from `documents` into the index. Gives the documents, by position, that have an entry
-/// which is too large, which is left out.
+/// The partitions of an index that a state has; none of an index that has no partitions.
+pub type Held = Option<Arc<BTreeSet<u16>>>;
+
+/// Takes what a plugin projected from `documents` into the index, as far as it is in a partition that is `held`. Gives the
+/// documents, by position, that have an entry which is too large, which is left out.
 pub fn fold(
     view: &mut View,
     documents: &[(Vbid, Arc<Document>)],
     mut entries: Vec<Entry>,
+    held: &Held,
 ) -> Result<Vec<usize>, Refused> {
+    if let Some(held) = held {
+        let is_held = |partition: &[u8; 2]| held.contains(&u16::from_be_bytes(*partition));
+        entries.retain(|entry| entry.key.first_chunk().is_some_and(is_held));
+    }
     // Stable, as a plugin may give entries in any order.
     entries.sort_by_key(|entry| entry.event);
     let mut rest = &entries[..];
@@ -167,25 +179,42 @@ impl IndexSnapshot {
         IndexSnapshot { state }
     }
 
-    /// The entries of `span` in order, or from its end when `reverse` is set.
+    /// The entries of `span` in order, or from its end when `reverse` is set; those of one partition, without its number in
+    /// their keys, when that is given.
     pub fn scan<'a>(
         &'a self,
+        partition: Option<u16>,
         span: &Span,
         reverse: bool,
     ) -> Box<dyn Iterator<Item = Indexed> + 'a> {
+        let prefix = partition.map_or_else(Vec::new, |partition| partition.to_be_bytes().to_vec());
         let bound = |key: &[u8]| {
             let mut out = vec![ENTRY];
+            escape(&prefix, &mut out);
             escape(key, &mut out);
             out
         };
         let start = bound(&span.start);
-        let end = if span.end.is_empty() { vec![ENTRY + 1] } else { bound(&span.end) };
+        let end = match (&span.end[..], partition.map(|partition| partition.checked_add(1))) {
+            ([], None | Some(None)) => vec![ENTRY + 1],
+            ([], Some(Some(next))) => {
+                let mut out = vec![ENTRY];
+                escape(&next.to_be_bytes(), &mut out);
+                out
+            }
+            (end, _) => bound(end),
+        };
         if end <= start {
             return Box::new(std::iter::empty());
         }
         let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
         let entries = self.state.space.range(range);
-        let read = |(key, value): (&Arc<[u8]>, &Arc<[u8]>)| indexed(key, value);
+        let skipped = prefix.len();
+        let read = move |(key, value): (&Arc<[u8]>, &Arc<[u8]>)| {
+            let mut found = indexed(key, value)?;
+            found.key.drain(..skipped.min(found.key.len()));
+            Some(found)
+        };
         match reverse {
             true => Box::new(entries.rev().filter_map(read)),
             false => Box::new(entries.filter_map(read)),
@@ -229,7 +258,7 @@ mod tests {
     fn listed(view: &View, span: &Span, reverse: bool) -> Vec<(Vec<u8>, String)> {
         let snapshot = IndexSnapshot::new(view.state.clone());
         let named = |found: Indexed| (found.key, String::from_utf8(found.id).unwrap());
-        snapshot.scan(span, reverse).map(named).collect()
+        snapshot.scan(None, span, reverse).map(named).collect()
     }
 
     fn all() -> Span {
@@ -247,7 +276,7 @@ mod tests {
             entry(1, b""),
             entry(1, b"\0\0"),
         ];
-        assert_eq!(fold(&mut view, &documents, entries), Ok(vec![]));
+        assert_eq!(fold(&mut view, &documents, entries, &None), Ok(vec![]));
         let expected: Vec<(Vec<u8>, String)> = vec![
             (b"".to_vec(), "a".into()),
             (b"\0".to_vec(), "a".into()),
@@ -266,13 +295,13 @@ mod tests {
     fn a_document_has_what_its_newest_version_projects() {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
-        fold(&mut view, &one, vec![entry(0, b"x"), entry(0, b"x"), entry(0, b"y")]).unwrap();
+        fold(&mut view, &one, vec![entry(0, b"x"), entry(0, b"x"), entry(0, b"y")], &None).unwrap();
         assert_eq!(listed(&view, &all(), false).len(), 3, "the same key twice counts twice");
-        fold(&mut view, &one, vec![entry(0, b"z")]).unwrap();
+        fold(&mut view, &one, vec![entry(0, b"z")], &None).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"z".to_vec(), "a".into())]);
         // Twice in one batch, and then gone, whatever the plugin says.
         let batch = [document("a", Kind::Alive), document("a", Kind::Deleted)];
-        fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")]).unwrap();
+        fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")], &None).unwrap();
         assert_eq!((listed(&view, &all(), false), view.state.bytes()), (vec![], 0));
     }
 
@@ -281,14 +310,14 @@ mod tests {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
         let entries = || vec![entry(0, b"x"), entry(0, b"y")];
-        fold(&mut view, &one, entries()).unwrap();
+        fold(&mut view, &one, entries(), &None).unwrap();
         let mut again = View::writing(view.state.clone(), 1 << 20);
-        fold(&mut again, &one, entries()).unwrap();
+        fold(&mut again, &one, entries(), &None).unwrap();
         assert!(again.writes.as_ref().unwrap().is_empty());
         let other = vec![entry(0, b"x"), Entry { value: vec![9], ..entry(0, b"y") }];
-        fold(&mut again, &one, other).unwrap();
+        fold(&mut again, &one, other, &None).unwrap();
         assert!(!again.writes.as_ref().unwrap().is_empty(), "a value has changed");
-        fold(&mut again, &[document("a", Kind::Deleted)], Vec::new()).unwrap();
+        fold(&mut again, &[document("a", Kind::Deleted)], Vec::new(), &None).unwrap();
         assert_eq!((listed(&again, &all(), false), again.state.bytes()), (vec![], 0));
     }
 
@@ -296,7 +325,7 @@ mod tests {
     fn a_vbucket_is_forgotten_alone() {
         let mut view = View::writing(State::default(), 1 << 20);
         let documents = [document("a", Kind::Alive), document("bb", Kind::Alive)];
-        fold(&mut view, &documents, vec![entry(0, b"x"), entry(1, b"x")]).unwrap();
+        fold(&mut view, &documents, vec![entry(0, b"x"), entry(1, b"x")], &None).unwrap();
         forget(&mut view, Vbid(1)).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"x".to_vec(), "bb".into())]);
     }
@@ -305,9 +334,41 @@ mod tests {
     fn entries_that_are_too_large_are_left_out_and_told() {
         let mut view = View::writing(State::default(), 1 << 20);
         let large = vec![0; INDEX_KEY_BYTES_MAX + 1];
-        let told =
-            fold(&mut view, &[document("a", Kind::Alive)], vec![entry(0, &large), entry(0, b"k")]);
+        let entries = vec![entry(0, &large), entry(0, b"k")];
+        let told = fold(&mut view, &[document("a", Kind::Alive)], entries, &None);
         assert_eq!(told, Ok(vec![0]));
         assert_eq!(listed(&view, &all(), false), [(b"k".to_vec(), "a".into())]);
+    }
+
+    #[test]
+    fn of_partitions_those_are_kept_that_are_held_and_each_is_read_for_itself() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let one = [document("a", Kind::Alive)];
+        let held = Some(Arc::new(BTreeSet::from([0, 255, u16::MAX])));
+        let keyed =
+            |partition: u16, key: &[u8]| entry(0, &[&partition.to_be_bytes()[..], key].concat());
+        let partitions = [0, 1, 255, 256, u16::MAX];
+        let entries =
+            partitions.iter().flat_map(|p| [keyed(*p, b""), keyed(*p, b"\0"), keyed(*p, b"x")]);
+        fold(&mut view, &one, entries.collect(), &held).unwrap();
+        let snapshot = IndexSnapshot::new(view.state.clone());
+        let keys = |partition, span: &Span, reverse| {
+            let found = snapshot.scan(Some(partition), span, reverse);
+            found.map(|found| found.key).collect::<Vec<_>>()
+        };
+        for partition in partitions {
+            let all: Vec<Vec<u8>> = match held.as_ref().unwrap().contains(&partition) {
+                true => vec![b"".to_vec(), b"\0".to_vec(), b"x".to_vec()],
+                false => Vec::new(),
+            };
+            assert_eq!(keys(partition, &all(), false), all, "partition {partition}");
+            let back: Vec<_> = all.iter().rev().cloned().collect();
+            assert_eq!(keys(partition, &all(), true), back, "partition {partition}");
+        }
+        let span = Span { start: b"\0".to_vec(), end: b"x".to_vec() };
+        assert_eq!(keys(255, &span, false), [b"\0"]);
+        // What moves to a partition that is not held is gone.
+        fold(&mut view, &one, vec![keyed(1, b"x")], &held).unwrap();
+        assert_eq!(view.state.bytes(), 0);
     }
 }

@@ -63,8 +63,9 @@ pub use capability::{
     Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
     Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
     KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewFunction,
-    NewIndex, NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows,
-    Row, RowRefusal, Script, StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
+    NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries,
+    Query, QueryRows, Row, RowRefusal, Script, StoreMode, Timer, TransactionSettings,
+    TransactionStep, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

@@ -259,7 +259,10 @@ impl Partition {
         let work = Documents { documents: &batch.documents, previous: &batch.previous, now };
         let (cut, slot) = (&mut self.documents_cut, &mut self.slot);
         let fed = match slot.context.plugin.world() {
-            World::IndexType => cut.feed(slot, &Projected(work), state, &mut report),
+            World::IndexType => {
+                let held = slot.context.setup.held.clone();
+                cut.feed(slot, &Projected(work, &held), state, &mut report)
+            }
             _ => cut.feed(slot, &work, state, &mut report),
         };
         self.finish(fed, batch.progress.clone(), report)

@@ -40,6 +40,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         name: capsule.deployment.clone(),
         config: capsule.config.clone(),
         keyspace: capsule.keyspace.clone(),
+        held: None,
         limits: Limits {
             memory_bytes: limits.memory_bytes,
             deadline: Duration::from_millis(limits.deadline_ms),

@@ -2,6 +2,7 @@
 
 use crate::Limits;
 use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
+use crate::index::Held;
 use std::sync::Arc;
 
 /// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
@@ -13,6 +14,8 @@ pub struct Setup {
     pub config: String,
     /// `scope.collection` that the plugin means when it names no other.
     pub keyspace: String,
+    /// Of an index with partitions: those that it keeps.
+    pub held: Held,
     /// What it may use up.
     pub limits: Limits,
     /// What it may do.
@@ -35,6 +38,7 @@ impl Setup {
             name: name.into(),
             config: config.into(),
             keyspace: "_default._default".into(),
+            held: None,
             limits: Limits::default(),
             grants: Grants::own(),
             runs_script: false,

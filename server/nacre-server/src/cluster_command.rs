@@ -68,6 +68,9 @@ enum Action {
         /// All nodes that manage functions from now on, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         eventing: Option<Vec<String>>,
+        /// All nodes that keep partitions of indexes from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        index: Option<Vec<String>>,
     },
     /// Have other nodes take the place of some
     Failover {
@@ -104,7 +107,7 @@ impl Key {
 /// What a node does for clients.
 #[derive(Args, Clone, Debug)]
 struct Services {
-    /// What it does for clients, of kv,n1ql,eventing (default: all)
+    /// What it does for clients, of kv,n1ql,eventing,index (default: all)
     #[arg(long)]
     services: Option<String>,
 }
@@ -188,7 +191,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             post("/controller/ejectNode", &[("otpNode", &otp_node(node))])?;
             status(server)
         }
-        Action::Rebalance { removed, query, eventing } => {
+        Action::Rebalance { removed, query, eventing, index } => {
             let pool = server.call("GET", "/pools/default", b"")?;
             let known = pool["nodes"].as_array().into_iter().flatten();
             let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
@@ -199,6 +202,7 @@ pub fn run(options: &Options) -> Result<(), String> {
                 vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
             fields.extend(query.as_deref().map(|nodes| ("topology[n1ql]", names(nodes))));
             fields.extend(eventing.as_deref().map(|nodes| ("topology[eventing]", names(nodes))));
+            fields.extend(index.as_deref().map(|nodes| ("topology[index]", names(nodes))));
             let fields: Vec<_> =
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             post("/controller/rebalance", &fields)?;

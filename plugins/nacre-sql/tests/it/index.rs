@@ -53,3 +53,36 @@ fn what_differs_each_time_is_not_indexed() {
         assert!((3000..5000).contains(&error.code), "{expr}: {error}");
     }
 }
+
+/// The partition of a document by its field `v`, of `count`.
+fn partition(count: u16, v: &str) -> u16 {
+    let text = format!(
+        "CREATE INDEX i ON o(v) PARTITION BY HASH(o.v) WITH {{\"num_partition\": {count}}}"
+    );
+    let definition = Definition::parse(&text).unwrap();
+    let value = Value::parse(format!("{{\"v\": {v}}}").as_bytes()).unwrap();
+    definition
+        .partition(&value, &Arc::new(Meta { id: "id".into(), ..Meta::default() }))
+        .unwrap()
+        .unwrap()
+}
+
+#[test]
+fn values_are_spread_over_partitions_and_equal_ones_are_together() {
+    let spread = |values: &mut dyn Iterator<Item = String>| {
+        let mut counts = [0; 8];
+        values.for_each(|value| counts[usize::from(partition(8, &value))] += 1);
+        counts
+    };
+    for counts in [
+        spread(&mut (0..800).map(|n| n.to_string())),
+        spread(&mut (0..800).map(|n| format!("\"k{n}\""))),
+        spread(&mut (0..800).map(|n| format!("[{}, {}]", n % 20, n / 20))),
+    ] {
+        assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");
+    }
+    assert_eq!(partition(64, "1"), partition(64, "1.0"));
+    assert_eq!(partition(64, "0"), partition(64, "-0.0"));
+    let few = spread(&mut (0..8).map(|n| format!("\"k{n}\"")));
+    assert!(few.iter().all(|count| *count <= 3), "{few:?}");
+}

@@ -2,7 +2,7 @@
 
 use super::Operator;
 use super::sort::page_of;
-use super::spans::spans;
+use super::spans::{partitions, spans};
 use super::staged;
 use crate::datastore::{Document, IndexRange, Keyspace, Span};
 use crate::plan::{Access, IndexScan, Scan, ScanSource};
@@ -225,10 +225,18 @@ impl Entry {
     }
 }
 
+/// What is left of an index to read.
+struct Part {
+    index: IndexScan,
+    partitions: Vec<u16>,
+    spans: Vec<Span>,
+    after: Option<Vec<u8>>,
+}
+
 /// Entries of one index or several, one after the other.
 #[derive(Default)]
 struct Entries {
-    scans: VecDeque<(IndexScan, Vec<Span>, Option<Vec<u8>>)>,
+    scans: VecDeque<Part>,
     /// The documents that were found, when they may be found again.
     once: Option<BTreeSet<Name>>,
     /// Documents must be in each of these.
@@ -237,9 +245,10 @@ struct Entries {
 
 impl Entries {
     fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Entries> {
-        let spans = spans(index, env, context)?;
+        let (partitions, spans) = (partitions(index, env, context)?, spans(index, env, context)?);
+        let part = Part { index: index.clone(), partitions, spans, after: None };
         Ok(Entries {
-            scans: VecDeque::from([(index.clone(), spans, None)]),
+            scans: VecDeque::from([part]),
             once: index.repeats().then(BTreeSet::new),
             among: Vec::new(),
         })
@@ -247,9 +256,10 @@ impl Entries {
 
     /// The next entries that are wanted; none after the last.
     fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
-        while let Some((index, spans, after)) = self.scans.front_mut() {
+        while let Some(Part { index, partitions, spans, after }) = self.scans.front_mut() {
             let range = IndexRange {
                 index: index.id,
+                partitions,
                 spans,
                 reverse: index.reverse,
                 after: after.as_deref(),

@@ -31,6 +31,40 @@ pub(crate) fn spans(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Resul
     Ok(spans)
 }
 
+/// The partitions that the entries are in, as far as equal values tell; none when they may be in any.
+pub(crate) fn partitions(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Vec<u16>> {
+    let (Some(spread), Some(partitioning)) = (&scan.spread, &scan.definition.partitioning) else {
+        return Ok(Vec::new());
+    };
+    let mut tuples: Vec<Vec<Value>> = vec![Vec::new()];
+    for sarg in spread {
+        let values = match sarg {
+            Sarg::Equal(value) => vec![eval(value, env, context)?],
+            Sarg::In(values) => match eval(values, env, context)? {
+                Value::Array(values) => values.to_vec(),
+                _ => Vec::new(),
+            },
+            _ => return Ok(Vec::new()),
+        };
+        if values.len().saturating_mul(tuples.len()) > PREFIXES_MAX {
+            return Ok(Vec::new());
+        }
+        let with = |tuple: &Vec<Value>| {
+            let tuple = tuple.clone();
+            values.iter().map(move |value| [&tuple[..], &[value.clone()]].concat())
+        };
+        tuples = tuples.iter().flat_map(with).collect();
+    }
+    let mut partitions: Vec<u16> = tuples.iter().map(|values| partitioning.of(values)).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    // As many as there are is all of them.
+    if partitions.len() == usize::from(partitioning.count) {
+        partitions.clear();
+    }
+    Ok(partitions)
+}
+
 fn everything() -> Span {
     Span { low: Vec::new(), high: vec![key::AFTER] }
 }

@@ -79,6 +79,7 @@ fn candidates(
                 id: *id,
                 definition: definition.clone(),
                 parts,
+                spread: spread(definition, alias, known, own),
                 reverse: false,
                 covers: vec![],
             };
@@ -255,6 +256,21 @@ fn sargs(definition: &Definition, alias: &Name, known: &[Expr], own: &[Name]) ->
         parts.push(found);
     }
     parts
+}
+
+/// What tells in which partitions of an index the entries are, if equal values do.
+fn spread(
+    definition: &Definition,
+    alias: &Name,
+    known: &[Expr],
+    own: &[Name],
+) -> Option<Vec<Sarg>> {
+    let equal = |by: &Expr| {
+        let by = renamed(by, SELF, alias);
+        let asked = known.iter().filter_map(|condition| sarg(&by, condition, own));
+        asked.filter(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::In(_))).next()
+    };
+    definition.partitioning.as_ref()?.by.iter().map(equal).collect()
 }
 
 /// What `condition` asks of `key`.

@@ -63,6 +63,9 @@ const INDEXES: &[&str] = &[
     "CREATE INDEX i9 ON r(a, b)",
     "CREATE INDEX i10 ON r(b DESC) WHERE a IS NOT NULL",
     "CREATE INDEX i11 ON l(b, a)",
+    "CREATE INDEX i12 ON l(a, b) PARTITION BY HASH(a)",
+    "CREATE INDEX i13 ON l(b) PARTITION BY HASH(a) WITH {\"num_partition\": 3}",
+    "CREATE INDEX i14 ON r(b, a) PARTITION BY HASH(b, a)",
 ];
 
 fn document(chance: &mut Chance) -> Value {

@@ -29,7 +29,7 @@ use crate::node::Node;
 use crate::spread::{Answer, Owners, Question, UNREACHED_PATIENCE, Vbids, Want};
 use crate::ticket::Waiter;
 use nacre_dcp::{Message, ResumePoint};
-use nacre_types::{CollectionId, Document, NodeId, Seqno, Vbid};
+use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
 use others::{Ended, Heard, Others};
 use reader::{Read, Reader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,17 @@ struct Stand {
 }
 
 impl Stand {
+    /// Before everything, without an end.
+    const BEGINNING: Stand = Stand {
+        point: ResumePoint {
+            vb_uuid: VbUuid(0),
+            seqno: Seqno::ZERO,
+            snapshot_start: Seqno::ZERO,
+            snapshot_end: Seqno::ZERO,
+        },
+        end: Seqno(u64::MAX),
+    };
+
     /// Notes where a message leads; gives the document that it shows.
     fn take(&mut self, message: Message) -> Option<Arc<Document>> {
         let point = &mut self.point;
@@ -185,6 +196,8 @@ pub struct Changes {
     given: u64,
     map_rev: i64,
     broken: Option<String>,
+    /// Of a reader that [follows](Changes::follow): the vBuckets that it was not told of to be begun anew.
+    begun_anew: Option<Vec<Vbid>>,
 }
 
 impl Changes {
@@ -205,9 +218,40 @@ impl Changes {
         }
         let map_rev = node.map_rev();
         let stands = begin(node, bucket, collection, &wanted)?;
+        Ok(Changes { map_rev, ..Changes::at(node, bucket, collection, wanted, stands, waiter) })
+    }
+
+    /// Begins to read all changes after these points, and after nothing in other vBuckets. Where that is not possible the vBucket
+    /// is read from its beginning: see [`Changes::take_begun_anew`]. Does not block.
+    pub(crate) fn follow(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        points: impl IntoIterator<Item = (Vbid, ResumePoint)>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Changes {
+        let (until, limit) = (Until::Forever, u64::MAX);
+        let wanted = Wanted { since: Since::Beginning, until, ids: None, bodies: true, limit };
+        let vbids = (0..bucket.vbucket_count()).map(Vbid);
+        let mut stands: BTreeMap<_, _> = vbids.map(|vbid| (vbid, Stand::BEGINNING)).collect();
+        for (vbid, point) in points {
+            stands.insert(vbid, Stand { point, ..Stand::BEGINNING });
+        }
+        let begun_anew = Some(Vec::new());
+        Changes { begun_anew, ..Changes::at(node, bucket, collection, wanted, stands, waiter) }
+    }
+
+    fn at(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        wanted: Wanted,
+        stands: BTreeMap<Vbid, Stand>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Changes {
         node.watch_map(&waiter);
         let vbids: Vbids = stands.keys().copied().collect();
-        Ok(Changes {
+        Changes {
             node: Arc::clone(node),
             bucket: Arc::clone(bucket),
             collection,
@@ -222,9 +266,10 @@ impl Changes {
             behind: vbids,
             last: Vbid(0),
             given: 0,
-            map_rev,
+            map_rev: node.map_rev(),
             broken: None,
-        })
+            begun_anew: None,
+        }
     }
 
     /// The next change, if there is one now. Never waits.
@@ -233,6 +278,9 @@ impl Changes {
             self.look_around();
             if let Some(why) = &self.broken {
                 return Next::Broken(why.clone());
+            }
+            if self.begun_anew.as_ref().is_some_and(|begun| !begun.is_empty()) {
+                return Next::Passed;
             }
             match self.others.next() {
                 Some(Heard::Change(told, point)) => {
@@ -287,6 +335,29 @@ impl Changes {
             collection: self.collection,
             points: told.map(|(vbid, stand)| (*vbid, stand.point)).collect(),
         }
+    }
+
+    /// Where the reader stands in each vBucket after what [`Changes::next_change`] has given.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
+        self.stands.iter().map(|(vbid, stand)| (*vbid, stand.point))
+    }
+
+    /// The vBuckets whose history is not the one that was read: what comes next of them is from its beginning. To be asked for
+    /// after each [`Changes::next_change`].
+    pub(crate) fn take_begun_anew(&mut self) -> Vec<Vbid> {
+        self.begun_anew.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What was read of a vBucket is not its history, or not any more.
+    fn lose(&mut self, vbid: Vbid, why: String) {
+        let Some(begun_anew) = &mut self.begun_anew else {
+            self.broken = Some(why);
+            return;
+        };
+        begun_anew.push(vbid);
+        self.stands.insert(vbid, Stand::BEGINNING);
+        self.behind.insert(vbid);
+        self.loose.insert(vbid);
     }
 
     fn give(&mut self, vbid: Vbid, document: Arc<Document>) -> Next {
@@ -354,16 +425,20 @@ impl Changes {
     }
 
     fn read_here(&mut self, vbids: &Vbids) {
-        let mut refused = Vbids::default();
+        let (mut refused, mut lost) = (Vbids::default(), Vbids::default());
         for vbid in vbids.iter() {
             let Some(stand) = self.stands.get_mut(&vbid) else { continue };
             match self.here.open(vbid, stand) {
                 Ok(true) => drop(self.troubled.remove(&vbid)),
                 Ok(false) => refused.insert(vbid),
-                Err(Gone(why)) => self.broken = Some(why),
+                Err(Gone(why)) => {
+                    lost.insert(vbid);
+                    self.lose(vbid, why);
+                }
             }
         }
         let mut read = vbids.clone();
+        read.remove_all(&lost);
         read.remove_all(&refused);
         // What is still in the store the reader knows itself.
         self.behind.remove_all(&read);
@@ -407,6 +482,9 @@ impl Changes {
     fn end(&mut self, ended: Ended) {
         for (vbid, stand) in ended.stands {
             self.stands.insert(vbid, stand);
+        }
+        for (vbid, why) in ended.gone {
+            self.lose(vbid, why);
         }
         for vbid in ended.vbids.iter() {
             self.troubled.remove(&vbid);

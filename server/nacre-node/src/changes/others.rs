@@ -63,6 +63,8 @@ pub(super) struct Ended {
     pub elsewhere: Vbids,
     /// Where the consumer stands in those in which it has moved.
     pub stands: Vec<(Vbid, Stand)>,
+    /// Those whose history is not the consumer's, and why.
+    pub gone: Vec<(Vbid, String)>,
     /// Whether that was all there is.
     pub is_all: bool,
     /// Whether there will not be more.
@@ -153,11 +155,12 @@ impl Others {
         let Told { mut vbids, is_extra, told, .. } = self.told.pop_front()?;
         let stands = told.after.iter().map(|position| (position.vbid, position.stand()));
         let stands: Vec<_> = stands.filter(|(vbid, _)| vbids.contains(*vbid)).collect();
+        let gone = told.gone.into_iter().filter(|(vbid, _)| vbids.contains(*vbid)).collect();
         let elsewhere = told.elsewhere.iter().filter(|vbid| vbids.contains(*vbid)).collect();
         vbids.remove_all(&elsewhere);
         let rests = told.is_crowded || is_extra && told.is_all;
-        let ChangesTold { is_all, is_over, .. } = told;
-        Some(Heard::End(Ended { vbids, elsewhere, stands, is_all, is_over, rests }))
+        let (is_all, is_over) = (told.is_all, told.is_over);
+        Some(Heard::End(Ended { vbids, elsewhere, stands, gone, is_all, is_over, rests }))
     }
 }
 

@@ -111,6 +111,8 @@ pub struct ChangesTold {
     pub after: Vec<Position>,
     /// The vBuckets that are not served here, or not any more: of these not all was told that there is.
     pub elsewhere: Vbids,
+    /// The vBuckets whose history is not the consumer's, and why: nothing was told of them.
+    pub gone: Vec<(Vbid, String)>,
     /// Whether that was all there is of the others.
     pub is_all: bool,
     /// Whether there will be no more of the others.
@@ -129,6 +131,8 @@ pub struct ToldChange {
     snapshot: (Seqno, Seqno),
     cas: Cas,
     rev: u64,
+    flags: u32,
+    expiry: u32,
     datatype: u8,
     is_alive: bool,
     #[serde(with = "serde_bytes")]
@@ -153,6 +157,8 @@ impl ToldChange {
             snapshot: (point.snapshot_start, point.snapshot_end),
             cas: meta.cas,
             rev: meta.rev,
+            flags: meta.flags,
+            expiry: meta.expiry,
             datatype: meta.datatype & !DATATYPE_XATTR,
             is_alive,
             name: document.name().to_vec(),
@@ -172,8 +178,8 @@ impl ToldChange {
             seqno: self.seqno,
             cas: self.cas,
             rev: self.rev,
-            flags: 0,
-            expiry: 0,
+            flags: self.flags,
+            expiry: self.expiry,
             datatype: self.datatype,
             kind: if self.is_alive { Kind::Alive } else { Kind::Deleted },
         };
@@ -294,11 +300,15 @@ impl Reading<'_> {
             match self.reader.open(position.vbid, &mut stand) {
                 Ok(true) => drop(self.stands.insert(position.vbid, stand)),
                 Ok(false) => self.told.elsewhere.insert(position.vbid),
-                Err(Gone(why)) => return Answer::ChangesGone(why),
+                Err(Gone(why)) => self.told.gone.push((position.vbid, why)),
             }
         }
-        if self.stands.is_empty() {
-            return Answer::Elsewhere;
+        // Of those that are gone the consumer is told at once.
+        if self.stands.is_empty() || !self.told.gone.is_empty() {
+            return match self.told.gone.is_empty() {
+                true => Answer::Elsewhere,
+                false => Answer::ChangesTold(self.told),
+            };
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
@@ -402,6 +412,8 @@ mod tests {
             seqno: Seqno(9),
             cas: Cas(8),
             rev: 3,
+            flags: 7,
+            expiry: 1_900_000_000,
             datatype: 0x01 | DATATYPE_XATTR,
             ..Meta::default()
         };

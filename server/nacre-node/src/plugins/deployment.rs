@@ -14,9 +14,9 @@ use crate::watermark::Watermarks;
 use nacre_plugin_host::{
     Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Reader, Request, Response, Status,
 };
-use nacre_types::{Now, Seqno, Vbid};
+use nacre_types::{Now, Seqno, VbUuid, Vbid};
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -58,6 +58,8 @@ pub struct Deployment {
     pub(super) others: Mutex<Others>,
     /// Which vBuckets the state is to have.
     pub(super) coverage: Coverage,
+    /// Of an index with partitions: the branch of each vBucket that it has read.
+    pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
     /// Whether somebody wants what is new.
     is_asked: AtomicBool,
@@ -96,6 +98,7 @@ impl Deployment {
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
+            branches: Mutex::default(),
             progress: Mutex::new(progress),
             is_asked: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),

@@ -17,6 +17,7 @@ pub mod functions;
 mod loader;
 pub mod packages;
 mod part;
+mod partitions;
 mod past;
 mod places;
 mod pure;
@@ -41,6 +42,8 @@ use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, St
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
+pub(crate) use partitions::End;
+use partitions::PartitionsFeed;
 pub use past::Range;
 pub(crate) use pure::PureCaller;
 pub use pure::{Failed, Pure};
@@ -265,7 +268,7 @@ impl Plugins {
             wanted.extend(spec::of_views(config, &runtime));
         }
         if let Ok(runtime) = self.runtime(&INDEX) {
-            wanted.extend(spec::of_indexes(config, &runtime));
+            wanted.extend(spec::of_indexes(&cluster, node.id(), config, &runtime));
         }
         self.slots.write().retain(|name, slot| {
             let ours = Arc::ptr_eq(&slot.serving.bucket, bucket);
@@ -300,10 +303,18 @@ impl Plugins {
             self.changed.notify_waiters();
         };
         let Some((serving, building)) = slot else {
+            if spec.share.as_ref().is_some_and(|share| share.held.is_empty()) {
+                return;
+            }
             self.wait_for_space(&spec.space);
             put(deploy(node, bucket, &runtime, spec), None);
             return;
         };
+        if spec.is_part_of(&serving.spec) && serving.progress() == Progress::Running {
+            building.iter().for_each(|building| self.leave_one(building));
+            put(serving, None);
+            return;
+        }
         if serving.spec.space == spec.space {
             if let Some(building) = building {
                 self.leave_one(&building);
@@ -442,7 +453,8 @@ fn remove_leftovers(node: &Node, code: &Code, runtime: &Runtime) -> Result<(), n
     // Which spaces there are to be depends on what is loaded; all but those of packages.
     let (prefix, wanted): (_, Vec<Spec>) = match code {
         code if *code == INDEX => {
-            (INDEXES_SPACE, buckets.flat_map(|config| spec::of_indexes(config, runtime)).collect())
+            let of = |config| spec::of_indexes(&cluster, node.id(), config, runtime);
+            (INDEXES_SPACE, buckets.flat_map(of).collect())
         }
         code if *code == VIEWS => {
             (VIEWS_SPACE, buckets.flat_map(|config| spec::of_views(config, runtime)).collect())
@@ -496,8 +508,11 @@ fn deploy(
         && deployment.is_feeding()
     {
         let platform = Arc::clone(&node.platform);
-        let feed = Feed::new(platform, Arc::clone(bucket), Arc::clone(&deployment), partition);
-        node.platform.run(Box::new(feed));
+        let (bucket, following) = (Arc::clone(bucket), Arc::clone(&deployment));
+        node.platform.run(match deployment.spec.share {
+            Some(_) => Box::new(PartitionsFeed::new(platform, bucket, following, partition)),
+            None => Box::new(Feed::new(platform, bucket, following, partition)),
+        });
     }
     deployment
 }
@@ -544,6 +559,7 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
         name: spec.name.clone(),
         config,
         keyspace: spec.keyspace(),
+        held: spec.share.as_ref().map(|share| Arc::clone(&share.held)),
         limits: spec.limits,
         grants: spec.grants.clone(),
         runs_script: spec.code == spec::JS || spec.code == EVENTING,

@@ -10,13 +10,14 @@
 //! Only a copy that is as far as anybody who answers is served from. What is told is of one moment: a place is never known
 //! without the timers that were set on the way there, so that after a loss they are there or are set again.
 
+use super::spec::INDEX;
 use super::{Deployment, Plugins};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::{Signal, Unanswered};
 use crate::spread::{Answer, Answered, Question, StateName};
 use crossbeam_channel::{TryRecvError, bounded};
-use nacre_cluster::{Chain, Membership};
+use nacre_cluster::{Chain, Index, Membership};
 use nacre_plugin_host::{Copying, Error, Lacking, Moment, Partition, Standing};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
@@ -125,7 +126,29 @@ impl Plugins {
             chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
         };
         let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && !found.is_ended();
-        self.deployments().iter().filter(follows).all(has_settled)
+        self.deployments().iter().filter(follows).all(has_settled) && self.have_partitions(node)
+    }
+
+    /// Whether all partitions of indexes are there that `node` is to keep.
+    fn have_partitions(&self, node: &Node) -> bool {
+        let (cluster, me) = (node.cluster(), node.id());
+        // What cannot be built is not waited for.
+        let is_hopeless = matches!(self.loaded.read().get(&INDEX), Some(Err(_)));
+        let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
+            let wanted = cluster.held_by(me, index);
+            let found = self.index(&bucket.name, index);
+            wanted.is_empty()
+                || is_hopeless
+                || found.is_some_and(|found| {
+                    let share = found.spec.share.as_ref();
+                    let has_all = share.is_some_and(|share| wanted.is_subset(&share.held));
+                    found.is_ended() || has_all && found.is_complete()
+                })
+        };
+        cluster.buckets.values().all(|bucket| {
+            let built = bucket.indexes.iter().filter(|index| index.built);
+            built.filter(|index| index.partitioning.is_some()).all(|index| has(bucket, index))
+        })
     }
 
     /// Another node has come so far.

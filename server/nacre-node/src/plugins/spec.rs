@@ -1,11 +1,12 @@
 //! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
 
 use super::Runtime;
-use nacre_cluster::{Cluster, Manifest as Collections, Refusal, Since, Source, World};
+use nacre_cluster::{Cluster, Index, Manifest as Collections, Refusal, Since, Source, World};
 use nacre_plugin_host::{Grants, Limits, Manifest};
-use nacre_types::CollectionId;
+use nacre_types::{CollectionId, NodeId};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the names of all views' spaces begin with.
@@ -83,6 +84,17 @@ pub(crate) struct Spec {
     pub space: String,
     /// Whether the state before goes on answering until this one has caught up.
     pub beside: bool,
+    /// Of an index with partitions: what this node has of them.
+    pub share: Option<Share>,
+}
+
+/// What a node has of the partitions of an index.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Share {
+    /// Those that it is to keep.
+    pub held: Arc<BTreeSet<u16>>,
+    /// Whether others may not have theirs yet, so that it keeps what it has.
+    pub is_moving: bool,
 }
 
 impl Spec {
@@ -103,6 +115,17 @@ impl Spec {
     /// Whether it does what is not to be done again, so that it goes on where it stood on another node.
     pub fn keeps_places(&self) -> bool {
         self.code == EVENTING
+    }
+
+    /// Whether what `other` has includes all that this one wants of an index, and nobody wants it to have less.
+    pub fn is_part_of(&self, other: &Spec) -> bool {
+        let (Some(wanted), Some(there)) = (&self.share, &other.share) else { return false };
+        let of = |spec: &Spec| spec.space.rsplit_once('/').map(|(of, _)| of.to_owned());
+        let is_enough = match wanted.is_moving {
+            true => wanted.held.is_subset(&there.held),
+            false => wanted.held == there.held,
+        };
+        is_enough && of(self) == of(other)
     }
 
     /// Whether `other` goes on as this one, but for a pause.
@@ -136,6 +159,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         old: false,
         space: view_space(config, name, document, &runtime.state_version),
         beside: false,
+        share: None,
     };
     config.design_documents.iter().map(one).collect()
 }
@@ -211,9 +235,14 @@ pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String,
     }
 }
 
-/// The deployments of a bucket's indexes, but for those that are built later.
-pub(super) fn of_indexes(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec<Spec> {
-    let one = |index: &nacre_cluster::Index| Spec {
+/// The deployments of a bucket's indexes on a node, but for those that are built later.
+pub(super) fn of_indexes(
+    cluster: &Cluster,
+    node: NodeId,
+    config: &nacre_cluster::Bucket,
+    runtime: &Runtime,
+) -> Vec<Spec> {
+    let one = |index: &Index, share: Option<Share>| Spec {
         name: index_name(&config.name, index),
         code: INDEX,
         version: String::new(),
@@ -233,12 +262,31 @@ pub(super) fn of_indexes(config: &nacre_cluster::Bucket, runtime: &Runtime) -> V
         pace: None,
         old: false,
         space: format!(
-            "{INDEXES_SPACE}{}-{}/{}/{}",
-            config.uuid, config.flushes, index.uuid, runtime.state_version
+            "{INDEXES_SPACE}{}-{}/{}/{}{}",
+            config.uuid,
+            config.flushes,
+            index.uuid,
+            runtime.state_version,
+            share.as_ref().map(suffix).unwrap_or_default(),
         ),
-        beside: false,
+        beside: share.is_some(),
+        share,
     };
-    config.indexes.iter().filter(|index| index.built).map(one).collect()
+    let wanted = config.indexes.iter().filter(|index| index.built).filter_map(|index| {
+        if index.partitioning.is_none() {
+            return Some(one(index, None));
+        }
+        let held = Arc::new(cluster.held_by(node, index));
+        let share = Share { held, is_moving: cluster.rebalance.is_some() };
+        (share.is_moving || !share.held.is_empty()).then(|| one(index, Some(share)))
+    });
+    wanted.collect()
+}
+
+/// What a share of an index adds to the name of its space.
+fn suffix(share: &Share) -> String {
+    let held: Vec<_> = share.held.iter().map(u16::to_string).collect();
+    format!("/{}", held.join("-"))
 }
 
 /// What an index is deployed under. No bucket has a space in its name, and no package either.
@@ -291,6 +339,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
                 manifest.state_version
             ),
             beside: true,
+            share: None,
         })
     });
     specs.collect()

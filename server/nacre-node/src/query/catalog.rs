@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Bucket, Index, Member};
+use nacre_cluster::{Bucket, Index, Member, Partitioning};
 use nacre_plugin_host::DatabaseKeyspace;
 use serde_json::{Value, json};
 
@@ -113,6 +113,10 @@ impl Session {
                     "state": self.state_of(&bucket.name, index),
                     "metadata": {"num_replica": 0},
                 });
+                if let Some(Partitioning { by, count, replicas }) = &index.partitioning {
+                    row["partition"] = format!("HASH({})", by.join(", ")).into();
+                    row["metadata"] = json!({"num_replica": replicas, "num_partition": count});
+                }
                 let is_default = index.scope == "_default" && index.collection == "_default";
                 if is_default {
                     row["keyspace_id"] = bucket.name.as_str().into();
@@ -138,8 +142,13 @@ impl Session {
             let deployment = self.node.plugins().index(bucket, index);
             deployment.is_some_and(|deployment| deployment.is_complete())
         };
+        let me = self.node.id();
+        let is_elsewhere =
+            index.partitioning.is_some() && self.node.cluster().held_by(me, index).is_empty();
         match index.built {
             false => "deferred",
+            // Those that keep it are asked by who uses it.
+            true if is_elsewhere => "online",
             true if is_complete() => "online",
             true => "building",
         }

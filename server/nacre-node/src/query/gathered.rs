@@ -4,8 +4,11 @@ use super::failure::{code, failure, retry};
 use super::part::unexpected;
 use crate::node::Node;
 use crate::spread::{Answer, IndexPart, Place, Question, Vbids, Want};
+use nacre_cluster::Index;
 use nacre_plugin_host::{Failure, IndexPage, IndexScan};
-use std::collections::VecDeque;
+use nacre_types::NodeId;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +17,18 @@ pub struct Gathered {
     parts: Vec<Part>,
 }
 
+/// What a part is about.
+#[derive(Clone)]
+enum Portion {
+    /// Documents in these vBuckets, on one node.
+    Vbids(Vbids),
+    /// A partition of the index, and all vBuckets.
+    Partition(u16, Vbids),
+}
+
 /// What one node has told.
 struct Part {
-    vbids: Vbids,
+    portion: Portion,
     /// Entries that were not given yet.
     entries: VecDeque<Place>,
     /// The last entry that it told.
@@ -31,26 +43,35 @@ pub struct Source<'a> {
     /// The number under which the request asks.
     pub asker: u64,
     pub left: Duration,
+    /// The nodes that were asked for partitions.
+    pub holders: &'a Mutex<BTreeSet<NodeId>>,
 }
 
 impl Gathered {
     /// A scan of all `vbids` from behind `after`.
     pub fn new(vbids: Vbids, after: Option<Place>) -> Gathered {
-        let part = Part { vbids, entries: VecDeque::new(), after, is_whole: false };
-        Gathered { parts: vec![part] }
+        Gathered { parts: vec![Part::new(Portion::Vbids(vbids), after)] }
+    }
+
+    /// A scan of partitions from behind `after`.
+    pub fn partitions(partitions: &[u16], vbids: &Vbids, after: Option<&Place>) -> Gathered {
+        let portion = |partition: &u16| Portion::Partition(*partition, vbids.clone());
+        let part = |partition| Part::new(portion(partition), after.cloned());
+        Gathered { parts: partitions.iter().map(part).collect() }
     }
 
     /// The next entries; their last place when there may be more.
     pub fn page(
         &mut self,
         source: &Source<'_>,
+        index: &Index,
         scan: &IndexScan,
     ) -> Result<(IndexPage, Option<Place>), Failure> {
         let mut page = IndexPage::default();
         let mut last = None;
         while page.entries.len() < scan.limit {
             let left = scan.limit - page.entries.len();
-            self.fill(source, scan, left)?;
+            self.fill(source, index, scan, left)?;
             let Some(place) = self.take(scan.reverse) else { return Ok((page, None)) };
             if let Ok(id) = String::from_utf8(place.id.clone()) {
                 page.entries.push((place.key.clone(), id));
@@ -62,41 +83,24 @@ impl Gathered {
     }
 
     /// Asks for more of each part of which nothing is known that comes next.
-    fn fill(&mut self, source: &Source<'_>, scan: &IndexScan, limit: usize) -> Result<(), Failure> {
+    fn fill(
+        &mut self,
+        source: &Source<'_>,
+        index: &Index,
+        scan: &IndexScan,
+        limit: usize,
+    ) -> Result<(), Failure> {
         let is_hungry = |part: &mut Part| part.entries.is_empty() && !part.is_whole;
         let hungry: Vec<Part> = self.parts.extract_if(.., is_hungry).collect();
         if hungry.is_empty() {
             return Ok(());
         }
-        let want = |part: &Part| {
-            let after = part.after.clone();
-            let question = move |vbids: &Vbids| {
-                Question::Index(IndexPart {
-                    asker: source.asker,
-                    bucket: source.bucket.to_owned(),
-                    index: scan.index.clone(),
-                    vbids: vbids.clone(),
-                    spans: scan.spans.clone(),
-                    reverse: scan.reverse,
-                    after: after.clone(),
-                    limit,
-                    consistency: scan.consistency.clone(),
-                })
-            };
-            Want { vbids: part.vbids.clone(), question: Box::new(question) }
-        };
-        let wants: Vec<Want<'_>> = hungry.iter().map(want).collect();
-        let gathered = source.node.gather(source.bucket, &wants, source.left);
-        for told in gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))? {
-            match told.answer {
+        for told in source.ask(index, scan, &hungry, limit)? {
+            let (portion, after, answer) = told;
+            match answer {
                 Answer::Entries(entries, is_whole) => {
-                    let after = entries.last().cloned();
-                    self.parts.push(Part {
-                        vbids: told.vbids,
-                        after: after.or_else(|| hungry[told.want].after.clone()),
-                        entries: entries.into(),
-                        is_whole,
-                    });
+                    let after = entries.last().cloned().or(after);
+                    self.parts.push(Part { portion, after, entries: entries.into(), is_whole });
                 }
                 Answer::Failed(failure) => return Err(failure),
                 _ => return Err(unexpected()),
@@ -115,5 +119,70 @@ impl Gathered {
         let fronts = fronts.filter_map(|(number, part)| Some((number, part.entries.front()?)));
         let (next, _) = fronts.min_by(|(_, one), (_, other)| one.compare(other, reverse))?;
         self.parts[next].entries.pop_front()
+    }
+}
+
+impl Part {
+    /// Nothing of it is known yet.
+    fn new(portion: Portion, after: Option<Place>) -> Part {
+        Part { portion, entries: VecDeque::new(), after, is_whole: false }
+    }
+}
+
+/// What a part is about, where it went on, and what was said.
+type Told = (Portion, Option<Place>, Answer);
+
+impl Source<'_> {
+    /// Asks for more of some parts: vBuckets where they are served, partitions where they are.
+    fn ask(
+        &self,
+        index: &Index,
+        scan: &IndexScan,
+        hungry: &[Part],
+        limit: usize,
+    ) -> Result<Vec<Told>, Failure> {
+        let question = |vbids: &Vbids, partition, after: &Option<Place>| IndexPart {
+            asker: self.asker,
+            bucket: self.bucket.to_owned(),
+            index: scan.index.clone(),
+            vbids: vbids.clone(),
+            partition,
+            ends: Vec::new(),
+            spans: scan.spans.clone(),
+            reverse: scan.reverse,
+            after: after.clone(),
+            limit,
+            consistency: scan.consistency.clone(),
+        };
+        let mut told = Vec::new();
+        let (mut wants, mut asked) = (Vec::new(), Vec::new());
+        let (mut parts, mut spread) = (Vec::new(), Vec::new());
+        for part in hungry {
+            match &part.portion {
+                Portion::Vbids(vbids) => {
+                    let question =
+                        move |vbids: &Vbids| Question::Index(question(vbids, None, &part.after));
+                    wants.push(Want { vbids: vbids.clone(), question: Box::new(question) });
+                    asked.push(part);
+                }
+                Portion::Partition(partition, vbids) => {
+                    parts.push(question(vbids, Some(*partition), &part.after));
+                    spread.push(part);
+                }
+            }
+        }
+        if !wants.is_empty() {
+            let gathered = self.node.gather(self.bucket, &wants, self.left);
+            for found in gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))? {
+                let after = asked[found.want].after.clone();
+                told.push((Portion::Vbids(found.vbids), after, found.answer));
+            }
+        }
+        let answers = self.ask_holders(index, &mut parts)?;
+        let spread = spread.into_iter().zip(answers);
+        told.extend(
+            spread.map(|(part, answer)| (part.portion.clone(), part.after.clone(), answer)),
+        );
+        Ok(told)
     }
 }

@@ -19,8 +19,8 @@ pub struct Held(Mutex<HashMap<u64, (u64, Kept)>>);
 /// What is kept for one request.
 #[derive(Clone, Default)]
 pub struct Kept {
-    /// Indexes that were read, as they were then, and of which vBuckets.
-    pub snapshots: HashMap<String, (Vbids, IndexSnapshot)>,
+    /// Indexes that were read, or their partitions, as they were then, and of which vBuckets.
+    pub snapshots: HashMap<(String, Option<u16>), (Vbids, IndexSnapshot)>,
     /// Ids of the vBucket that a scan has come to, so that it need not be listed for every page.
     pub listed: Option<Listed>,
 }

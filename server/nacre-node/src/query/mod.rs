@@ -18,6 +18,7 @@ mod notes;
 mod of_function;
 mod of_script;
 mod part;
+mod partitions;
 mod scripts;
 mod session;
 mod transaction;

@@ -129,8 +129,9 @@ impl Queries {
         part: &IndexPart,
         left: Duration,
     ) -> Result<IndexSnapshot, Answer> {
+        let of = (part.index.clone(), part.partition);
         let known = self.held.look(part.asker, |kept| {
-            let (vbids, snapshot) = kept.snapshots.get(&part.index)?;
+            let (vbids, snapshot) = kept.snapshots.get(&of)?;
             vbids.holds(&part.vbids).then(|| snapshot.clone())
         });
         if let Some(known) = known {
@@ -146,10 +147,16 @@ impl Queries {
             Answer::Failed(failure(code::INDEX_NOT_FOUND, message))
         };
         let deployment = node.plugins().index(&part.bucket, index.ok_or_else(missing)?);
-        let not_ready = || Answer::NotYet("the index is not ready yet".into());
+        let not_ready = || match part.partition {
+            Some(_) => Answer::Elsewhere,
+            None => Answer::NotYet("the index is not ready yet".into()),
+        };
         let deployment = deployment.ok_or_else(not_ready)?;
         let wanted = Wanted::read(&part.consistency, &part.bucket).map_err(Answer::Failed)?;
-        let read = deployment.read(&part.vbids, &wanted, left, |_| deployment.snapshot());
+        let read = match part.partition {
+            Some(partition) => deployment.partition(partition, &part.wanted(wanted), left),
+            None => deployment.read(&part.vbids, &wanted, left, |_| deployment.snapshot()),
+        };
         let snapshot = read.map_err(|missing| match missing {
             Missing::Elsewhere => Answer::Elsewhere,
             Missing::NotYet(reason) => Answer::NotYet(reason),
@@ -163,7 +170,7 @@ impl Queries {
         })?;
         let kept = (part.vbids.clone(), snapshot.clone());
         self.held.keep(part.asker, node.now(), |held| {
-            held.snapshots.insert(part.index.clone(), kept);
+            held.snapshots.insert(of, kept);
         });
         Ok(snapshot)
     }
@@ -290,7 +297,8 @@ fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answe
     for (number, span) in part.spans.iter().enumerate().skip(begin) {
         let after = part.after.as_ref().filter(|after| after.span == number);
         let span = after.map_or_else(|| span.clone(), |after| rest_of(after, span, part.reverse));
-        for Indexed { key, id, number: of_document, .. } in snapshot.scan(&span, part.reverse) {
+        let found = snapshot.scan(part.partition, &span, part.reverse);
+        for Indexed { key, id, number: of_document, .. } in found {
             let place = Place { span: number, key, id, number: of_document };
             if after.is_some_and(|after| place.compare(after, part.reverse).is_le())
                 || !part.vbids.contains(Vbid::of(&place.id, vbucket_count))

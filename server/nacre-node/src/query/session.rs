@@ -8,12 +8,13 @@ use super::scripts::Scripts;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
-use crate::spread::{Answer, CollectionCall, IndexPart, Owners, Place, Question, Vbids, Want};
+use crate::spread::{Answer, CollectionCall, Owners, Place, Question, Vbids, Want};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, Index};
+use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    IndexPage, IndexScan, Mutation, NewIndex, Row, RowRefusal, TransactionStep,
+    IndexPage, IndexScan, Mutation, NewIndex, NewPartitioning, Row, RowRefusal, Span,
+    TransactionStep,
 };
 use nacre_types::NodeId;
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ pub struct Session {
     pub(super) asker: u64,
     /// The buckets of which nodes may keep something until the request ends.
     pub(super) asked: Mutex<BTreeSet<String>>,
+    /// The nodes that were asked for partitions of indexes: the same of them.
+    holders: Mutex<BTreeSet<NodeId>>,
     /// Scans that have come some way, with where they go on.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Set when nobody waits for the answer any more.
@@ -58,6 +61,7 @@ impl Session {
             user: user.to_owned(),
             asker: node.random(),
             asked: Mutex::default(),
+            holders: Mutex::default(),
             scans: Mutex::default(),
             gone,
             outer_gone: None,
@@ -166,47 +170,67 @@ impl Session {
         answers.collect()
     }
 
-    /// The collection of an index.
-    fn keyspace_of(&self, index: &str) -> Result<DatabaseKeyspace, Failure> {
+    /// An index and its collection.
+    fn find_index(&self, index: &str) -> Result<(DatabaseKeyspace, Index), Failure> {
         let cluster = self.node.cluster();
         let found = cluster.buckets.values().find_map(|bucket| {
             let index = bucket.indexes.iter().find(|known| known.uuid == index)?;
-            Some(DatabaseKeyspace {
+            let keyspace = DatabaseKeyspace {
                 bucket: bucket.name.clone(),
                 scope: index.scope.clone(),
                 collection: index.collection.clone(),
-            })
+            };
+            Some((keyspace, index.clone()))
         });
         let missing = || failure(code::INDEX_NOT_FOUND, format!("GSI index {index} not found."));
         found.ok_or_else(missing)
     }
 
-    /// Waits until an index has all that its collection has, on all nodes.
-    fn build(&self, keyspace: &DatabaseKeyspace, index: &str) -> Result<(), Failure> {
+    /// Begins a scan of an index from behind `after`.
+    fn begin_scan(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        index: &Index,
+        partitions: &[u16],
+        after: Option<Place>,
+    ) -> Result<Gathered, Failure> {
         let owners = self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
-        let everything = Consistency { level: "request_plus".into(), vectors: String::new() };
-        let question = |vbids: &Vbids| {
-            Question::Index(IndexPart {
-                asker: self.asker,
-                bucket: keyspace.bucket.clone(),
-                index: index.to_owned(),
-                vbids: vbids.clone(),
-                spans: Vec::new(),
-                reverse: false,
-                after: None,
-                limit: 0,
-                consistency: everything.clone(),
-            })
+        let Some(partitioning) = &index.partitioning else {
+            self.asked.lock().insert(keyspace.bucket.clone());
+            return Ok(Gathered::new(owners.all(), after));
         };
-        let want = Want { vbids: owners.all(), question: Box::new(question) };
-        self.asked.lock().insert(keyspace.bucket.clone());
-        let gathered = self.node.gather(&keyspace.bucket, &[want], BUILD_PATIENCE);
-        let failed = gathered.into_iter().flatten().find_map(|gathered| match gathered.answer {
-            Answer::Failed(failure) if failure.code != code::TIMEOUT => Some(failure),
-            _ => None,
-        });
-        // What is not built in time is built afterwards.
-        failed.map_or(Ok(()), Err)
+        let all = || (0..partitioning.count).collect();
+        let is_there = |partition: &&u16| **partition < partitioning.count;
+        let wanted: Vec<u16> = match partitions {
+            [] => all(),
+            some => some.iter().filter(is_there).copied().collect(),
+        };
+        Ok(Gathered::partitions(&wanted, &owners.all(), after.as_ref()))
+    }
+
+    /// Where scans of indexes of a bucket ask.
+    fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
+        Source { node: &self.node, bucket, asker: self.asker, left, holders: &self.holders }
+    }
+
+    /// Waits until an index has all that its collection has, on all nodes.
+    fn build(&self, keyspace: &DatabaseKeyspace, index: &Index) -> Result<(), Failure> {
+        let everything = Consistency { level: "request_plus".into(), vectors: String::new() };
+        let nothing = Span { start: vec![0], end: vec![0] };
+        let (limit, spans) = (1, vec![nothing]);
+        let scan = IndexScan {
+            index: index.uuid.clone(),
+            spans,
+            limit,
+            consistency: everything,
+            ..IndexScan::default()
+        };
+        let mut gathered = self.begin_scan(keyspace, index, &[], None)?;
+        match gathered.page(&self.source(&keyspace.bucket, BUILD_PATIENCE), index, &scan) {
+            Err(failure) if !failure.retry && failure.code != code::TIMEOUT => Err(failure),
+            // What is not built in time is built afterwards.
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn change(&self, change: &Change) -> Result<(), Failure> {
@@ -231,12 +255,15 @@ impl Session {
             keys: new.keys.clone(),
             condition: new.condition.clone(),
             built: !new.deferred,
+            partitioning: new.partitioning.clone().map(
+                |NewPartitioning { by, count, replicas }| Partitioning { by, count, replicas },
+            ),
         };
         let bucket = new.keyspace.bucket.clone();
         self.change(&Change::CreateIndex { bucket, index: index.clone() })?;
         match index.built {
             // As with Couchbase, the statement ends when the index is built, or its time is over.
-            true => self.build(&new.keyspace, &index.uuid),
+            true => self.build(&new.keyspace, &index),
             false => Ok(()),
         }
     }
@@ -318,7 +345,7 @@ impl Database for Session {
     }
 
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Result<IndexPage, Failure> {
-        let keyspace = self.keyspace_of(&scan.index)?;
+        let (keyspace, index) = self.find_index(&scan.index)?;
         self.require(Privilege::Query, &keyspace)?;
         let known = {
             let mut scans = self.scans.lock();
@@ -328,15 +355,12 @@ impl Database for Session {
         let mut gathered = match known {
             Some(gathered) => gathered,
             None => {
-                let owners = self.node.owners(&keyspace.bucket);
-                let vbids = owners.ok_or_else(|| no_bucket(&keyspace))?.all();
-                self.asked.lock().insert(keyspace.bucket.clone());
                 let after = scan.cursor.as_deref().map(|cursor| position(cursor, scan.spans.len()));
-                Gathered::new(vbids, after.transpose()?)
+                self.begin_scan(&keyspace, &index, &scan.partitions, after.transpose()?)?
             }
         };
-        let source = Source { node: &self.node, bucket: &keyspace.bucket, asker: self.asker, left };
-        let (mut page, last) = gathered.page(&source, scan)?;
+        let source = self.source(&keyspace.bucket, left);
+        let (mut page, last) = gathered.page(&source, &index, scan)?;
         if let Some(last) = last {
             let cursor = cursor(&last);
             page.cursor = Some(cursor.clone());
@@ -541,7 +565,8 @@ impl Drop for Session {
         self.node.queries().forget(self.asker);
         let asked = std::mem::take(self.asked.get_mut());
         let owners = asked.iter().filter_map(|bucket| self.node.owners(bucket));
-        let nodes: BTreeSet<NodeId> = owners.flat_map(|owners| owners.nodes()).collect();
+        let mut nodes: BTreeSet<NodeId> = owners.flat_map(|owners| owners.nodes()).collect();
+        nodes.append(self.holders.get_mut());
         for node in nodes.into_iter().filter(|node| *node != self.node.id()) {
             // Nobody waits for the answer.
             drop(self.node.ask(node, Question::Forget(self.asker), FORGET_PATIENCE));

@@ -281,6 +281,7 @@ impl Node {
     pub fn answer(self: &Arc<Node>, asked: &[u8]) -> Vec<u8> {
         let answer = match postcard::from_bytes::<Asked>(asked) {
             Ok(Asked { rev, left_ms, question }) => {
+                *self.answered.lock().entry(question.subject()).or_default() += 1;
                 let left = Duration::from_millis(left_ms);
                 match self.knows(rev, left) {
                     true => self.reply(question, left),
@@ -290,6 +291,11 @@ impl Node {
             Err(error) => failed(format!("a question cannot be read: {error}")),
         };
         postcard::to_stdvec(&answer).expect("answers are plain data")
+    }
+
+    /// How many questions of other nodes this one was asked since it started, by what they are about.
+    pub fn questions(&self) -> BTreeMap<&'static str, u64> {
+        self.answered.lock().clone()
     }
 
     /// Waits until this node knows what was agreed up to a revision.

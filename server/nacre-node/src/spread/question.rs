@@ -5,6 +5,7 @@
 
 use super::Vbids;
 use crate::changes::{ChangesPart, ChangesTold, Position};
+use crate::plugins::End;
 use crate::query::{Step, Told};
 use nacre_plugin_host::{
     Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Request,
@@ -82,6 +83,8 @@ pub enum Question {
     Follow(StateName, Vec<(Vbid, Lacking)>),
     /// The changes of a collection.
     Changes(ChangesPart),
+    /// Where the histories of these vBuckets of a bucket end.
+    Ends(String, Vbids),
     /// Whether functions have come to the vBuckets that the node serves, and have left the others.
     Settled,
 }
@@ -96,6 +99,22 @@ pub struct StateName {
 }
 
 impl Question {
+    /// What it is about, for people who count questions.
+    pub fn subject(&self) -> &'static str {
+        match self {
+            Question::Document { .. } | Question::Collection { .. } => "documents",
+            Question::Step { .. } => "transactions",
+            Question::Stored(..) => "stored",
+            Question::Index(_) => "index",
+            Question::Request(_) => "plugin",
+            Question::Changes(_) => "changes",
+            Question::Ends(..) => "ends",
+            Question::Note(_) | Question::Unnote(_) | Question::Forget(_) => "requests",
+            Question::Places(..) | Question::Told(..) | Question::Follow(..) => "places",
+            Question::Settled => "settled",
+        }
+    }
+
     /// Whether it changes documents, so that it is not asked twice.
     pub fn writes(&self) -> bool {
         match self {
@@ -112,6 +131,7 @@ impl Question {
             | Question::Told(..)
             | Question::Follow(..)
             | Question::Changes(_)
+            | Question::Ends(..)
             | Question::Settled => false,
         }
     }
@@ -152,6 +172,10 @@ pub struct IndexPart {
     pub index: String,
     /// Of documents in these vBuckets.
     pub vbids: Vbids,
+    /// Of this partition only, of an index that has some.
+    pub partition: Option<u16>,
+    /// What that must have, when the index is to be up to date.
+    pub ends: Vec<End>,
     /// Disjoint and in order.
     pub spans: Vec<Span>,
     /// From the end.
@@ -247,6 +271,8 @@ pub enum Answer {
     ChangesTold(ChangesTold),
     /// Of either: why the consumer must begin anew.
     ChangesGone(String),
+    /// Of [`Question::Ends`].
+    Ends(Vec<End>),
     /// Of [`Question::Settled`].
     Settled(bool),
 }

@@ -19,7 +19,7 @@ pub(crate) fn failed(message: String) -> Answer {
 
 impl Node {
     /// Answers a question about what this node serves. Blocks, for `left` at most.
-    pub(super) fn reply(self: &Arc<Node>, question: Question, left: Duration) -> Answer {
+    pub(crate) fn reply(self: &Arc<Node>, question: Question, left: Duration) -> Answer {
         match question {
             Question::Document { bucket, path, key, call } => {
                 let Some(bucket) = self.bucket(&bucket) else { return Answer::Elsewhere };
@@ -58,6 +58,10 @@ impl Node {
             Question::Follow(state, lacking) => self.plugins().answer_follower(&state, lacking),
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
             Question::Changes(part) => self.answer_changes(part, left),
+            Question::Ends(bucket, vbids) => {
+                let ends = self.bucket(&bucket).and_then(|bucket| bucket.ends(self, &vbids));
+                ends.map_or(Answer::Elsewhere, Answer::Ends)
+            }
             Question::Settled => Answer::Settled(self.plugins().have_settled(self)),
         }
     }

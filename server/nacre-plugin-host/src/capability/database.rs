@@ -78,6 +78,8 @@ pub struct Consistency {
 pub struct IndexScan {
     /// The index.
     pub index: String,
+    /// Of these partitions only; of all when there are none.
+    pub partitions: Vec<u16>,
     /// Disjoint and in order.
     pub spans: Vec<Span>,
     /// From the end.
@@ -156,6 +158,19 @@ pub struct NewIndex {
     pub condition: Option<String>,
     /// Whether it is built later.
     pub deferred: bool,
+    /// How its entries are spread; none where they are with their documents.
+    pub partitioning: Option<NewPartitioning>,
+}
+
+/// How the entries of an index are spread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewPartitioning {
+    /// By which expressions, as text.
+    pub by: Vec<String>,
+    /// Over how many partitions.
+    pub count: u16,
+    /// How many copies each has beside the first.
+    pub replicas: u8,
 }
 
 /// A change of what there is.
@@ -440,6 +455,12 @@ impl From<abi::TransactionStep> for TransactionStep {
     }
 }
 
+impl From<abi::Partitioning> for NewPartitioning {
+    fn from(abi::Partitioning { by, count, replicas }: abi::Partitioning) -> NewPartitioning {
+        NewPartitioning { by, count, replicas }
+    }
+}
+
 impl From<abi::Definition> for Definition {
     fn from(definition: abi::Definition) -> Definition {
         use abi::Definition as Abi;
@@ -451,6 +472,7 @@ impl From<abi::Definition> for Definition {
                 keys: index.keys,
                 condition: index.condition,
                 deferred: index.deferred,
+                partitioning: index.partitioning.map(Into::into),
             }),
             Abi::DropIndex((keyspace, name)) => Definition::DropIndex(keyspace.into(), name),
             Abi::BuildIndexes((keyspace, names)) => {
@@ -543,6 +565,7 @@ impl abi::Host for Data {
     fn scan_index(
         &mut self,
         index: String,
+        partitions: Vec<u16>,
         spans: Vec<abi::Span>,
         reverse: bool,
         cursor: Option<Vec<u8>>,
@@ -553,6 +576,7 @@ impl abi::Host for Data {
         let span = |span: abi::Span| Span { start: span.low, end: span.high };
         let scan = IndexScan {
             index,
+            partitions,
             spans: spans.into_iter().map(span).collect(),
             reverse,
             cursor,

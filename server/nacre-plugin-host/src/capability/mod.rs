@@ -22,8 +22,8 @@ use wasmtime::component::{HasSelf, Linker};
 
 pub use database::{
     Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure,
-    FunctionPath, IndexPage, IndexScan, Mutation, NewFunction, NewIndex, Row, RowRefusal, Script,
-    TransactionSettings, TransactionStep,
+    FunctionPath, IndexPage, IndexScan, Mutation, NewFunction, NewIndex, NewPartitioning, Row,
+    RowRefusal, Script, TransactionSettings, TransactionStep,
 };
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
 pub use kv::{

@@ -16,6 +16,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt::{Error, Result as FmtResult};
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
 struct Snapshot {
     buckets: Vec<BucketCounts>,
     deployments: Vec<DeploymentCounts>,
+    /// What other nodes have asked, by what it is about.
+    questions: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,7 @@ impl Snapshot {
         Snapshot {
             buckets: buckets.map(|bucket| BucketCounts::of(&bucket)).collect(),
             deployments: DeploymentCounts::all(node),
+            questions: node.questions(),
         }
     }
 }
@@ -158,6 +162,7 @@ fn gauge(value: u64) -> ConstGauge<i64> {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_buckets(&mut encoder)?;
+        self.encode_questions(&mut encoder)?;
         self.encode_deployments(&mut encoder)?;
         self.encode_calls(encoder)
     }
@@ -187,6 +192,15 @@ impl Snapshot {
         of_buckets("nacre_bucket_disk_live", "What of it is needed", Some(&Unit::Bytes), |bucket| {
             bucket.live_bytes
         })
+    }
+
+    fn encode_questions(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        Family { encoder }.each(
+            ("nacre_questions_answered", "Questions of other nodes", None),
+            MetricType::Counter,
+            self.questions.iter(),
+            |(subject, count)| ([("subject", (*subject).to_owned())], counter(*count)),
+        )
     }
 
     fn encode_deployments(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {

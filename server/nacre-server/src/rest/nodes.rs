@@ -22,9 +22,8 @@ use std::sync::Arc;
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// The same as the number in which nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
-/// What else a node may be asked to have, as tools ask for all they know: indexes are kept where their documents are, by
-/// `kv`, and there is nothing of the others.
-const NO_SERVICES: [&str; 4] = ["index", "fts", "cbas", "backup"];
+/// What else a node may be asked to have, as tools ask for all they know, and of which there is nothing.
+const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
 
 /// All nodes, as lists of nodes describe them.
 pub(super) fn describe_all(node: &Node) -> Value {
@@ -125,7 +124,7 @@ impl Form {
             }
         }
         if services.is_empty() {
-            let reason = "A node needs one of kv, n1ql and eventing. Indexes are kept where the documents are, by kv.";
+            let reason = "A node needs one of kv, n1ql, eventing and index.";
             return Err(failed(reason.into()));
         }
         Ok(services)

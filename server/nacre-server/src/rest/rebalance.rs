@@ -126,7 +126,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     Ok(keep)
 }
 
-/// What nodes do for clients from now on: `topology[n1ql]` and `topology[eventing]` name all nodes that answer there.
+/// What nodes do for clients from now on: `topology[n1ql]`, `topology[eventing]` and `topology[index]` name all nodes that do.
 fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
     let mut wanted: BTreeMap<NodeId, BTreeSet<Service>> =
         cluster.nodes.iter().map(|(id, node)| (*id, node.services.clone())).collect();
@@ -138,7 +138,12 @@ fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
         let service = match name {
             "n1ql" => Service::Query,
             "eventing" => Service::Eventing,
-            _ => return Err(bad("Only n1ql and eventing may be given to nodes that are there.")),
+            "index" => Service::Index,
+            _ => {
+                return Err(bad(
+                    "Only n1ql, eventing and index may be given to nodes that are there.",
+                ));
+            }
         };
         let named = value.split(',').filter(|name| !name.is_empty());
         let named: Option<BTreeSet<NodeId>> =

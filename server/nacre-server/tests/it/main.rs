@@ -18,6 +18,7 @@ mod history;
 mod impostor;
 mod models;
 mod node_tls;
+mod partitions;
 mod plugin_functions;
 mod plugin_projects;
 mod plugin_resolver;

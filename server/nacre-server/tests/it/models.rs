@@ -128,8 +128,9 @@ fn check(server: &Server, documents: &Documents, random: &mut StdRng) {
                 .map(|(id, found)| (number(found, "b"), id.clone()))
                 .collect();
             expected.sort();
+            let index = ["by_a_and_b", "spread"][random.random_range(0..2)];
             let statement = format!(
-                "SELECT RAW [b, META().id] FROM {BUCKET} WHERE a = {a} AND b >= {b} ORDER BY a, b, META().id"
+                "SELECT RAW [b, META().id] FROM {BUCKET} USE INDEX ({index}) WHERE a = {a} AND b >= {b} ORDER BY a, b, META().id"
             );
             let expected: Vec<_> = expected.into_iter().map(|pair| json!(pair)).collect();
             assert_eq!(select(server, &statement), expected, "{statement}");
@@ -158,6 +159,7 @@ fn fresh_answers_equal_brute_force_whatever_stops_the_node() {
     for statement in [
         format!("CREATE INDEX by_a_and_b ON {BUCKET}(a, b)"),
         format!("CREATE INDEX by_tag ON {BUCKET}(DISTINCT ARRAY x FOR x IN t END)"),
+        format!("CREATE INDEX spread ON {BUCKET}(a, b) PARTITION BY HASH(a)"),
     ] {
         select(&server, &statement);
     }

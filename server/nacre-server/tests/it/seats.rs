@@ -89,9 +89,19 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     ask(asked, &format!("UPSERT INTO {BUCKET} (KEY, VALUE) {}", values.join(", ")));
     let statement = format!("SELECT RAW n FROM {BUCKET} WHERE n BETWEEN 7 AND 9 ORDER BY n");
     assert_eq!(ask(asked, &statement), json!([7, 8, 9]));
+    // What is spread by value is where `index` was asked for, with or without data.
+    ask(asked, &format!("CREATE INDEX spread ON {BUCKET}(n) PARTITION BY HASH(n)"));
+    let spread = statement.replace(BUCKET, &format!("{BUCKET} USE INDEX (spread)"));
+    assert_eq!(ask(asked, &spread), json!([7, 8, 9]));
+    let has_state = |node: &Node| {
+        let (_, metrics) = node.ask("GET", "/metrics", "");
+        metrics.contains(r#"nacre_plugin_running{deployment="index spread on"#)
+    };
+    assert_eq!(nodes.each_ref().map(has_state), [false, true, true]);
     let pool = other.json("/pools/default");
     let listed = pool["nodes"].as_array().unwrap().iter().map(|node| node["services"].clone());
-    let expected = [json!(["kv", "eventing", "index"]), json!(["n1ql"]), json!(["kv", "index"])];
+    let expected =
+        [json!(["kv", "eventing", "index"]), json!(["n1ql", "index"]), json!(["kv", "index"])];
     assert_eq!(listed.collect::<Vec<_>>(), expected);
 
     // What a node answers may change while it is there.
@@ -111,8 +121,8 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     ];
     assert_eq!(services(&map(&nodes[0])), expected);
     for (wrong, words) in [
-        (format!("topology[n1ql]={}", otp(2)), "left without a service"),
-        ("topology[kv]=".to_owned(), "Only n1ql and eventing"),
+        (format!("topology[n1ql]={0}&topology[index]={0}", otp(2)), "left without a service"),
+        ("topology[kv]=".to_owned(), "Only n1ql, eventing and index"),
         ("topology[n1ql]=ns_1%40nobody:1".to_owned(), "Unknown server"),
         (format!("ejectedNodes={},{}", otp(0), otp(2)), "nodes with kv"),
     ] {
@@ -121,7 +131,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     }
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=n1ql");
     assert!(status == 400 && text.contains("until it leaves"), "{status} {text}");
-    let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=index");
+    let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=fts");
     assert!(status == 400 && text.contains("A node needs one of"), "{status} {text}");
 
     // Without it clients ask somebody else.

@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const BUCKET: &str = "spread";
-const DOCUMENTS: u64 = 3000;
+pub const BUCKET: &str = "spread";
+pub const DOCUMENTS: u64 = 3000;
 
-fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
+pub fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
     let nodes = three();
     let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber={replicas}");
     nodes[0].succeed("POST", "/pools/default/buckets", &form);
@@ -38,22 +38,22 @@ fn http(node: &Node, port: u16, method: &str, path: &str, body: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("{method} {path}: {text}"))
 }
 
-fn ask(node: &Node, request: &Value) -> Value {
+pub fn ask(node: &Node, request: &Value) -> Value {
     http(node, 2, "POST", "/query/service", &request.to_string())
 }
 
 /// The rows of a statement that sees everything that was written before.
-fn rows(node: &Node, statement: &str) -> Value {
+pub fn rows(node: &Node, statement: &str) -> Value {
     rows_at(node, "request_plus", statement)
 }
 
-fn rows_at(node: &Node, consistency: &str, statement: &str) -> Value {
+pub fn rows_at(node: &Node, consistency: &str, statement: &str) -> Value {
     let answer = ask(node, &json!({"statement": statement, "scan_consistency": consistency}));
     assert_eq!(answer["status"], "success", "{statement}: {answer}");
     answer["results"].clone()
 }
 
-fn fill(node: &Node) {
+pub fn fill(node: &Node) {
     for first in (0..DOCUMENTS).step_by(500) {
         let values: Vec<String> = (first..first + 500)
             .map(|n| format!("VALUES ('k{n}', {{'n': {n}, 'kind': 'k{}', 'text': 'a b'}})", n % 7))
@@ -63,7 +63,7 @@ fn fill(node: &Node) {
 }
 
 /// What any node answers, whatever has moved.
-fn check(node: &Node, consistency: &str, count: u64) {
+pub fn check(node: &Node, consistency: &str, count: u64) {
     let rows = |statement: &str| rows_at(node, consistency, statement);
     assert_eq!(rows(&format!("SELECT RAW COUNT(*) FROM {BUCKET}")), json!([count]));
     let all = format!("SELECT RAW COUNT(n) FROM {BUCKET} WHERE n >= 0");

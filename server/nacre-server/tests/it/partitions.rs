@@ -1,0 +1,153 @@
+//! Indexes that are spread by their values: one node answers for one value, whichever node is asked, while partitions move and
+//! after a node was lost.
+
+use crate::cluster::Node;
+use crate::copies::{is_rebalancing, rebalance};
+use crate::spread::{BUCKET, DOCUMENTS, ask, check, fill, nodes_with_bucket, rows, rows_at};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// All orders of a kind, the largest first, with what is read of them: pages of a kind are on one node.
+const BY_KIND: &str = "CREATE INDEX by_kind ON spread(kind, n DESC, text) PARTITION BY HASH(kind)";
+
+/// How many questions of others about indexes each node was asked.
+fn answered(nodes: &[Node]) -> Vec<u64> {
+    let of = |node: &Node| -> u64 {
+        let (_, text) = node.ask("GET", "/metrics", "");
+        let name = r#"nacre_questions_answered_total{subject="index"} "#;
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map_or(0, |count| count.parse().unwrap())
+    };
+    nodes.iter().map(of).collect()
+}
+
+/// The nodes other than the one that is asked which have a part in the answer.
+fn touched(nodes: &[Node], asked: usize, statement: &str) -> (BTreeSet<usize>, Value) {
+    let before = answered(nodes);
+    let rows = rows_at(&nodes[asked], "not_bounded", statement);
+    let after = answered(nodes);
+    let touched = (0..nodes.len()).filter(|node| after[*node] > before[*node] && *node != asked);
+    (touched.collect(), rows)
+}
+
+fn page_of(kind: u64) -> String {
+    format!("SELECT n, text FROM {BUCKET} WHERE kind = 'k{kind}' ORDER BY n DESC LIMIT 3")
+}
+
+fn expected_page(kind: u64) -> Value {
+    let of_kind = (0..DOCUMENTS).rev().filter(|n| n % 7 == kind).take(3);
+    of_kind.map(|n| json!({"n": n, "text": "a b"})).collect()
+}
+
+#[test]
+fn one_value_is_on_one_node_and_a_range_on_all() {
+    let nodes = nodes_with_bucket(1);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    rows(&nodes[0], BY_KIND);
+    rows(&nodes[2], &format!("CREATE INDEX by_n ON {BUCKET}(n)"));
+    fill(&nodes[1]);
+    let plan = rows(&nodes[1], &format!("EXPLAIN {}", page_of(2)));
+    let shown = plan.to_string();
+    assert!(
+        shown.contains(r#""index":"by_kind""#) && shown.contains(r#""range":"= \"k2\"""#),
+        "{plan}"
+    );
+    let mut holders = BTreeSet::new();
+    for kind in 0..7 {
+        // All that was written is in the index, whoever is asked.
+        for node in &nodes {
+            assert_eq!(rows(node, &page_of(kind)), expected_page(kind));
+        }
+        let found = (0..3).map(|asked| touched(&nodes, asked, &page_of(kind)).0);
+        let found: Vec<_> = found.collect();
+        let others: BTreeSet<usize> = found.iter().flatten().copied().collect();
+        // The node that has it is touched from the two others, and asks nobody itself.
+        assert_eq!(others.len(), 1, "{found:?}");
+        assert!(found.iter().all(|touched| touched.len() <= 1), "{found:?}");
+        holders.extend(others);
+    }
+    assert!(holders.len() > 1, "the partitions are spread: {holders:?}");
+    let all = format!("SELECT RAW COUNT(*) FROM {BUCKET} USE INDEX (by_kind) WHERE kind >= 'k0'");
+    let (everybody, count) = touched(&nodes, 0, &all);
+    assert_eq!((everybody, count), (BTreeSet::from([1, 2]), json!([DOCUMENTS])));
+    let some = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE kind IN ['k1', 'k4', 'none']");
+    let of_two = (0..DOCUMENTS).filter(|n| [1, 4].contains(&(n % 7))).count();
+    assert_eq!(rows(&nodes[2], &some), json!([of_two]));
+
+    // A document goes from one partition to another, and away.
+    rows(&nodes[0], &format!("UPDATE {BUCKET} SET kind = 'new' WHERE n = 2999"));
+    rows(&nodes[1], &format!("DELETE FROM {BUCKET} WHERE n = 2998"));
+    let of = |kind: &str| {
+        format!("SELECT RAW n FROM {BUCKET} WHERE kind = '{kind}' AND n > 2990 ORDER BY n")
+    };
+    for node in &nodes {
+        assert_eq!(rows(node, &of("new")), json!([2999]));
+        assert_eq!(rows(node, &of("k3")), json!([2992]), "2999 was of that kind");
+        assert_eq!(rows(node, &of("k2")), json!([2991]), "2998 was of that kind");
+    }
+    let listed = rows(
+        &nodes[1],
+        "SELECT RAW [i.`partition`, i.metadata] FROM system:indexes i WHERE name = 'by_kind'",
+    );
+    assert_eq!(listed, json!([["HASH(`kind`)", {"num_partition": 8, "num_replica": 0}]]));
+    for (options, words) in
+        [("num_partition\": 0", "from 1 to 64"), ("num_replica\": 9", "from 0 to 3")]
+    {
+        let statement =
+            format!("CREATE INDEX i ON {BUCKET}(n) PARTITION BY HASH(n) WITH {{\"{options}}}");
+        let answer = ask(&nodes[0], &json!({"statement": statement}));
+        assert!(answer["errors"][0]["msg"].as_str().unwrap().contains(words), "{answer}");
+    }
+}
+
+#[test]
+fn partitions_move_and_a_copy_takes_over_without_a_gap() {
+    let mut nodes = nodes_with_bucket(1);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    fill(&nodes[0]);
+    let with = r#"WITH {"num_replica": 1, "num_partition": 5}"#;
+    rows(&nodes[0], &format!("CREATE INDEX by_n ON {BUCKET}(n) PARTITION BY HASH(n) {with}"));
+    rows(&nodes[0], &format!("{BY_KIND} {with}"));
+    let ask_all = |node: &Node, consistency: &str| {
+        check(node, consistency, DOCUMENTS);
+        for kind in [0, 6] {
+            assert_eq!(rows_at(node, consistency, &page_of(kind)), expected_page(kind));
+        }
+    };
+    let moves = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let asking = nodes.each_ref().map(|node| {
+            let (moves, ask_all) = (&moves, &ask_all);
+            scope.spawn(move || {
+                let mut rounds = 0;
+                while moves.load(Ordering::Relaxed) || rounds < 3 {
+                    ask_all(node, ["request_plus", "not_bounded"][rounds % 2]);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        rebalance(&nodes, &[]);
+        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+        moves.store(false, Ordering::Relaxed);
+        let rounds = asking.map(|thread| thread.join().unwrap());
+        eprintln!("{rounds:?} rounds of questions while partitions moved");
+    });
+    nodes[2].kill();
+    // What is in memory and has another copy is there at once.
+    for kind in 0..7 {
+        assert_eq!(rows_at(&nodes[0], "not_bounded", &page_of(kind)), expected_page(kind));
+    }
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
+    });
+    for consistency in ["not_bounded", "request_plus"] {
+        nodes[..2].iter().for_each(|node| ask_all(node, consistency));
+    }
+    rows(&nodes[1], &format!("UPDATE {BUCKET} SET kind = 'late' WHERE n < 10"));
+    let late = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE kind = 'late'");
+    nodes[..2].iter().for_each(|node| assert_eq!(rows(node, &late), json!([10])));
+}
