@@ -18,12 +18,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait before looking again. What is as expected must be so twice.
 const PAUSE: Duration = Duration::from_millis(40);
 
-pub(super) fn play(
-    target: &Target,
-    group: &str,
-    file: &EventingFile,
-    done: &mut dyn FnMut(&str, &str, Option<String>),
-) {
+pub(super) fn play(target: &Target, group: &str, file: &EventingFile, done: super::Done<'_>) {
     let cases: Vec<&EventingCase> =
         file.cases.iter().filter(|case| target.wants(group, &case.name)).collect();
     if cases.is_empty() {

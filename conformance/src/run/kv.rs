@@ -21,7 +21,7 @@ pub(super) fn play(
     group: &str,
     file: &KvFile,
     client: &mut Option<KvClient>,
-    done: &mut dyn FnMut(&str, &str, Option<String>),
+    done: super::Done<'_>,
 ) {
     for case in &file.cases {
         if !target.wants(group, &case.name) {

@@ -77,29 +77,42 @@ pub fn bucket_exists(target: &Target) -> io::Result<bool> {
     }
 }
 
-/// Plays all cases that the target wants, and tells `report` of each as it ends.
-pub fn run(target: &Target, mut report: impl FnMut(&Outcome)) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    let mut done = |group: &str, name: &str, problem: Option<String>| {
-        let outcome = Outcome { group: group.to_owned(), name: name.to_owned(), problem };
-        report(&outcome);
-        outcomes.push(outcome);
+/// Plays all cases that the target wants, queries beside the others, and tells `report` of each as it ends.
+pub fn run(target: &Target, report: impl Fn(&Outcome) + Sync) -> Vec<Outcome> {
+    let played = |play: &dyn Fn(&Target, Done<'_>)| {
+        let mut outcomes = Vec::new();
+        play(target, &mut |group: &str, name: &str, problem: Option<String>| {
+            let outcome = Outcome { group: group.to_owned(), name: name.to_owned(), problem };
+            report(&outcome);
+            outcomes.push(outcome);
+        });
+        outcomes
     };
+    std::thread::scope(|scope| {
+        let queries = scope.spawn(|| played(&|target, done| sqlpp::play(target, done)));
+        let mut outcomes = played(&play_others);
+        outcomes.extend(queries.join().expect("a case that fails is an outcome"));
+        outcomes
+    })
+}
+
+/// Who is told what came of a case: its group, its name, and what was not as expected.
+type Done<'a> = &'a mut dyn FnMut(&str, &str, Option<String>);
+
+fn play_others(target: &Target, done: Done<'_>) {
     let mut client = None;
     for (group, text) in KV {
         let file = parse(group, text);
-        kv::play(target, group, &file, &mut client, &mut done);
+        kv::play(target, group, &file, &mut client, done);
     }
     for (group, text) in VIEWS {
         let file = parse(group, text);
-        views::play(target, group, &file, &mut done);
+        views::play(target, group, &file, done);
     }
     for (group, text) in EVENTING {
         let file = parse(group, text);
-        eventing::play(target, group, &file, &mut done);
+        eventing::play(target, group, &file, done);
     }
-    sqlpp::play(target, &mut done);
-    outcomes
 }
 
 fn parse<'t, T: serde::Deserialize<'t>>(group: &str, text: &'t str) -> T {

@@ -87,7 +87,7 @@ struct Dataset {
 }
 
 /// Plays all cases that the target wants. Their paths name the bucket `default`, so that they are left out on another.
-pub(super) fn play(target: &Target, done: &mut impl FnMut(&str, &str, Option<String>)) {
+pub(super) fn play(target: &Target, done: super::Done<'_>) {
     if target.bucket != BUCKET {
         return;
     }

@@ -8,12 +8,7 @@ use crate::kv::frame::invalid;
 use serde_json::Value as Json;
 use std::io;
 
-pub(super) fn play(
-    target: &Target,
-    group: &str,
-    file: &ViewFile,
-    done: &mut dyn FnMut(&str, &str, Option<String>),
-) {
+pub(super) fn play(target: &Target, group: &str, file: &ViewFile, done: super::Done<'_>) {
     let cases: Vec<&ViewCase> =
         file.cases.iter().filter(|case| target.wants(group, &case.name)).collect();
     if cases.is_empty() {

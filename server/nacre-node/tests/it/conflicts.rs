@@ -1,6 +1,6 @@
 //! Versions of another cluster about which a resolver decides: a double of a plugin, which may do anything while it is asked.
 
-use crate::world::{Answer, Connection, World, request};
+use crate::world::{ADD, Answer, Connection, DELETE, SET, World, request, version};
 use nacre_cluster::{BucketSettings, EvictionPolicy};
 use nacre_node::conflict::{Resolve, Undecided};
 use nacre_node::{Bucket, Node};
@@ -16,10 +16,7 @@ const TEMPORARY_FAILURE: u16 = 0x86;
 const CAS: u64 = 1_600_000_000_000_000_000;
 const SKIP: u32 = 0x08;
 
-const SET: u8 = 0xa2;
 const SET_QUIETLY: u8 = 0xa3;
-const ADD: u8 = 0xa4;
-const DELETE: u8 = 0xa8;
 
 type Answering = Box<dyn FnMut(&Version, &Version) -> Result<Verdict, Undecided> + Send>;
 
@@ -109,17 +106,6 @@ impl Stage {
         let meta = self.connection.ask(&request(0xa0, &[2], b"k", b""));
         (u64::from_be_bytes(meta.extras[12..20].try_into().unwrap()), meta.cas)
     }
-}
-
-/// Flags 7, no expiry.
-fn version(opcode: u8, value: &[u8], rev: u64, cas: u64, options: u32) -> Vec<u8> {
-    let mut extras = vec![0, 0, 0, 7, 0, 0, 0, 0];
-    extras.extend(rev.to_be_bytes());
-    extras.extend(cas.to_be_bytes());
-    if options != 0 {
-        extras.extend(options.to_be_bytes());
-    }
-    request(opcode, &extras, b"k", value)
 }
 
 /// A client's write of the document, while something else is going on.

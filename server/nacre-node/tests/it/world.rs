@@ -230,6 +230,22 @@ pub fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     [&bytes, extras, key, value].concat()
 }
 
+/// The opcodes of versions with their metadata.
+pub const SET: u8 = 0xa2;
+pub const ADD: u8 = 0xa4;
+pub const DELETE: u8 = 0xa8;
+
+/// Takes over a version: opcode, value, revision, CAS and options.
+pub fn version(opcode: u8, value: &[u8], rev: u64, cas: u64, options: u32) -> Vec<u8> {
+    let mut extras = vec![0, 0, 0, 7, 0, 0, 0, 0];
+    extras.extend(rev.to_be_bytes());
+    extras.extend(cas.to_be_bytes());
+    if options != 0 {
+        extras.extend(options.to_be_bytes());
+    }
+    request(opcode, &extras, b"k", value)
+}
+
 /// A request with framing: durability level and timeout in milliseconds.
 pub fn durable(level: u8, timeout_ms: u16, plain: &[u8]) -> Vec<u8> {
     let mut framing = vec![0x13, level];

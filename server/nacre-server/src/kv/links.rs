@@ -75,8 +75,7 @@ impl Links {
 
 /// Address and key of a node; `None` for one that nobody can recognise.
 fn target(peer: &Endpoints) -> Option<(String, Fingerprint)> {
-    let host = peer.host.as_deref().unwrap_or("127.0.0.1");
-    Some((format!("{host}:{}", peer.tls?.kv), peer.fingerprint?))
+    Some((peer.address(peer.tls?.kv), peer.fingerprint?))
 }
 
 async fn connect(
