@@ -1,6 +1,7 @@
 //! Functions that users make. The store keeps the statement of each; an instance keeps those parsed that it has called.
 
 use crate::datastore::{Datastore, FunctionPath, Script};
+use crate::resolve::resolve;
 use crate::run::Run;
 use crate::script;
 use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
@@ -51,7 +52,9 @@ impl FunctionCache {
 
 impl UserFunction {
     fn parse(path: FunctionPath, text: String) -> Result<UserFunction> {
-        match parse(&text)? {
+        let mut statement = parse(&text)?;
+        resolve(&mut statement)?;
+        match statement {
             Statement::CreateFunction(definition) => {
                 Ok(UserFunction { text, path, definition: *definition })
             }
