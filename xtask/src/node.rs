@@ -256,6 +256,22 @@ impl Node {
         run(&mut command, &format!("do `nacre cluster {}`", arguments.join(" ")))
     }
 
+    /// Runs `nacre plugin` on it.
+    ///
+    /// # Errors
+    /// What that says.
+    pub fn plugin(&self, binary: &Path, arguments: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(binary);
+        command
+            .arg("plugin")
+            .args(arguments)
+            .env("NACRE_SERVER", format!("http://{}", self.address()))
+            .env("NACRE_USER", USER)
+            .env("NACRE_PASSWORD", PASSWORD)
+            .stdout(Stdio::null());
+        run(&mut command, &format!("do `nacre plugin {}`", arguments.join(" ")))
+    }
+
     /// Asks the port of queries; the request is JSON.
     ///
     /// # Errors

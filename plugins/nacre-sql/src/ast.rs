@@ -487,6 +487,7 @@ pub enum Statement {
     CreateFunction(Box<CreateFunction>),
     DropFunction { path: Path, if_exists: bool },
     ExecuteFunction { path: Path, args: Vec<Expr> },
+    ExplainFunction(Path),
     Transaction(TransactionStatement),
 }
 

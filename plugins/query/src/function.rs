@@ -1,8 +1,9 @@
 //! Functions that users make. The store keeps the statement of each; an instance keeps those parsed that it has called.
 
 use crate::datastore::{Datastore, FunctionPath, Script};
+use crate::resolve::resolve;
 use crate::run::Run;
-use crate::script;
+use crate::{explain, lines, planner, script};
 use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
 use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse, write_string};
 use std::cell::RefCell;
@@ -33,9 +34,18 @@ impl FunctionCache {
         context: Option<&Path>,
         store: &dyn Datastore,
     ) -> Result<Rc<UserFunction>> {
-        let not_found = || Error::new(10101, format!("Function not found: {}", path.join(".")));
-        let path = path_of(path, context).ok_or_else(not_found)?;
-        let text = store.function(&path)?.ok_or_else(not_found)?;
+        let found = path_of(path, context).ok_or_else(|| not_found(&path.join(".")))?;
+        self.at(found, &path.join("."), store)
+    }
+
+    /// The function at `path`, which the request calls `name`.
+    fn at(
+        &self,
+        path: FunctionPath,
+        name: &str,
+        store: &dyn Datastore,
+    ) -> Result<Rc<UserFunction>> {
+        let text = store.function(&path)?.ok_or_else(|| not_found(name))?;
         if let Some(known) = self.0.borrow().get(&path).filter(|known| known.text == text) {
             return Ok(Rc::clone(known));
         }
@@ -49,9 +59,15 @@ impl FunctionCache {
     }
 }
 
+fn not_found(name: &str) -> Error {
+    Error::new(10101, format!("Function not found: {name}"))
+}
+
 impl UserFunction {
     fn parse(path: FunctionPath, text: String) -> Result<UserFunction> {
-        match parse(&text)? {
+        let mut statement = parse(&text)?;
+        resolve(&mut statement)?;
+        match statement {
             Statement::CreateFunction(definition) => {
                 Ok(UserFunction { text, path, definition: *definition })
             }
@@ -152,11 +168,45 @@ pub(crate) fn drop_function(path: &Path, if_exists: bool, run: &Run<'_>) -> Resu
     }
 }
 
+/// What a function does, without calling it: the plans of the queries in its expression, or the lines of its code that query.
+/// What it calls has a plan of its own.
+///
+/// # Errors
+/// When there is no such function, or as from planning.
+pub(crate) fn explain_function(path: &Path, run: &Run<'_>) -> Result<Value> {
+    let found = resolved(path, run)?;
+    let function = run.service.functions.at(found, &path.to_string(), run.store)?;
+    let mut fields = vec![("function", Value::from(function.path.to_string()))];
+    match &function.definition.body {
+        FunctionBody::Expr(body, _) => {
+            let mut plans = Vec::new();
+            add_plans(&mut body.clone(), run, &mut plans)?;
+            fields.push(("plans", plans.into()));
+        }
+        FunctionBody::Script(code) => {
+            let lines = lines::of_queries(code, &function.path.name).into_iter();
+            let lines: Vec<Value> = lines.map(|line| Value::Int(line as i64)).collect();
+            fields.push(("line_numbers", lines.into()));
+        }
+        FunctionBody::External(..) | FunctionBody::Deployed(..) => {}
+    }
+    Ok(Value::object(fields))
+}
+
+/// The plan of each query in `expr`, those in others after these.
+fn add_plans(expr: &mut Expr, run: &Run<'_>, plans: &mut Vec<Value>) -> Result<()> {
+    if let Expr::Subquery(select) = expr {
+        let plan = explain::explain(&planner::plan(select, run)?.root);
+        let statement = select.to_string();
+        plans.push(Value::object([("plan", plan), ("statement", statement.into())]));
+    }
+    each_child(expr, &mut |child| add_plans(child, run, plans))
+}
+
 fn resolved(path: &Path, run: &Run<'_>) -> Result<FunctionPath> {
     // With a namespace, a lone name is that of a function of the cluster.
     let context = run.settings.context.as_ref().filter(|_| path.namespace.is_none());
-    path_of(&path.parts, context)
-        .ok_or_else(|| Error::new(10101, format!("Function not found: {path}")))
+    path_of(&path.parts, context).ok_or_else(|| not_found(&path.to_string()))
 }
 
 /// Functions with a lone name belong to the scope of the query context, if there is one. In a call, a namespace is the first

@@ -22,6 +22,7 @@ mod function;
 #[cfg(target_arch = "wasm32")]
 mod host;
 mod infer;
+mod lines;
 mod memory;
 mod plan;
 mod planner;

@@ -216,6 +216,9 @@ impl Service {
                 let value = nacre_sql::Host::call(run, &path.parts, args, context)?;
                 Ok(Begun::values(vec![value]))
             }
+            Statement::ExplainFunction(path) => {
+                function::explain_function(path, run).map(|row| Begun::values(vec![row]))
+            }
             Statement::BuildIndex { keyspace, names } => {
                 let names = index_names(names, context)?;
                 let built = Statement::BuildIndex { keyspace: keyspace.clone(), names };
@@ -337,6 +340,7 @@ fn is_readonly(statement: &Statement) -> bool {
             | Statement::Infer(_)
             | Statement::Execute { .. }
             | Statement::ExecuteFunction { .. }
+            | Statement::ExplainFunction(_)
     )
 }
 
@@ -391,6 +395,7 @@ pub(crate) fn statement_name(statement: &Statement) -> &'static str {
         Statement::CreateFunction(_) => "CreateFunction",
         Statement::DropFunction { .. } => "DropFunction",
         Statement::ExecuteFunction { .. } => "ExecuteFunction",
+        Statement::ExplainFunction(_) => "ExplainFunction",
         Statement::Infer(_) => "InferKeyspace",
         _ => "Statement",
     }

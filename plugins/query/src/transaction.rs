@@ -122,7 +122,8 @@ pub(crate) fn check(statement: &Statement, run: &Run<'_>) -> Result<()> {
         | Statement::Advise(_)
         | Statement::Prepare(_)
         | Statement::Execute { .. }
-        | Statement::ExecuteFunction { .. } => return Ok(()),
+        | Statement::ExecuteFunction { .. }
+        | Statement::ExplainFunction(_) => return Ok(()),
         Statement::Transaction(statement) => return Err(unsupported(name(statement), "within")),
         other => crate::service::statement_name(other),
     };

@@ -44,6 +44,9 @@ pub enum Message {
         origin: Origin,
         /// Whether every version is in it, of collections that keep history.
         is_history: bool,
+        /// The purge seqno with which the consumer may come back from anywhere in it, though it stands below that. Zero when
+        /// it may not.
+        purged: Seqno,
     },
     /// A version of a document, or an event.
     Document(Arc<Document>),
@@ -78,14 +81,19 @@ pub(crate) struct Outlet {
     announced: Option<Seqno>,
     /// The last seqno that the consumer knows of.
     told: Seqno,
+    /// The last seqno that was read for it.
+    position: Seqno,
+    /// Up to where the consumer has missed no deletion and will miss none, though it may stand below that.
+    purged: Seqno,
 }
 
 impl Outlet {
-    /// For a consumer that stands at `from`.
-    pub fn new(wanted: Wanted, from: ResumePoint) -> Outlet {
+    /// For a consumer that stands at `from`, and could go on from there although `purged` is the purge seqno.
+    pub fn new(wanted: Wanted, from: ResumePoint, purged: Seqno) -> Outlet {
         let complete = from.seqno == from.snapshot_end;
         let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
-        Outlet { wanted, resumed, announced: None, told: from.seqno }
+        let (told, position) = (from.seqno, from.seqno);
+        Outlet { wanted, resumed, announced: None, told, position, purged }
     }
 
     /// What the consumer wants by now.
@@ -106,9 +114,28 @@ impl Outlet {
         (seqno >= self.wanted.end).then_some(End::Complete)
     }
 
-    /// Appends what the consumer is told of a portion.
-    pub fn tell(&mut self, portion: Portion, origin: Origin, mut say: impl FnMut(Message)) {
+    /// Takes in the purge seqno as it was when the next portion was read, or its scan began.
+    ///
+    /// A scan of the newest versions has none that a purged tombstone replaced, so whoever had none before it gets none from
+    /// it. Memory and history may have one, and its tombstone too, but for a consumer that comes back in between the
+    /// tombstone may be gone.
+    fn note_purged(&mut self, has_newest_only: bool, purged: Seqno) {
+        let begins = self.position == Seqno::ZERO;
+        let has_all = has_newest_only && (begins || self.purged == purged);
+        self.purged = if self.position >= purged || has_all { purged } else { Seqno::ZERO };
+    }
+
+    /// Appends what the consumer is told of a portion. `purged`: the purge seqno when it was read, or when its scan began.
+    pub fn tell(
+        &mut self,
+        portion: Portion,
+        origin: Origin,
+        purged: Seqno,
+        mut say: impl FnMut(Message),
+    ) {
+        self.note_purged(origin == Origin::Disk && !portion.is_history, purged);
         let ResumePoint { seqno, snapshot_start, snapshot_end, .. } = portion.position;
+        self.position = seqno;
         let is_history = portion.is_history;
         let skips_deletes = self.wanted.skips_deletes && origin == Origin::Disk && !is_history;
         let Wanted { interest, end, .. } = &mut self.wanted;
@@ -135,7 +162,7 @@ impl Outlet {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
                 _ => snapshot_end,
             };
-            say(Message::Snapshot { start, end, origin, is_history });
+            say(Message::Snapshot { start, end, origin, is_history, purged: self.purged });
         }
         shown.into_iter().for_each(|document| say(Message::Document(document)));
         if lags {
@@ -172,12 +199,12 @@ mod tests {
     fn outlet(interest: Interest, end: u64, advances: bool) -> Outlet {
         let wanted =
             Wanted { interest, end: Seqno(end), advances, skips_deletes: false, history: false };
-        Outlet::new(wanted, ResumePoint::default())
+        Outlet::new(wanted, ResumePoint::default(), Seqno::ZERO)
     }
 
     fn told(outlet: &mut Outlet, portion: Portion, origin: Origin) -> String {
         let mut said = Vec::new();
-        outlet.tell(portion, origin, |message| {
+        outlet.tell(portion, origin, Seqno::ZERO, |message| {
             said.push(match message {
                 Message::Snapshot { start, end, .. } => format!("{start}..{end}"),
                 Message::Document(document) => format!("@{}", document.meta.seqno),
@@ -240,9 +267,9 @@ mod tests {
             snapshot_end: Seqno(end),
         };
         let next = || portion(&[(0, 8)], 8, 6, 8);
-        let mut within = Outlet::new(wanted.clone(), at(5, 3, 9));
+        let mut within = Outlet::new(wanted.clone(), at(5, 3, 9), Seqno::ZERO);
         assert_eq!(told(&mut within, next(), Origin::Memory), "3..8 @8");
-        let mut behind = Outlet::new(wanted, at(5, 3, 5));
+        let mut behind = Outlet::new(wanted, at(5, 3, 5), Seqno::ZERO);
         assert_eq!(told(&mut behind, next(), Origin::Memory), "5..8 @8");
     }
 
@@ -255,7 +282,7 @@ mod tests {
             skips_deletes: true,
             history: false,
         };
-        let mut outlet = Outlet::new(wanted, ResumePoint::default());
+        let mut outlet = Outlet::new(wanted, ResumePoint::default(), Seqno::ZERO);
         let deleted = |seqno| {
             let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
             let documents = vec![Arc::new(Document::new(meta, b"\0k", b""))];
@@ -269,5 +296,52 @@ mod tests {
             "3..3 @3",
             "nothing is left out of it"
         );
+    }
+
+    /// Which purge seqno the snapshots of `portions` name: origin, first and last seqno, and purge seqno of each. The consumer
+    /// stands at `from`, and was let in while the purge seqno was `purged`.
+    fn purged(from: u64, purged: u64, portions: &[(Origin, u64, u64, u64)]) -> Vec<u64> {
+        let wanted = outlet(Interest::Everything, u64::MAX, true).wanted;
+        let at = Seqno(from);
+        let from =
+            ResumePoint { vb_uuid: VbUuid(1), seqno: at, snapshot_start: at, snapshot_end: at };
+        let mut outlet = Outlet::new(wanted, from, Seqno(purged));
+        let mut named = Vec::new();
+        for &(origin, start, end, purged) in portions {
+            outlet.tell(portion(&[(0, end)], end, start, end), origin, Seqno(purged), |message| {
+                if let Message::Snapshot { purged, .. } = message {
+                    named.push(purged.0);
+                }
+            });
+        }
+        named
+    }
+
+    #[test]
+    fn a_snapshot_names_the_purge_seqno_that_is_as_good_as_seen() {
+        use Origin::{Disk, Memory};
+        assert_eq!(purged(0, 0, &[(Disk, 1, 50, 60), (Disk, 51, 90, 60)]), [60, 60], "one scan");
+        assert_eq!(purged(10, 60, &[(Disk, 11, 50, 60)]), [60], "it came back with that");
+        assert_eq!(
+            purged(10, 0, &[(Disk, 11, 90, 60), (Memory, 91, 91, 60)]),
+            [0, 60],
+            "purged since"
+        );
+        assert_eq!(purged(70, 60, &[(Memory, 71, 71, 60), (Memory, 72, 72, 65)]), [60, 65]);
+        assert_eq!(
+            purged(0, 60, &[(Memory, 1, 40, 60), (Disk, 41, 90, 60)]),
+            [0, 0],
+            "it may have what was deleted"
+        );
+        assert_eq!(purged(0, 60, &[(Disk, 1, 40, 60), (Memory, 41, 50, 60)]), [60, 0]);
+        let mut all = outlet(Interest::Everything, u64::MAX, true);
+        let history = Portion { is_history: true, ..portion(&[(0, 5)], 5, 1, 9) };
+        let mut named = None;
+        all.tell(history, Disk, Seqno(8), |message| {
+            if let Message::Snapshot { purged, .. } = message {
+                named = Some(purged);
+            }
+        });
+        assert_eq!(named, Some(Seqno::ZERO), "what was superseded is in it");
     }
 }

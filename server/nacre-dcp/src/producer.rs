@@ -65,6 +65,8 @@ struct Outgoing<E> {
     stream: Stream<E>,
     outlet: Outlet,
     source: Source<E>,
+    /// The purge seqno before the scan that it waits for, or reads.
+    purged: Seqno,
     /// In the queue of those that are ready.
     queued: bool,
 }
@@ -168,7 +170,8 @@ impl<E> Producer<E> {
         from: ResumePoint,
         wanted: Wanted,
     ) {
-        let outlet = Outlet::new(wanted, from);
+        let purged = vbucket.purge_seqno();
+        let outlet = Outlet::new(wanted, from, purged);
         if let Some(end) = outlet.end_at(from.seqno) {
             self.outbox.push_back((address, Message::End(end)));
             return;
@@ -180,7 +183,8 @@ impl<E> Producer<E> {
             stream = stream.with_history();
         }
         let source = Source::Memory;
-        self.streams.insert(serial, Outgoing { address, stream, outlet, source, queued: true });
+        let outgoing = Outgoing { address, stream, outlet, source, purged, queued: true };
+        self.streams.insert(serial, outgoing);
         self.by_vbucket.entry(address.vbid).or_default().push(serial);
         self.ready.push_back(serial);
     }
@@ -287,7 +291,7 @@ impl<E> Producer<E> {
         let goes_on = |stream: &Stream<E>, vbucket: &Vbucket| {
             vbucket.makes_history() && vbucket.failover_log().current() == stream.vb_uuid()
         };
-        let (portion, origin) = match std::mem::replace(&mut found.source, Source::Memory) {
+        let (portion, origin, purged) = match std::mem::replace(&mut found.source, Source::Memory) {
             Source::Arrived(backfill, portion) => {
                 self.scans -= 1;
                 let vbid = found.address.vbid;
@@ -295,19 +299,22 @@ impl<E> Producer<E> {
                     return self.end(serial, End::VbucketGone, vbuckets);
                 }
                 found.stream.put_back(backfill);
-                (portion, Origin::Disk)
+                (portion, Origin::Disk, found.purged)
             }
             Source::Memory => {
                 let left = found.outlet.end().0.saturating_sub(found.stream.position().0);
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(PORTION.count);
                 let limit = Limit { count, ..PORTION };
                 let read = vbuckets.with(found.address.vbid, |vbucket| {
-                    goes_on(&found.stream, vbucket).then(|| found.stream.read(vbucket, limit))
+                    let purged = vbucket.purge_seqno();
+                    let goes_on = goes_on(&found.stream, vbucket);
+                    goes_on.then(|| (found.stream.read(vbucket, limit), purged))
                 });
                 match read.flatten() {
-                    Some(Read::Portion(portion)) => (portion, Origin::Memory),
-                    Some(Read::CaughtUp) => return,
-                    Some(Read::Behind(_)) => {
+                    Some((Read::Portion(portion), purged)) => (portion, Origin::Memory, purged),
+                    Some((Read::CaughtUp, _)) => return,
+                    Some((Read::Behind(_), purged)) => {
+                        found.purged = purged;
                         found.source = Source::Waiting;
                         self.waiting.push_back(serial);
                         return;
@@ -322,7 +329,7 @@ impl<E> Producer<E> {
             }
         };
         let (address, outbox) = (found.address, &mut self.outbox);
-        found.outlet.tell(portion, origin, |message| outbox.push_back((address, message)));
+        found.outlet.tell(portion, origin, purged, |message| outbox.push_back((address, message)));
         if let Some(end) = found.outlet.end_at(found.stream.position()) {
             return self.end(serial, end, vbuckets);
         }

@@ -8,9 +8,10 @@ use crate::capability::{
 };
 use crate::context::Context;
 use crate::journal::Journal;
-use crate::{Error, Setup};
+use crate::{Error, Setup, Version, World};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nacre_types::Cas;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
@@ -131,6 +132,22 @@ pub enum Call {
         /// The request.
         request: CapsuleRequest,
     },
+    /// `scalar.call`.
+    Function {
+        /// The function.
+        name: String,
+        /// A JSON array.
+        arguments: String,
+    },
+    /// `resolution.resolve`.
+    Resolve {
+        /// The key of the document.
+        key: Bytes,
+        /// The version that was there.
+        local: CapsuleVersion,
+        /// The one that arrived.
+        remote: CapsuleVersion,
+    },
 }
 
 /// A timer.
@@ -159,6 +176,48 @@ pub struct CapsuleRequest {
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
     pub now_us: u64,
+}
+
+/// A version of a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields of resolution.version")]
+pub struct CapsuleVersion {
+    pub body: Bytes,
+    pub is_deleted: bool,
+    pub cas: u64,
+    pub rev: u64,
+    pub flags: u32,
+    pub expiry: u32,
+    pub is_json: bool,
+}
+
+impl From<&Version> for CapsuleVersion {
+    fn from(version: &Version) -> CapsuleVersion {
+        CapsuleVersion {
+            body: Bytes(version.body.clone()),
+            is_deleted: version.is_deleted,
+            cas: version.cas.0,
+            rev: version.rev,
+            flags: version.flags,
+            expiry: version.expiry,
+            is_json: version.is_json,
+        }
+    }
+}
+
+impl From<&CapsuleVersion> for Version {
+    fn from(version: &CapsuleVersion) -> Version {
+        Version {
+            body: version.body.0.clone(),
+            is_deleted: version.is_deleted,
+            cas: Cas(version.cas),
+            rev: version.rev,
+            flags: version.flags,
+            expiry: version.expiry,
+            is_json: version.is_json,
+        }
+    }
 }
 
 /// What a call was given from outside.
@@ -213,6 +272,23 @@ impl Call {
                 timers.iter().map(|timer| timer.name.len() + timer.payload.0.len()).sum()
             }
             Call::Handle { request } => request.body.0.len() + request.query.len(),
+            Call::Function { name, arguments } => name.len() + arguments.len(),
+            Call::Resolve { key, local, remote } => {
+                key.0.len() + local.body.0.len() + remote.body.0.len()
+            }
+        }
+    }
+
+    /// The world whose plugins are called so.
+    pub(crate) fn world(&self) -> World {
+        match self {
+            Call::OnBatch { .. }
+            | Call::Rollback { .. }
+            | Call::OnTimer { .. }
+            | Call::Handle { .. } => World::Service,
+            Call::Project { .. } => World::IndexType,
+            Call::Function { .. } => World::Functions,
+            Call::Resolve { .. } => World::Resolver,
         }
     }
 
@@ -225,6 +301,15 @@ impl Call {
             Call::Handle { request } => Call::Handle {
                 request: CapsuleRequest { body: Bytes::default(), query: String::new(), ..request },
             },
+            Call::Function { name, .. } => {
+                // A name that long is no function's.
+                let name = if name.len() > BYTES_MAX { String::new() } else { name };
+                Call::Function { name, arguments: String::new() }
+            }
+            Call::Resolve { key, local, remote } => {
+                let without = |version| CapsuleVersion { body: Bytes::default(), ..version };
+                Call::Resolve { key, local: without(local), remote: without(remote) }
+            }
             call @ Call::Rollback { .. } => call,
         }
     }

@@ -2,8 +2,9 @@
 
 use crate::abi::World;
 use crate::capability::{LogLine, MetricChanges};
-use crate::capsule::Capsule;
+use crate::capsule::{Call, Capsule};
 use crate::instance::{Data, Instance};
+use crate::journal::Journal;
 use crate::profile::Profiler;
 use crate::usage::Usage;
 use crate::{Error, Plugin, Setup};
@@ -100,7 +101,9 @@ impl Context {
         self.metrics.lock().clone()
     }
 
-    pub fn keep(&self, capsule: Capsule) {
+    /// Keeps what `call` would need to be made again, if it was itself at fault for its `error`.
+    pub fn keep(&self, call: Call, journal: &Journal, error: &Error) {
+        let Some(capsule) = Capsule::of(self, call, journal, error) else { return };
         let mut capsules = self.capsules.lock();
         if capsules.len() == CAPSULES_MAX {
             capsules.pop_front();

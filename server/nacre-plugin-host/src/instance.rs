@@ -231,6 +231,11 @@ impl Instance {
         }
     }
 
+    /// What it was made of.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// The tick at which `left` has passed.
     pub fn tick_after(&self, left: Duration) -> u64 {
         let ticks = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);

@@ -69,7 +69,7 @@ pub use capability::{
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
-    DueTimer,
+    CapsuleVersion, DueTimer,
 };
 pub use context::LOG_LINES_MAX;
 pub use error::Error;

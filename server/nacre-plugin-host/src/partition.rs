@@ -77,9 +77,7 @@ impl Writer for Slot {
 
     fn keep(&mut self, call: Call, error: &Error) {
         let journal = std::mem::take(&mut self.wreck);
-        if let Some(capsule) = Capsule::of(&self.context, call, &journal, error) {
-            self.context.keep(capsule);
-        }
+        self.context.keep(call, &journal, error);
     }
 }
 

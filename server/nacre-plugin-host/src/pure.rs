@@ -3,6 +3,7 @@
 use crate::abi::exports::nacre::plugin::resolution as abi;
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::{Exports, World};
+use crate::capsule::{Bytes, Call, Capsule};
 use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
@@ -20,15 +21,19 @@ fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
     Ok(pool)
 }
 
-/// Calls an instance of `pool`, which has no state to see.
+/// Calls an instance of `pool`, which has no state to see. `which`: the call, to be kept when it fails.
 fn call<T>(
     pool: &Pool,
+    which: impl FnOnce() -> Call,
     call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
 ) -> Result<T, Error> {
     let mut instance = pool.take()?;
-    let value = instance.call(View::default(), call)?;
-    pool.give_back(instance);
-    Ok(value)
+    let called = instance.call(View::default(), call);
+    match &called {
+        Ok(_) => pool.give_back(instance),
+        Err(error) => pool.context.keep(which(), &instance.take_journal(), error),
+    }
+    called
 }
 
 fn status(pool: &Pool) -> Status {
@@ -104,8 +109,13 @@ impl Resolver {
     /// # Errors
     /// As for any call; the next one finds a fresh instance.
     pub fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Error> {
+        let which = || Call::Resolve {
+            key: Bytes(key.to_vec()),
+            local: local.into(),
+            remote: remote.into(),
+        };
         let (local, remote) = (local.into(), remote.into());
-        let verdict = call(&self.pool, |exports, store| {
+        let verdict = call(&self.pool, which, |exports, store| {
             exports.resolution()?.call_resolve(store, key, &local, &remote)
         })?;
         Ok(match verdict {
@@ -118,6 +128,11 @@ impl Resolver {
     /// What it tells about itself: its calls are those of readers.
     pub fn status(&self) -> Status {
         status(&self.pool)
+    }
+
+    /// As for a partition: calls that failed since somebody asked last.
+    pub fn take_capsules(&self) -> Vec<Capsule> {
+        self.pool.context.take_capsules()
     }
 }
 
@@ -140,7 +155,11 @@ impl Functions {
     /// # Errors
     /// [`Error::Reject`] when there is no such function or it refuses its arguments; others as for any call.
     pub fn call(&self, name: &str, arguments: &str) -> Result<String, Error> {
-        call(&self.pool, |exports, store| exports.scalar()?.call_call(store, name, arguments))
+        call(
+            &self.pool,
+            || function(name, arguments),
+            |exports, store| exports.scalar()?.call_call(store, name, arguments),
+        )
     }
 
     /// An instance for one caller, who finds in it what earlier calls have left, and nobody else does.
@@ -155,6 +174,15 @@ impl Functions {
     pub fn status(&self) -> Status {
         status(&self.pool)
     }
+
+    /// As for a partition: calls that failed since somebody asked last, those of callers among them.
+    pub fn take_capsules(&self) -> Vec<Capsule> {
+        self.pool.context.take_capsules()
+    }
+}
+
+fn function(name: &str, arguments: &str) -> Call {
+    Call::Function { name: name.to_owned(), arguments: arguments.to_owned() }
 }
 
 /// An instance of functions that one caller keeps. After an error of a call it must be dropped, whatever the error.
@@ -175,6 +203,19 @@ impl Caller {
     ) -> Result<String, Error> {
         let ends_tick = Some(self.0.tick_after(left));
         let view = View { queries: Some(queries), ends_tick, ..View::default() };
-        self.0.call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments))
+        let instance = &mut self.0;
+        let called = instance
+            .call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments));
+        if let Err(error) = &called {
+            let journal = instance.take_journal();
+            let context = instance.context();
+            // Where the request had less time, the function may be as quick as it has to be.
+            let is_cut_short =
+                matches!(error, Error::Deadline { .. }) && left < context.setup.limits.deadline;
+            if !is_cut_short {
+                context.keep(function(name, arguments), &journal, error);
+            }
+        }
+        called
     }
 }

@@ -419,7 +419,5 @@ fn keep(context: &Context, request: abi::Request, instance: &mut Instance, error
         now_us,
     };
     let journal = instance.take_journal();
-    if let Some(capsule) = Capsule::of(context, Call::Handle { request }, &journal, error) {
-        context.keep(capsule);
-    }
+    context.keep(Call::Handle { request }, &journal, error);
 }

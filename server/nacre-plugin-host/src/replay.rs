@@ -1,17 +1,16 @@
 //! Failed calls, made again from their capsules: in a fresh instance, on the entries that the call saw, with the answers
 //! that it was given from outside.
 
-use crate::abi::World;
-use crate::abi::exports::nacre::plugin::{reader, timer_handler};
+use crate::abi::exports::nacre::plugin::{reader, resolution, timer_handler};
 use crate::abi::nacre::plugin::types;
 use crate::capability::{
     Counted, DocumentCall, DocumentReply, Documents, Found, Grants, Http, HttpError, HttpRequest,
     HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, NoQueries, Timer,
 };
-use crate::capsule::{Answer, Call, Capsule, DueTimer};
+use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
 use crate::context::{Context, Role};
 use crate::space::{State, View};
-use crate::{Error, Limits, Plugin, Setup};
+use crate::{Error, Limits, Plugin, Setup, Version};
 use nacre_types::Cas;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -59,7 +58,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         http: Arc::clone(&answers) as Arc<dyn Http>,
         queries: Arc::new(NoQueries),
     };
-    let context = Context::new(plugin.clone(), setup, World::Service)?;
+    let context = Context::new(plugin.clone(), setup, capsule.call.world())?;
     let outcome = call(&context, capsule);
     match answers.missed.lock().take() {
         Some(what) => Err(Error::Capsule(what)),
@@ -126,6 +125,19 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
                     instance.go_on(|exports, store| exports.reader()?.call_more(store, &at))?;
                 cursor = chunk.cursor;
             }
+        }
+        Call::Function { name, arguments } => {
+            context.instance(Role::Reader)?.call(View::default(), |exports, store| {
+                exports.scalar()?.call_call(store, name, arguments)
+            })?;
+        }
+        Call::Resolve { key, local, remote } => {
+            let version =
+                |version: &CapsuleVersion| resolution::Version::from(&Version::from(version));
+            let (local, remote) = (version(local), version(remote));
+            context.instance(Role::Reader)?.call(View::default(), |exports, store| {
+                exports.resolution()?.call_resolve(store, &key.0, &local, &remote)
+            })?;
         }
     }
     Ok(())

@@ -194,6 +194,23 @@ pub fn snapshot_extras(start: u64, end: u64, kind: u32) -> [u8; 20] {
     joined(&[&start.to_be_bytes(), &end.to_be_bytes(), &kind.to_be_bytes()])
 }
 
+/// Extras of a snapshot marker of version 2.0, whose fields are a [value](snapshot_value_2_0).
+pub const SNAPSHOT_2_0: [u8; 1] = [0];
+/// Extras of a snapshot marker of version 2.2, whose fields are a [value](snapshot_value_2_2).
+pub const SNAPSHOT_2_2: [u8; 1] = [2];
+
+/// Value of a snapshot marker of version 2.0: the fields of the first version, then the last seqno that clients may see, and
+/// that of the last durable write that was completed, which is 0 for clients that are told of no prepares.
+pub fn snapshot_value_2_0(start: u64, end: u64, kind: u32, visible: u64) -> [u8; 36] {
+    joined(&[&snapshot_extras(start, end, kind), &visible.to_be_bytes()])
+}
+
+/// Value of a snapshot marker of version 2.2: that of version 2.0, then the purge seqno, and that of the last durable write
+/// that was prepared, which is 0 for clients that are told of none.
+pub fn snapshot_value_2_2(start: u64, end: u64, kind: u32, visible: u64, purged: u64) -> [u8; 52] {
+    joined(&[&snapshot_value_2_0(start, end, kind, visible), &purged.to_be_bytes()])
+}
+
 /// Extras of a mutation. Locks do not travel, and there is no extended metadata.
 pub fn mutation_extras(seqno: u64, rev: u64, flags: u32, expiry: u32) -> [u8; 31] {
     let (seqno, rev) = (seqno.to_be_bytes(), rev.to_be_bytes());
@@ -241,6 +258,11 @@ mod tests {
 
     #[test]
     fn fields_lie_where_clients_look_for_them() {
+        let marker = snapshot_value_2_2(1, 9, snapshot_type::DISK, 8, 5);
+        assert_eq!(marker[..20], snapshot_extras(1, 9, snapshot_type::DISK));
+        assert_eq!(marker[20..36], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(marker[36..], [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(snapshot_value_2_0(1, 9, snapshot_type::DISK, 8), marker[..36]);
         assert_eq!(deletion_extras(1, 2)[15], 2);
         assert_eq!(timed_deletion_extras(1, 2, 7)[16..], [0, 0, 0, 7, 0]);
         assert_eq!(expiration_extras(1, 2, 7)[16..], [0, 0, 0, 7]);

@@ -3,7 +3,7 @@
 
 use super::{Limit, PORT_BASE};
 use crate::command::run as run_command;
-use crate::node::{self, Node, PASSWORD, USER};
+use crate::node::{self, Node};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -64,24 +64,11 @@ struct Deployer<'a> {
 
 impl Deployer<'_> {
     fn deploy(&self, name: &str) -> Result<(), String> {
-        let mut command = self.command("deploy");
-        command.arg(self.project).args(["--bucket", BUCKET, "--name", name]);
-        run_command(&mut command, &format!("deploy {name}"))
+        let project = self.project.display().to_string();
+        self.node.plugin(self.binary, &["deploy", &project, "--bucket", BUCKET, "--name", name])
     }
 
     fn undeploy(&self, name: &str) -> Result<(), String> {
-        let mut command = self.command("undeploy");
-        run_command(command.arg(name), &format!("undeploy {name}"))
-    }
-
-    fn command(&self, action: &str) -> Command {
-        let mut command = Command::new(self.binary);
-        command
-            .args(["plugin", action])
-            .env("NACRE_SERVER", format!("http://127.0.0.1:{}", self.node.mgmt_port()))
-            .env("NACRE_USER", USER)
-            .env("NACRE_PASSWORD", PASSWORD)
-            .stdout(Stdio::null());
-        command
+        self.node.plugin(self.binary, &["undeploy", name])
     }
 }

@@ -194,7 +194,7 @@ enum What {
     },
     /// What the sandbox costs: delivery, the same code in it and natively, instances, deadlines
     Plugins,
-    /// Latency of reads beside a view whose map function never ends, against the same without it
+    /// Latencies beside plugins that loop, grow, storm the host and trap, against the same without them
     Isolation {
         /// Pairs of measurements; the median ratio is shown
         #[arg(long, default_value_t = 5)]

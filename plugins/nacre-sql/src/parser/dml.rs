@@ -31,6 +31,7 @@ impl Parser<'_> {
             "UPDATE" => self.update(),
             "DELETE" => self.delete(),
             "MERGE" => self.merge(),
+            "EXPLAIN" if self.word("FUNCTION") => Ok(Statement::ExplainFunction(self.path()?)),
             "EXPLAIN" => Ok(Statement::Explain(Box::new(self.statement()?))),
             "ADVISE" => {
                 let _ = self.word("INDEX");

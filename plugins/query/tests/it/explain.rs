@@ -47,6 +47,45 @@ fn plans(indexes: &[&str], statements: &[&str]) -> String {
 }
 
 #[test]
+fn a_function_is_explained_by_its_queries() {
+    let world = World::new();
+    world.add("o", []);
+    for statement in [
+        "CREATE INDEX one ON o(a)",
+        "CREATE FUNCTION f(x) { (SELECT RAW b FROM o WHERE a = x AND c IN (SELECT RAW d FROM o AS p)) }",
+        "CREATE FUNCTION g(x) { f(x) + 1 }",
+        "CREATE FUNCTION h(x) LANGUAGE JAVASCRIPT AS \"function h(x) {\\n return N1QL('SELECT 1'); }\"",
+    ] {
+        world.query(statement).unwrap();
+    }
+    let explained =
+        |name: &str| world.query(&format!("EXPLAIN FUNCTION {name}")).unwrap()[0].clone();
+    let row = explained("f");
+    assert_eq!(row.field("function"), "default:default._default.f".into());
+    let mut out = String::new();
+    for plan in row.field("plans").as_array().unwrap() {
+        out.push_str(&format!("# {}\n", plan.field("statement")));
+        outline(&plan.field("plan"), 0, &mut out);
+    }
+    insta::assert_snapshot!(out, @r##"
+    # "select raw (`o`.`b`) from `o` as `o` where (((`o`.`a`) = `x`) and ((`o`.`c`) in (select raw (`p`.`d`) from `o` as `p`)))"
+    Sequence
+      IndexScan3 index="one" spans=[{"index_key":"(`self`.`a`)","range":["= `x`"]}]
+      Fetch
+      Filter condition="(((`o`.`a`) = `x`) and ((`o`.`c`) in (select raw (`p`.`d`) from `o` as `p`)))"
+      InitialProject
+    # "select raw (`p`.`d`) from `o` as `p`"
+    Sequence
+      SequentialScan
+      InitialProject
+    "##);
+    insta::assert_snapshot!(explained("g"), @r#"{"function":"default:default._default.g","plans":[]}"#);
+    insta::assert_snapshot!(explained("h"), @r#"{"function":"default:default._default.h","line_numbers":[2]}"#);
+    assert_eq!(world.query("EXPLAIN FUNCTION nosuch").unwrap_err().code, 10101);
+    assert!(world.query("EXPLAIN FUNCTION f(1)").is_err(), "nothing is called");
+}
+
+#[test]
 fn the_index_with_the_longest_prefix_is_taken() {
     insta::assert_snapshot!(plans(
         &[

@@ -1,11 +1,13 @@
 //! Deployments that follow no documents: functions that queries call, and resolvers of conflicts. They have no state and no feed, and
 //! each node runs them for itself.
 
+use super::deployment::keep_capsules;
 use super::spec::{self, Code};
 use super::{Plugins, Runtime};
 use crate::bucket::Bucket;
 use crate::conflict::{Resolve, Undecided};
 use crate::node::Node;
+use crate::platform::Platform;
 use nacre_cluster::{Cluster, World};
 use nacre_plugin_host::{
     Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup, Status, Verdict,
@@ -20,6 +22,10 @@ use std::time::Duration;
 const CALLERS_MAX: usize = 128;
 /// Failures that a deployment keeps.
 const FAILURES_KEPT: usize = 32;
+
+/// Failed calls that are written in a window of time; a folder has no more of a deployment.
+const CAPSULES_MAX: usize = 16;
+const CAPSULES_WINDOW_NS: u64 = 10_000_000_000;
 
 /// What a package of a world without a state may use up at most.
 pub(super) fn limits(manifest: &Manifest) -> Limits {
@@ -83,10 +89,13 @@ pub struct Pure {
     /// A clone for each instance that a request holds.
     callers: Arc<()>,
     failures: Mutex<VecDeque<Failed>>,
+    /// Where failed calls are kept, and how many more.
+    platform: Arc<dyn Platform>,
+    allowance: Mutex<Allowance>,
 }
 
 impl Pure {
-    fn open(spec: Spec, runtime: &Runtime) -> Pure {
+    fn open(spec: Spec, runtime: &Runtime, platform: Arc<dyn Platform>) -> Pure {
         let setup = Setup {
             limits: spec.limits,
             grants: spec.grants.clone(),
@@ -101,7 +110,14 @@ impl Pure {
             tracing::error!("{} cannot be deployed: {error}", spec.name);
             Running::Failed(error.to_string())
         });
-        Pure { spec, running, callers: Arc::default(), failures: Mutex::default() }
+        Pure {
+            spec,
+            running,
+            callers: Arc::default(),
+            failures: Mutex::default(),
+            platform,
+            allowance: Mutex::default(),
+        }
     }
 
     /// The name of the deployment.
@@ -163,14 +179,46 @@ impl Pure {
         reason
     }
 
+    /// Keeps the calls that failed, so that their author can make them fail again. Whoever calls decides how often that is.
+    fn keep_capsules(&self) {
+        let mut capsules = match &self.running {
+            Running::Functions(functions) => functions.take_capsules(),
+            Running::Resolver(resolver) => resolver.take_capsules(),
+            Running::Failed(_) => return,
+        };
+        let now_ns = self.platform.now().monotonic_ns;
+        capsules.truncate(self.allowance.lock().take(capsules.len(), now_ns));
+        keep_capsules(&*self.platform, &self.spec.name, capsules);
+    }
+
     /// Keeps and logs what the deployment has not done.
     fn blame(&self, what: &str, reason: &str) {
         tracing::warn!("{}: {what}: {reason}", self.spec.name);
+        self.keep_capsules();
         let mut failures = self.failures.lock();
         failures.push_back(Failed { what: what.to_owned(), reason: reason.to_owned() });
         if failures.len() > FAILURES_KEPT {
             failures.pop_front();
         }
+    }
+}
+
+/// Of what may come at any rate, so much in each window.
+#[derive(Debug, Default)]
+struct Allowance {
+    begun_ns: u64,
+    taken: usize,
+}
+
+impl Allowance {
+    /// Takes up to `wanted`; gives how many there were.
+    fn take(&mut self, wanted: usize, now_ns: u64) -> usize {
+        if now_ns.saturating_sub(self.begun_ns) >= CAPSULES_WINDOW_NS {
+            *self = Allowance { begun_ns: now_ns, taken: 0 };
+        }
+        let given = wanted.min(CAPSULES_MAX - self.taken);
+        self.taken += given;
+        given
     }
 }
 
@@ -225,7 +273,8 @@ impl Resolve for Deployed {
         resolver.resolve(key, local, remote).map_err(|error| {
             let reason = error.to_string();
             let name = format!("{}: ", self.name);
-            self.reproach(key, reason.strip_prefix(&name).unwrap_or(&reason));
+            let what = String::from_utf8_lossy(key);
+            pure.blame(&what, reason.strip_prefix(&name).unwrap_or(&reason));
             Undecided
         })
     }
@@ -274,7 +323,8 @@ impl Plugins {
             }
             if let Ok(runtime) = self.runtime(&spec.code) {
                 let name = spec.name.clone();
-                self.pure.write().insert(name, Arc::new(Pure::open(spec, &runtime)));
+                let pure = Pure::open(spec, &runtime, Arc::clone(&node.platform));
+                self.pure.write().insert(name, Arc::new(pure));
             }
         }
         let buckets: Vec<_> = node.buckets.read().values().cloned().collect();
@@ -294,6 +344,14 @@ impl Plugins {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn so_many_calls_are_kept_in_a_while_and_no_more() {
+        let mut allowance = Allowance::default();
+        let mut take = |wanted, s: u64| allowance.take(wanted, s * 1_000_000_000);
+        assert_eq!((take(3, 0), take(14, 1), take(1, 9)), (3, 13, 0));
+        assert_eq!((take(20, 10), take(1, 19), take(1, 20)), (16, 0, 1));
+    }
 
     #[test]
     fn so_many_requests_hold_instances_at_once_and_no_more() {

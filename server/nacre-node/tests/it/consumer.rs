@@ -52,7 +52,8 @@ pub fn number(bytes: &[u8]) -> u64 {
 
 pub fn shown(frame: &Frame<'_>) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let extras = frame.extras;
+    // Markers of the second version have their fields in the value.
+    let extras = if frame.extras.len() == 1 { frame.value } else { frame.extras };
     let seqno = || number(&extras[..8]);
     let what = match frame.opcode_byte {
         0x55 => format!("end {}", number(extras)),
@@ -64,7 +65,13 @@ pub fn shown(frame: &Frame<'_>) -> String {
                 0x32 => " disk history",
                 other => panic!("a snapshot of type {other:#x}"),
             };
-            format!("{}..{}{kind}", seqno(), number(&extras[8..16]))
+            let purged = match (frame.extras, extras.len()) {
+                ([0], 36) => " 2.0".into(),
+                ([2], 52) => format!(" purged {}", number(&extras[36..44])),
+                (_, 20) => String::new(),
+                other => panic!("a marker of version {other:?}"),
+            };
+            format!("{}..{}{kind}{purged}", seqno(), number(&extras[8..16]))
         }
         0x57 => format!("{}@{}={}", text(frame.key), seqno(), text(frame.value)),
         0x58 => format!("-{}@{}", text(frame.key), seqno()),

@@ -155,6 +155,65 @@ fn deletions_and_expirations_travel_as_the_consumer_wants_them() {
 }
 
 #[test]
+fn a_consumer_chooses_the_form_of_snapshot_markers() {
+    let (world, node, mut connection) = world();
+    connection.set("a", "1");
+    let marker = |version: &str| {
+        let mut consumer = Consumer::open(&world, &node);
+        assert_eq!(consumer.control("max_marker_version", version), 0);
+        assert_eq!(consumer.stream(BEGINNING).0, 0);
+        let (out, _) = consumer.raw();
+        let (frame, _) = decode(&out).unwrap().unwrap();
+        (frame.extras.to_vec(), frame.value.to_vec())
+    };
+    let seqnos = |seqnos: &[u64]| seqnos.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
+    let fields = |kind| [seqnos(&[0, 1]), vec![0, 0, 0, kind], seqnos(&[1, 0, 0, 0])].concat();
+    assert_eq!(marker("2.0"), (vec![0], fields(1)[..36].to_vec()), "from memory");
+    assert_eq!(marker("2.2"), (vec![2], fields(2)), "by now from disk");
+    let mut consumer = Consumer::open(&world, &node);
+    for version in ["", "1.0", "2", "2.1", "2.3", "true"] {
+        assert_eq!(consumer.control("max_marker_version", version), 0x04, "{version}");
+    }
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    assert_eq!(consumer.received()[0], "0 0..1 disk", "as who has not asked");
+}
+
+/// Three seqnos are purged while a consumer is behind. Who comes back in the middle of a snapshot that named the purge seqno
+/// goes on there; who was told of none begins anew.
+#[test]
+fn a_consumer_that_knows_the_purge_seqno_goes_on_below_it() {
+    let (world, node, mut connection) = world();
+    for key in ["a", "b", "c"] {
+        connection.set(key, "1");
+    }
+    delete(&mut connection, "b");
+    connection.set("d", "1");
+    world.run_tasks();
+    let mut early = Consumer::open(&world, &node);
+    assert_eq!(early.control("max_marker_version", "2.2"), 0);
+    assert_eq!(early.stream(From { end: 3, ..BEGINNING }).0, 0);
+    let told = early.received();
+    assert_eq!(told.first().unwrap(), "0 0..5 disk purged 0");
+    assert_eq!(told[1..], ["0 \0a@1=1", "0 \0c@3=1", "0 end 0"]);
+    world.wait(4 * 86_400);
+    world.run_tasks();
+    assert_eq!(bucket(&node).vbucket(Vbid(0)).unwrap().purge_seqno().0, 4);
+    let resumed = From { start: 3, uuid: uuid(&node), snapshot: (0, 5), ..BEGINNING };
+    let known = |purged| From { filter: purged, ..resumed };
+    let rolled_back = (0x23, vec![0; 8]);
+    assert_eq!(early.stream(known(r#"{"purge_seqno":"0"}"#)), rolled_back, "b is deleted for it?");
+    let mut late = Consumer::open(&world, &node);
+    assert_eq!(late.control("max_marker_version", "2.2"), 0);
+    assert_eq!(late.stream(From { end: 3, ..BEGINNING }).0, 0);
+    assert_eq!(late.received()[0], "0 0..5 disk purged 4");
+    assert_eq!(late.stream(resumed), rolled_back);
+    assert_eq!(late.stream(known(r#"{"purge_seqno":"4"}"#)).0, 0, "it never had b");
+    assert_eq!(late.received(), ["0 0..5 disk purged 4", "0 \0d@5=1"]);
+    connection.set("e", "1");
+    assert_eq!(late.received(), ["0 6..6 purged 4", "0 \0e@6=1"]);
+}
+
+#[test]
 fn an_expired_document_stays_in_history_until_it_is_searched_for() {
     let world = World::new();
     let settings = BucketSettings { expiry_pager_s: 600, ..BucketSettings::default() };

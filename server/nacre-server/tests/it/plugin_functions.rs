@@ -5,10 +5,10 @@ use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
 use nacre_conformance::http;
-use nacre_plugin_host::Package;
+use nacre_plugin_host::{Call, Capsule, Package};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A component of the plugins that test the host.
@@ -19,6 +19,19 @@ pub fn component(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|_| {
         panic!("{} is missing: run `cargo xtask plugins` before the tests", path.display())
     })
+}
+
+/// The failed calls that a node has kept, the oldest first.
+pub fn kept_calls(data_dir: &Path) -> Vec<Call> {
+    let files = std::fs::read_dir(data_dir.join("capsules")).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let read = |file: &PathBuf| {
+        let capsule = Capsule::from_json(&std::fs::read_to_string(file).unwrap()).unwrap();
+        assert!(capsule.is_whole, "{}", capsule.reason);
+        capsule.call
+    };
+    files.iter().map(read).collect()
 }
 
 /// Uploads a package with that component.
@@ -129,6 +142,8 @@ fn a_function_that_ends_badly_fails_its_query_alone() {
         assert_eq!(rows(&server, "SELECT RAW f_count(1)"), json!([1]), "after {name}");
     }
     rows(&server, "SELECT f_says('hello')");
+    let of = |name: &str| Call::Function { name: name.into(), arguments: "[]".into() };
+    assert_eq!(kept_calls(directory.path()), [of("loop"), of("trap"), of("grow")]);
     let status = status(&server);
     assert_eq!((&status["state"], &status["world"]), (&json!("running"), &json!("functions")));
     assert_eq!(status["readers"]["failures"], 3, "{status}");

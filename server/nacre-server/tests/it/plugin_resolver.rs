@@ -2,10 +2,11 @@
 
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
-use crate::plugin_functions::upload;
+use crate::plugin_functions::{kept_calls, upload};
 use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use nacre_conformance::kv::{KvClient, Reply};
+use nacre_plugin_host::Call;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,16 @@ fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
     assert_eq!(json!(failed), json!(["loop", "trap", "refuse", "large"]), "{told}");
     assert_eq!(told["last_failures"][0]["reason"], "took longer than 50 ms");
     assert_eq!(told["state"], "running");
+    // Those that were not refused, and not too large.
+    let kept: Vec<_> = kept_calls(directory.path())
+        .into_iter()
+        .map(|call| match call {
+            Call::Resolve { key, local, remote } => [key.0, local.body.0, remote.body.0],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let of = |key: &str| [key.into(), key.into(), b"remote".to_vec()];
+    assert_eq!(kept, [of("loop"), of("trap")]);
 
     // Others go on while one connection has nothing but conflicts that do not end.
     let mut other = server.client();

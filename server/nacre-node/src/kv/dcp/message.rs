@@ -1,11 +1,12 @@
 //! What streams tell, as bytes: which parts of a document travel, and in which form.
 
-use super::settings::Settings;
+use super::settings::{MarkerVersion, Settings};
 use crate::kv::snappy;
 use nacre_dcp::{Address, End, Message, Origin, SystemEvent};
 use nacre_protocol::dcp::{
-    self, Payload, StreamEnd, deletion_extras, event_code, event_extras, expiration_extras,
-    mutation_extras, open_flag, snapshot_extras, snapshot_type, timed_deletion_extras,
+    self, Payload, SNAPSHOT_2_0, SNAPSHOT_2_2, StreamEnd, deletion_extras, event_code,
+    event_extras, expiration_extras, mutation_extras, open_flag, snapshot_extras, snapshot_type,
+    snapshot_value_2_0, snapshot_value_2_2, timed_deletion_extras,
 };
 use nacre_protocol::{Feature, replication};
 use nacre_types::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind};
@@ -29,15 +30,9 @@ pub(super) fn encode(
         dcp::Message { vbid: vbid.0, opaque, stream_id, payload }.encode(out)
     };
     match message {
-        Message::Snapshot { start, end, origin, is_history } => {
-            let kind = match origin {
-                Origin::Memory => snapshot_type::MEMORY,
-                Origin::Disk => snapshot_type::DISK,
-            };
-            let history = snapshot_type::HISTORY | snapshot_type::MAY_DUPLICATE_KEYS;
-            let kind = kind | if *is_history { history } else { 0 };
-            let extras = &snapshot_extras(start.0, end.0, kind);
-            send(Payload { opcode: Payload::SNAPSHOT_MARKER, extras, ..Payload::default() })
+        Message::Snapshot { start, end, origin, is_history, purged } => {
+            let kind = kind_of_snapshot(*origin, *is_history);
+            encode_marker(settings.marker, (start.0, end.0), kind, purged.0, send)
         }
         Message::Advanced(seqno) => {
             let extras = &seqno.0.to_be_bytes();
@@ -51,6 +46,37 @@ pub(super) fn encode(
             Some(event) => encode_event(document.meta.seqno.0, &event, send),
             None => encode_document(document, settings, compresses, send),
         },
+    }
+}
+
+fn kind_of_snapshot(origin: Origin, is_history: bool) -> u32 {
+    let kind = match origin {
+        Origin::Memory => snapshot_type::MEMORY,
+        Origin::Disk => snapshot_type::DISK,
+    };
+    let history = snapshot_type::HISTORY | snapshot_type::MAY_DUPLICATE_KEYS;
+    kind | if is_history { history } else { 0 }
+}
+
+/// Clients are told of no prepares: for them all of a snapshot may be seen.
+fn encode_marker(
+    version: MarkerVersion,
+    (start, end): (u64, u64),
+    kind: u32,
+    purged: u64,
+    send: impl FnOnce(Payload<'_>) -> usize,
+) -> usize {
+    let marker = Payload { opcode: Payload::SNAPSHOT_MARKER, ..Payload::default() };
+    match version {
+        MarkerVersion::V1 => send(Payload { extras: &snapshot_extras(start, end, kind), ..marker }),
+        MarkerVersion::V2_0 => {
+            let value = &snapshot_value_2_0(start, end, kind, end);
+            send(Payload { extras: &SNAPSHOT_2_0, value, ..marker })
+        }
+        MarkerVersion::V2_2 => {
+            let value = &snapshot_value_2_2(start, end, kind, end, purged);
+            send(Payload { extras: &SNAPSHOT_2_2, value, ..marker })
+        }
     }
 }
 

@@ -12,6 +12,17 @@ const NOOP_INTERVAL_S_MAX: u64 = 10_800;
 const NOOP_INTERVAL_S_DEFAULT: u64 = 180;
 const NS_PER_S: u64 = 1_000_000_000;
 
+/// The form of snapshot markers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkerVersion {
+    /// Where a snapshot begins and ends, and where it was read.
+    V1,
+    /// And what of it a client may see.
+    V2_0,
+    /// And the purge seqno.
+    V2_2,
+}
+
 /// Flags of DCP_OPEN, the features of HELLO that concern messages, and the settings of DCP_CONTROL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
@@ -29,6 +40,8 @@ pub(super) struct Settings {
     pub history: bool,
     /// Values are compressed whatever the bucket says.
     pub forces_compression: bool,
+    /// How snapshots are announced.
+    pub marker: MarkerVersion,
     /// The client is another copy: it is told everything, and says how far it has come.
     pub replicates: bool,
 }
@@ -76,6 +89,7 @@ impl Settings {
             stream_ids: false,
             history: false,
             forces_compression: false,
+            marker: MarkerVersion::V1,
             replicates: false,
         })
     }
@@ -132,6 +146,11 @@ impl Settings {
                 true if !can_keep_history => return Err(Status::NotSupported),
                 history => self.history = history,
             },
+            b"max_marker_version" => match text {
+                "2.0" => self.marker = MarkerVersion::V2_0,
+                "2.2" => self.marker = MarkerVersion::V2_2,
+                _ => return Err(Status::InvalidArguments),
+            },
             // Slow readers go on from the store, whether they allow it or not.
             b"supports_cursor_dropping" => drop(switch()?),
             // All have the same priority, and the order of scans is as good as any.
@@ -187,6 +206,9 @@ mod tests {
             ("connection_buffer_size", "4294967296"),
             ("set_priority", "highest"),
             ("force_value_compression", "true"),
+            ("max_marker_version", "2"),
+            ("max_marker_version", "2.1"),
+            ("max_marker_version", "2.3"),
             ("", "true"),
         ] {
             assert!(refuses(key, value), "{key} = {value}");
