@@ -46,6 +46,8 @@
 //! nacre_plugin::export!(Counter);
 //! ```
 
+#[cfg(any(all(target_arch = "wasm32", feature = "allocator"), test))]
+mod allocator;
 #[cfg(target_arch = "wasm32")]
 pub mod bindings;
 pub mod btree;
@@ -73,6 +75,11 @@ pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, Previous, 
 pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};
 pub use state::{Entry, MemoryState, State, StateMut, successor};
+
+#[cfg(all(target_arch = "wasm32", feature = "allocator"))]
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator<std::alloc::System> =
+    allocator::Allocator::new(std::alloc::System);
 
 /// Adds a line to the log of the deployment.
 pub fn log(message: &str) {

@@ -6,14 +6,18 @@
 
 mod stage;
 
+use imbl::OrdMap;
 use nacre_dcp::Batch;
 use nacre_js_service::Program;
-use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
+use nacre_plugin::{Entry, Event, EventKind, Events, MemoryState, Service, State, StateMut, pack};
 use nacre_plugin_host::{
-    Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Setup, validate,
+    Changes, Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Setup,
+    StateStorage, validate,
 };
 use nacre_probe::Probe;
 use nacre_types::{Now, Vbid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 15;
@@ -23,8 +27,12 @@ const BATCH: usize = 1024;
 /// What the call that never ends is given.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Parses its documents and writes one entry for each.
+/// Four steps: two writes, a line for the log and a deletion of nothing.
 const SCRIPT: &str =
+    r#"[["put","key","value"],["log",""],["delete","none"],["put","key","other"]]"#;
+/// The same with a timer that is cancelled. What comes of that is told in a text of the state, which is read and written and
+/// grows with each document, so that copying it is most of the work.
+const TELLING_SCRIPT: &str =
     r#"[["put","key","value"],["log",""],["cancel","none"],["put","key","other"]]"#;
 
 /// Reads three fields of each document, one of them nested, and keeps counts.
@@ -119,9 +127,74 @@ fn native<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
     let mut state = MemoryState::default();
     timed(|| {
         for buffer in buffers {
-            let events = Events::decode(buffer).expect("it was packed before");
-            let errors = service.on_batch(&events, &mut state).expect("the plugin works");
-            assert!(errors.is_empty(), "{errors:?}");
+            fold(&mut service, buffer, &mut state);
+        }
+    })
+}
+
+fn fold<S: Service>(service: &mut S, buffer: &[u8], state: &mut dyn StateMut) {
+    let events = Events::decode(buffer).expect("it was packed before");
+    let errors = service.on_batch(&events, state).expect("the plugin works");
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+/// The state as the host keeps it for a component: entries of which there is always a snapshot, notes of what was written,
+/// and a storage that takes them at the end of a batch.
+#[derive(Default)]
+struct KeptState {
+    entries: OrdMap<Arc<[u8]>, Arc<[u8]>>,
+    snapshot: OrdMap<Arc<[u8]>, Arc<[u8]>>,
+    writes: BTreeMap<Arc<[u8]>, Option<Arc<[u8]>>>,
+    storage: MemoryStorage,
+}
+
+impl State for KeptState {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.entries.get(key).map(|value| value.to_vec())
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: u32, _: bool) -> Vec<Entry> {
+        unreachable!("what is measured here does not scan")
+    }
+}
+
+impl StateMut for KeptState {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value): (Arc<[u8]>, Arc<[u8]>) = (key.into(), value.into());
+        self.entries.insert(Arc::clone(&key), Arc::clone(&value));
+        self.writes.insert(key, Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.entries.remove(key);
+        self.writes.insert(key.into(), None);
+    }
+
+    fn reading(&self) -> &dyn State {
+        self
+    }
+}
+
+impl KeptState {
+    fn commit(&mut self) {
+        let writes = std::mem::take(&mut self.writes).into_iter();
+        let entry = |(key, value): (Arc<[u8]>, Option<Arc<[u8]>>)| {
+            (key.to_vec(), value.map(|value| value.to_vec()))
+        };
+        let changes = Changes { entries: writes.map(entry).collect(), ..Changes::default() };
+        self.storage.commit(&changes).expect("memory takes all");
+        self.snapshot = self.entries.clone();
+    }
+}
+
+/// The same code natively, with a state that is kept as that of a component is.
+fn native_kept<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
+    let mut service = S::init(config).expect("the plugin starts");
+    let mut state = KeptState::default();
+    timed(|| {
+        for buffer in buffers {
+            fold(&mut service, buffer, &mut state);
+            state.commit();
         }
     })
 }
@@ -160,6 +233,8 @@ fn main() {
     println!("\nsandbox / native, the same code");
     let scripts = documents(EVENTS, |_| SCRIPT.into());
     tax::<Probe>("Rust: parse four steps, two writes", &probe, "", &scripts);
+    let telling = documents(EVENTS, |_| TELLING_SCRIPT.into());
+    tax::<Probe>("Rust: the same, and a text that grows", &probe, "", &telling);
     let hotels = documents(EVENTS, hotel);
     tax::<Program>(
         "JavaScript: three fields of 0.9 KB, a read and a write",
@@ -214,14 +289,16 @@ fn introduce(host: &Host, name: &str) -> Plugin {
 fn tax<S: Service>(what: &str, plugin: &Plugin, config: &str, documents: &[(String, String)]) {
     let (batches, buffers) = (batches(documents, BATCH), buffers(documents));
     let per_event = |time: Duration| us(time) / documents.len() as f64;
-    let pairs: Vec<_> = (0..ROUNDS)
+    let rounds: Vec<_> = (0..ROUNDS)
         .map(|_| {
             let native = per_event(native::<S>(config, &buffers));
-            (native, per_event(sandboxed(plugin, config, &batches)))
+            let sandboxed = per_event(sandboxed(plugin, config, &batches));
+            [native, per_event(native_kept::<S>(config, &buffers)), sandboxed]
         })
         .collect();
-    let ratio = median(pairs.iter().map(|(native, sandboxed)| sandboxed / native).collect());
-    let native = median(pairs.iter().map(|pair| pair.0).collect());
-    let sandboxed = median(pairs.iter().map(|pair| pair.1).collect());
-    println!("  {what}: {ratio:.2} ({sandboxed:.2} us / {native:.2} us a document)");
+    let of = |value: &dyn Fn(&[f64; 3]) -> f64| median(rounds.iter().map(value).collect());
+    let (plain, kept) = (of(&|[native, _, it]| it / native), of(&|[_, kept, it]| it / kept));
+    println!("  {what}: {plain:.2}, with a state that is kept natively as well {kept:.2}");
+    let [native, kept, it] = [0, 1, 2].map(|at| of(&|times| times[at]));
+    println!("    {it:.2} us a document, natively {native:.2} and {kept:.2} us");
 }

@@ -7,7 +7,6 @@ wasmtime::component::bindgen!({
     inline: "
         package nacre:host;
         world everything {
-            import nacre:plugin/state@0.1.0;
             import nacre:plugin/log@0.1.0;
             import nacre:plugin/kv@0.1.0;
             import nacre:plugin/timer@0.1.0;

@@ -2,6 +2,7 @@
 
 use crate::abi::{Indices, World};
 use crate::artefact;
+use crate::bulk;
 use crate::capability::Capability;
 use crate::clock::Clock;
 use crate::context::{Context, Role};
@@ -60,6 +61,7 @@ impl Host {
     pub fn fingerprint(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.engine.precompile_compatibility_hash().hash(&mut hasher);
+        bulk::REVISION.hash(&mut hasher);
         format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hasher.finish())
     }
 
@@ -70,9 +72,10 @@ impl Host {
     /// [`Error::Component`] when the bytes are no component, [`Error::Size`] when it is too large.
     pub fn compile(&self, component: &[u8]) -> Result<Vec<u8>, Error> {
         size::check(component)?;
+        let shortened = bulk::shorten(component);
         let code = self
             .engine
-            .precompile_component(component)
+            .precompile_component(shortened.as_deref().unwrap_or(component))
             .map_err(|error| Error::Component(format!("{error:#}")))?;
         Ok(artefact::seal(component, &code))
     }

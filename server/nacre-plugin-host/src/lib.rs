@@ -26,6 +26,7 @@
 
 mod abi;
 mod artefact;
+mod bulk;
 mod capability;
 mod capsule;
 mod clock;

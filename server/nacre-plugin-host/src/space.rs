@@ -124,25 +124,26 @@ impl View {
         View { state, writes: Some(Writes::default()), bytes_max, ..View::default() }
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.state.space.entries.get(key).map(|value| value.to_vec())
+    pub fn get(&self, key: &[u8]) -> Option<Bytes> {
+        self.state.space.entries.get(key).cloned()
     }
 
-    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), Refused> {
+    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
+        let (key, value) = (key.into(), value.into());
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Refused::Key);
         }
-        let (key, value) = (Bytes::from(key), Bytes::from(value));
         self.state.space.put(Arc::clone(&key), Arc::clone(&value));
         writes.entries.insert(key, Some(value));
         self.fits()
     }
 
-    pub fn delete(&mut self, key: Vec<u8>) -> Result<(), Refused> {
+    pub fn delete(&mut self, key: impl Into<Bytes>) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
+        let key = key.into();
         self.state.space.delete(&key);
-        writes.entries.insert(key.into(), None);
+        writes.entries.insert(key, None);
         Ok(())
     }
 
@@ -223,7 +224,7 @@ mod tests {
         view.delete(b"b".to_vec()).unwrap();
         assert_eq!(
             (snapshot.get(b"a"), view.get(b"a")),
-            (Some(b"1".to_vec()), Some(b"22".to_vec()))
+            (Some(Bytes::from(*b"1")), Some(Bytes::from(*b"22")))
         );
         assert_eq!((snapshot.state.bytes(), view.state.bytes()), (2, 3));
         assert_eq!(view.writes.unwrap().entries.len(), 2, "both keys were touched");

@@ -102,7 +102,7 @@ impl Capability {
         }
         type Own = HasSelf<Data>;
         match self {
-            Capability::State => abi::state::add_to_linker::<Data, Own>(linker, data),
+            Capability::State => state::link(linker),
             Capability::Log => abi::log::add_to_linker::<Data, Own>(linker, data),
             Capability::Kv => abi::kv::add_to_linker::<Data, Own>(linker, data),
             Capability::Timer => abi::timer::add_to_linker::<Data, Own>(linker, data),

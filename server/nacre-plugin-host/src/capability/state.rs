@@ -1,38 +1,61 @@
 //! `state`: the plugin's own key space.
+//!
+//! What plugins call most, so keys and values are read where they lie in the memory of the plugin, and answers are copied
+//! there from the state: nothing is copied on the way.
 
-use crate::abi::nacre::plugin::state::{Entry, Host};
 use crate::capability::Capability;
 use crate::instance::Data;
-use wasmtime::Result;
+use crate::space::Bytes;
+use wasmtime::component::{ComponentType, Linker, Lower, WasmList};
+use wasmtime::{Result, StoreContextMut};
 
-impl Host for Data {
-    fn get(&mut self, key: Vec<u8>) -> Result<Option<Vec<u8>>> {
-        self.count(Capability::State)?;
-        let value = self.view.get(&key);
-        self.journal.get(key);
-        Ok(value)
-    }
+/// What `scan` gives.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct Entry {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
-        self.count(Capability::State)?;
-        self.view.put(key, value).map_err(wasmtime::Error::new)
-    }
+type Store<'a> = StoreContextMut<'a, Data>;
 
-    fn delete(&mut self, key: Vec<u8>) -> Result<()> {
-        self.count(Capability::State)?;
-        self.view.delete(key).map_err(wasmtime::Error::new)
-    }
+/// Makes the functions of the interface available to components.
+pub fn link(linker: &mut Linker<Data>) -> Result<()> {
+    let mut state = linker.instance(&Capability::State.interface())?;
+    state.func_wrap(
+        "get",
+        |mut store: Store<'_>, (key,): (WasmList<u8>,)| -> Result<(Option<Bytes>,)> {
+            store.data_mut().count(Capability::State)?;
+            let key = key.as_le_slice(&store);
+            let (value, key) = (store.data().view.get(key), key.to_vec());
+            store.data_mut().journal.get(key);
+            Ok((value,))
+        },
+    )?;
+    state.func_wrap(
+        "put",
+        |mut store: Store<'_>, (key, value): (WasmList<u8>, WasmList<u8>)| {
+            store.data_mut().count(Capability::State)?;
+            let (key, value) =
+                (Bytes::from(key.as_le_slice(&store)), Bytes::from(value.as_le_slice(&store)));
+            store.data_mut().view.put(key, value).map_err(wasmtime::Error::new)
+        },
+    )?;
+    state.func_wrap("delete", |mut store: Store<'_>, (key,): (WasmList<u8>,)| {
+        store.data_mut().count(Capability::State)?;
+        let key = Bytes::from(key.as_le_slice(&store));
+        store.data_mut().view.delete(key).map_err(wasmtime::Error::new)
+    })?;
+    state.func_wrap("scan", scan)
+}
 
-    fn scan(
-        &mut self,
-        start: Vec<u8>,
-        end: Vec<u8>,
-        limit: u32,
-        reverse: bool,
-    ) -> Result<Vec<Entry>> {
-        self.count(Capability::State)?;
-        let entries = self.view.scan(&start, &end, limit, reverse);
-        self.journal.scan(start, end, limit, reverse, &entries);
-        Ok(entries.into_iter().map(|(key, value)| Entry { key, value }).collect())
-    }
+fn scan(
+    mut store: Store<'_>,
+    (start, end, limit, reverse): (Vec<u8>, Vec<u8>, u32, bool),
+) -> Result<(Vec<Entry>,)> {
+    let data = store.data_mut();
+    data.count(Capability::State)?;
+    let entries = data.view.scan(&start, &end, limit, reverse);
+    data.journal.scan(start, end, limit, reverse, &entries);
+    Ok((entries.into_iter().map(|(key, value)| Entry { key, value }).collect(),))
 }
