@@ -51,7 +51,7 @@ pub(crate) fn partitions(scan: &IndexScan, env: &Env, context: &Context<'_>) -> 
         }
         let with = |tuple: &Vec<Value>| {
             let tuple = tuple.clone();
-            values.iter().map(move |value| [&tuple[..], &[value.clone()]].concat())
+            values.iter().map(move |value| [&tuple[..], std::slice::from_ref(value)].concat())
         };
         tuples = tuples.iter().flat_map(with).collect();
     }

@@ -267,8 +267,8 @@ fn spread(
 ) -> Option<Vec<Sarg>> {
     let equal = |by: &Expr| {
         let by = renamed(by, SELF, alias);
-        let asked = known.iter().filter_map(|condition| sarg(&by, condition, own));
-        asked.filter(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::In(_))).next()
+        let mut asked = known.iter().filter_map(|condition| sarg(&by, condition, own));
+        asked.find(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::In(_)))
     };
     definition.partitioning.as_ref()?.by.iter().map(equal).collect()
 }
