@@ -357,12 +357,12 @@ mod tests {
             found.map(|found| found.key).collect::<Vec<_>>()
         };
         for partition in partitions {
-            let all: Vec<Vec<u8>> = match held.as_ref().unwrap().contains(&partition) {
+            let expected: Vec<Vec<u8>> = match held.as_ref().unwrap().contains(&partition) {
                 true => vec![b"".to_vec(), b"\0".to_vec(), b"x".to_vec()],
                 false => Vec::new(),
             };
-            assert_eq!(keys(partition, &all(), false), all, "partition {partition}");
-            let back: Vec<_> = all.iter().rev().cloned().collect();
+            assert_eq!(keys(partition, &all(), false), expected, "partition {partition}");
+            let back: Vec<_> = expected.iter().rev().cloned().collect();
             assert_eq!(keys(partition, &all(), true), back, "partition {partition}");
         }
         let span = Span { start: b"\0".to_vec(), end: b"x".to_vec() };

@@ -20,7 +20,7 @@ fn open(storage: &MemoryStorage) -> Partition {
 /// The entries of a whole index: `key=document`.
 fn listed(snapshot: &IndexSnapshot) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let entries = snapshot.scan(&Span::default(), false);
+    let entries = snapshot.scan(None, &Span::default(), false);
     entries
         .map(|found| format!("{}={}", text(&found.key), text(&found.id)))
         .collect::<Vec<_>>()
