@@ -88,9 +88,12 @@ impl PartitionsFeed {
         let node = self.deployment.node.upgrade()?;
         let collection = self.bucket.manifest().resolve(&self.deployment.spec.keyspace()).ok()?;
         self.known = self.partition.progress_of_all().collect();
+        let mut branches = self.deployment.branches.lock();
         for (vbid, point) in &self.known {
             self.deployment.processed.raise(*vbid, consistent(point));
+            branches.insert(*vbid, point.vb_uuid);
         }
+        drop(branches);
         let (points, waiter) = (self.known.clone(), Arc::new(self.signal.clone()));
         Some(Changes::follow(&node, &self.bucket, collection, points, waiter))
     }

@@ -3,6 +3,7 @@
 
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
+use crate::process::{self, Server, port_base};
 use crate::spread::{BUCKET, DOCUMENTS, ask, check, fill, nodes_with_bucket, rows, rows_at};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -150,4 +151,28 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
     rows(&nodes[1], &format!("UPDATE {BUCKET} SET kind = 'late' WHERE n < 10"));
     let late = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE kind = 'late'");
     nodes[..2].iter().for_each(|node| assert_eq!(rows(node, &late), json!([10])));
+}
+
+#[test]
+fn what_was_there_before_a_clean_stop_is_up_to_date_after_it() {
+    let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
+    let mut server = Server::start_at(directory.path(), port_base);
+    let bucket = process::BUCKET;
+    let fresh = |server: &Server, statement: String| {
+        let request = json!({"statement": statement, "scan_consistency": "request_plus"});
+        let answer = server.query(&request.to_string());
+        assert_eq!(answer["status"], "success", "{statement}: {answer}");
+        answer["results"].clone()
+    };
+    fresh(&server, format!("CREATE INDEX spread ON {bucket}(n) PARTITION BY HASH(n)"));
+    let values: Vec<String> = (0..100).map(|n| format!("VALUES ('k{n}', {{'n': {n}}})")).collect();
+    fresh(&server, format!("INSERT INTO {bucket} (KEY, VALUE) {}", values.join(", ")));
+    let statement = format!("SELECT RAW COUNT(*) FROM {bucket} USE INDEX (spread) WHERE n >= 0");
+    assert_eq!(fresh(&server, statement.clone()), json!([100]));
+    for _ in 0..2 {
+        server.stop();
+        server = Server::start_at(directory.path(), port_base);
+        // Nothing has changed anywhere since.
+        assert_eq!(fresh(&server, statement.clone()), json!([100]));
+    }
 }
