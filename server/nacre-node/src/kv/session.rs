@@ -101,6 +101,8 @@ pub struct Peer {
 /// One connection of the key-value protocol.
 pub struct Session {
     pub(super) node: Arc<Node>,
+    /// Which node that was when the connection began: it is another one when it joins a cluster, and when it leaves it.
+    home: String,
     /// See [`Peer::confidential`].
     pub(super) confidential: bool,
     /// See [`Peer::is_node`].
@@ -169,6 +171,7 @@ impl Session {
     pub fn new(node: Arc<Node>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
         let user = peer.user.filter(|name| node.users().person(name).is_some());
         Session {
+            home: node.uuid(),
             node,
             confidential: peer.confidential,
             is_node: peer.is_node,
@@ -387,6 +390,9 @@ impl Session {
                 let mut answer = self.answer(&frame, out, now);
                 match self.admit(&frame) {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
+                    // A node that is of another cluster by now knows nobody of the one before: clients find those who are
+                    // still there.
+                    Err(Status::AuthStale) if self.node.uuid() != self.home => Outcome::Close,
                     Err(status) => Outcome::Status(status),
                 }
             }

@@ -213,3 +213,15 @@ proptest! {
         world.run_tasks();
     }
 }
+
+#[test]
+fn connections_end_when_their_node_has_left_the_cluster_that_knew_their_user() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    assert_eq!(connection.set("k", "1").status, 0);
+    let (id, uuid, cluster) = node.new_cluster();
+    node.begin_anew(id, uuid, cluster).unwrap();
+    let (answers, _, next) = connection.give(&request(0x00, b"", b"k", b""));
+    assert!(answers.is_empty() && matches!(next, Next::Close(_)), "{next:?}");
+}
