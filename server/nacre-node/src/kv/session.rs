@@ -308,14 +308,18 @@ impl Session {
                     Outcome::Status(Status::NotMyVbucket)
                 }
                 Until::Fetched(_) | Until::HandedOver(_) => {
-                    // It is a request on a document, after which the connection goes on.
-                    self.handle(&frame, &bytes, out, now);
+                    if let Next::Close(why) = self.handle(&frame, &bytes, out, now) {
+                        return Next::Close(why);
+                    }
                     continue;
                 }
                 Until::Decided(ticket) => {
                     self.decided = ticket.outcome().cloned();
-                    self.handle(&frame, &bytes, out, now);
+                    let next = self.handle(&frame, &bytes, out, now);
                     self.decided = None;
+                    if let Next::Close(why) = next {
+                        return Next::Close(why);
+                    }
                     continue;
                 }
                 Until::Scanned(ticket) => match ticket.outcome() {
@@ -392,7 +396,9 @@ impl Session {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
                     // A node that is of another cluster by now knows nobody of the one before: clients find those who are
                     // still there.
-                    Err(Status::AuthStale) if self.node.uuid() != self.home => Outcome::Close,
+                    Err(Status::AuthStale) if self.node.uuid() != self.home => {
+                        return Next::Close(None);
+                    }
                     Err(status) => Outcome::Status(status),
                 }
             }
