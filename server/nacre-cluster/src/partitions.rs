@@ -26,9 +26,7 @@ impl Cluster {
         // All first copies come before all second ones, so that each kind is spread evenly.
         for copy in 1..=copies {
             for (partition, holders) in (0..count).zip(&mut holders) {
-                let fits = |node: &NodeId| {
-                    !holders.contains(node) && loads[node] < (share * copy).div_ceil(copies)
-                };
+                let fits = |node: &NodeId| loads[node] < (share * copy).div_ceil(copies);
                 let order = ranked(index, partition, &nodes);
                 let free = || order.iter().copied().filter(|node| !holders.contains(node));
                 let apart = |node: &NodeId| {
@@ -88,13 +86,9 @@ impl Cluster {
 
 /// Nodes in the order in which a partition goes to them.
 fn ranked(index: &Index, partition: u16, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
-    let rank = |node: &NodeId| {
-        let seed = index
-            .uuid
-            .bytes()
-            .fold(u64::from(partition), |hash, byte| mixed(hash ^ u64::from(byte)));
-        (mixed(seed ^ mixed(node.0)), *node)
-    };
+    let bytes = index.uuid.bytes();
+    let seed = bytes.fold(u64::from(partition), |hash, byte| mixed(hash ^ u64::from(byte)));
+    let rank = |node: &NodeId| (mixed(seed ^ mixed(node.0)), *node);
     let mut ranked: Vec<_> = nodes.iter().map(rank).collect();
     ranked.sort_unstable();
     ranked.into_iter().map(|(_, node)| node).collect()

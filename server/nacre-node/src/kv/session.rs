@@ -307,14 +307,10 @@ impl Session {
                 Until::HandedOver(ticket) if ticket.outcome() == Some(&false) => {
                     Outcome::Status(Status::NotMyVbucket)
                 }
-                Until::Fetched(_) | Until::HandedOver(_) => {
-                    if let Next::Close(why) = self.handle(&frame, &bytes, out, now) {
-                        return Next::Close(why);
+                Until::Fetched(_) | Until::HandedOver(_) | Until::Decided(_) => {
+                    if let Until::Decided(ticket) = until {
+                        self.decided = ticket.outcome().cloned();
                     }
-                    continue;
-                }
-                Until::Decided(ticket) => {
-                    self.decided = ticket.outcome().cloned();
                     let next = self.handle(&frame, &bytes, out, now);
                     self.decided = None;
                     if let Next::Close(why) = next {

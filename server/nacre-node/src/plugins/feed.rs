@@ -545,7 +545,7 @@ enum Failure {
 }
 
 /// Up to where a consumer at `point` shows a state that the vBucket really was in.
-fn consistent(point: &ResumePoint) -> Seqno {
+pub(super) fn consistent(point: &ResumePoint) -> Seqno {
     if point.seqno == point.snapshot_end {
         point.seqno
     } else {

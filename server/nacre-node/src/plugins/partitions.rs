@@ -5,6 +5,7 @@
 //! needs what was written before asks the nodes that serve the vBuckets for theirs: [`End`].
 
 use super::deployment::keep_capsules;
+use super::feed::consistent;
 use super::part::Missing;
 use super::{Deployment, Progress};
 use crate::block;
@@ -332,13 +333,5 @@ impl Bucket {
         let ends = vbids.iter().map(end).collect::<Option<Vec<_>>>()?;
         // Served before and after is the same, as an end does not go back while a vBucket is served.
         self.serves(vbids, node.now()).then_some(ends)
-    }
-}
-
-/// Up to where a consumer at `point` shows a state that the vBucket really was in.
-fn consistent(point: &ResumePoint) -> Seqno {
-    match point.seqno == point.snapshot_end {
-        true => point.seqno,
-        false => Seqno(point.snapshot_start.0.saturating_sub(1)),
     }
 }

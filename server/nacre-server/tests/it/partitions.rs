@@ -4,10 +4,11 @@
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
 use crate::process::{self, Server, port_base};
-use crate::spread::{BUCKET, DOCUMENTS, ask, check, fill, nodes_with_bucket, rows, rows_at};
+use crate::spread::{
+    BUCKET, DOCUMENTS, ask, ask_while_rebalancing, check, fill, nodes_with_bucket, rows, rows_at,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// All orders of a kind, the largest first, with what is read of them: pages of a kind are on one node.
 const BY_KIND: &str = "CREATE INDEX by_kind ON spread(kind, n DESC, text) PARTITION BY HASH(kind)";
@@ -118,24 +119,8 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
             assert_eq!(rows_at(node, consistency, &page_of(kind)), expected_page(kind));
         }
     };
-    let moves = AtomicBool::new(true);
-    std::thread::scope(|scope| {
-        let asking = nodes.each_ref().map(|node| {
-            let (moves, ask_all) = (&moves, &ask_all);
-            scope.spawn(move || {
-                let mut rounds = 0;
-                while moves.load(Ordering::Relaxed) || rounds < 3 {
-                    ask_all(node, ["request_plus", "not_bounded"][rounds % 2]);
-                    rounds += 1;
-                }
-                rounds
-            })
-        });
-        rebalance(&nodes, &[]);
-        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-        moves.store(false, Ordering::Relaxed);
-        let rounds = asking.map(|thread| thread.join().unwrap());
-        eprintln!("{rounds:?} rounds of questions while partitions moved");
+    ask_while_rebalancing(&nodes, |node, round| {
+        ask_all(node, ["request_plus", "not_bounded"][round % 2]);
     });
     nodes[2].kill();
     // What is in memory and has another copy is there at once.

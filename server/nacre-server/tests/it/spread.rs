@@ -170,6 +170,29 @@ fn each_node_answers_queries_for_all_of_them() {
     assert_eq!(twice["errors"][0]["code"], 12009, "{twice}");
 }
 
+/// Rebalances, and has each node asked meanwhile, three times at least: `ask` gets the node and the number of the round.
+pub fn ask_while_rebalancing(nodes: &[Node; 3], ask: impl Fn(&Node, usize) + Sync) {
+    let moves = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let asking = nodes.each_ref().map(|node| {
+            let (moves, ask) = (&moves, &ask);
+            scope.spawn(move || {
+                let mut rounds = 0;
+                while moves.load(Ordering::Relaxed) || rounds < 3 {
+                    ask(node, rounds);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        rebalance(nodes, &[]);
+        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+        moves.store(false, Ordering::Relaxed);
+        let rounds = asking.map(|thread| thread.join().unwrap());
+        eprintln!("{rounds:?} rounds of questions while a rebalance went on");
+    });
+}
+
 #[test]
 fn queries_see_each_document_once_while_vbuckets_move() {
     let mut nodes = nodes_with_bucket(1);
@@ -177,26 +200,9 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     fill(&nodes[0]);
     index(&nodes[0]);
     put_views(&nodes[0]);
-    let moves = AtomicBool::new(true);
-    std::thread::scope(|scope| {
-        let asking = nodes.each_ref().map(|node| {
-            let moves = &moves;
-            scope.spawn(move || {
-                let mut rounds = 0;
-                while moves.load(Ordering::Relaxed) || rounds < 3 {
-                    let consistency = ["request_plus", "not_bounded"][rounds % 2];
-                    check(node, consistency, DOCUMENTS);
-                    check_views(node, ["false", "ok"][rounds % 2], DOCUMENTS);
-                    rounds += 1;
-                }
-                rounds
-            })
-        });
-        rebalance(&nodes, &[]);
-        nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-        moves.store(false, Ordering::Relaxed);
-        let rounds = asking.map(|thread| thread.join().unwrap());
-        eprintln!("{rounds:?} rounds of questions while vBuckets moved");
+    ask_while_rebalancing(&nodes, |node, round| {
+        check(node, ["request_plus", "not_bounded"][round % 2], DOCUMENTS);
+        check_views(node, ["false", "ok"][round % 2], DOCUMENTS);
     });
     nodes[2].kill();
     nodes[0].wait_until("the failover", |node| {
