@@ -295,7 +295,7 @@ impl Deployment {
             let covered = self.coverage.covers(&all, &self.processed);
             let covered =
                 covered.ok_or_else(|| Missing::NotYet("the index is being built".into()))?;
-            if wanted.iter().all(|end| self.has_reached(end)) {
+            if self.has_reached(wanted) {
                 let snapshot = self.snapshot().map_err(Missing::Failed)?;
                 if self.coverage.is_still(covered) {
                     return Ok(snapshot);
@@ -311,14 +311,17 @@ impl Deployment {
         }
     }
 
-    fn has_reached(&self, end: &End) -> bool {
-        if end.seqno == Seqno::ZERO {
-            return true;
-        }
-        let branch = || self.branches.lock().get(&end.vbid).copied();
-        let is_branch = end.branch.is_none_or(|wanted| branch() == Some(VbUuid(wanted)));
-        let is_there = end.vbid.0 < self.bucket.vbucket_count();
-        !is_there || is_branch && self.processed.get(end.vbid) >= end.seqno
+    fn has_reached(&self, wanted: &[End]) -> bool {
+        let branches = self.branches.lock();
+        wanted.iter().all(|end| {
+            let is_there = end.vbid.0 < self.bucket.vbucket_count();
+            if end.seqno == Seqno::ZERO || !is_there {
+                return true;
+            }
+            let branch = branches.get(&end.vbid);
+            let is_branch = end.branch.is_none_or(|wanted| branch == Some(&VbUuid(wanted)));
+            is_branch && self.processed.get(end.vbid) >= end.seqno
+        })
     }
 }
 

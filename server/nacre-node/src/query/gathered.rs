@@ -178,11 +178,12 @@ impl Source<'_> {
                 told.push((Portion::Vbids(found.vbids), after, found.answer));
             }
         }
-        let answers = self.ask_holders(index, &mut parts)?;
-        let spread = spread.into_iter().zip(answers);
-        told.extend(
-            spread.map(|(part, answer)| (part.portion.clone(), part.after.clone(), answer)),
-        );
+        if !parts.is_empty() {
+            let spread = spread.into_iter().zip(self.ask_holders(index, &mut parts)?);
+            told.extend(
+                spread.map(|(part, answer)| (part.portion.clone(), part.after.clone(), answer)),
+            );
+        }
         Ok(told)
     }
 }
