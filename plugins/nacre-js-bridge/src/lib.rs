@@ -54,6 +54,8 @@ pub struct Bridge {
     lent: Option<Lent>,
     /// What entries were before the handler at hand changed them.
     undo: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The entry that was read last, if nothing was written since: what is read is often written next.
+    read: Option<(Vec<u8>, Option<Vec<u8>>)>,
     /// Timers to be set, or cancelled where there is none, once the handler has ended well.
     timers: Vec<TimerChange>,
     answered: Option<Answered>,
@@ -105,6 +107,7 @@ impl<'a> Loan<'a> {
     pub fn undo(&self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.timers.clear();
+        bridge.read = None;
         let undo = std::mem::take(&mut bridge.undo);
         if let Ok(state) = bridge.writing() {
             for (key, old) in undo {
@@ -126,6 +129,7 @@ impl Drop for Loan<'_> {
     fn drop(&mut self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.lent = None;
+        bridge.read = None;
         bridge.undo.clear();
         bridge.timers.clear();
     }
@@ -153,11 +157,23 @@ impl Bridge {
 
     fn remember(&mut self, key: &[u8]) -> Result<(), HostError> {
         self.writing()?;
+        let read = self.read.take();
         if !self.undo.contains_key(key) {
-            let old = self.reading()?.get(key);
+            let old = match read {
+                Some((known, value)) if known == key => value,
+                _ => self.reading()?.get(key),
+            };
             self.undo.insert(key.to_vec(), old);
         }
         Ok(())
+    }
+
+    fn get(&mut self, key: Vec<u8>) -> Result<Value, HostError> {
+        let value = self.reading()?.get(&key);
+        if matches!(self.lent, Some(Lent::Writing(_))) {
+            self.read = Some((key, value.clone()));
+        }
+        Ok(value.map_or(Value::Nothing, shown))
     }
 }
 
@@ -169,7 +185,7 @@ impl Host for Bridge {
             self.reading()?;
         }
         match function {
-            "state.get" => Ok(self.reading()?.get(&arguments.key()?).map_or(Value::Nothing, shown)),
+            "state.get" => self.get(arguments.key()?),
             "state.put" => {
                 let (key, value) = (arguments.key()?, arguments.stored()?);
                 self.remember(&key)?;

@@ -1,93 +1,137 @@
 //! Documents that are decoded as far as user code looks at them.
 //!
 //! Most of the work of a map function used to be decoding JSON that it never touches. So Rust finds where the
-//! top-level fields of a document lie (it checks all of the JSON on the way), and JavaScript gets a proxy that decodes a
-//! field when it is read. Everything but reading a field (`in`, `Object.keys`, assignment, …) first makes the
+//! top-level fields of a document lie (it checks all of the JSON on the way), and JavaScript gets a proxy whose fields are
+//! decoded when they are read. Everything but reading a field (`in`, `Object.keys`, assignment, …) first makes the
 //! document whole, in the order of its fields, and from then on it is an ordinary object behind the proxy.
 //!
 //! Invariant: apart from time, user code cannot tell the two apart while the call lasts; a test compares them. A
-//! document that is kept beyond its call gives an error when a field is read that was not read before.
+//! document that is kept beyond its call gives an error when a field is read, unless it was made whole before.
 
-use rquickjs::function::Func;
-use rquickjs::{Ctx, Exception, Function, Persistent, Result, Value};
+use rquickjs::function::{Func, This};
+use rquickjs::proxy::ProxyHandler;
+use rquickjs::{
+    Ctx, Exception, Function, Object, Persistent, Proxy, Result, String as Text, Value,
+};
+use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
+/// Digits of the longest number that is an integer of the engine, whatever they are.
+const SHORT_DIGITS: usize = 9;
+
+/// A top-level field.
+struct Field {
+    name: Name,
+    /// Where its value lies in the text.
+    value: Range<usize>,
+    /// The value, once the code of the call at hand has read it.
+    decoded: Option<Persistent<Value<'static>>>,
+}
+
+/// The name of a field.
+enum Name {
+    /// Where it lies in the text.
+    Plain(Range<usize>),
+    /// What it comes to, as it is written with escapes.
+    Escaped(String),
+}
+
 /// The document of the current call.
 #[derive(Default)]
 pub(crate) struct Document {
     text: String,
-    /// The top-level fields, each with where its value lies in the text; none when the document is no object.
-    fields: Option<Vec<(String, Range<usize>)>>,
-    /// Tells the proxies of this document from those of earlier ones.
-    generation: u32,
+    fields: Vec<Field>,
+    is_object: bool,
+    /// What answers for the proxy of the call at hand.
+    handler: Option<Persistent<Object<'static>>>,
 }
 
 impl Document {
     /// Takes the place of the document before.
     pub fn replace(&mut self, text: &str) {
-        self.generation = self.generation.wrapping_add(1);
         self.text.clear();
         self.text.push_str(text);
-        self.fields = fields(&self.text);
+        self.fields.clear();
+        self.is_object = find_fields(&self.text, &mut self.fields).is_ok();
     }
 
-    pub fn text(&self) -> &str {
-        &self.text
+    /// The document as an argument of a call, with the proxies' handlers made after `prototype`.
+    pub fn begin<'js>(&mut self, ctx: &Ctx<'js>, prototype: &Object<'js>) -> Result<Value<'js>> {
+        self.end();
+        if !self.is_object {
+            return ctx.json_parse(&*self.text);
+        }
+        let handler = Object::new_proto(ctx.clone(), Some(prototype))?;
+        self.handler = Some(Persistent::save(ctx, handler.clone()));
+        let (target, handler) = (Object::new(ctx.clone())?, ProxyHandler::from_object(handler)?);
+        Ok(Proxy::new(ctx.clone(), target, handler)?.into_value())
     }
 
-    /// What names this document to its proxy; `None` when it must be decoded at once.
-    pub fn lazy(&self) -> Option<u32> {
-        self.fields.as_ref().map(|_| self.generation)
+    /// The call is over. No value of the engine is kept beyond it.
+    pub fn end(&mut self) {
+        self.handler = None;
+        self.fields.iter_mut().for_each(|field| field.decoded = None);
     }
 
-    fn fields_of<'js>(&self, ctx: &Ctx<'js>, generation: u32) -> Result<&[(String, Range<usize>)]> {
-        match &self.fields {
-            Some(fields) if generation == self.generation => Ok(fields),
+    /// # Errors
+    /// Thrown when `handler` is that of a document of an earlier call.
+    fn check<'js>(&self, ctx: &Ctx<'js>, handler: &Object<'js>) -> Result<()> {
+        match &self.handler {
+            Some(own) if own.clone().restore(ctx)? == *handler => Ok(()),
             _ => {
                 Err(Exception::throw_type(ctx, "a document was used after the call it belongs to"))
             }
         }
     }
+
+    /// The value of a field, the same whenever it is asked for; none when there is no such field.
+    fn field<'js>(&mut self, ctx: &Ctx<'js>, name: &str) -> Result<Option<Value<'js>>> {
+        let text = &self.text;
+        let is_wanted = |field: &&mut Field| match &field.name {
+            Name::Plain(range) => range.len() == name.len() && text[range.clone()] == *name,
+            Name::Escaped(own) => own == name,
+        };
+        // Of equal names the last one counts.
+        let Some(field) = self.fields.iter_mut().rev().find(is_wanted) else { return Ok(None) };
+        if let Some(decoded) = &field.decoded {
+            return decoded.clone().restore(ctx).map(Some);
+        }
+        let value = decode(ctx, &text[field.value.clone()])?;
+        field.decoded = Some(Persistent::save(ctx, value.clone()));
+        Ok(Some(value))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |field: &Field| match &field.name {
+            Name::Plain(range) => self.text[range.clone()].to_owned(),
+            Name::Escaped(name) => name.clone(),
+        };
+        self.fields.iter().map(name).collect()
+    }
 }
 
-/// Makes documents out of generations.
+/// Makes what handlers of proxies are made after; `get` is added to it.
 const LAZY: &str = r#"
-(function (field, fields) {
+(function (field, names) {
     const { has, get, set, ownKeys, getOwnPropertyDescriptor, defineProperty, deleteProperty,
             setPrototypeOf, preventExtensions } = Reflect;
-    const create = Object.create;
-    const LazyProxy = Proxy;
     class Lazy {
-        constructor(generation) {
-            this.generation = generation;
-            this.seen = create(null);
-        }
         fill(target) {
-            const seen = this.seen;
-            if (seen === null) return;
-            this.seen = null;
-            for (const name of fields(this.generation)) {
-                const known = seen[name];
-                const value = known !== undefined ? known : field(this.generation, name);
+            if (this.get === undefined) return;
+            for (const name of names(this)) {
                 defineProperty(target, name,
-                    { value, writable: true, enumerable: true, configurable: true });
+                    { value: field(this, name), writable: true, enumerable: true, configurable: true });
             }
+            // From now on the target answers by itself.
+            this.get = undefined;
         }
-        get(target, name, receiver) {
-            const seen = this.seen;
-            if (seen !== null && typeof name === "string") {
-                const known = seen[name];
-                if (known !== undefined) return known;
-                const value = field(this.generation, name);
-                if (value !== undefined) return seen[name] = value;
-            }
-            return get(target, name, receiver);
-        }
+        otherwise(target, name, receiver) { return get(target, name, receiver); }
         set(target, name, value, receiver) {
             this.fill(target);
             return set(target, name, value, receiver);
@@ -106,77 +150,122 @@ const LAZY: &str = r#"
         setPrototypeOf(target, to) { this.fill(target); return setPrototypeOf(target, to); }
         preventExtensions(target) { this.fill(target); return preventExtensions(target); }
     }
-    return (generation) => new LazyProxy({}, new Lazy(generation));
+    return Lazy.prototype;
 })
 "#;
 
-/// Installs the machinery; gives the function that makes the proxy of a generation.
+/// Installs the machinery; gives what handlers of proxies are made after.
 pub(crate) fn install(
     ctx: &Ctx<'_>,
     document: &Rc<RefCell<Document>>,
-) -> Result<Persistent<Function<'static>>> {
+) -> Result<Persistent<Object<'static>>> {
     let make: Function<'_> = ctx.eval(LAZY)?;
     let of_field = field_of(Rc::clone(document));
-    let of_fields = names_of(Rc::clone(document));
-    let lazy: Function<'_> = make.call((Func::from(of_field), Func::from(of_fields)))?;
+    let of_names = names_of(Rc::clone(document));
+    let lazy: Object<'_> = make.call((Func::from(of_field), Func::from(of_names)))?;
+    lazy.set("get", Func::from(get_of(Rc::clone(document))))?;
     Ok(Persistent::save(ctx, lazy))
+}
+
+/// Reading a field: what user code does most.
+fn get_of(
+    document: Rc<RefCell<Document>>,
+) -> impl for<'js> Fn(
+    Ctx<'js>,
+    This<Object<'js>>,
+    Value<'js>,
+    Value<'js>,
+    Value<'js>,
+) -> Result<Value<'js>> {
+    move |ctx, This(handler), target, name, receiver| {
+        // The others are symbols.
+        if let Some(text) = name.as_string() {
+            let mut document = document.borrow_mut();
+            document.check(&ctx, &handler)?;
+            if let Some(value) = document.field(&ctx, text.clone().to_cstring()?.as_str())? {
+                return Ok(value);
+            }
+        }
+        let otherwise: Function<'_> = handler.get("otherwise")?;
+        otherwise.call((target, name, receiver))
+    }
 }
 
 fn field_of(
     document: Rc<RefCell<Document>>,
-) -> impl for<'js> Fn(Ctx<'js>, u32, rquickjs::String<'js>) -> Result<Value<'js>> {
-    move |ctx, generation, name| {
-        let document = document.borrow();
-        let fields = document.fields_of(&ctx, generation)?;
-        // A name with a lone surrogate is no Rust string, and no name of a field here.
-        let Ok(name) = name.to_string() else { return Ok(Value::new_undefined(ctx)) };
-        // Of equal names the last one counts.
-        match fields.iter().rfind(|(field, _)| *field == name) {
-            Some((_, range)) => ctx.json_parse(&document.text[range.clone()]),
-            None => Ok(Value::new_undefined(ctx)),
-        }
+) -> impl for<'js> Fn(Ctx<'js>, Object<'js>, String) -> Result<Option<Value<'js>>> {
+    move |ctx, handler, name| {
+        let mut document = document.borrow_mut();
+        document.check(&ctx, &handler)?;
+        document.field(&ctx, &name)
     }
 }
 
 fn names_of(
     document: Rc<RefCell<Document>>,
-) -> impl for<'js> Fn(Ctx<'js>, u32) -> Result<Vec<String>> {
-    move |ctx, generation| {
+) -> impl for<'js> Fn(Ctx<'js>, Object<'js>) -> Result<Vec<String>> {
+    move |ctx, handler| {
         let document = document.borrow();
-        let fields = document.fields_of(&ctx, generation)?;
-        Ok(fields.iter().map(|(name, _)| name.clone()).collect())
+        document.check(&ctx, &handler)?;
+        Ok(document.names())
     }
 }
 
-/// Where the values of a JSON object lie in `text`; `None` when it is no object, or not JSON.
-fn fields(text: &str) -> Option<Vec<(String, Range<usize>)>> {
-    struct Fields;
+/// The value that some JSON stands for. The commonest are made without the parser.
+fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
+    match json.as_bytes() {
+        b"null" => Ok(Value::new_null(ctx.clone())),
+        b"true" => Ok(Value::new_bool(ctx.clone(), true)),
+        b"false" => Ok(Value::new_bool(ctx.clone(), false)),
+        [b'"', text @ .., b'"'] if !text.contains(&b'\\') => {
+            Text::from_str(ctx.clone(), &json[1..json.len() - 1]).map(Text::into_value)
+        }
+        digits if digits.len() <= SHORT_DIGITS && digits.iter().all(u8::is_ascii_digit) => {
+            let number =
+                digits.iter().fold(0, |number, digit| 10 * number + i32::from(digit - b'0'));
+            Ok(Value::new_int(ctx.clone(), number))
+        }
+        _ => ctx.json_parse(json),
+    }
+}
 
-    impl<'de> Visitor<'de> for Fields {
-        type Value = Vec<(String, &'de RawValue)>;
+/// Finds where names and values of a JSON object lie in `text`.
+///
+/// # Errors
+/// When it is no object, or not JSON.
+fn find_fields(text: &str, fields: &mut Vec<Field>) -> serde_json::Result<()> {
+    #[derive(Deserialize)]
+    struct Found<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    struct Object<'a> {
+        fields: &'a mut Vec<Field>,
+        text: &'a str,
+    }
+
+    impl<'de> Visitor<'de> for Object<'_> {
+        type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a JSON object")
         }
 
-        fn visit_map<A: MapAccess<'de>>(
-            self,
-            mut map: A,
-        ) -> std::result::Result<Self::Value, A::Error> {
-            let mut fields = Vec::new();
-            while let Some(field) = map.next_entry()? {
-                fields.push(field);
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
+            let place = |part: &str| {
+                let start = part.as_ptr() as usize - self.text.as_ptr() as usize;
+                start..start + part.len()
+            };
+            while let Some((Found(name), value)) = map.next_entry::<Found<'de>, &'de RawValue>()? {
+                let name = match name {
+                    Cow::Borrowed(name) => Name::Plain(place(name)),
+                    Cow::Owned(name) => Name::Escaped(name),
+                };
+                self.fields.push(Field { name, value: place(value.get()), decoded: None });
             }
-            Ok(fields)
+            Ok(())
         }
     }
 
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let found = deserializer.deserialize_map(Fields).ok()?;
-    deserializer.end().ok()?;
-    let range = |raw: &RawValue| {
-        let start = raw.get().as_ptr() as usize - text.as_ptr() as usize;
-        start..start + raw.get().len()
-    };
-    Some(found.into_iter().map(|(name, raw)| (name, range(raw))).collect())
+    deserializer.deserialize_map(Object { fields, text })?;
+    deserializer.end()
 }

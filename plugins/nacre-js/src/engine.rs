@@ -60,7 +60,8 @@ pub(crate) struct Compiled {
 pub struct Engine {
     // Fields are dropped in order, and QuickJS insists on losing its values before its runtime.
     pub(crate) functions: Vec<Compiled>,
-    lazy: Persistent<Function<'static>>,
+    /// What answers for documents that are decoded as they are looked at.
+    lazy: Persistent<Object<'static>>,
     pub(crate) context: Context,
     runtime: Runtime,
     outbox: Rc<RefCell<Outbox>>,
@@ -252,6 +253,7 @@ impl Engine {
             let result = called.and_then(|value| finish(&ctx, value));
             result.map_err(|error| describe(&ctx, error, place).thrown())
         });
+        self.document.borrow_mut().end();
         match self.outcome(outcome)? {
             Some(result) if result.len() > self.limits.result_bytes_max => {
                 let limit = self.limits.result_bytes_max;
@@ -327,11 +329,7 @@ impl Engine {
     }
 
     fn document_in<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
-        let lazy = self.document.borrow().lazy();
-        match lazy {
-            Some(generation) => self.lazy.clone().restore(ctx)?.call((generation,)),
-            None => ctx.json_parse(self.document.borrow().text()),
-        }
+        self.document.borrow_mut().begin(ctx, &self.lazy.clone().restore(ctx)?)
     }
 
     fn check_arguments(&self, arguments: &[Argument<'_>]) -> Result<(), Error> {

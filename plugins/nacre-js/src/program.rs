@@ -202,10 +202,11 @@ fn call_of(
     depth_max: usize,
 ) -> impl for<'js> Fn(
     Ctx<'js>,
-    String,
+    rquickjs::String<'js>,
     Rest<rquickjs::Value<'js>>,
 ) -> rquickjs::Result<rquickjs::Value<'js>> {
     move |ctx, name, arguments| {
+        let name = name.to_cstring()?;
         let arguments = arguments.0.into_iter().map(|value| from_js(&ctx, value));
         let arguments = arguments.collect::<rquickjs::Result<Vec<_>>>()?;
         let answer = host.borrow_mut().call(&name, arguments);

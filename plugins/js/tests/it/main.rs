@@ -109,6 +109,38 @@ export function onTimer({ name }) { state.put("fired", name); }
 }
 
 #[test]
+fn what_a_handler_that_fails_has_written_is_taken_back_however_it_was_read() {
+    let mut program = program(
+        r#"
+export function onUpdate({ steps, bad }) {
+    for (const [key, value] of steps) {
+        if (value === undefined) state.get(key);
+        else if (value === null) state.delete(key);
+        else state.put(key, value);
+    }
+    if (bad) throw new Error("on purpose");
+}
+"#,
+    );
+    let last_read = r#"{"steps":[["k","first"],["k"]]}"#;
+    let written_since = r#"{"steps":[["k"],["k","second"]]}"#;
+    let fails = [
+        r#"{"bad":true,"steps":[["k","third"]]}"#,
+        r#"{"bad":true,"steps":[["k"],["k","third"]]}"#,
+        r#"{"bad":true,"steps":[["none"],["k","third"]]}"#,
+        r#"{"bad":true,"steps":[["k"],["k",null],["k"],["k","third"]]}"#,
+        r#"{"bad":true,"steps":[["k"],["none","third"],["k","third"]]}"#,
+    ];
+    for (number, document) in [&[last_read, written_since][..], &fails].concat().iter().enumerate()
+    {
+        program.put(&format!("d{number}"), document);
+    }
+    let errors = program.feed().unwrap();
+    assert_eq!(errors.len(), fails.len());
+    assert_eq!(program.state_text(), "k = \"second\"\n".replace('"', "\\\""));
+}
+
+#[test]
 fn what_is_wrong_with_a_program_is_said_with_its_place() {
     let told = [
         refusal("export function onUpdate(doc) {\n  state..get()\n}"),

@@ -31,6 +31,9 @@ fn lazy_documents_cannot_be_told_from_eager_ones() {
         r#"{"\ud800":1}"#,
         r#"{"a":{"toJSON":1},"toJSON":2}"#,
         r#"{"length":3,"0":"x"}"#,
+        r#"{"a":123456789,"b":[1234567890],"s":"é😀"}"#,
+        r#"{"a":12345678901,"b":-17,"s":"a\"b"}"#,
+        r#"{"a":true,"b":[0],"s":"null"}"#,
         "[1,2]",
         "null",
         r#""text""#,
@@ -67,6 +70,9 @@ fn lazy_documents_cannot_be_told_from_eager_ones() {
         "d => { const e = Object.create(d); return [e.a, Object.keys(e)] }",
         "d => { d.self = d; return d.self === d }",
         "d => d[Symbol.iterator]",
+        "d => { Object.defineProperty(Object.prototype, 'own', {get() { return this.a }, configurable: true}); \
+               const found = d.own; delete Object.prototype.own; return found }",
+        "d => [Object.is(d.n, -0), typeof d.a, d.a + 1]",
         "d => d['\\ud800']",
         "d => [...d]",
         "d => d.__proto__",
@@ -100,10 +106,22 @@ fn each_call_has_a_document_of_its_own() {
 fn documents_do_not_outlive_their_call() {
     let mut engine = engine();
     let keep = engine.compile("keep", "d => { kept = d; return d.a }").unwrap();
-    let use_again = engine.compile("again", "() => [kept.a, kept.b]").unwrap();
+    let whole = engine.compile("whole", "d => { whole = d; return Object.keys(d) }").unwrap();
     engine.set_document(r#"{"a":1,"b":2}"#).unwrap();
     engine.call(keep, &[Argument::Document]).unwrap();
-    engine.set_document(r#"{"a":3,"b":4}"#).unwrap();
-    let error = engine.call(use_again, &[]).unwrap_err().to_string();
-    assert!(error.contains("used after the call"), "{error}");
+    engine.call(whole, &[Argument::Document]).unwrap();
+    let told = |engine: &mut Engine, source| match engine.compile("again", source) {
+        Ok(again) => engine.call(again, &[]).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    // In the next call of the same document, and in those of another.
+    for document in [r#"{"a":1,"b":2}"#, r#"{"a":3,"b":4}"#] {
+        engine.set_document(document).unwrap();
+        for source in ["() => kept.a", "() => kept.b", "() => 'a' in kept"] {
+            let error = told(&mut engine, source).unwrap_err();
+            assert!(error.contains("used after the call"), "{error}");
+        }
+        let values = told(&mut engine, "() => [whole.a, whole.b, whole]").unwrap();
+        assert_eq!(values.unwrap(), r#"[1,2,{"a":1,"b":2}]"#, "it is an ordinary object");
+    }
 }
