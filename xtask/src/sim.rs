@@ -5,7 +5,7 @@ use crate::mutants;
 use clap::Args;
 
 /// Options of `cargo xtask sim`.
-#[derive(Args, Default)]
+#[derive(Args)]
 pub struct Sim {
     /// How many seeds to go through
     #[arg(long, default_value_t = 300)]

@@ -1,12 +1,12 @@
 //! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
 
-use crate::command::{cargo, run as run_command, workspace};
+use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
-use crate::sim::{self, Sim};
 use crate::suites::java;
 use crate::{examples, plugins, readme, tools};
 use clap::Args;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -45,12 +45,32 @@ const LESSONS: [(&str, &str); 8] = [
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
 ];
 
-/// Runs all tests: a list of steps, in the order in which they say most.
+/// Runs all tests: a list of steps, in the order in which they say most. The conformance cases wait for one node most of the
+/// time, so that what is done with clients and by the pages runs beside them.
 ///
 /// # Errors
 /// The first step that failed.
 pub fn run(options: &Test) -> Result<(), String> {
     ONLY.get_or_init(|| options.only.clone().unwrap_or_default());
+    sources()?;
+    if options.rust_only {
+        return Ok(());
+    }
+    // The tests have built the server; building it by itself would choose other features and compile much of it again.
+    let binary = node::built("dev")?;
+    step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
+    let (cases, others) = std::thread::scope(|scope| {
+        let cases = scope.spawn(|| step("conformance cases", || cases(&binary)));
+        let others = clients(&binary).and_then(|python| pages(&binary, &python));
+        (cases.join().expect("a step does not panic"), others)
+    });
+    cases.and(others)?;
+    println!("\nall steps passed");
+    Ok(())
+}
+
+/// Formatting, lints, the tests in Rust and the simulation.
+fn sources() -> Result<(), String> {
     step("format", || {
         run_command(
             cargo().args(["fmt", "--all", "--check"]),
@@ -71,60 +91,53 @@ pub fn run(options: &Test) -> Result<(), String> {
             .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
         run_command(&mut tests, "pass the tests in Rust")
     })?;
-    step("simulation", || sim::run(&Sim { seeds: SIM_SEEDS, dev: true, ..Sim::default() }))?;
-    if options.rust_only {
-        return Ok(());
+    step("simulation", || {
+        let mut simulation = Command::new(of_the_tests("nacre-sim")?);
+        simulation.args(["--seeds", &SIM_SEEDS.to_string()]);
+        run_command(&mut simulation, "go through all seeds")
+    })
+}
+
+/// A program that the tests in Rust have built.
+fn of_the_tests(name: &str) -> Result<PathBuf, String> {
+    Ok(target_dir()?.join("debug").join(name))
+}
+
+fn cases(binary: &Path) -> Result<(), String> {
+    let node = Node::start(binary, Some(CASES_PORT_BASE), &["default"], &[])?;
+    let mut cases = Command::new(of_the_tests("nacre-conformance")?);
+    cases.current_dir(workspace()).args(["--host", "127.0.0.1", "--bucket", "default"]);
+    cases.args(["--user", USER, "--password", PASSWORD]);
+    let ports = [
+        ("--kv-port", node.kv_port()),
+        ("--mgmt-port", node.mgmt_port()),
+        ("--views-port", node.views_port()),
+        ("--query-port", node.query_port()),
+        ("--eventing-port", node.eventing_port()),
+    ];
+    for (option, port) in ports {
+        cases.args([option, &port.to_string()]);
     }
-    // The tests have built the server; building it by itself would choose other features and compile much of it again.
-    let binary = node::built("dev")?;
-    step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
-    step("conformance cases", || {
-        let node = Node::start(&binary, Some(CASES_PORT_BASE), &["default"], &[])?;
-        let mut cases = cargo();
-        cases.args(["run", "--quiet", "-p", "nacre-conformance", "--", "--host", "127.0.0.1"]);
-        cases.args([
-            "--kv-port",
-            &node.kv_port().to_string(),
-            "--mgmt-port",
-            &node.mgmt_port().to_string(),
-        ]);
-        cases.args([
-            "--views-port",
-            &node.views_port().to_string(),
-            "--query-port",
-            &node.query_port().to_string(),
-            "--eventing-port",
-            &node.eventing_port().to_string(),
-            "--user",
-            USER,
-            "--password",
-            PASSWORD,
-        ]);
-        cases.args(["--bucket", "default"]);
-        run_command(&mut cases, "pass the conformance cases")?;
-        node.stop()
-    })?;
-    step("official DCP client for Java", || java::check(&binary))?;
+    run_command(&mut cases, "pass the conformance cases")?;
+    node.stop()
+}
+
+/// The official clients; gives the Python that has theirs.
+fn clients(binary: &Path) -> Result<PathBuf, String> {
+    step("official DCP client for Java", || java::check(binary))?;
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
     step("official Python SDK", || {
         // On the default ports, as an application finds a server.
-        let node = Node::start(&binary, None, &["default"], &[])?;
+        let node = Node::start(binary, None, &["default"], &[])?;
         let mut operations = Command::new(&python);
         operations.arg(workspace().join("conformance/sdk/python/operations.py"));
-        operations.args([
-            "--connection-string",
-            "couchbase://127.0.0.1",
-            "--user",
-            USER,
-            "--password",
-            PASSWORD,
-        ]);
-        operations.args(["--bucket", "default"]);
+        operations.args(["--connection-string", "couchbase://127.0.0.1", "--bucket", "default"]);
+        operations.args(["--user", USER, "--password", PASSWORD]);
         run_command(&mut operations, "do every operation of the official Python SDK")?;
         node.stop()
     })?;
     step("official Node SDK", || {
-        let node = Node::start(&binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
+        let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
         let package = tools::npm("couchbase", "4.7.1")?;
         let modules = package.parent().expect("a package lies in a folder");
         let mut queries = Command::new("node");
@@ -136,48 +149,53 @@ pub fn run(options: &Test) -> Result<(), String> {
         run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
         node.stop()
     })?;
-    step("README", || readme::run(&binary, &python))?;
+    Ok(python)
+}
+
+/// What README and guides say, the examples, and the SDKs of our own.
+fn pages(binary: &Path, python: &Path) -> Result<(), String> {
+    step("README", || readme::run(binary, python))?;
     for (lesson, page) in LESSONS {
-        step(lesson, || readme::follow(page, &[&binary, &python]))?;
+        step(lesson, || readme::follow(page, &[binary, python]))?;
     }
-    step("example plugins", || examples::run(&binary))?;
-    step("sdk-py and sdk-js", || {
-        let node = Node::start(&binary, Some(SDK_PORT_BASE), &["default"], &[])?;
-        let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
-        let with_node = |command: &mut Command, purpose: &str| {
-            command
-                .env("NACRE_TEST_URL", &url)
-                .env("NACRE_TEST_USER", USER)
-                .env("NACRE_TEST_PASSWORD", PASSWORD);
-            run_command(command.env("NACRE_TEST_BUCKET", "default"), purpose)
-        };
-        let mut python = Command::new("python3");
-        python.args(["-m", "unittest", "discover", "-s", "tests", "-t", "."]);
-        python
-            .current_dir(workspace().join("sdk-py"))
-            .env("PYTHONPATH", "src:plugin")
-            .env("PYTHONDONTWRITEBYTECODE", "1");
-        with_node(&mut python, "pass the tests of sdk-py")?;
-        let folder = workspace().join("sdk-js");
-        let mut install = Command::new("npm");
-        install
-            .args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"])
-            .current_dir(&folder);
-        run_command(
-            &mut install,
-            "install the compiler of sdk-js (npm is needed, and a package registry in reach)",
-        )?;
-        let mut types = Command::new(folder.join("node_modules/.bin/tsc"));
-        types.arg("-p").arg(workspace().join("plugins/js/jsconfig.json"));
-        run_command(&mut types, "find plugins in JavaScript to be of the types in nacre.d.ts")?;
-        with_node(
-            Command::new("npm").args(["test", "--silent"]).current_dir(&folder),
-            "pass the tests of sdk-js",
-        )?;
-        node.stop()
-    })?;
-    println!("\nall steps passed");
-    Ok(())
+    step("example plugins", || examples::run(binary))?;
+    step("sdk-py and sdk-js", || own_sdks(binary))
+}
+
+fn own_sdks(binary: &Path) -> Result<(), String> {
+    let node = Node::start(binary, Some(SDK_PORT_BASE), &["default"], &[])?;
+    let url = format!("couchbase://127.0.0.1:{}", node.kv_port());
+    let with_node = |command: &mut Command, purpose: &str| {
+        command
+            .env("NACRE_TEST_URL", &url)
+            .env("NACRE_TEST_USER", USER)
+            .env("NACRE_TEST_PASSWORD", PASSWORD);
+        run_command(command.env("NACRE_TEST_BUCKET", "default"), purpose)
+    };
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "discover", "-s", "tests", "-t", "."]);
+    python
+        .current_dir(workspace().join("sdk-py"))
+        .env("PYTHONPATH", "src:plugin")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    with_node(&mut python, "pass the tests of sdk-py")?;
+    let folder = workspace().join("sdk-js");
+    let mut install = Command::new("npm");
+    install
+        .args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .current_dir(&folder);
+    run_command(
+        &mut install,
+        "install the compiler of sdk-js (npm is needed, and a package registry in reach)",
+    )?;
+    let mut types = Command::new(folder.join("node_modules/.bin/tsc"));
+    types.arg("-p").arg(workspace().join("plugins/js/jsconfig.json"));
+    run_command(&mut types, "find plugins in JavaScript to be of the types in nacre.d.ts")?;
+    with_node(
+        Command::new("npm").args(["test", "--silent"]).current_dir(&folder),
+        "pass the tests of sdk-js",
+    )?;
+    node.stop()
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
