@@ -1,6 +1,7 @@
 //! Runs a plugin that is written in JavaScript: its source is the configuration.
 //!
-//! Configuration: `{"file": "main.js", "source": "…", "config": {…}}`. The source exports handlers, any of
+//! Configuration: `{"file": "main.js", "source": "…", "modules": {"./lib.js": "…"}, "config": {…}}`. The source may import the
+//! modules, and exports handlers, any of
 //!
 //! ```js
 //! export function onUpdate(doc, meta) {}     // a document was created or changed; of raw bytes a Uint8Array
@@ -26,6 +27,7 @@ use nacre_plugin::{
 };
 use serde::Deserialize;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const API: &str = include_str!("api.js");
@@ -47,6 +49,8 @@ struct Config {
     #[serde(default = "main_js")]
     file: String,
     source: String,
+    #[serde(default)]
+    modules: BTreeMap<String, String>,
     #[serde(default)]
     config: serde_json::Value,
 }
@@ -99,7 +103,7 @@ impl Service for Program {
     }
 
     fn init(config: &str) -> Result<Program, Fault> {
-        let Config { file, source, config } = serde_json::from_str(config)
+        let Config { file, source, modules, config } = serde_json::from_str(config)
             .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
         let broken = |error: nacre_js::Error| Fault::Retry(format!("JavaScript: {error}"));
         let mut engine = Engine::new(LIMITS).map_err(broken)?;
@@ -116,6 +120,7 @@ impl Service for Program {
         engine
             .call(set_config, &[nacre_js::Argument::Json(&config)])
             .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        engine.set_modules(modules);
         let found = engine
             .load(&file, &source, &HANDLERS)
             .map_err(|error| Fault::Reject(format!("{file}: {error}")))?;

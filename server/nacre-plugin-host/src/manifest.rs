@@ -39,6 +39,9 @@ pub struct Manifest {
     /// The file of the package that is JavaScript, in place of a component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// The files of the package that the script imports, such as `lib/dates.js`: as JavaScript, whatever their names end with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<String>,
     /// Names the format of its state: a version with the same goes on with the state of the one before, a version with
     /// another builds its own.
     #[serde(default = "first")]
@@ -217,6 +220,14 @@ impl Manifest {
             (None, Some(_)) if manifest.events.old => {
                 wrong("`events.old` is for components: a `script` has no place for it yet")
             }
+            (Some(_), None) if !manifest.modules.is_empty() => {
+                wrong("`modules` are what a `script` imports: a component has none")
+            }
+            _ if let Some(name) = manifest.modules.iter().find(|name| !is_module(name)) => {
+                wrong(&format!(
+                    "{name:?} in `modules` is no file beside plugin.toml or below, such as \"lib/dates.js\""
+                ))
+            }
             _ if manifest.version.is_empty() || manifest.version.len() > 64 => {
                 wrong("`version` has 1 to 64 characters")
             }
@@ -242,6 +253,17 @@ impl Manifest {
     pub fn file(&self) -> &str {
         self.component.as_deref().or(self.script.as_deref()).unwrap_or_default()
     }
+
+    /// All files of the package, that one first.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.file()).chain(self.modules.iter().map(String::as_str))
+    }
+}
+
+/// Whether a script can import `name` from beside it, and no path leads out.
+fn is_module(name: &str) -> bool {
+    let is_script = [".js", ".ts"].iter().any(|end| name.ends_with(end));
+    is_script && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 #[cfg(test)]
@@ -281,6 +303,20 @@ mod tests {
             ]
             .join("\n---\n")
         );
+    }
+
+    #[test]
+    fn modules_are_files_that_a_script_can_import() {
+        let read = |modules: &str| Manifest::read(&format!("{COUNTER}modules = {modules}"));
+        let manifest = read(r#"["lib.js", "lib/dates.ts"]"#).unwrap();
+        assert_eq!(manifest.files().collect::<Vec<_>>(), ["main.js", "lib.js", "lib/dates.ts"]);
+        for name in ["", "lib", "../lib.js", "/lib.js", "./lib.js", "a//lib.js", "lib.wasm"] {
+            let refused = read(&format!("[\"good.js\", {name:?}]")).unwrap_err();
+            assert!(refused.contains(&format!("{name:?} in `modules`")), "{refused}");
+        }
+        let component =
+            "name = \"c\"\nversion = \"1\"\ncomponent = \"c.wasm\"\nmodules = [\"a.js\"]";
+        assert!(Manifest::read(component).unwrap_err().contains("a component has none"));
     }
 
     #[test]

@@ -28,8 +28,7 @@ impl Package {
     /// What is wrong with them, for the author.
     pub fn new(manifest_text: String, files: BTreeMap<String, Vec<u8>>) -> Result<Package, String> {
         let manifest = Manifest::read(&manifest_text)?;
-        let name = manifest.file();
-        if !files.contains_key(name) {
+        if let Some(name) = manifest.files().find(|name| !files.contains_key(*name)) {
             return Err(format!("plugin.toml names {name:?}, which is not there"));
         }
         Ok(Package { manifest, manifest_text, files })
@@ -103,6 +102,11 @@ impl Package {
     pub fn code(&self) -> &[u8] {
         &self.files[self.manifest.file()]
     }
+
+    /// The modules that the script imports, by name.
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.manifest.modules.iter().map(|name| (name.as_str(), &self.files[name][..]))
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +124,18 @@ mod tests {
     fn a_package_reads_back_as_written() {
         let package = package();
         assert_eq!(Package::read(&package.write()), Ok(package));
+    }
+
+    #[test]
+    fn a_package_has_the_modules_that_its_manifest_names() {
+        let manifest = format!("{MANIFEST_TEXT}modules = [\"lib.js\"]\n");
+        let files = [("main.js", "import './lib.js'"), ("lib.js", "export {}")];
+        let owned = |(name, text): (&str, &str)| (name.to_owned(), text.as_bytes().to_vec());
+        let whole = Package::new(manifest.clone(), files.map(owned).into()).unwrap();
+        let read = Package::read(&whole.write()).unwrap().as_version("2").unwrap();
+        assert_eq!(read.modules().collect::<Vec<_>>(), [("lib.js", &b"export {}"[..])]);
+        let missing = Package::new(manifest, [owned(files[0])].into()).unwrap_err();
+        assert_eq!(missing, "plugin.toml names \"lib.js\", which is not there");
     }
 
     #[test]

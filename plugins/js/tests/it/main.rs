@@ -158,7 +158,7 @@ fn what_is_wrong_with_a_program_is_said_with_its_place() {
     main.js: SyntaxError: expecting field name (line 2, column 9)
     main.js has none of the handlers onUpdate, onDelete, onBatch, onTimer, onRollback, handle, merge
     main.js: Error: at once (line 3, column 11)
-    main.js: ReferenceError: could not load module 'other'
+    main.js: ReferenceError: there is no module "other"
     main.js: stopped after 50000000 steps: a loop that does not end?
     main.js: Error: this can only be used while a handler runs (line 1, column 6)
     main.js: a promise that nothing settles

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::Change;
 use nacre_plugin_host::{Limits, Package, Plugin, Setup, World, validate};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -107,11 +108,19 @@ pub fn config(package: &Package, config: &str) -> Result<String, String> {
     if package.manifest.script.is_none() {
         return Ok(config.to_owned());
     }
+    let text = |name: &str, bytes: &[u8]| {
+        String::from_utf8(bytes.to_vec()).map_err(|_| format!("{name} is not UTF-8"))
+    };
     let file = package.manifest.file();
-    let source = std::str::from_utf8(package.code()).map_err(|_| format!("{file} is not UTF-8"))?;
+    let source = text(file, package.code())?;
+    // As the script imports them.
+    let module = |(name, bytes)| Ok((format!("./{name}"), text(name, bytes)?));
+    let modules = package.modules().map(module).collect::<Result<BTreeMap<_, _>, String>>()?;
     let config: serde_json::Value =
         serde_json::from_str(config).map_err(|error| format!("the configuration: {error}"))?;
-    Ok(serde_json::json!({"file": file, "source": source, "config": config}).to_string())
+    let whole =
+        serde_json::json!({"file": file, "source": source, "modules": modules, "config": config});
+    Ok(whole.to_string())
 }
 
 /// The package with that digest: from this node, or from another that has it.

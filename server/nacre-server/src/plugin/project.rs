@@ -61,9 +61,13 @@ pub fn package(path: &Path) -> Result<Package, String> {
     } else {
         build_typescript(path, &manifest)?;
     }
-    let file = manifest.file().to_owned();
-    let code = read(&path.join(&file))?;
-    Package::new(manifest_text, BTreeMap::from([(file, code)]))
+    let mut files = BTreeMap::new();
+    for name in manifest.files() {
+        let file = path.join(name);
+        let is_typed = name != manifest.file() && name.ends_with(".ts");
+        files.insert(name.to_owned(), if is_typed { strip(&file)?.into() } else { read(&file)? });
+    }
+    Package::new(manifest_text, files)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -166,17 +170,22 @@ fn build_typescript(project: &Path, manifest: &Manifest) -> Result<(), String> {
     if manifest.script.is_none() || !source.exists() {
         return Ok(());
     }
-    let text = String::from_utf8(read(&source)?)
-        .map_err(|_| format!("{} is not UTF-8", source.display()))?;
-    let component = engine::shipped("typescript")?;
-    let plugin = test::engine(None).load("typescript", &packages::digest(component), component)?;
-    let stripped = TypeScript::open(plugin)?.strip(&text);
-    let stripped = stripped.map_err(|reason| format!("{}: {reason}", source.display()))?;
+    let stripped = strip(&source)?;
     // Who watches the folder sees a change only where there is one.
     match std::fs::read(&script) {
         Ok(known) if known == stripped.as_bytes() => Ok(()),
         _ => write(&script, stripped),
     }
+}
+
+/// The text of a file in TypeScript, without its types.
+fn strip(file: &Path) -> Result<String, String> {
+    let text =
+        String::from_utf8(read(file)?).map_err(|_| format!("{} is not UTF-8", file.display()))?;
+    let component = engine::shipped("typescript")?;
+    let plugin = test::engine(None).load("typescript", &packages::digest(component), component)?;
+    let stripped = TypeScript::open(plugin)?.strip(&text);
+    stripped.map_err(|reason| format!("{}: {reason}", file.display()))
 }
 
 /// Whether `file` was made after all Python code of `project` and its manifest.

@@ -3,8 +3,12 @@
 use std::process::Command;
 
 fn build(project: &std::path::Path) -> (bool, String) {
+    chore("build", project)
+}
+
+fn chore(name: &str, project: &std::path::Path) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_nacre"))
-        .args(["plugin", "build"])
+        .args(["plugin", name])
         .arg(project)
         .output()
         .unwrap();
@@ -26,4 +30,49 @@ fn a_script_is_made_of_the_typescript_beside_it() {
     let (is_built, told) = build(project.path());
     assert!(!is_built && told.contains("main.ts: SyntaxError: an enum"), "{told}");
     assert!(told.contains("line 1, column 1"), "{told}");
+}
+
+const TYPED_MAIN: &str = "import { greeting } from './lib/words';
+import { mark } from './mark.js';
+
+export function handle(request: nacre.Request): unknown {
+    return { says: greeting(request.path.slice(1)) + mark };
+}
+";
+const TYPED_WORDS: &str = "import { mark } from '../mark.js';
+
+export function greeting(name: string): string {
+    if (name === 'nobody') throw new Error('there is ' + name);
+    return `good day${mark} ${name}`;
+}
+";
+
+#[test]
+fn a_script_imports_the_modules_that_its_manifest_names() {
+    let project = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = project.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let manifest = "name = \"greets\"\nversion = \"1\"\nscript = \"main.js\"\n";
+    write("plugin.toml", &format!("{manifest}modules = [\"lib/words.ts\", \"mark.js\"]\n"));
+    write("main.ts", TYPED_MAIN);
+    write("lib/words.ts", TYPED_WORDS);
+    write("mark.js", "export const mark = '!';\n");
+    let script = serde_json::json!({"about": "It greets.", "steps": [
+        {"request": "GET /ada", "status": 200, "answer": {"says": "good day! ada!"}},
+        {"request": "GET /nobody", "fails": "PLACE"},
+    ]});
+    write("tests/greets.json", &script.to_string());
+    let (_, told) = chore("test", project.path());
+    assert!(told.contains("there is nobody in ./lib/words.ts (line 4, column"), "{told}");
+    assert!(!told.contains("good day"), "the first step is as it should be: {told}");
+    // Without its name a module is not in the package.
+    write("plugin.toml", &format!("{manifest}modules = [\"mark.js\"]\n"));
+    let (is_tested, told) = chore("test", project.path());
+    assert!(!is_tested && told.contains("there is no module \"./lib/words\""), "{told}");
+    write("plugin.toml", &format!("{manifest}modules = [\"lib/words.ts\", \"other.js\"]\n"));
+    let (is_built, told) = build(project.path());
+    assert!(!is_built && told.contains("other.js"), "{told}");
 }
