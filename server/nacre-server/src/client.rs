@@ -2,7 +2,7 @@
 
 use nacre_protocol::{Frame, HEADER_BYTES, Opcode, Status, decode};
 use nacre_types::Vbid;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 /// Bytes read at a time.
@@ -79,14 +79,46 @@ impl Answer {
     }
 }
 
+/// Why a request was refused, and what to do where that is known.
+pub fn refusal(opcode: Opcode, status: u16) -> String {
+    let is = |known: Status| status == known as u16;
+    let is_write = opcode == Opcode::Set;
+    let hint = match opcode {
+        Opcode::SaslAuth if is(Status::AuthError) => ": look at the user and the password",
+        Opcode::SelectBucket if is(Status::AccessDenied) => {
+            ": there is no such bucket, or the user may not open it"
+        }
+        Opcode::GetCollectionId if is(Status::InvalidArguments) => {
+            ": a collection is named as scope.name"
+        }
+        _ if is_write && is(Status::TemporaryFailure) => {
+            ": the memory of the bucket or the disk of the node is full, or it cannot keep up"
+        }
+        _ if is_write && is(Status::AccessDenied) => ": the user may not write there",
+        _ => "",
+    };
+    let known = Status::TABLE.iter().find(|(known, ..)| is(*known));
+    let text = known.map_or_else(
+        || format!("status 0x{status:02x}"),
+        |(_, symbol, text, _)| format!("{text} ({symbol})"),
+    );
+    format!("{text}{hint}")
+}
+
 impl Client {
     /// Connects without login or bucket, as caches are used.
     ///
     /// # Errors
     /// When nobody listens at `address`.
     pub fn plain(address: &str) -> Result<Client, String> {
-        let stream = TcpStream::connect(address)
-            .map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        let stream = TcpStream::connect(address).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::ConnectionRefused => ": does a node run there?",
+                ErrorKind::InvalidInput => ": name host and port, as 127.0.0.1:11210",
+                _ => "",
+            };
+            format!("cannot connect to {address}: {error}{hint}")
+        })?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Client { stream, output: Vec::new(), input: Vec::new(), consumed: 0, vbucket_count: 1 })
     }
@@ -137,7 +169,7 @@ impl Client {
         if answer.is_success() {
             Ok(answer)
         } else {
-            Err(format!("cannot {purpose}: status 0x{:02x}", answer.status))
+            Err(format!("cannot {purpose}: {}", refusal(opcode, answer.status)))
         }
     }
 
@@ -214,7 +246,7 @@ impl Client {
     fn has_answer(&self) -> Result<bool, String> {
         decode(&self.input[self.consumed..])
             .map(|frame| frame.is_some())
-            .map_err(|error| error.to_string())
+            .map_err(|error| format!("what answers is no port for keys: {error}"))
     }
 
     /// Sends one request and waits for its answer.
@@ -229,5 +261,24 @@ impl Client {
             extras: frame.extras.to_vec(),
             value: frame.value.to_vec(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        assert_eq!(
+            refusal(Opcode::SaslAuth, 0x20),
+            "Authentication failed (AUTH_ERROR): look at the user and the password"
+        );
+        assert_eq!(
+            refusal(Opcode::SelectBucket, 0x24),
+            "Not authorised (EACCESS): there is no such bucket, or the user may not open it"
+        );
+        assert_eq!(refusal(Opcode::GetCollectionId, 0x8c), "Unknown scope (UNKNOWN_SCOPE)");
+        assert_eq!(refusal(Opcode::Set, 0x7777), "status 0x7777");
     }
 }

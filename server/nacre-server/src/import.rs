@@ -1,6 +1,6 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
-use crate::client::{Client, Request};
+use crate::client::{Client, Request, refusal};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_protocol::{Opcode, Status};
@@ -73,6 +73,7 @@ pub struct Import {
 /// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
 /// all others were loaded.
 pub fn import(options: &Import) -> Result<(), String> {
+    check_pattern(&options.key)?;
     let mut client =
         Client::connect(&options.server, &options.user, &options.password, &options.bucket)?;
     let mut prefix = Vec::new();
@@ -164,7 +165,8 @@ fn read_json(
     let is_array = start.trim_ascii_start().first() == Some(&b'[');
     if is_array {
         let text = std::io::read_to_string(file).map_err(|error| cannot(&error))?;
-        let rows: Vec<&RawValue> = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
+        let rows: Vec<&RawValue> = serde_json::from_str(&text)
+            .map_err(|error| format!("{} is not JSON: {error}", path.display()))?;
         for row in rows {
             if !each(Ok(row.get().to_owned()))? {
                 break;
@@ -179,12 +181,26 @@ fn read_json(
         }
         let document = serde_json::from_str::<&RawValue>(&line)
             .map(|_| line.clone())
-            .map_err(|error| format!("not JSON: {error}"));
+            // The line of the file is the row's; that within its text is always the first.
+            .map_err(|error| {
+                let reason = error.to_string().replace("line 1 column", "column");
+                format!("not JSON, of which each line is one document: {reason}")
+            });
         if !each(document)? {
             break;
         }
     }
     Ok(())
+}
+
+/// Refuses a pattern in which a field's name does not end: all rows would have the same key.
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    if pattern.matches('%').count().is_multiple_of(2) {
+        return Ok(());
+    }
+    Err(format!(
+        "--key {pattern:?}: the name of a field stands between two %, one of them is missing"
+    ))
 }
 
 /// Fills the pattern of keys for one row.
@@ -272,7 +288,7 @@ impl Loader<'_> {
         if status == Status::Success as u16 {
             Ok(())
         } else {
-            Err(format!("cannot write {key:?}: status 0x{status:02x}"))
+            Err(format!("cannot write {key:?}: {}", refusal(Opcode::Set, status)))
         }
     }
 
@@ -296,6 +312,8 @@ mod tests {
         assert_eq!(key_of("flight_#MONO_INCR#", 3, document).unwrap(), "flight_3");
         assert!(key_of("%none%", 3, document).unwrap_err().contains("no field \"none\""));
         assert!(key_of("%%", 3, document).is_err());
+        assert!(check_pattern("airport_%iata%_%gate%").is_ok());
+        assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
     }
 
     #[test]
