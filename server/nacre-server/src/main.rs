@@ -22,6 +22,7 @@ mod rest;
 mod serve;
 mod sh;
 mod tls;
+mod unreachable;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
