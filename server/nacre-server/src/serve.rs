@@ -90,6 +90,9 @@ pub struct Dev {
     /// Where data is kept; a folder that is removed at the end when not given
     #[arg(long)]
     data_dir: Option<PathBuf>,
+    /// Where compiled plugins are kept, so that the next start has them (default: with the data)
+    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+    plugin_cache: Option<PathBuf>,
 }
 
 /// One listener a service.
@@ -217,7 +220,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         bucket_ram_mb: 256,
         kv_threads: None,
         no_io_uring: false,
-        plugin_cache: None,
+        plugin_cache: options.plugin_cache.clone(),
         tls_certificate: None,
         tls_key: None,
         tls_names: Vec::new(),
