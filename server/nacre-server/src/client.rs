@@ -2,6 +2,7 @@
 
 use nacre_protocol::{Frame, HEADER_BYTES, Opcode, Status, decode};
 use nacre_types::Vbid;
+use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -17,6 +18,8 @@ pub struct Client {
     input: Vec<u8>,
     consumed: usize,
     vbucket_count: u16,
+    servers: Vec<String>,
+    active: Vec<Option<usize>>,
 }
 
 /// Parts of a request; those not given are empty.
@@ -120,7 +123,15 @@ impl Client {
             format!("cannot connect to {address}: {error}{hint}")
         })?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        Ok(Client { stream, output: Vec::new(), input: Vec::new(), consumed: 0, vbucket_count: 1 })
+        Ok(Client {
+            stream,
+            output: Vec::new(),
+            input: Vec::new(),
+            consumed: 0,
+            vbucket_count: 1,
+            servers: Vec::new(),
+            active: Vec::new(),
+        })
     }
 
     /// Connects, logs in and chooses `bucket`.
@@ -150,11 +161,29 @@ impl Client {
             &format!("open the bucket {bucket}"),
         )?;
         let map = client.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
-        let map: serde_json::Value = serde_json::from_slice(&map.value)
+        let map: Value = serde_json::from_slice(&map.value)
             .map_err(|error| format!("the cluster map: {error}"))?;
-        let rows = map["vBucketServerMap"]["vBucketMap"].as_array().map_or(0, Vec::len);
-        client.vbucket_count = u16::try_from(rows).unwrap_or(0).max(1);
+        let map = &map["vBucketServerMap"];
+        let rows = map["vBucketMap"].as_array().into_iter().flatten();
+        let place = |row: &Value| row[0].as_u64().and_then(|place| usize::try_from(place).ok());
+        client.active = rows.map(place).collect();
+        client.vbucket_count = u16::try_from(client.active.len()).unwrap_or(0).max(1);
+        // A node that has no name leaves it to the client by which one it is reached.
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let servers = map["serverList"].as_array().into_iter().flatten();
+        let servers = servers.filter_map(Value::as_str);
+        client.servers = servers.map(|server| server.replace("$HOST", host)).collect();
         Ok(client)
+    }
+
+    /// The nodes that keep the bucket, by their addresses for keys, as the map had them when the connection was made.
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// Which of [`Client::servers`] serves each vBucket, if one does.
+    pub fn active(&self) -> &[Option<usize>] {
+        &self.active
     }
 
     fn expect(

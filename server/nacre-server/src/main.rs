@@ -16,6 +16,7 @@ mod http_out;
 mod huge_pages;
 mod import;
 mod kv;
+mod loader;
 mod platform;
 mod plugin;
 mod rest;
