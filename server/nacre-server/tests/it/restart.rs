@@ -198,3 +198,15 @@ fn an_empty_password_is_refused_before_anything_is_made() {
     assert!(message.contains("the password is empty"), "{message}");
     assert!(!output.status.success() && !data_dir.exists());
 }
+
+#[test]
+fn a_node_without_its_settings_does_not_begin_anew_beside_its_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    server.client().set(b"k", b"1").unwrap();
+    server.stop();
+    std::fs::remove_dir_all(directory.path().join("node")).unwrap();
+    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
+    assert!(message.contains("there are buckets, but"), "{message}");
+    assert!(!directory.path().join("node").exists());
+}
