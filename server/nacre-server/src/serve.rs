@@ -273,14 +273,11 @@ fn with_advice(error: &StoreError) -> String {
     format!("{error}{}", advice(error))
 }
 
-fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
-    if options.password.as_deref() == Some("") {
-        return Err(EMPTY_PASSWORD.into());
-    }
-    huge_pages::keep_off();
-    let mut endpoints = options.endpoints()?;
-    let plain = options.listen(endpoints.plain)?;
-    let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
+/// Opens the data directory, and the node in it; `endpoints` are told its key.
+fn open(
+    options: &Serve,
+    endpoints: &mut Endpoints,
+) -> Result<(Arc<SystemPlatform>, Arc<Node>), String> {
     let plugin_cache =
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
     let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
@@ -291,6 +288,18 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         Error::Store(error) => with_advice(error),
         other => other.to_string(),
     })?;
+    Ok((platform, node))
+}
+
+fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
+    if options.password.as_deref() == Some("") {
+        return Err(EMPTY_PASSWORD.into());
+    }
+    huge_pages::keep_off();
+    let mut endpoints = options.endpoints()?;
+    let plain = options.listen(endpoints.plain)?;
+    let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
+    let (platform, node) = open(options, &mut endpoints)?;
     let agreeing = agreement_threads()?;
     let answering = answering_threads()?;
     let wanted = options.clone();
