@@ -279,7 +279,10 @@ pub(crate) fn resolve_key(expr: &mut Expr, alias: &Name) -> Result<()> {
         _ => false,
     };
     if any_in(expr, &unfit) {
-        return Err(Error::new(SEMANTICS, format!("this cannot be indexed: {expr}")));
+        return Err(Error::new(
+            SEMANTICS,
+            format!("neither an index nor a filter can have this: {expr}"),
+        ));
     }
     let document: Name = SELF.into();
     replace_alias(expr, alias, &document);

@@ -71,6 +71,7 @@ impl Host {
     /// # Errors
     /// [`Error::Component`] when the bytes are no component, [`Error::Size`] when it is too large.
     pub fn compile(&self, component: &[u8]) -> Result<Vec<u8>, Error> {
+        check_kind(component)?;
         size::check(component)?;
         let shortened = bulk::shorten(component);
         let code = self
@@ -231,6 +232,21 @@ impl Plugin {
 pub fn validate(plugin: &Plugin, setup: Setup) -> Result<(), Error> {
     let context = Context::new(plugin.clone(), setup, plugin.world())?;
     Instance::configured(&context, Role::Reader).map(drop)
+}
+
+/// Tells by the first bytes what is no component, in words of who made the file.
+///
+/// They are the magic, a version, and the layer: 0 of a core module, 1 of a component. Source: the binary format of the
+/// component model.
+fn check_kind(bytes: &[u8]) -> Result<(), Error> {
+    let problem = match bytes {
+        [0, b'a', b's', b'm', _, _, 0, 0, ..] => {
+            "it is a core module; `nacre plugin build` makes a component of one"
+        }
+        [0, b'a', b's', b'm', ..] => return Ok(()),
+        _ => "it is no WebAssembly",
+    };
+    Err(Error::Component(problem.into()))
 }
 
 fn config(instance_count: u32) -> Config {

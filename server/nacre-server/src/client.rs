@@ -2,7 +2,8 @@
 
 use nacre_protocol::{Frame, HEADER_BYTES, Opcode, Status, decode};
 use nacre_types::Vbid;
-use std::io::{Read, Write};
+use serde_json::Value;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 /// Bytes read at a time.
@@ -17,6 +18,8 @@ pub struct Client {
     input: Vec<u8>,
     consumed: usize,
     vbucket_count: u16,
+    servers: Vec<String>,
+    active: Vec<Option<usize>>,
 }
 
 /// Parts of a request; those not given are empty.
@@ -79,16 +82,56 @@ impl Answer {
     }
 }
 
+/// Why a request was refused, and what to do where that is known.
+pub fn refusal(opcode: Opcode, status: u16) -> String {
+    let is = |known: Status| status == known as u16;
+    let is_write = opcode == Opcode::Set;
+    let hint = match opcode {
+        Opcode::SaslAuth if is(Status::AuthError) => ": look at the user and the password",
+        Opcode::SelectBucket if is(Status::AccessDenied) => {
+            ": there is no such bucket, or the user may not open it"
+        }
+        Opcode::GetCollectionId if is(Status::InvalidArguments) => {
+            ": a collection is named as scope.name"
+        }
+        _ if is_write && is(Status::TemporaryFailure) => {
+            ": the memory of the bucket or the disk of the node is full, or it cannot keep up"
+        }
+        _ if is_write && is(Status::AccessDenied) => ": the user may not write there",
+        _ => "",
+    };
+    let known = Status::TABLE.iter().find(|(known, ..)| is(*known));
+    let text = known.map_or_else(
+        || format!("status 0x{status:02x}"),
+        |(_, symbol, text, _)| format!("{text} ({symbol})"),
+    );
+    format!("{text}{hint}")
+}
+
 impl Client {
     /// Connects without login or bucket, as caches are used.
     ///
     /// # Errors
     /// When nobody listens at `address`.
     pub fn plain(address: &str) -> Result<Client, String> {
-        let stream = TcpStream::connect(address)
-            .map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        let stream = TcpStream::connect(address).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::ConnectionRefused => ": does a node run there?",
+                ErrorKind::InvalidInput => ": name host and port, as 127.0.0.1:11210",
+                _ => "",
+            };
+            format!("cannot connect to {address}: {error}{hint}")
+        })?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        Ok(Client { stream, output: Vec::new(), input: Vec::new(), consumed: 0, vbucket_count: 1 })
+        Ok(Client {
+            stream,
+            output: Vec::new(),
+            input: Vec::new(),
+            consumed: 0,
+            vbucket_count: 1,
+            servers: Vec::new(),
+            active: Vec::new(),
+        })
     }
 
     /// Connects, logs in and chooses `bucket`.
@@ -118,11 +161,29 @@ impl Client {
             &format!("open the bucket {bucket}"),
         )?;
         let map = client.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
-        let map: serde_json::Value = serde_json::from_slice(&map.value)
+        let map: Value = serde_json::from_slice(&map.value)
             .map_err(|error| format!("the cluster map: {error}"))?;
-        let rows = map["vBucketServerMap"]["vBucketMap"].as_array().map_or(0, Vec::len);
-        client.vbucket_count = u16::try_from(rows).unwrap_or(0).max(1);
+        let map = &map["vBucketServerMap"];
+        let rows = map["vBucketMap"].as_array().into_iter().flatten();
+        let place = |row: &Value| row[0].as_u64().and_then(|place| usize::try_from(place).ok());
+        client.active = rows.map(place).collect();
+        client.vbucket_count = u16::try_from(client.active.len()).unwrap_or(0).max(1);
+        // A node that has no name leaves it to the client by which one it is reached.
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let servers = map["serverList"].as_array().into_iter().flatten();
+        let servers = servers.filter_map(Value::as_str);
+        client.servers = servers.map(|server| server.replace("$HOST", host)).collect();
         Ok(client)
+    }
+
+    /// The nodes that keep the bucket, by their addresses for keys, as the map had them when the connection was made.
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// Which of [`Client::servers`] serves each vBucket, if one does.
+    pub fn active(&self) -> &[Option<usize>] {
+        &self.active
     }
 
     fn expect(
@@ -137,7 +198,7 @@ impl Client {
         if answer.is_success() {
             Ok(answer)
         } else {
-            Err(format!("cannot {purpose}: status 0x{:02x}", answer.status))
+            Err(format!("cannot {purpose}: {}", refusal(opcode, answer.status)))
         }
     }
 
@@ -214,7 +275,7 @@ impl Client {
     fn has_answer(&self) -> Result<bool, String> {
         decode(&self.input[self.consumed..])
             .map(|frame| frame.is_some())
-            .map_err(|error| error.to_string())
+            .map_err(|error| format!("what answers is no port for keys: {error}"))
     }
 
     /// Sends one request and waits for its answer.
@@ -229,5 +290,24 @@ impl Client {
             extras: frame.extras.to_vec(),
             value: frame.value.to_vec(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        assert_eq!(
+            refusal(Opcode::SaslAuth, 0x20),
+            "Authentication failed (AUTH_ERROR): look at the user and the password"
+        );
+        assert_eq!(
+            refusal(Opcode::SelectBucket, 0x24),
+            "Not authorised (EACCESS): there is no such bucket, or the user may not open it"
+        );
+        assert_eq!(refusal(Opcode::GetCollectionId, 0x8c), "Unknown scope (UNKNOWN_SCOPE)");
+        assert_eq!(refusal(Opcode::Set, 0x7777), "status 0x7777");
     }
 }

@@ -172,7 +172,7 @@ pub fn run(options: &Options) -> Result<(), String> {
                 user,
                 password,
             ];
-            post("/node/controller/doJoinCluster", &fields)?;
+            post("/node/controller/doJoinCluster", &fields).map_err(about_login)?;
             println!("joined the cluster of {member}");
             Ok(())
         }
@@ -184,17 +184,20 @@ pub fn run(options: &Options) -> Result<(), String> {
             let [user, password] = login.fields(server);
             let fields =
                 [("hostname", node.as_str()), key.field(), services.field(), user, password];
-            post(&format!("{path}/addNode"), &fields)?;
+            post(&format!("{path}/addNode"), &fields).map_err(about_login)?;
             status(server)
         }
         Action::Remove { node } => {
-            post("/controller/ejectNode", &[("otpNode", &otp_node(node))])?;
+            post("/controller/ejectNode", &[("otpNode", &otp_node(node))])
+                .map_err(|reason| format!("{node}: {reason}"))?;
             status(server)
         }
         Action::Rebalance { removed, query, eventing, index } => {
             let pool = server.call("GET", "/pools/default", b"")?;
             let known = pool["nodes"].as_array().into_iter().flatten();
             let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
+            let topology = [query, eventing, index].into_iter().flatten().flatten();
+            check_known(&known, removed.iter().chain(topology))?;
             let names = |nodes: &[String]| {
                 nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",")
             };
@@ -218,7 +221,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             if *allow_unsafe {
                 fields.push(("allowUnsafe", "true"));
             }
-            post("/controller/failOver", &fields)?;
+            post("/controller/failOver", &fields)
+                .map_err(|reason| format!("{}: {reason}", nodes.join(", ")))?;
             status(server)
         }
         Action::Status => status(server),
@@ -227,6 +231,25 @@ pub fn run(options: &Options) -> Result<(), String> {
             println!("{}", own["fingerprint"].as_str().ok_or("the node has no key")?);
             Ok(())
         }
+    }
+}
+
+/// That login is the same when nothing is said, and so easily forgotten.
+fn about_login(reason: String) -> String {
+    if !reason.contains("Authentication failed") {
+        return reason;
+    }
+    format!("{reason} The login of the other node is --other-user and --other-password.")
+}
+
+/// Refuses nodes that are not in the cluster, by their names.
+fn check_known<'a>(
+    known: &[&str],
+    mut named: impl Iterator<Item = &'a String>,
+) -> Result<(), String> {
+    match named.find(|node| !known.contains(&&*otp_node(node))) {
+        None => Ok(()),
+        Some(node) => Err(format!("there is no node {node}: `nacre cluster status` shows them")),
     }
 }
 
@@ -297,6 +320,17 @@ fn table(pool: &Value) -> Table {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_node_that_is_not_there_is_named() {
+        let known = ["ns_1@a:1", "ns_1@a:2"];
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            check_known(&known, names.iter())
+        };
+        assert_eq!(named(&["a:1", "ns_1@a:2"]), Ok(()));
+        assert!(named(&["a:1", "a:3"]).unwrap_err().contains("no node a:3"));
+    }
 
     #[test]
     fn the_status_shows_one_node_a_row() {

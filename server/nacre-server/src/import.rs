@@ -1,24 +1,15 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
-use crate::client::{Client, Request};
+use crate::client::Client;
+use crate::loader::Loader;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use nacre_protocol::{Opcode, Status};
 use nacre_types::leb128_encode;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// Writes in flight.
-const WINDOW: usize = 256;
-/// Common flags that official SDKs give JSON documents.
-const JSON_FLAGS: u32 = 0x0200_0000;
-/// How often a write is tried again when the server is busy, and how long to wait in between.
-const RETRIES_MAX: u32 = 200;
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Bad rows that are shown one by one.
 const SHOWN_ERRORS_MAX: u64 = 10;
 
@@ -38,7 +29,7 @@ pub struct Import {
     format: Format,
     /// The file
     file: PathBuf,
-    /// Key-value address of the server
+    /// Key-value address of the server, any node of a cluster
     #[arg(long, default_value = "127.0.0.1:11210")]
     server: String,
     /// User
@@ -73,8 +64,10 @@ pub struct Import {
 /// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
 /// all others were loaded.
 pub fn import(options: &Import) -> Result<(), String> {
-    let mut client =
-        Client::connect(&options.server, &options.user, &options.password, &options.bucket)?;
+    check_pattern(&options.key)?;
+    let connect =
+        |server: &str| Client::connect(server, &options.user, &options.password, &options.bucket);
+    let mut client = connect(&options.server)?;
     let mut prefix = Vec::new();
     leb128_encode(client.collection_id(&options.collection)?, &mut prefix);
     let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
@@ -82,8 +75,7 @@ pub fn import(options: &Import) -> Result<(), String> {
         .expect("the template is valid");
     bar.set_style(style);
 
-    let mut loader =
-        Loader { client: &mut client, prefix, in_flight: VecDeque::new(), bar: bar.clone() };
+    let mut loader = Loader::open(&connect, &options.server, client, prefix, bar.clone())?;
     let mut rows = 0;
     let mut bad = 0;
     read(options, &mut |row| {
@@ -164,7 +156,8 @@ fn read_json(
     let is_array = start.trim_ascii_start().first() == Some(&b'[');
     if is_array {
         let text = std::io::read_to_string(file).map_err(|error| cannot(&error))?;
-        let rows: Vec<&RawValue> = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
+        let rows: Vec<&RawValue> = serde_json::from_str(&text)
+            .map_err(|error| format!("{} is not JSON: {error}", path.display()))?;
         for row in rows {
             if !each(Ok(row.get().to_owned()))? {
                 break;
@@ -179,12 +172,26 @@ fn read_json(
         }
         let document = serde_json::from_str::<&RawValue>(&line)
             .map(|_| line.clone())
-            .map_err(|error| format!("not JSON: {error}"));
+            // The line of the file is the row's; that within its text is always the first.
+            .map_err(|error| {
+                let reason = error.to_string().replace("line 1 column", "column");
+                format!("not JSON, of which each line is one document: {reason}")
+            });
         if !each(document)? {
             break;
         }
     }
     Ok(())
+}
+
+/// Refuses a pattern in which a field's name does not end: all rows would have the same key.
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    if pattern.matches('%').count().is_multiple_of(2) {
+        return Ok(());
+    }
+    Err(format!(
+        "--key {pattern:?}: the name of a field stands between two %, one of them is missing"
+    ))
 }
 
 /// Fills the pattern of keys for one row.
@@ -212,79 +219,6 @@ fn key_of(pattern: &str, row: u64, document: &str) -> Result<String, String> {
     }
 }
 
-struct Loader<'a> {
-    client: &'a mut Client,
-    prefix: Vec<u8>,
-    in_flight: VecDeque<(String, String)>,
-    bar: ProgressBar,
-}
-
-impl Loader<'_> {
-    fn write(&mut self, key: String, document: String) -> Result<(), String> {
-        self.send(&key, &document);
-        self.in_flight.push_back((key, document));
-        if self.in_flight.len() >= WINDOW {
-            self.client.flush()?;
-            while self.in_flight.len() > WINDOW / 2 {
-                self.settle()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, name: &str, document: &str) {
-        let mut extras = [0; 8];
-        extras[..4].copy_from_slice(&JSON_FLAGS.to_be_bytes());
-        let key = [&self.prefix, name.as_bytes()].concat();
-        let vbid = self.client.vbucket_of(name.as_bytes());
-        let (opcode, value) = (Opcode::Set as u8, document.as_bytes());
-        self.client.send(Request {
-            opcode,
-            vbid,
-            extras: &extras,
-            key: &key,
-            value,
-            ..Request::default()
-        });
-    }
-
-    /// Takes the answer to the oldest write in flight; a busy server is asked again.
-    fn settle(&mut self) -> Result<(), String> {
-        let Some((key, document)) = self.in_flight.pop_front() else { return Ok(()) };
-        let mut status = self.client.receive(|frame| frame.vbid)?;
-        let busy = [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16];
-        if busy.contains(&status) {
-            // Order among the writes of a file does not matter, but what is in flight must be answered first.
-            while !self.in_flight.is_empty() {
-                self.settle()?;
-            }
-            for _ in 0..RETRIES_MAX {
-                std::thread::sleep(RETRY_PAUSE);
-                self.send(&key, &document);
-                self.client.flush()?;
-                status = self.client.receive(|frame| frame.vbid)?;
-                if !busy.contains(&status) {
-                    break;
-                }
-            }
-        }
-        self.bar.inc(1);
-        if status == Status::Success as u16 {
-            Ok(())
-        } else {
-            Err(format!("cannot write {key:?}: status 0x{status:02x}"))
-        }
-    }
-
-    fn finish(&mut self) -> Result<(), String> {
-        self.client.flush()?;
-        while !self.in_flight.is_empty() {
-            self.settle()?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +230,8 @@ mod tests {
         assert_eq!(key_of("flight_#MONO_INCR#", 3, document).unwrap(), "flight_3");
         assert!(key_of("%none%", 3, document).unwrap_err().contains("no field \"none\""));
         assert!(key_of("%%", 3, document).is_err());
+        assert!(check_pattern("airport_%iata%_%gate%").is_ok());
+        assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
     }
 
     #[test]

@@ -16,12 +16,14 @@ mod http_out;
 mod huge_pages;
 mod import;
 mod kv;
+mod loader;
 mod platform;
 mod plugin;
 mod rest;
 mod serve;
 mod sh;
 mod tls;
+mod unreachable;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -59,8 +61,21 @@ enum Command {
     Bench(bench::Bench),
 }
 
+/// Has a command end in silence when nobody reads on what it prints, as behind `| head`.
+///
+/// A node does not: it shall outlive whoever reads its log. Sockets are not concerned, the standard library sends without
+/// the signal.
+fn end_with_the_reader() {
+    // SAFETY: no other thread runs yet, and the default action of a signal has no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if !matches!(command, Command::Serve(_) | Command::Dev(_)) {
+        end_with_the_reader();
+    }
+    let outcome = match command {
         Command::Serve(options) => serve::serve(&options),
         Command::Dev(options) => serve::dev(&options),
         Command::Import(options) => import::import(&options),

@@ -76,7 +76,14 @@ impl SystemPlatform {
     /// # Errors
     /// Whatever is wrong with the directory.
     pub fn open(data_dir: &Path, plugin_cache: PathBuf) -> Result<SystemPlatform, Error> {
-        let spaces = SledSpaces::open(&data_dir.join("node"), SPACES_CACHE_BYTES)?;
+        let (settings, buckets) = (data_dir.join("node"), data_dir.join("buckets"));
+        // Without its settings a node would begin anew beside documents that it then knows nothing of.
+        if !settings.exists() && buckets.read_dir().is_ok_and(|mut found| found.next().is_some()) {
+            let what =
+                "there are buckets, but what the node knows of them (node/) is missing".into();
+            return Err(Error::Damaged { path: data_dir.to_owned(), what });
+        }
+        let spaces = SledSpaces::open(&settings, SPACES_CACHE_BYTES)?;
         // Behind the lock on the directory, so that two processes do not make a key each.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
         let node_key = node_key.map_err(Error::io("open the key of the node"))?;

@@ -9,13 +9,16 @@ use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
-use nacre_node::Node;
+use nacre_node::{Error, Node};
+use nacre_store::Error as StoreError;
+use std::io::ErrorKind;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
 /// Stack of the threads for HTTP: 5 MiB are for plugins, see `RED_ZONE_BYTES` of nacre-plugin-host.
 const STACK_BYTES: usize = 8 << 20;
@@ -87,6 +90,9 @@ pub struct Dev {
     /// Where data is kept; a folder that is removed at the end when not given
     #[arg(long)]
     data_dir: Option<PathBuf>,
+    /// Where compiled plugins are kept, so that the next start has them (default: with the data)
+    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+    plugin_cache: Option<PathBuf>,
 }
 
 /// One listener a service.
@@ -128,9 +134,10 @@ impl Serve {
         let bind = |port: u16, what: &str| {
             TcpListener::bind((self.host.as_str(), port)).map_err(|error| {
                 let hint = match error.kind() {
-                    std::io::ErrorKind::AddrInUse => {
+                    ErrorKind::AddrInUse => {
                         ": stop what uses it, or move all ports with --port-base"
                     }
+                    ErrorKind::AddrNotAvailable => ": name an address of this machine with --host",
                     _ => "",
                 };
                 format!("cannot listen on {}:{port} for {what}: {error}{hint}", self.host)
@@ -171,14 +178,19 @@ fn log_to_stderr() {
     // What Raft says of nodes that are gone, many times a second, the links say once.
     let wanted =
         if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
-    let filter =
-        tracing_subscriber::EnvFilter::try_new(wanted).unwrap_or_else(|_| LOG_DEFAULT.into());
+    let (filter, refused) = match EnvFilter::try_new(wanted) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(format!("{LOG_DEFAULT},openraft=off")), Some(error)),
+    };
     // The log is for people: no module names, and colours only on a terminal.
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(terminal);
     // A second call in one process keeps the first log.
     let _ = log.with_writer(std::io::stderr).try_init();
+    if let Some(error) = refused {
+        tracing::warn!("NACRE_LOG is passed over, as it is no filter: {error}");
+    }
 }
 
 /// Runs a node until SIGINT or SIGTERM.
@@ -208,7 +220,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         bucket_ram_mb: 256,
         kv_threads: None,
         no_io_uring: false,
-        plugin_cache: None,
+        plugin_cache: options.plugin_cache.clone(),
         tls_certificate: None,
         tls_key: None,
         tls_names: Vec::new(),
@@ -233,18 +245,61 @@ pub fn dev(options: &Dev) -> Result<(), String> {
     outcome
 }
 
+/// Such a password is mostly a variable that nobody has set, and would let everybody in.
+const EMPTY_PASSWORD: &str = "the password is empty: give one with --password or NACRE_PASSWORD, or neither to have one generated";
+
+/// What the operator can do about a data directory that cannot be opened.
+fn advice(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Io { source, .. } => match source.kind() {
+            ErrorKind::StorageFull => ": free some space there",
+            ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::NotADirectory
+            | ErrorKind::NotFound => ": name a folder that can be written to with --data-dir",
+            _ => "",
+        },
+        StoreError::Full => ": free some space there",
+        StoreError::InUse { .. } => ": stop that one, or name another folder with --data-dir",
+        StoreError::Format { .. } => ": start it with the version that wrote it",
+        StoreError::Damaged { .. } => {
+            ": put back a copy of the whole directory, or begin with another --data-dir and have other nodes fill it"
+        }
+        _ => "",
+    }
+}
+
+fn with_advice(error: &StoreError) -> String {
+    format!("{error}{}", advice(error))
+}
+
+/// Opens the data directory, and the node in it; `endpoints` are told its key.
+fn open(
+    options: &Serve,
+    endpoints: &mut Endpoints,
+) -> Result<(Arc<SystemPlatform>, Arc<Node>), String> {
+    let plugin_cache =
+        options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
+    let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
+    let platform = Arc::new(platform.map_err(|error| with_advice(&error))?);
+    endpoints.fingerprint = Some(platform.node_key().fingerprint());
+    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone());
+    let node = node.map_err(|error| match &error {
+        Error::Store(error) => with_advice(error),
+        other => other.to_string(),
+    })?;
+    Ok((platform, node))
+}
+
 fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
+    if options.password.as_deref() == Some("") {
+        return Err(EMPTY_PASSWORD.into());
+    }
     huge_pages::keep_off();
     let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
-    let plugin_cache =
-        options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
-    let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
-    let platform = Arc::new(platform.map_err(|error| error.to_string())?);
-    endpoints.fingerprint = Some(platform.node_key().fingerprint());
-    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone())
-        .map_err(|error| error.to_string())?;
+    let (platform, node) = open(options, &mut endpoints)?;
     let agreeing = agreement_threads()?;
     let answering = answering_threads()?;
     let wanted = options.clone();
@@ -386,6 +441,14 @@ fn initialise(node: &Arc<Node>, options: &Serve) -> Result<(), String> {
         });
         let user = User::new(&options.user, &password, vec![Role::admin()], node.new_salt());
         node.put_user(user).map_err(|error| error.to_string())?;
+    } else if let Some(password) = &options.password
+        && known
+        && node.users().verify(&options.user, password).is_none()
+    {
+        tracing::warn!(
+            "the user {} is there already and keeps another password than the one given",
+            options.user
+        );
     }
     for name in options.buckets.iter().filter(|name| !name.is_empty()) {
         if node.bucket(name).is_none() {

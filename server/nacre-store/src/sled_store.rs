@@ -394,8 +394,12 @@ impl Iterator for Rows {
     }
 }
 
-fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
+pub(crate) fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     match error {
+        // What sled has to tell twice is the debug form of the error as text; its kind has words for people.
+        sled::Error::Io(source) if source.to_string().starts_with("Os {") => {
+            Error::Io { what: format!("{what} {}", path.display()), source: source.kind().into() }
+        }
         sled::Error::Io(source) => Error::Io { what: format!("{what} {}", path.display()), source },
         other => Error::Damaged { path: path.to_owned(), what: format!("{what}: {other}") },
     }

@@ -1,7 +1,9 @@
 //! Small ordered key spaces: a node's settings, the state of its plugins.
 
 use crate::Error;
-use crate::sled_store::{BLOB_BYTES_MIN, Database, open_database, sync_directory, sync_file};
+use crate::sled_store::{
+    BLOB_BYTES_MIN, Database, from_sled, open_database, sync_directory, sync_file,
+};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,10 +86,7 @@ struct SledSpace {
 }
 
 fn failed(path: &Path, what: &str) -> impl FnOnce(sled::Error) -> Error {
-    move |error| match error {
-        sled::Error::Io(source) => Error::Io { what: format!("{what} {}", path.display()), source },
-        other => Error::Damaged { path: path.to_owned(), what: format!("{what}: {other}") },
-    }
+    move |error| from_sled(path, what, error)
 }
 
 impl Spaces for SledSpaces {

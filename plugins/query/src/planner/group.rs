@@ -89,7 +89,8 @@ impl Rewriter {
 
     /// Refuses what depends on single rows of a group.
     fn check(&self, expr: &Expr, hidden: &mut Vec<Name>) -> Result<()> {
-        if let Expr::Ident(name) = expr
+        // The whole path is named, as the user has written it.
+        if let Some(name) = root(expr)
             && self.gone.contains(name)
             && !hidden.contains(name)
         {
@@ -118,6 +119,15 @@ impl Rewriter {
     fn finish(&mut self, expr: &mut Expr) -> Result<()> {
         self.rewrite(expr, false)?;
         self.check(expr, &mut Vec::new())
+    }
+}
+
+/// The variable that a path of fields begins with.
+fn root(expr: &Expr) -> Option<&Name> {
+    match expr {
+        Expr::Ident(name) => Some(name),
+        Expr::Field(of, ..) => root(of),
+        _ => None,
     }
 }
 

@@ -15,7 +15,6 @@ pub mod code {
     pub const INDEX_FAILURE: u32 = 12015;
     pub const INDEX_NOT_FOUND: u32 = 12016;
     pub const DML: u32 = 12009;
-    pub const BUCKET_NOT_FOUND: u32 = 12020;
     pub const SCOPE: u32 = 12021;
     pub const COLLECTION_EXISTS: u32 = 12027;
     pub const SCOPE_EXISTS: u32 = 12028;
@@ -61,7 +60,13 @@ pub fn refused(refusal: &Refusal) -> Failure {
         Refusal::IndexNotFound { .. } => code::INDEX_NOT_FOUND,
         Refusal::QueryFunctionExists { .. } => code::FUNCTION_EXISTS,
         Refusal::QueryFunctionNotFound { .. } => code::FUNCTION_NOT_FOUND,
-        Refusal::BucketNotFound { .. } => code::BUCKET_NOT_FOUND,
+        Refusal::BucketNotFound { bucket } => {
+            return no_bucket(&DatabaseKeyspace {
+                bucket: bucket.clone(),
+                scope: "_default".into(),
+                collection: "_default".into(),
+            });
+        }
         Refusal::ScopeNotFound { .. } => code::SCOPE,
         Refusal::ScopeExists { .. } => code::SCOPE_EXISTS,
         Refusal::CollectionNotFound { .. } => code::KEYSPACE_NOT_FOUND,
@@ -75,5 +80,18 @@ pub fn dml(error: &KvError) -> Failure {
     match error {
         KvError::Temporary(_) | KvError::Locked => retry(code::DML, error.to_string()),
         _ => failure(code::DML, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_is_not_there_is_named_whatever_was_wanted_of_it() {
+        let Failure { code, message, .. } =
+            refused(&Refusal::BucketNotFound { bucket: "nope".into() });
+        assert_eq!(code, code::KEYSPACE_NOT_FOUND);
+        assert!(message.ends_with("default:nope - cause: No bucket named nope"), "{message}");
     }
 }

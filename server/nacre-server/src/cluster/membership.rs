@@ -62,7 +62,7 @@ const REGROUP: &str = "/controller/regroup";
 /// Where a node gives packages to others; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
 /// What is said of a node that speaks otherwise than this one.
-const INCOMPATIBLE: &str = "Incompatible version: that node cannot join.";
+const INCOMPATIBLE: &str = "Incompatible version: that node cannot join. All nodes of a cluster run the same version of nacre.";
 
 /// A node that may join, as it describes itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -190,7 +190,12 @@ fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, Str
     let mut port = at.port;
     if !at.encrypted {
         let introduction = caller.introduction(&format!("{}:{port}", at.host));
-        let introduction = introduction.map_err(|reason| failed(&reason))?;
+        let introduction = introduction.map_err(|reason| {
+            failed(&format!(
+                "{}:{port} does not answer as the management of a node: {reason}",
+                at.host
+            ))
+        })?;
         let introduction = introduction.filter(|known| known.version == VERSION);
         port = introduction.ok_or_else(|| failed(INCOMPATIBLE))?.port;
     }

@@ -51,6 +51,12 @@ pub fn package(path: &Path) -> Result<Package, String> {
     if path.is_file() {
         return Package::read(&read(path)?);
     }
+    if !path.join("plugin.toml").exists() {
+        let path = path.display();
+        return Err(format!(
+            "{path} is no project: it has no plugin.toml; `nacre plugin new` begins one"
+        ));
+    }
     let manifest_text = String::from_utf8(read(&path.join("plugin.toml"))?)
         .map_err(|_| "plugin.toml is not UTF-8")?;
     let manifest = Manifest::read(&manifest_text)?;
@@ -94,13 +100,15 @@ fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
         .args(["--print", "target-libdir", "--target", TARGET])
         .output()
         .map_err(|error| {
-            format!("a toolchain for Rust is needed: rustc does not start: {error}")
+            format!(
+                "a toolchain for Rust is needed (see https://rustup.rs): rustc does not start: {error}"
+            )
         })?;
     let folder = String::from_utf8_lossy(&installed.stdout).trim().to_owned();
     if !Path::new(&folder).exists() {
         run(
             Command::new("rustup").args(["target", "add", TARGET]),
-            &format!("install the target {TARGET}"),
+            &format!("install the target {TARGET}, which this toolchain for Rust does not have"),
         )?;
     }
     let target_dir =

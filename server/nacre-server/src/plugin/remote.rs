@@ -1,6 +1,7 @@
 //! What `nacre plugin` asks of a node, over HTTP.
 
 use super::project;
+use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
@@ -119,15 +120,27 @@ impl Server {
             .uri(format!("{}{path}", self.server))
             .header("authorization", format!("Basic {login}"))
             .body(body)
-            .map_err(|error| format!("{}: {error}", self.server))?;
-        let mut answer =
-            agent.run(request).map_err(|error| format!("cannot reach {}: {error}", self.server))?;
+            .map_err(|error| unreachable(&self.server, &error.into()))?;
+        let mut answer = agent.run(request).map_err(|error| unreachable(&self.server, &error))?;
         let text = answer.body_mut().read_to_string().map_err(|error| error.to_string())?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         if answer.status().is_success() {
             return Ok(value);
         }
-        Err(reason(&value).unwrap_or_else(|| format!("{} {value}", answer.status())))
+        Err(self.refusal(answer.status().as_u16(), &value))
+    }
+
+    /// Why a request was refused, and by whom where the node does not say more.
+    fn refusal(&self, status: u16, value: &Value) -> String {
+        if status == 401 && value["error"] == "unauthorized" {
+            return format!("{} refuses the login of {}", self.server, self.user);
+        }
+        if let Value::Array(rights) = &value["permissions"] {
+            let rights: Vec<&str> = rights.iter().filter_map(Value::as_str).collect();
+            let rights = rights.join(" or ");
+            return format!("{} may not do that at {}: it needs {rights}", self.user, self.server);
+        }
+        reason(value).unwrap_or_else(|| format!("{} answers {status}: {value}", self.server))
     }
 }
 

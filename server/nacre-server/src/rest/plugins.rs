@@ -161,6 +161,11 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     let package = cluster.plugins.package(&wanted.package, &wanted.version).map_err(no_such)?;
     let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid(&reason))?;
     let world = world_of(&manifest, &wanted).map_err(|reason| invalid(&reason))?;
+    if let Some(bucket) = wanted.bucket.as_deref().filter(|bucket| cluster.bucket(bucket).is_err())
+    {
+        let reason = json!({"errors": {"_": format!("there is no bucket {bucket}")}});
+        return Err(json_reply(StatusCode::NOT_FOUND, &reason));
+    }
     let missing = manifest.capabilities.missing_from(&wanted.grants);
     if !missing.is_empty() {
         let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));

@@ -1,6 +1,7 @@
 //! A node that is asked over HTTP.
 
 use super::ask::{Answer, Ask, Request};
+use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl Ask for Node {
     fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         let begun = Instant::now();
         let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
-        let unreachable = |error: ureq::Error| format!("cannot reach {}: {error}", self.url);
+        let unreachable = |error: ureq::Error| unreachable(&self.url, &error);
         let mut answer = self
             .agent
             .post(format!("{}/query/service", self.url))
@@ -46,16 +47,18 @@ impl Ask for Node {
             .send(&body[..])
             .map_err(unreachable)?;
         let status = answer.status();
-        if status == ureq::http::StatusCode::UNAUTHORIZED {
-            return Err(format!("{} refuses the login of {}", self.url, self.user));
-        }
         let body = answer
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES_MAX)
             .read_to_vec()
             .map_err(unreachable)?;
-        Answer::read(&body, begun.elapsed())
-            .map_err(|reason| format!("{} answers {status}: {reason}", self.url))
+        Answer::read(&body, begun.elapsed()).map_err(|reason| match status {
+            // What a user may not do has that status too, but an answer of the query service tells what it is.
+            ureq::http::StatusCode::UNAUTHORIZED => {
+                format!("{} refuses the login of {}", self.url, self.user)
+            }
+            _ => format!("{} answers {status}: {reason}", self.url),
+        })
     }
 }

@@ -6,7 +6,8 @@ use super::text::printable;
 /// Characters of a line that are shown before and after the place of an error.
 const AROUND: usize = 60;
 
-/// One line with code and message; two more when the place is known: the line, and a caret below the column.
+/// One line with code and message; two more when the place is known: the line, and a caret below the column; one more
+/// when code of a function has thrown: what.
 pub fn describe(kind: &str, problem: &Problem, statement: &str) -> String {
     let mut text = format!("{kind} {}: {}\n", problem.code, printable(&problem.message));
     let number = |name: &str| {
@@ -21,6 +22,9 @@ pub fn describe(kind: &str, problem: &Problem, statement: &str) -> String {
         let window = line.chars().skip(first).take(2 * AROUND);
         let shown: String = window.map(|c| if c.is_control() { ' ' } else { c }).collect();
         text.push_str(&format!("  {shown}\n  {}^\n", " ".repeat(column - first)));
+    }
+    if let Some(exception) = problem.reason["details"]["Exception"].as_str() {
+        text.push_str(&format!("  {}\n", printable(exception)));
     }
     text
 }
@@ -40,6 +44,14 @@ mod tests {
     fn a_caret_is_below_the_column() {
         let expected = "error 3000: syntax error\n  \u{20}é FROM\n     ^\n";
         assert_eq!(described("SELECT 1 +\n\té FROM", 2, 4), expected);
+    }
+
+    #[test]
+    fn what_a_function_has_thrown_is_shown() {
+        let reason = json!({"details": {"Exception": "TypeError: no day"}});
+        let problem = Problem { code: 10109, message: "Error executing".into(), reason };
+        let expected = "error 10109: Error executing\n  TypeError: no day\n";
+        assert_eq!(describe("error", &problem, "SELECT f(1)"), expected);
     }
 
     #[test]

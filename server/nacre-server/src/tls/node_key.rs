@@ -90,7 +90,12 @@ impl NodeKey {
             let key = KeyPair::generate().map_err(|error| error.to_string())?;
             super::write(&path, key.serialize_pem().as_bytes())?;
         }
-        let unusable = |reason: String| format!("{} is unusable: {reason}", path.display());
+        let unusable = |reason: String| {
+            format!(
+                "{} is unusable: {reason}: put it back from a copy, or remove it; then a cluster has to remove the node and add it again",
+                path.display()
+            )
+        };
         NodeKey::read(&super::read(&path)?).map_err(unusable)
     }
 

@@ -192,6 +192,29 @@ fn writes_go_on_while_a_rebalance_moves_the_copies() {
 }
 
 #[test]
+fn an_import_writes_each_document_where_it_is_served() {
+    let nodes = nodes_with_bucket(1);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let file = nodes[0].data_dir().join("rows.json");
+    let rows: String = (0..2000).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    std::fs::write(&file, rows).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"))
+        .args(["import", "json", "--bucket", BUCKET, "--key", "row_%n%", "--quiet"])
+        .args(["--user", USER, "--password", PASSWORD])
+        .args(["--server", &format!("127.0.0.1:{}", nodes[1].port_base + 10)])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut client = SmartClient::new(&nodes, BUCKET);
+    for n in 0..2000 {
+        let (status, value) = client.call(format!("row_{n}").as_bytes(), OP_GET, 0, b"");
+        assert_eq!((status, value), (0, format!("{{\"n\":{n}}}").into_bytes()), "row_{n}");
+    }
+}
+
+#[test]
 fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     let mut nodes = nodes_with_bucket(2);
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");

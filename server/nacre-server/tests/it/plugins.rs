@@ -229,7 +229,7 @@ fn what_cannot_be_deployed_is_refused_with_a_reason() {
     let refused = [
         ("a", json!({"grants": {}}), 400, "write documents of a.b"),
         ("a", json!({"version": "9"}), 404, "no package sums 9"),
-        ("a", json!({"bucket": "nowhere"}), 404, "null"),
+        ("a", json!({"bucket": "nowhere"}), 404, "no bucket nowhere"),
         ("a", json!({"scope": "nowhere"}), 404, "nowhere"),
         ("a", json!({"collection": "c"}), 400, "null"),
         ("a", json!({"sinse": "now"}), 400, "sinse"),

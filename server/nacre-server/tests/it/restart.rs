@@ -165,3 +165,48 @@ fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
     assert_eq!(server.rest("DELETE", user, "").unwrap().status, 200);
     assert_eq!(ann.get(b"k").unwrap().status, 0x1f, "the user is gone");
 }
+
+#[test]
+fn a_folder_that_another_node_has_is_named_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
+    assert!(message.contains("is in use by another process: stop that one"), "{message}");
+    server.kill();
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let message = String::from_utf8_lossy(&failed_start(&file).stderr).into_owned();
+    assert!(message.contains(&file.display().to_string()), "{message}");
+    assert!(message.contains("with --data-dir"), "{message}");
+}
+
+#[test]
+fn an_empty_password_is_refused_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"))
+        .args(["serve", "--password", "", "--data-dir"])
+        .arg(&data_dir)
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("the password is empty"), "{message}");
+    assert!(!output.status.success() && !data_dir.exists());
+}
+
+#[test]
+fn a_node_without_its_settings_does_not_begin_anew_beside_its_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    server.client().set(b"k", b"1").unwrap();
+    server.stop();
+    std::fs::remove_dir_all(directory.path().join("node")).unwrap();
+    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
+    assert!(message.contains("there are buckets, but"), "{message}");
+    assert!(!directory.path().join("node").exists());
+}

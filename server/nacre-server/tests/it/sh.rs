@@ -87,3 +87,34 @@ fn a_node_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).1.starts_with("cannot reach http://127.0.0.1:1: "), "{output:?}");
 }
+
+#[test]
+fn what_a_user_may_not_do_is_told_apart_from_a_wrong_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let form = "password=password&roles=data_reader[*]";
+    assert_eq!(server.rest("PUT", "/settings/rbac/users/local/ann", form).unwrap().status, 200);
+    let statement = format!("SELECT * FROM {BUCKET}");
+    let output = shell(&server, &["--user", "ann", "--password", "password", "-e", &statement], "");
+    let (_, errors) = said(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors.starts_with("error 13014: "), "{errors}");
+    server.kill();
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_shell_in_silence() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["sh", "--port-base", &server.port_base.to_string(), "--output", "jsonl"]);
+    command
+        .args(["-e", "SELECT i FROM ARRAY_RANGE(0, 100000) AS i"])
+        .env("NACRE_PASSWORD", PASSWORD);
+    let mut process =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    drop(process.stdout.take());
+    let output = process.wait_with_output().unwrap();
+    assert!(!output.status.success() && output.stderr.is_empty(), "{:?}", said(&output));
+    server.kill();
+}

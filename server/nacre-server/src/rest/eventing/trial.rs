@@ -11,6 +11,7 @@ use nacre_plugin_host::{Effect, Found, Rehearsed, Timer};
 use nacre_types::{Document, Kind as Change, Seqno, Vbid};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Changes that are tried when nothing is said.
@@ -228,8 +229,7 @@ pub(super) async fn replay(call: &Call, id: &FunctionId) -> Result<Reply, Reply>
         .filter(|_| function.state == FunctionState::Deployed)
         .ok_or_else(|| Kind::NotDeployed.reply("the function does not run"))?;
     let accepted = deployment.replay(parts(&again, &deployment));
-    let vbuckets: std::collections::BTreeSet<u16> =
-        accepted.iter().map(|replay| replay.range.vbid.0).collect();
+    let vbuckets: BTreeSet<u16> = accepted.iter().map(|replay| replay.range.vbid.0).collect();
     Ok(ok(&json!({
         "code": 0,
         "info": {
@@ -251,7 +251,9 @@ fn parts(again: &Again, deployment: &Deployment) -> Vec<Replay> {
         let errors = status.last_errors.iter().map(|error| (error.vbid, error.seqno.0));
         let dead = status.dead_letters.iter().map(|dead| (dead.vbid, dead.seqno.0));
         let failed = errors.chain(dead).filter(|(vbid, _)| is_wanted(*vbid));
-        return failed.map(|(vbid, seqno)| range(vbid, seqno, seqno)).collect();
+        // What has failed several times is given once, or each time would double it.
+        let failed: BTreeSet<(Vbid, u64)> = failed.collect();
+        return failed.into_iter().map(|(vbid, seqno)| range(vbid, seqno, seqno)).collect();
     }
     let wanted = deployment.vbids().filter(|vbid| is_wanted(*vbid));
     wanted.map(|vbid| range(vbid, again.from, again.to.unwrap_or(u64::MAX))).collect()
