@@ -274,6 +274,11 @@ impl Work for Projected<'_> {
     }
 
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
+        // Its entries are those of a version that is no more.
+        let mut view = View::writing(fed.state.clone(), usize::MAX);
+        index::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
+            .expect("what only removes is never refused");
+        fed.take(view);
         self.0.park(at, fed, report, reason);
     }
 

@@ -363,7 +363,7 @@ mod tests {
     fn bounds_are_what_a_view_takes_them_for() {
         let index = index(&[b"a", b"b", b"b\0", b"ba", b"c", b"\xff", b"\xff\xff", b" "]);
         let cases = [
-            ("", r" a b b\x00 ba c \xff \xff\xff"),
+            ("", r"  a b b\x00 ba c \xff \xff\xff"),
             ("start=b", r"b b\x00 ba c \xff \xff\xff"),
             ("start=b&end=c", r"b b\x00 ba c"),
             ("start=b&end=c&inclusive_end=false", r"b b\x00 ba"),
@@ -403,7 +403,20 @@ mod tests {
             "stale=later",
             "startkey=a",
         ];
-        insta::assert_snapshot!(queries.iter().map(refused).collect::<Vec<_>>().join("\n"), @"");
+        insta::assert_snapshot!(queries.iter().map(refused).collect::<Vec<_>>().join("\n"), @r#"
+        limit=0: limit is a number from 1 to 10000: read on with after
+        limit=10001: limit is a number from 1 to 10000: read on with after
+        limit=few: limit is a number from 1 to 10000: read on with after
+        descending=yes: descending is true or false
+        start=a&start_hex=61: start_hex is given twice, or once as bytes and once as _hex
+        start_hex=6: start_hex has two hexadecimal digits for each byte
+        end_hex=6g: end_hex has two hexadecimal digits for each byte
+        prefix=a&start=a: prefix stands for start and end: give one or the other
+        after=none: after is what the page before has under this name, as it is: this is none
+        after=ZQ: after is what the page before has under this name, as it is: this is none
+        stale=later: stale is false, ok or update_after
+        startkey=a: there is no parameter "startkey" of a scan: it has start, end, prefix (each also with _hex), inclusive_end, descending, limit, after, stale and hex
+        "#);
     }
 
     /// Every entry comes once, whatever the pages and parts.
