@@ -208,3 +208,22 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     std::fs::write(path, text).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    /// The lines of a manifest that say what features there are.
+    fn features(manifest: &str) -> Vec<&str> {
+        let behind = manifest.split_once("[features]\n").unwrap().1;
+        let lines = behind.lines().take_while(|line| !line.is_empty());
+        let mut lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[test]
+    fn a_project_has_the_guest_sdk_with_all_its_features() {
+        let sdk = include_str!("../../../../plugins/nacre-plugin/Cargo.toml");
+        let vendored = include_str!("../../templates/rust/vendor.toml");
+        assert_eq!(features(vendored), features(sdk));
+    }
+}

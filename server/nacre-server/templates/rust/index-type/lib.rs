@@ -18,7 +18,9 @@ impl IndexType for ByMail {
     }
 
     fn project(&mut self, events: &Events<'_>) -> Result<Vec<IndexEntry>, Fault> {
-        let alive = events.iter().filter(|event| event.kind == EventKind::Upsert);
+        let alive = events
+            .iter()
+            .filter(|event| event.kind == EventKind::Upsert);
         Ok(alive.filter_map(|event| entry(&event)).collect())
     }
 }
@@ -26,7 +28,11 @@ impl IndexType for ByMail {
 /// The entry of a document; none without an address.
 fn entry(event: &Event<'_>) -> Option<IndexEntry> {
     let document: Value = serde_json::from_slice(event.body).ok()?;
-    Some(IndexEntry { event: event.index, key: key(&document)?, value: Vec::new() })
+    Some(IndexEntry {
+        event: event.index,
+        key: key(&document)?,
+        value: Vec::new(),
+    })
 }
 
 /// Where a document stands: keys are compared as bytes.
