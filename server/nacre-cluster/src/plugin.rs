@@ -375,6 +375,7 @@ mod tests {
             (of(World::Functions, source("a")), "name none"),
             (of(World::Resolver, None), "name it"),
             (of(World::Service, None), "name it"),
+            (of(World::IndexType, None), "name it"),
             (of(World::Resolver, part), "name no scope"),
             (Deployment { since: Since::Now, ..functions.clone() }, "begins nowhere"),
         ] {
@@ -387,6 +388,21 @@ mod tests {
         assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
         plugins.forget_bucket("a");
         assert!(plugins.deployments.keys().eq(["b", "f"]));
+    }
+
+    #[test]
+    fn an_index_type_follows_documents_like_a_service() {
+        let mut plugins = plugins();
+        let index = Deployment { world: World::IndexType, ..deployment("1") };
+        for name in ["i", "j"] {
+            plugins.deploy(name, &index).unwrap();
+            plugins.set_paused(name, true).unwrap();
+            plugins.replay(name).unwrap();
+        }
+        let stored = serde_json::to_value(plugins.deployment("i").unwrap()).unwrap();
+        assert_eq!((&stored["world"], &stored["paused"]), (&"index-type".into(), &true.into()));
+        plugins.forget_bucket("a");
+        assert!(plugins.deployments.is_empty());
     }
 
     #[test]

@@ -458,6 +458,33 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_asked_is_answered_in_order_or_refused(
+            text in "[a-z_]{0,7}=[ -~]{0,9}",
+            start: Vec<u8>,
+            end: Vec<u8>,
+            after: Vec<u8>,
+            more in "(&descending=true)?(&inclusive_end=false)?(&limit=2)?",
+        ) {
+            let _ = Scan::read(&text);
+            let after = [b"e", &after[..]].concat();
+            let _ = cursor(URL_SAFE_NO_PAD.encode(&after).as_bytes());
+            let query = format!("start_hex={}&end_hex={}{more}", to_hex(&start), to_hex(&end));
+            let scan = Scan { after: Some(after.clone()), ..Scan::read(&query).unwrap() };
+            let index = index(&[b"", b"\0", b"a", b"b", b"\xff\xff"]);
+            let places = index.page(&scan, |_| true).entries.into_iter().map(|found| found.place);
+            let behind = |place: &Vec<u8>| if scan.reverse { *place < after } else { *place > after };
+            let places: Vec<_> = places.collect();
+            let mut sorted = places.clone();
+            sorted.sort();
+            if scan.reverse {
+                sorted.reverse();
+            }
+            assert!(places.iter().all(behind) && places == sorted);
+        }
+    }
+
     #[test]
     fn a_place_outside_of_the_range_leads_nowhere_else() {
         let index = index(&[b"a", b"b", b"c", b"d"]);
