@@ -10,8 +10,8 @@ use std::process::Command;
 /// Ports of the node.
 const PORT_BASE: u16 = 19_400;
 /// The worlds and languages of projects that no lesson begins.
-const PROJECTS: [(&str, &str); 3] =
-    [("functions", "rust"), ("functions", "py"), ("resolver", "rust")];
+const PROJECTS: [(&str, &str); 4] =
+    [("functions", "rust"), ("functions", "py"), ("resolver", "rust"), ("index-type", "rust")];
 /// Two buckets that stand for two clusters.
 const SIDES: [&str; 2] = ["left", "right"];
 /// Of 2020, as a CAS.
@@ -46,6 +46,7 @@ pub fn run(binary: &Path) -> Result<(), String> {
     let node = Node::start(binary, Some(PORT_BASE), &SIDES, &[])?;
     functions(binary, &node)?;
     resolver(binary, &node)?;
+    index_type(binary, &node)?;
     node.stop()
 }
 
@@ -93,6 +94,26 @@ fn functions(binary: &Path, node: &Node) -> Result<(), String> {
         "SELECT RAW [ROUND({oslo_to_rome}), slug('Shells & Pearls'), levenshtein('kitten', 'sitting')]"
     );
     is(&rows(node, &statement)?, &json!([[2005, "shells-pearls", 3]]), &statement)
+}
+
+/// Of three places the two that are near each other begin with the same letters.
+fn index_type(binary: &Path, node: &Node) -> Result<(), String> {
+    let bucket = SIDES[0];
+    let place = |id: &str, lat: f64, lon: f64| {
+        format!("VALUES ('{id}', {{'geo': {{'lat': {lat}, 'lon': {lon}}}}})")
+    };
+    let places = [
+        place("opera", 59.9075, 10.7531),
+        place("castle", 59.917, 10.7276),
+        place("forum", 41.8925, 12.4853),
+    ];
+    rows(node, &format!("UPSERT INTO {bucket} (KEY, VALUE) {}", places.join(", ")))?;
+    deploy(binary, node, "geo-index", &["--bucket", bucket])?;
+    let path = "/_plugin/geo-index/scan?prefix=u4xsu&stale=false";
+    let answer: Value =
+        serde_json::from_str(&node.rest("GET", path, &[])?.text()).unwrap_or_default();
+    let ids = answer["rows"].as_array().into_iter().flatten().map(|row| row["id"].clone());
+    is(&ids.collect(), &json!(["castle", "opera"]), path)
 }
 
 fn rows(node: &Node, statement: &str) -> Result<Value, String> {

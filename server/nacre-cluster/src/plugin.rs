@@ -38,11 +38,19 @@ pub enum World {
     Functions,
     /// It resolves the conflicts of one bucket.
     Resolver,
+    /// It follows documents, and has entries of them that are read in order.
+    #[serde(rename = "index-type")]
+    IndexType,
 }
 
 impl World {
     fn is_service(&self) -> bool {
         *self == World::Service
+    }
+
+    /// Whether it follows documents and keeps a state of them.
+    pub fn follows_documents(&self) -> bool {
+        matches!(self, World::Service | World::IndexType)
     }
 }
 
@@ -52,6 +60,7 @@ impl std::fmt::Display for World {
             World::Service => "service",
             World::Functions => "functions",
             World::Resolver => "resolver",
+            World::IndexType => "index-type",
         })
     }
 }
@@ -114,7 +123,9 @@ impl Deployment {
             Err(Refusal::Invalid { field: "_", reason })
         };
         match (world, &self.source) {
-            (World::Service | World::Resolver, None) => invalid("has a bucket: name it"),
+            (World::Service | World::Resolver | World::IndexType, None) => {
+                invalid("has a bucket: name it")
+            }
             (World::Functions, Some(_)) => invalid("belongs to no bucket: name none"),
             (World::Resolver, Some(Source { scope: Some(_), .. })) => {
                 invalid("is for a whole bucket: name no scope")
@@ -171,7 +182,7 @@ impl Plugins {
             .deployments
             .get_mut(name)
             .ok_or_else(|| Refusal::DeploymentNotFound { name: name.to_owned() })?;
-        if found.world.is_service() {
+        if found.world.follows_documents() {
             return Ok(found);
         }
         let world = found.world;
@@ -364,6 +375,7 @@ mod tests {
             (of(World::Functions, source("a")), "name none"),
             (of(World::Resolver, None), "name it"),
             (of(World::Service, None), "name it"),
+            (of(World::IndexType, None), "name it"),
             (of(World::Resolver, part), "name no scope"),
             (Deployment { since: Since::Now, ..functions.clone() }, "begins nowhere"),
         ] {
@@ -376,6 +388,21 @@ mod tests {
         assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
         plugins.forget_bucket("a");
         assert!(plugins.deployments.keys().eq(["b", "f"]));
+    }
+
+    #[test]
+    fn an_index_type_follows_documents_like_a_service() {
+        let mut plugins = plugins();
+        let index = Deployment { world: World::IndexType, ..deployment("1") };
+        for name in ["i", "j"] {
+            plugins.deploy(name, &index).unwrap();
+            plugins.set_paused(name, true).unwrap();
+            plugins.replay(name).unwrap();
+        }
+        let stored = serde_json::to_value(plugins.deployment("i").unwrap()).unwrap();
+        assert_eq!((&stored["world"], &stored["paused"]), (&"index-type".into(), &true.into()));
+        plugins.forget_bucket("a");
+        assert!(plugins.deployments.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::bucket::{Bucket, Home};
 use crate::node::{Node, created_row};
 use crate::plugins::packages;
 use crate::{Error, events};
-use nacre_cluster::{BucketKind, Change, Cluster, Deployment, World};
+use nacre_cluster::{BucketKind, Change, Cluster, Deployment};
 use std::sync::Arc;
 
 impl Node {
@@ -151,8 +151,8 @@ impl Node {
 
     /// A deployment has changed, or is gone.
     fn redeploy_plugin(self: &Arc<Node>, deployment: &Deployment) {
-        match (deployment.world, deployment.bucket()) {
-            (World::Service, Some(bucket)) => self.redeploy(bucket),
+        match deployment.bucket() {
+            Some(bucket) if deployment.world.follows_documents() => self.redeploy(bucket),
             _ => self.plugins.redeploy_pure(self),
         }
     }

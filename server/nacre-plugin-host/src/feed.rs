@@ -3,7 +3,7 @@
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
 use crate::capability::{Home, Timer};
 use crate::capsule::{Bytes, Call, DueTimer};
-use crate::index::{self, Held};
+use crate::index::{self, Form};
 use crate::instance::{Instance, Refused};
 use crate::pack::{event_bytes, pack, previous_bytes};
 use crate::space::{State, View, Writes};
@@ -233,7 +233,7 @@ impl Work for Documents<'_> {
 }
 
 /// Documents for `projection.project`, whose entries the host keeps.
-pub struct Projected<'a>(pub Documents<'a>, pub &'a Held);
+pub struct Projected<'a>(pub Documents<'a>, pub &'a Form);
 
 impl Work for Projected<'_> {
     const ITEMS: &'static str = Documents::ITEMS;
@@ -274,6 +274,11 @@ impl Work for Projected<'_> {
     }
 
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
+        // Its entries are those of a version that is no more.
+        let mut view = View::writing(fed.state.clone(), usize::MAX);
+        index::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
+            .expect("what only removes is never refused");
+        fed.take(view);
         self.0.park(at, fed, report, reason);
     }
 

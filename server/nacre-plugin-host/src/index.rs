@@ -6,6 +6,9 @@
 //! b <vb> <id>              its entries' keys    so that they can be removed when the document changes
 //! ```
 //!
+//! Where an index has documents of several collections ([`Form::names_collections`]), the number of the collection stands
+//! before the id, in four bytes: ids are unique in their collection only.
+//!
 //! Entries stand in the order of their keys as bytes, then of document ids. A document has in the index what its newest
 //! version projects, and nothing when it is gone.
 //!
@@ -14,8 +17,8 @@
 
 use crate::abi::exports::nacre::plugin::projection::Entry;
 use crate::instance::Refused;
-use crate::space::{KEY_BYTES_MAX, State, View};
-use nacre_types::{Document, Kind, Vbid};
+use crate::space::{Bytes, KEY_BYTES_MAX, State, View};
+use nacre_types::{CollectionId, Document, Kind, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -31,15 +34,33 @@ const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
 /// The partitions of an index that a state has; none of an index that has no partitions.
 pub type Held = Option<Arc<BTreeSet<u16>>>;
 
-/// Takes what a plugin projected from `documents` into the index, as far as it is in a partition that is `held`. Gives the
+/// What an index keeps.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// The partitions that it has.
+    pub held: Held,
+    /// Whether its documents are of several collections, and named with theirs.
+    pub names_collections: bool,
+}
+
+impl Form {
+    /// A document as entries name it.
+    fn id(&self, document: &Document) -> Vec<u8> {
+        let collection = document.collection().0.to_be_bytes();
+        let prefix = if self.names_collections { &collection[..] } else { &[] };
+        [prefix, document.name()].concat()
+    }
+}
+
+/// Takes what a plugin projected from `documents` into the index, as far as it is in a partition that is held. Gives the
 /// documents, by position, that have an entry which is too large, which is left out.
 pub fn fold(
     view: &mut View,
     documents: &[(Vbid, Arc<Document>)],
     mut entries: Vec<Entry>,
-    held: &Held,
+    form: &Form,
 ) -> Result<Vec<usize>, Refused> {
-    if let Some(held) = held {
+    if let Some(held) = &form.held {
         let is_held = |partition: &[u8; 2]| held.contains(&u16::from_be_bytes(*partition));
         entries.retain(|entry| entry.key.first_chunk().is_some_and(is_held));
     }
@@ -57,12 +78,11 @@ pub fn fold(
             too_large.push(at);
         }
         let numbered = ours.iter().enumerate().filter(|(_, entry)| fits(entry));
+        let id = form.id(document);
         let entries: Vec<_> = numbered
-            .map(|(number, entry)| {
-                (entry_key(&entry.key, document.name(), number as u32), &entry.value)
-            })
+            .map(|(number, entry)| (entry_key(&entry.key, &id, number as u32), &entry.value))
             .collect();
-        replace(view, back_key(*vbid, document.name()), &entries)?;
+        replace(view, back_key(*vbid, &id), &entries)?;
     }
     too_large.dedup();
     Ok(too_large)
@@ -164,19 +184,40 @@ pub struct Indexed {
     pub value: Vec<u8>,
     /// The document that it comes from.
     pub id: Vec<u8>,
+    /// The collection of the document, where there are several.
+    pub collection: Option<CollectionId>,
     /// Which of the document's entries it is.
     pub number: u32,
 }
+
+/// Keys and values of a state.
+pub(crate) type Rows<'a> = Box<dyn Iterator<Item = (&'a Bytes, &'a Bytes)> + 'a>;
 
 /// An index as of one commit. Clones share it.
 #[derive(Clone)]
 pub struct IndexSnapshot {
     state: State,
+    names_collections: bool,
 }
 
 impl IndexSnapshot {
-    pub(crate) fn new(state: State) -> IndexSnapshot {
-        IndexSnapshot { state }
+    pub(crate) fn new(state: State, form: &Form) -> IndexSnapshot {
+        IndexSnapshot { state, names_collections: form.names_collections }
+    }
+
+    /// Rows of the state between two bounds that [`bound`] and [`place`] give.
+    pub(crate) fn between<'a>(
+        &'a self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+    ) -> Rows<'a> {
+        let rows = self.state.space.range(range);
+        if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
+    }
+
+    /// The entry at a key of the state; `None` when it is none.
+    pub(crate) fn entry(&self, place: &[u8], value: &[u8]) -> Option<Indexed> {
+        indexed(place, value, self.names_collections)
     }
 
     /// The entries of `span` in order, or from its end when `reverse` is set; those of one partition, without its number in
@@ -188,43 +229,46 @@ impl IndexSnapshot {
         reverse: bool,
     ) -> Box<dyn Iterator<Item = Indexed> + 'a> {
         let prefix = partition.map_or_else(Vec::new, |partition| partition.to_be_bytes().to_vec());
-        let bound = |key: &[u8]| {
-            let mut out = vec![ENTRY];
-            escape(&prefix, &mut out);
-            escape(key, &mut out);
-            out
-        };
-        let start = bound(&span.start);
+        let start = bound(&[&prefix, &span.start[..]].concat());
         let end = match (&span.end[..], partition.map(|partition| partition.checked_add(1))) {
-            ([], None | Some(None)) => vec![ENTRY + 1],
-            ([], Some(Some(next))) => {
-                let mut out = vec![ENTRY];
-                escape(&next.to_be_bytes(), &mut out);
-                out
-            }
-            (end, _) => bound(end),
+            ([], None | Some(None)) => END.to_vec(),
+            ([], Some(Some(next))) => bound(&next.to_be_bytes()),
+            (end, _) => bound(&[&prefix, end].concat()),
         };
         if end <= start {
             return Box::new(std::iter::empty());
         }
         let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
-        let entries = self.state.space.range(range);
+        let entries = self.between(range, reverse);
         let skipped = prefix.len();
-        let read = move |(key, value): (&Arc<[u8]>, &Arc<[u8]>)| {
-            let mut found = indexed(key, value)?;
+        let read = move |(key, value): (&Bytes, &Bytes)| {
+            let mut found = self.entry(key, value)?;
             found.key.drain(..skipped.min(found.key.len()));
             Some(found)
         };
-        match reverse {
-            true => Box::new(entries.rev().filter_map(read)),
-            false => Box::new(entries.filter_map(read)),
-        }
+        Box::new(entries.filter_map(read))
     }
 }
 
+/// Behind all entries of a state.
+pub(crate) const END: &[u8] = &[ENTRY + 1];
+
+/// Where the entries with a key begin in the state, and those with greater ones.
+pub(crate) fn bound(key: &[u8]) -> Vec<u8> {
+    let mut out = vec![ENTRY];
+    escape(key, &mut out);
+    out
+}
+
+/// Whether an entry can stand there.
+pub(crate) fn is_place(place: &[u8]) -> bool {
+    indexed(place, &[], false).is_some()
+}
+
 /// The entry at a key of the state; `None` when it is none.
-fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
-    let (rest, number) = state_key.get(1..)?.split_last_chunk::<4>()?;
+pub(crate) fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
+    let (kind, rest) = place.split_first()?;
+    let (rest, number) = rest.split_last_chunk::<4>().filter(|_| *kind == ENTRY)?;
     let mut key = Vec::with_capacity(rest.len());
     let mut rest = rest;
     loop {
@@ -232,8 +276,16 @@ fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
         key.extend_from_slice(&rest[..zero]);
         let (next, tail) = rest[zero + 1..].split_first()?;
         if *next != 0xff {
-            let (number, id) = (u32::from_be_bytes(*number), tail.to_vec());
-            return Some(Indexed { key, value: value.to_vec(), id, number });
+            let number = u32::from_be_bytes(*number);
+            let (collection, id) = match names_collections {
+                true => {
+                    let (collection, id) = tail.split_first_chunk()?;
+                    (Some(CollectionId(u32::from_be_bytes(*collection))), id)
+                }
+                false => (None, tail),
+            };
+            let (value, id) = (value.to_vec(), id.to_vec());
+            return Some(Indexed { key, value, id, collection, number });
         }
         key.push(0);
         rest = tail;
@@ -243,7 +295,7 @@ fn indexed(state_key: &[u8], value: &[u8]) -> Option<Indexed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::{CollectionId, DocKey, Meta};
+    use nacre_types::{DocKey, Meta};
 
     fn document(id: &str, kind: Kind) -> (Vbid, Arc<Document>) {
         let meta = Meta { kind, ..Meta::default() };
@@ -256,7 +308,7 @@ mod tests {
     }
 
     fn listed(view: &View, span: &Span, reverse: bool) -> Vec<(Vec<u8>, String)> {
-        let snapshot = IndexSnapshot::new(view.state.clone());
+        let snapshot = IndexSnapshot::new(view.state.clone(), &Form::default());
         let named = |found: Indexed| (found.key, String::from_utf8(found.id).unwrap());
         snapshot.scan(None, span, reverse).map(named).collect()
     }
@@ -276,7 +328,7 @@ mod tests {
             entry(1, b""),
             entry(1, b"\0\0"),
         ];
-        assert_eq!(fold(&mut view, &documents, entries, &None), Ok(vec![]));
+        assert_eq!(fold(&mut view, &documents, entries, &Form::default()), Ok(vec![]));
         let expected: Vec<(Vec<u8>, String)> = vec![
             (b"".to_vec(), "a".into()),
             (b"\0".to_vec(), "a".into()),
@@ -295,13 +347,19 @@ mod tests {
     fn a_document_has_what_its_newest_version_projects() {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
-        fold(&mut view, &one, vec![entry(0, b"x"), entry(0, b"x"), entry(0, b"y")], &None).unwrap();
+        fold(
+            &mut view,
+            &one,
+            vec![entry(0, b"x"), entry(0, b"x"), entry(0, b"y")],
+            &Form::default(),
+        )
+        .unwrap();
         assert_eq!(listed(&view, &all(), false).len(), 3, "the same key twice counts twice");
-        fold(&mut view, &one, vec![entry(0, b"z")], &None).unwrap();
+        fold(&mut view, &one, vec![entry(0, b"z")], &Form::default()).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"z".to_vec(), "a".into())]);
         // Twice in one batch, and then gone, whatever the plugin says.
         let batch = [document("a", Kind::Alive), document("a", Kind::Deleted)];
-        fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")], &None).unwrap();
+        fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")], &Form::default()).unwrap();
         assert_eq!((listed(&view, &all(), false), view.state.bytes()), (vec![], 0));
     }
 
@@ -310,14 +368,14 @@ mod tests {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
         let entries = || vec![entry(0, b"x"), entry(0, b"y")];
-        fold(&mut view, &one, entries(), &None).unwrap();
+        fold(&mut view, &one, entries(), &Form::default()).unwrap();
         let mut again = View::writing(view.state.clone(), 1 << 20);
-        fold(&mut again, &one, entries(), &None).unwrap();
+        fold(&mut again, &one, entries(), &Form::default()).unwrap();
         assert!(again.writes.as_ref().unwrap().is_empty());
         let other = vec![entry(0, b"x"), Entry { value: vec![9], ..entry(0, b"y") }];
-        fold(&mut again, &one, other, &None).unwrap();
+        fold(&mut again, &one, other, &Form::default()).unwrap();
         assert!(!again.writes.as_ref().unwrap().is_empty(), "a value has changed");
-        fold(&mut again, &[document("a", Kind::Deleted)], Vec::new(), &None).unwrap();
+        fold(&mut again, &[document("a", Kind::Deleted)], Vec::new(), &Form::default()).unwrap();
         assert_eq!((listed(&again, &all(), false), again.state.bytes()), (vec![], 0));
     }
 
@@ -325,9 +383,31 @@ mod tests {
     fn a_vbucket_is_forgotten_alone() {
         let mut view = View::writing(State::default(), 1 << 20);
         let documents = [document("a", Kind::Alive), document("bb", Kind::Alive)];
-        fold(&mut view, &documents, vec![entry(0, b"x"), entry(1, b"x")], &None).unwrap();
+        fold(&mut view, &documents, vec![entry(0, b"x"), entry(1, b"x")], &Form::default())
+            .unwrap();
         forget(&mut view, Vbid(1)).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"x".to_vec(), "bb".into())]);
+    }
+
+    #[test]
+    fn ids_of_several_collections_are_told_apart() {
+        let mut view = View::writing(State::default(), 1 << 20);
+        let form = Form { names_collections: true, ..Form::default() };
+        let of = |collection: u32, kind| {
+            let key = DocKey::new(CollectionId(collection), b"a");
+            let meta = Meta { kind, ..Meta::default() };
+            (Vbid(1), Arc::new(Document::new(meta, key.prefixed(), b"{}")))
+        };
+        let both = [of(300, Kind::Alive), of(8, Kind::Alive)];
+        fold(&mut view, &both, vec![entry(0, b"x"), entry(1, b"x")], &form).unwrap();
+        let listed = |view: &View| {
+            let snapshot = IndexSnapshot::new(view.state.clone(), &form);
+            let found = snapshot.scan(None, &all(), false);
+            found.map(|found| (found.id, found.collection.unwrap().0)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&view), [(b"a".to_vec(), 8), (b"a".to_vec(), 300)]);
+        fold(&mut view, &[of(8, Kind::Deleted)], Vec::new(), &form).unwrap();
+        assert_eq!(listed(&view), [(b"a".to_vec(), 300)]);
     }
 
     #[test]
@@ -335,7 +415,7 @@ mod tests {
         let mut view = View::writing(State::default(), 1 << 20);
         let large = vec![0; INDEX_KEY_BYTES_MAX + 1];
         let entries = vec![entry(0, &large), entry(0, b"k")];
-        let told = fold(&mut view, &[document("a", Kind::Alive)], entries, &None);
+        let told = fold(&mut view, &[document("a", Kind::Alive)], entries, &Form::default());
         assert_eq!(told, Ok(vec![0]));
         assert_eq!(listed(&view, &all(), false), [(b"k".to_vec(), "a".into())]);
     }
@@ -345,13 +425,14 @@ mod tests {
         let mut view = View::writing(State::default(), 1 << 20);
         let one = [document("a", Kind::Alive)];
         let held = Some(Arc::new(BTreeSet::from([0, 255, u16::MAX])));
+        let form = Form { held: held.clone(), ..Form::default() };
         let keyed =
             |partition: u16, key: &[u8]| entry(0, &[&partition.to_be_bytes()[..], key].concat());
         let partitions = [0, 1, 255, 256, u16::MAX];
         let entries =
             partitions.iter().flat_map(|p| [keyed(*p, b""), keyed(*p, b"\0"), keyed(*p, b"x")]);
-        fold(&mut view, &one, entries.collect(), &held).unwrap();
-        let snapshot = IndexSnapshot::new(view.state.clone());
+        fold(&mut view, &one, entries.collect(), &form).unwrap();
+        let snapshot = IndexSnapshot::new(view.state.clone(), &Form::default());
         let keys = |partition, span: &Span, reverse| {
             let found = snapshot.scan(Some(partition), span, reverse);
             found.map(|found| found.key).collect::<Vec<_>>()
@@ -368,7 +449,7 @@ mod tests {
         let span = Span { start: b"\0".to_vec(), end: b"x".to_vec() };
         assert_eq!(keys(255, &span, false), [b"\0"]);
         // What moves to a partition that is not held is gone.
-        fold(&mut view, &one, vec![keyed(1, b"x")], &held).unwrap();
+        fold(&mut view, &one, vec![keyed(1, b"x")], &form).unwrap();
         assert_eq!(view.state.bytes(), 0);
     }
 }

@@ -228,6 +228,9 @@ impl Manifest {
                     "{name:?} in `modules` is no file beside plugin.toml or below, such as \"lib/dates.js\""
                 ))
             }
+            _ if manifest.events.old && manifest.world == World::IndexType => wrong(
+                "`events.old` is not for the world `index-type`: an index has what documents are now",
+            ),
             _ if manifest.version.is_empty() || manifest.version.len() > 64 => {
                 wrong("`version` has 1 to 64 characters")
             }
@@ -287,6 +290,8 @@ mod tests {
         assert!(!Manifest::read(component).unwrap().events.old);
         assert!(asks(component).unwrap().events.old);
         assert!(asks(COUNTER).unwrap_err().contains("events.old"), "a script");
+        let index = asks(&format!("{component}world = \"index-type\"\n"));
+        assert!(index.unwrap_err().contains("what documents are now"));
     }
 
     #[test]

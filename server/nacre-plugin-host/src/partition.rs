@@ -258,8 +258,8 @@ impl Partition {
         let (cut, slot) = (&mut self.documents_cut, &mut self.slot);
         let fed = match slot.context.plugin.world() {
             World::IndexType => {
-                let held = slot.context.setup.held.clone();
-                cut.feed(slot, &Projected(work, &held), state, &mut report)
+                let form = slot.context.setup.index.clone();
+                cut.feed(slot, &Projected(work, &form), state, &mut report)
             }
             _ => cut.feed(slot, &work, state, &mut report),
         };

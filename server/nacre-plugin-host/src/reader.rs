@@ -238,7 +238,8 @@ impl Reader {
     /// # Errors
     /// [`Error::Stopped`] when the partition is.
     pub fn index(&self) -> Result<IndexSnapshot, Error> {
-        Ok(IndexSnapshot::new(self.shared.snapshot()?))
+        let form = &self.shared.pool.context.setup.index;
+        Ok(IndexSnapshot::new(self.shared.snapshot()?, form))
     }
 
     /// What the partition tells about itself: `of_writer` as [`crate::Partition::status`] gave it, brought up to date

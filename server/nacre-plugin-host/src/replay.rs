@@ -9,6 +9,7 @@ use crate::capability::{
 };
 use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
 use crate::context::{Context, Role};
+use crate::index::Form;
 use crate::space::{State, View};
 use crate::{Error, Limits, Plugin, Setup, Version};
 use nacre_types::Cas;
@@ -39,7 +40,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         name: capsule.deployment.clone(),
         config: capsule.config.clone(),
         keyspace: capsule.keyspace.clone(),
-        held: None,
+        index: Form::default(),
         limits: Limits {
             memory_bytes: limits.memory_bytes,
             deadline: Duration::from_millis(limits.deadline_ms),

@@ -12,11 +12,13 @@
 //! ]}
 //! ```
 //!
+//! Requests to a plugin of the world `index-type` are scans: `GET /scan?prefix=ca`.
+//!
 //! Time stands still but for `advance_ms`, so that a script gives the same each time.
 
 use crate::{
-    Documents, Error, MemoryDocuments, MemoryStorage, Partition, Plugin, Reader, Request, Setup,
-    StateStorage,
+    Documents, Error, MemoryDocuments, MemoryStorage, Partition, Plugin, Reader, Request, Scan,
+    Setup, StateStorage, World,
 };
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_types::{
@@ -193,6 +195,8 @@ struct Stage {
     documents: Arc<MemoryDocuments>,
     seqnos: BTreeMap<Vbid, u64>,
     now: Now,
+    /// Whether requests are scans, which the plugin does not answer.
+    is_index: bool,
     /// Lines of the log that were shown.
     lines_seen: usize,
 }
@@ -209,6 +213,7 @@ impl Stage {
             documents,
             seqnos: BTreeMap::new(),
             now: Now { unix_ns: BEGIN_NS, monotonic_ns: 0 },
+            is_index: plugin.world() == World::IndexType,
             lines_seen: 0,
         })
     }
@@ -304,10 +309,28 @@ impl Stage {
             headers: Vec::new(),
             body: body.map(text_of).unwrap_or_default().into(),
         };
+        if self.is_index {
+            return self.scan(&request);
+        }
         match self.reader.handle(&request, self.now).and_then(|answer| answer.whole()) {
             Ok(response) => (response.status, value_of(&response.body)),
             // As the node answers for a plugin that fails.
             Err(error) => (500, error.to_string().into()),
+        }
+    }
+
+    /// As the node answers for an index.
+    fn scan(&self, request: &Request) -> (u16, Value) {
+        if request.path != "/scan" {
+            return (404, "an index answers GET /scan?…, and nothing else".into());
+        }
+        let scan = match Scan::read(&request.query) {
+            Ok(scan) => scan,
+            Err(reason) => return (400, reason.into()),
+        };
+        match self.reader.index() {
+            Ok(index) => (200, scan.answer(&index.page(&scan, |_| true), false, |_| None)),
+            Err(error) => (503, error.to_string().into()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Limits;
 use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
-use crate::index::Held;
+use crate::index::Form;
 use std::sync::Arc;
 
 /// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
@@ -14,8 +14,8 @@ pub struct Setup {
     pub config: String,
     /// `scope.collection` that the plugin means when it names no other.
     pub keyspace: String,
-    /// Of an index with partitions: those that it keeps.
-    pub held: Held,
+    /// What an index keeps.
+    pub index: Form,
     /// What it may use up.
     pub limits: Limits,
     /// What it may do.
@@ -38,7 +38,7 @@ impl Setup {
             name: name.into(),
             config: config.into(),
             keyspace: "_default._default".into(),
-            held: None,
+            index: Form::default(),
             limits: Limits::default(),
             grants: Grants::own(),
             runs_script: false,

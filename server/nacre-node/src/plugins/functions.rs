@@ -169,6 +169,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
             bucket.uuid, bucket.flushes
         ),
         beside: false,
+        is_index: false,
         share: None,
     }
 }

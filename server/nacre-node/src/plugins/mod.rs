@@ -23,6 +23,7 @@ mod places;
 mod pure;
 mod rehearsal;
 mod replay;
+mod scan;
 mod spec;
 mod storage;
 mod typescript;
@@ -38,7 +39,7 @@ use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
+use nacre_plugin_host::{IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -49,6 +50,7 @@ pub(crate) use pure::PureCaller;
 pub use pure::{Failed, Pure};
 pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
 pub use replay::Replay;
+pub use scan::Scanned;
 pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
@@ -559,7 +561,10 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
         name: spec.name.clone(),
         config,
         keyspace: spec.keyspace(),
-        held: spec.share.as_ref().map(|share| Arc::clone(&share.held)),
+        index: IndexForm {
+            held: spec.share.as_ref().map(|share| Arc::clone(&share.held)),
+            names_collections: spec.is_index && spec.spans_collections(),
+        },
         limits: spec.limits,
         grants: spec.grants.clone(),
         runs_script: spec.code == spec::JS || spec.code == EVENTING,

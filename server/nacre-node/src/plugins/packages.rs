@@ -84,7 +84,7 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
     if let Some(config) = config {
         let manifest = &package.manifest;
         let limits = match manifest.world {
-            World::Service => Limits::default(),
+            World::Service | World::IndexType => Limits::default(),
             _ => pure::limits(manifest),
         };
         let (grants, runs_script) = (manifest.grants(), manifest.script.is_some());

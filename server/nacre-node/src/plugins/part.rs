@@ -1,7 +1,6 @@
 //! Requests to a deployment whose state is spread over the nodes: each node answers for the vBuckets that it serves, and the
 //! plugin makes one answer of them.
 
-use super::spec::INDEX;
 use super::{Deployment, Plugins, Progress};
 use crate::block;
 use crate::node::Node;
@@ -85,7 +84,7 @@ impl Deployment {
             let left = left.saturating_sub(passed);
             let moved = self.processed.moved();
             // An index that does not have everything yet has nothing.
-            let is_built = self.spec.code != INDEX || self.is_complete();
+            let is_built = !self.spec.is_index || self.is_complete();
             let covered = self.coverage.covers(vbids, &self.processed).filter(|_| is_built);
             let Some(covered) = covered else {
                 if left.is_zero() {
@@ -140,11 +139,11 @@ impl Deployment {
     }
 }
 
-fn no_bucket() -> Missing {
+pub(super) fn no_bucket() -> Missing {
     Missing::NotYet("the bucket is gone".into())
 }
 
-fn not_loaded() -> Missing {
+pub(super) fn not_loaded() -> Missing {
     Missing::NotYet("the plugin is being loaded: try again".into())
 }
 
@@ -178,10 +177,7 @@ impl Plugins {
                 Ok(response) => Answer::Response(response),
                 Err(error) => failed(error.to_string()),
             },
-            Err(Missing::Elsewhere) => Answer::Elsewhere,
-            Err(Missing::NotYet(reason)) => Answer::NotYet(reason),
-            Err(Missing::Late) => Answer::NotYet("the state was not up to date in time".into()),
-            Err(Missing::Stopped(reason) | Missing::Failed(reason)) => failed(reason),
+            Err(missing) => missing.into(),
         }
     }
 
@@ -197,13 +193,26 @@ impl Plugins {
         request: &Request,
         terms: &Terms,
     ) -> Result<Reply, Missing> {
+        self.ask(node, name, terms.patience, |deployment| {
+            self.request_to(node, deployment, request, terms)
+        })
+    }
+
+    /// Asks what answers under `name`, and again what takes its place meanwhile.
+    pub(super) fn ask<T>(
+        &self,
+        node: &Node,
+        name: &str,
+        patience: Duration,
+        ask: impl Fn(&Arc<Deployment>) -> Result<T, Missing>,
+    ) -> Result<T, Missing> {
         let begun_ns = node.now().monotonic_ns;
         loop {
             let changed = self.changed();
             let deployment = self.deployment(name).ok_or_else(not_loaded)?;
-            let outcome = self.request_to(node, &deployment, request, terms);
+            let outcome = ask(&deployment);
             let passed_ns = node.now().monotonic_ns.saturating_sub(begun_ns);
-            let left = terms.patience.saturating_sub(Duration::from_nanos(passed_ns));
+            let left = patience.saturating_sub(Duration::from_nanos(passed_ns));
             match outcome {
                 // Another version answers now, or soon.
                 Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
@@ -327,6 +336,16 @@ impl Spread {
         let is_rest = |(name, _): &mut Header| name == REST;
         let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
         Ok((given, rest))
+    }
+}
+
+impl From<Missing> for Answer {
+    fn from(missing: Missing) -> Answer {
+        match missing {
+            Missing::Elsewhere => Answer::Elsewhere,
+            Missing::NotYet(_) | Missing::Late => Answer::NotYet(missing.to_string()),
+            Missing::Stopped(reason) | Missing::Failed(reason) => failed(reason),
+        }
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
         })
     };
     let all = plugins.deployments.iter();
-    all.filter(|(_, wanted)| wanted.world != World::Service).filter_map(one).collect()
+    all.filter(|(_, wanted)| !wanted.world.follows_documents()).filter_map(one).collect()
 }
 
 /// What a deployment has come to.

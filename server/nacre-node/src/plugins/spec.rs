@@ -84,6 +84,8 @@ pub(crate) struct Spec {
     pub space: String,
     /// Whether the state before goes on answering until this one has caught up.
     pub beside: bool,
+    /// Whether it is an index, whose entries are read without the plugin.
+    pub is_index: bool,
     /// Of an index with partitions: what this node has of them.
     pub share: Option<Share>,
 }
@@ -109,7 +111,13 @@ impl Spec {
 
     /// Whether all it does is to keep its state, which can be made again from history at any time.
     pub fn is_fold(&self) -> bool {
-        self.code == VIEWS || self.code == INDEX
+        // What begins with now is no more in history from there.
+        self.code == VIEWS || self.is_index && self.since == Since::Everything
+    }
+
+    /// Whether its documents are of several collections.
+    pub fn spans_collections(&self) -> bool {
+        self.source.as_ref().is_ok_and(|source| source.collection.is_none())
     }
 
     /// Whether it does what is not to be done again, so that it goes on where it stood on another node.
@@ -159,6 +167,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         old: false,
         space: view_space(config, name, document, &runtime.state_version),
         beside: false,
+        is_index: false,
         share: None,
     };
     config.design_documents.iter().map(one).collect()
@@ -270,6 +279,7 @@ pub(super) fn of_indexes(
             share.as_ref().map(suffix).unwrap_or_default(),
         ),
         beside: share.is_some(),
+        is_index: true,
         share,
     };
     let wanted = config.indexes.iter().filter(|index| index.built).filter_map(|index| {
@@ -305,7 +315,7 @@ pub(super) fn code_of(manifest: &Manifest, digest: &str) -> Code {
 /// The deployments of packages that read from `bucket`.
 pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
     let plugins = &cluster.plugins;
-    let deployed = plugins.deployments.iter().filter(|(_, one)| one.world == World::Service);
+    let deployed = plugins.deployments.iter().filter(|(_, one)| one.world.follows_documents());
     let specs = deployed.filter_map(|(name, wanted)| {
         let source = wanted.source.as_ref().filter(|source| source.bucket == bucket.name)?;
         // A deployed package is never dropped, and was read before it was stored.
@@ -339,6 +349,7 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
                 manifest.state_version
             ),
             beside: true,
+            is_index: wanted.world == World::IndexType,
             share: None,
         })
     });

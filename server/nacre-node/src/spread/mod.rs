@@ -16,7 +16,7 @@ mod vbids;
 
 pub(crate) use documents::SpreadDocuments;
 pub(crate) use question::{
-    Answer, CollectionCall, IndexPart, Place, Question, RequestPart, StateName,
+    Answer, CollectionCall, IndexPart, Place, Question, RequestPart, ScanPart, StateName,
 };
 pub(crate) use reply::failed;
 pub use vbids::Vbids;

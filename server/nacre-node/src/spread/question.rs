@@ -8,8 +8,8 @@ use crate::changes::{ChangesPart, ChangesTold, Position};
 use crate::plugins::End;
 use crate::query::{Step, Told};
 use nacre_plugin_host::{
-    Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Request,
-    Response, Row, RowRefusal, Share, Span,
+    Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Page,
+    Request, Response, Row, RowRefusal, Scan, Share, Span,
 };
 use nacre_types::{NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,8 @@ pub enum Question {
     Forget(u64),
     /// A request to a deployment.
     Request(RequestPart),
+    /// The next entries of a deployment that is an index.
+    Scan(ScanPart),
     /// What requests to the query service have noted under that key.
     Note(String),
     /// A note of the query service that is to go.
@@ -106,7 +108,7 @@ impl Question {
             Question::Step { .. } => "transactions",
             Question::Stored(..) => "stored",
             Question::Index(_) => "index",
-            Question::Request(_) => "plugin",
+            Question::Request(_) | Question::Scan(_) => "plugin",
             Question::Changes(_) => "changes",
             Question::Ends(..) => "ends",
             Question::Note(_) | Question::Unnote(_) | Question::Forget(_) => "requests",
@@ -125,6 +127,7 @@ impl Question {
             | Question::Index(_)
             | Question::Forget(_)
             | Question::Request(_)
+            | Question::Scan(_)
             | Question::Note(_)
             | Question::Unnote(_)
             | Question::Places(..)
@@ -229,6 +232,17 @@ pub struct RequestPart {
     pub request: Request,
 }
 
+/// A scan of a deployment that is an index, for a part of the answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScanPart {
+    /// The deployment.
+    pub deployment: String,
+    /// Of documents in these vBuckets.
+    pub vbids: Vbids,
+    /// What is asked.
+    pub scan: Scan,
+}
+
 /// An answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
@@ -264,6 +278,8 @@ pub enum Answer {
     Shares(Vec<(Vbid, Share)>),
     /// Of [`Question::Request`].
     Response(Response),
+    /// Of [`Question::Scan`].
+    Page(Page),
     /// Of [`ChangesCall::Begin`](crate::changes::ChangesCall::Begin): where the consumer stands, in the vBuckets that are
     /// served here.
     ChangesBegun(Vec<Position>),

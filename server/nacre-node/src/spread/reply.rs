@@ -57,6 +57,7 @@ impl Node {
             }
             Question::Follow(state, lacking) => self.plugins().answer_follower(&state, lacking),
             Question::Request(part) => self.plugins().answer_part(self, &part, left),
+            Question::Scan(part) => self.plugins().answer_scan(&part, left),
             Question::Changes(part) => self.answer_changes(part, left),
             Question::Ends(bucket, vbids) => {
                 let ends = self.bucket(&bucket).and_then(|bucket| bucket.ends(self, &vbids));

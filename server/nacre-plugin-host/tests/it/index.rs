@@ -70,6 +70,19 @@ fn a_document_that_kills_an_index_type_is_parked() {
     }
 }
 
+/// What was known of it before is no more true.
+#[test]
+fn a_document_that_kills_an_index_type_is_no_longer_in_the_index() {
+    let mut partition = open(&MemoryStorage::default());
+    let mut stream = Stream::default();
+    let before = stream.batch([("a", Some(r#"["x"]"#)), ("b", Some(r#"["y"]"#))]);
+    partition.on_batch(&before, NOW).unwrap();
+    for (body, expected) in [(r#"["trap"]"#, "y=b"), (r#"["z"]"#, "y=b z=a")] {
+        partition.on_batch(&stream.batch([("a", Some(body))]), NOW).unwrap();
+        assert_eq!(listed(&partition.reader().index().unwrap()), expected);
+    }
+}
+
 #[test]
 fn an_index_is_bounded() {
     let limits = Limits { state_bytes: 200, ..Limits::default() };

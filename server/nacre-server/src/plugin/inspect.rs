@@ -38,7 +38,7 @@ pub fn inspect(options: &Inspect) -> Result<(), String> {
     let wanted = manifest.capabilities.missing_from(&Default::default());
     row("to be granted", if wanted.is_empty() { "nothing".into() } else { wanted.join(", ") });
     let most = match plugin.world() {
-        World::Service => Limits::default(),
+        World::Service | World::IndexType => Limits::default(),
         _ => Limits::pure(),
     };
     let limits = manifest.limits.within(most);

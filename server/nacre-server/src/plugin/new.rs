@@ -30,6 +30,8 @@ enum World {
     Functions,
     /// Decides between two versions of a document
     Resolver,
+    /// Makes index entries of documents
+    IndexType,
 }
 
 /// Options of `nacre plugin new`.
@@ -66,6 +68,7 @@ pub fn new(options: &New) -> Result<(), String> {
         World::Service => "",
         World::Functions => ", features = [\"functions\"]",
         World::Resolver => ", features = [\"resolver\"]",
+        World::IndexType => ", features = [\"index-type\"]",
     };
     for (path, content) in files {
         let content = content.replace("{{name}}", name).replace("{{features}}", features);
@@ -97,12 +100,16 @@ fn choose(world: World, language: Option<Language>) -> Result<(Files, Language),
         (World::Functions, Some(Language::Py)) => Ok((functions_in_python(), Language::Py)),
         (World::Functions, None | Some(Language::Rust)) => Ok((functions(), Language::Rust)),
         (World::Resolver, None | Some(Language::Rust)) => Ok((resolver(), Language::Rust)),
+        (World::IndexType, None | Some(Language::Rust)) => Ok((index_type(), Language::Rust)),
         (World::Functions, Some(Language::Js)) => {
             Err("functions in JavaScript need no plugin: CREATE FUNCTION … LANGUAGE JAVASCRIPT"
                 .into())
         }
         (World::Resolver, Some(Language::Js | Language::Py)) => {
             Err("resolvers are written in Rust: use --lang rust".into())
+        }
+        (World::IndexType, Some(Language::Js | Language::Py)) => {
+            Err("kinds of index are written in Rust: use --lang rust".into())
         }
     }
 }
@@ -143,6 +150,16 @@ fn resolver() -> Files {
         ("plugin.toml", include_str!("../../templates/rust/resolver/plugin.toml")),
         ("src/lib.rs", include_str!("../../templates/rust/resolver/lib.rs")),
         ("tests/conflicts.json", include_str!("../../templates/rust/resolver/conflicts.json")),
+    ]);
+    files
+}
+
+fn index_type() -> Files {
+    let mut files = rust();
+    files.extend([
+        ("plugin.toml", include_str!("../../templates/rust/index-type/plugin.toml")),
+        ("src/lib.rs", include_str!("../../templates/rust/index-type/lib.rs")),
+        ("tests/entries.json", include_str!("../../templates/rust/index-type/entries.json")),
     ]);
     files
 }
@@ -190,4 +207,23 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     std::fs::write(path, text).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    /// The lines of a manifest that say what features there are.
+    fn features(manifest: &str) -> Vec<&str> {
+        let behind = manifest.split_once("[features]\n").unwrap().1;
+        let lines = behind.lines().take_while(|line| !line.is_empty());
+        let mut lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[test]
+    fn a_project_has_the_guest_sdk_with_all_its_features() {
+        let sdk = include_str!("../../../../plugins/nacre-plugin/Cargo.toml");
+        let vendored = include_str!("../../templates/rust/vendor.toml");
+        assert_eq!(features(vendored), features(sdk));
+    }
 }

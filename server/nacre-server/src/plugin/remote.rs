@@ -191,7 +191,9 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
             );
         }
         World::Resolver => println!("it resolves the conflicts of the bucket"),
-        World::IndexType => {}
+        World::IndexType => {
+            println!("its entries are at {}/_plugin/{name}/scan", options.server.server);
+        }
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
 pub fn setup(package: &Package, config: &str) -> Result<Setup, String> {
     let manifest = &package.manifest;
     let most = match manifest.world {
-        World::Service => Limits::default(),
+        World::Service | World::IndexType => Limits::default(),
         _ => Limits::pure(),
     };
     Ok(Setup {
@@ -126,7 +126,7 @@ fn play_file(
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let broken = |error: serde_json::Error| error.to_string();
     let failed = |error: nacre_plugin_host::Error| error.to_string();
-    if package.manifest.world == World::Service {
+    if matches!(package.manifest.world, World::Service | World::IndexType) {
         let script: Script = serde_json::from_str(&text).map_err(broken)?;
         let setup = setup(package, &script.config.to_string())?;
         let actual = play(plugin, setup, &script).map_err(failed)?;

@@ -55,19 +55,21 @@ pub(super) async fn answered(
     (failure, stopped): (&str, StatusCode),
 ) -> Result<Reply, Reply> {
     let (node, name) = (Arc::clone(node), name.to_owned());
-    let status = |missing: &Missing| match missing {
+    let ask = move || node.plugins().request(&node, &name, &request, &terms);
+    let answer = blocking("the request", ask).await?;
+    let answer = answer.map_err(|missing| unanswered(&missing, (failure, stopped)))?;
+    sent(failure, move || Ok(answer)).await
+}
+
+/// Why a deployment does not answer: of the kind `failure`, with the status `stopped` when it does not run.
+pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCode)) -> Reply {
+    let (status, error) = match missing {
         Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
         Missing::Stopped(_) => (stopped, failure),
         Missing::Late => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
         Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, failure),
     };
-    let ask = move || node.plugins().request(&node, &name, &request, &terms);
-    let answer = blocking("the request", ask).await?;
-    let answer = answer.map_err(|missing| {
-        let (status, error) = status(&missing);
-        error_reply(status, error, &missing.to_string())
-    })?;
-    sent(failure, move || Ok(answer)).await
+    error_reply(status, error, &missing.to_string())
 }
 
 /// Begins an answer away from the threads that serve others, and sends it.

@@ -12,19 +12,20 @@
 //! POST   /deployments/{name}/pause|resume|replay
 //! DELETE /deployments/{name}                   undeploy, with its state
 //! any    /_plugin/{name}/…                     answered by the plugin
+//! GET    /_plugin/{name}/scan                  entries of an index type, which the node answers
 //! ```
 
 use super::Call;
-use super::answer::answered;
+use super::answer::{answered, unanswered};
 use super::body::{Reply, blocking, json_reply, not_found, ok, refused};
 use super::buckets::change;
 use super::profile::profile;
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
 use nacre_node::plugins::{Deployment, Terms, packages};
-use nacre_plugin_host::{Capabilities, Manifest, Request, World};
+use nacre_plugin_host::{Capabilities, Manifest, Request, Scan, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -202,9 +203,7 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
         World::Service => cluster::World::Service,
         World::Functions => cluster::World::Functions,
         World::Resolver => cluster::World::Resolver,
-        World::IndexType => {
-            return Err(format!("a plugin of the world `{}` is not deployed", manifest.world));
-        }
+        World::IndexType => cluster::World::IndexType,
     };
     let nothing = Capabilities::default();
     let is_pure = world != cluster::World::Service;
@@ -232,7 +231,7 @@ fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     if let Some(source) = &wanted.source {
         value["source"] = json!(source);
     }
-    if wanted.world != cluster::World::Service {
+    if !wanted.world.follows_documents() {
         merge(&mut value, progress_of_pure(call, name));
         return value;
     }
@@ -291,16 +290,44 @@ fn progress_of_pure(call: &Call, name: &str) -> Value {
     })
 }
 
+/// Entries of an index, which the node reads without the plugin.
+async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
+    if call.method != Method::GET {
+        let reason = "a scan is asked for with GET";
+        let errors = json!({"errors": {"_": reason}});
+        return Err(json_reply(StatusCode::METHOD_NOT_ALLOWED, &errors));
+    }
+    let mut scan = Scan::read(&call.query).map_err(|reason| invalid(&reason))?;
+    scan.fresh |= call.consistent;
+    let (node, name) = (Arc::clone(&call.node), name.to_owned());
+    let answer = blocking("the scan", move || {
+        let scanned = node.plugins().scan(&node, &name, &scan, FRESH_TIMEOUT)?;
+        Ok(scanned.answer(&scan))
+    });
+    let stopped = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);
+    answer.await?.map(|answer| ok(&answer)).map_err(|missing| unanswered(&missing, stopped))
+}
+
 /// A request that a deployment answers.
 pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
-    let (cluster::World::Service, Some(bucket)) = (wanted.world, wanted.bucket()) else {
-        call.require(Privilege::InvokePlugins, wanted.bucket())?;
-        let reason = format!("a deployment of the world `{}` answers no requests", wanted.world);
-        return Err(invalid(&reason));
+    call.require(Privilege::InvokePlugins, wanted.bucket())?;
+    let bucket = match (wanted.world, wanted.bucket(), rest) {
+        (cluster::World::Service, Some(bucket), _) => bucket,
+        (cluster::World::IndexType, _, ["scan"]) => return scan(call, name).await,
+        (cluster::World::IndexType, ..) => {
+            let reason = format!(
+                "{name} is of the world `index-type`, whose entries are at /_plugin/{name}/scan: it answers nothing else"
+            );
+            return Err(json_reply(StatusCode::NOT_FOUND, &json!({"errors": {"_": reason}})));
+        }
+        (world, ..) => {
+            return Err(invalid(&format!(
+                "a deployment of the world `{world}` answers no requests"
+            )));
+        }
     };
-    call.require(Privilege::InvokePlugins, Some(bucket))?;
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),

@@ -16,6 +16,7 @@ mod exactly_once;
 mod graph;
 mod history;
 mod impostor;
+mod index_types;
 mod models;
 mod node_tls;
 mod partitions;
