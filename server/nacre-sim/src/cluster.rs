@@ -311,6 +311,11 @@ impl Cluster {
         machine.process.is_some() && machine.paused_until <= self.now
     }
 
+    /// What outlives the processes of a node.
+    pub fn disk(&self, index: usize) -> &Disk {
+        &self.machines[index].disk
+    }
+
     /// How many processes each node has had.
     pub fn lives(&self) -> Vec<u64> {
         self.machines.iter().map(|machine| machine.life).collect()

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
 //! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
-//! | Most copies have what is acknowledged as durable | with each acknowledgement |
+//! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
 //! | What clients saw of each key, one document could have shown them; versions only grow ([`history`]) | at the end |
 //! | All copies have the same documents; a consumer that followed, resumed and rolled back knows just these | at the end |
 //! | No node panics | always |

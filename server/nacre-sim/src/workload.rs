@@ -19,6 +19,9 @@ pub const KEYS: u16 = 10;
 const VOLATILE_KEYS: u16 = 4;
 /// How long a client waits for an answer: longer than the server for a durable write.
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
+/// Levels at which the active copy, or most copies, must have stored a write. Source: Couchbase's protocol.
+const PERSIST_TO_ACTIVE: u8 = 2;
+const PERSIST_TO_MAJORITY: u8 = 3;
 /// What makes a value as long as it is to be; with it, one is no JSON, which would only be read through.
 const PADDING: u8 = b'.';
 /// When a client that reaches nobody looks again.
@@ -44,30 +47,46 @@ struct Pending {
 }
 
 impl Pending {
-    /// Sees to it that most copies have a version that was acknowledged as durable, committed or prepared. Of nodes that have
-    /// ended meanwhile, and of copies that were dropped, it is believed.
-    fn look_at_copies(&self, cas: Cas, cluster: &Cluster) {
+    /// Sees to it that most copies have a version that was acknowledged as durable by the node `by`, committed or prepared, and
+    /// that it is stored where its level says. Of nodes that have ended meanwhile, and of copies that were dropped, it is
+    /// believed.
+    fn look_at_copies(&self, cas: Cas, by: usize, cluster: &Cluster) {
         let number = Vbid(vbid(self.key));
         let now = chain(number, cluster);
         let key = DocKey::new(CollectionId::DEFAULT, format!("k{}", self.key).as_bytes());
         let lives = cluster.lives();
-        let has = |node: &usize| {
-            if lives[*node] != self.lives[*node] {
-                return true;
-            }
-            let bucket = cluster.node(*node).and_then(|node| node.bucket(BUCKET));
-            let Some(copy) = bucket.as_ref().and_then(|bucket| bucket.vbucket(number)) else {
-                return true;
-            };
-            let prepared = copy.prepared_documents().filter(|it| it.name() == key.prefixed());
-            let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
-            copy.state() == VbState::Dead || versions.any(|version| version.meta.cas >= cas)
+        let bucket_of = |node: usize| cluster.node(node).and_then(|node| node.bucket(BUCKET));
+        let is_gone = |node: usize| {
+            let bucket = bucket_of(node).filter(|_| lives[node] == self.lives[node]);
+            let copy = bucket.as_ref().and_then(|bucket| bucket.vbucket(number));
+            copy.is_none_or(|copy| copy.state() == VbState::Dead)
         };
+        let has = |node: &usize| {
+            let bucket = bucket_of(*node);
+            let copy = bucket.as_ref().and_then(|bucket| bucket.vbucket(number));
+            let is_there = copy.is_some_and(|copy| {
+                let prepared = copy.prepared_documents().filter(|it| it.name() == key.prefixed());
+                let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
+                versions.any(|version| version.meta.cas >= cas)
+            });
+            is_there || is_gone(*node)
+        };
+        let has_stored =
+            |node: &usize| cluster.disk(*node).has(number, &key, cas) || is_gone(*node);
         let places: BTreeSet<usize> = self.chain.iter().chain(&now).flatten().copied().collect();
-        let count = places.iter().filter(|node| has(node)).count();
+        let most = self.chain.len() / 2;
+        let (count, stored) = (
+            places.iter().filter(|node| has(node)).count(),
+            places.iter().filter(|node| has_stored(node)).count(),
+        );
+        let is_stored = match self.level {
+            PERSIST_TO_ACTIVE => has_stored(&by),
+            PERSIST_TO_MAJORITY => stored > most,
+            _ => true,
+        };
         assert!(
-            count > self.chain.len() / 2,
-            "{:?} of k{} of {number} was acknowledged at level {} with {count} of {:?}, now {now:?}",
+            count > most && is_stored,
+            "{:?} of k{} of {number} was acknowledged by {by} at level {} with {count} of {:?}, now {now:?}, and stored by {stored}",
             self.asked,
             self.key,
             self.level,
@@ -323,7 +342,9 @@ impl Workload {
         }
         let (key, asked) = (pending.key, pending.asked);
         if frame.status == 0 && pending.level > 0 {
-            pending.look_at_copies(Cas(frame.cas), cluster);
+            let wires = &self.clients[client].wires;
+            let by = wires.iter().find_map(|(node, known)| (*known == wire).then_some(*node));
+            pending.look_at_copies(Cas(frame.cas), by.expect("it came by a connection"), cluster);
         }
         let read = || {
             let number = frame.value.split(|byte| *byte == PADDING).next().unwrap_or_default();

@@ -6,7 +6,7 @@ use nacre_cluster::{Bucket, Endpoints, Ports};
 use nacre_node::{Link, Platform, Task, Told, Unanswered, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
-use nacre_types::{NodeId, Now};
+use nacre_types::{Cas, CollectionId, DocKey, NodeId, Now, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +35,18 @@ impl Disk {
     /// From now on commits meet `fault`.
     pub fn inject(&self, fault: Option<Fault>) {
         self.stores.lock().values().for_each(|store| store.inject(fault));
+    }
+
+    /// Whether a version of a key or a later one is stored, committed or prepared. What cannot be read is believed to be.
+    pub fn has(&self, number: Vbid, key: &DocKey, cas: Cas) -> bool {
+        let prepared = DocKey::new(CollectionId::PREPARED, key.prefixed());
+        let is_in = |store: &FaultStore<MemoryStore>, key: &DocKey| match store
+            .get(number, key.prefixed())
+        {
+            Ok(found) => found.is_some_and(|version| version.meta.cas >= cas),
+            Err(_) => true,
+        };
+        self.stores.lock().values().any(|store| is_in(store, key) || is_in(store, &prepared))
     }
 }
 
