@@ -71,6 +71,7 @@ impl Host {
     /// # Errors
     /// [`Error::Component`] when the bytes are no component, [`Error::Size`] when it is too large.
     pub fn compile(&self, component: &[u8]) -> Result<Vec<u8>, Error> {
+        size::check_bytes(component)?;
         check_kind(component)?;
         size::check(component)?;
         let shortened = bulk::shorten(component);
