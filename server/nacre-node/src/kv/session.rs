@@ -390,16 +390,18 @@ impl Session {
                 let mut answer = self.answer(&frame, out, now);
                 match self.admit(&frame) {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
-                    // A node that is of another cluster by now knows nobody of the one before: clients find those who are
-                    // still there.
-                    Err(Status::AuthStale) if self.node.uuid() != self.home => {
-                        return Next::Close(None);
-                    }
                     Err(status) => Outcome::Status(status),
                 }
             }
             _ => Outcome::Status(Status::InvalidArguments),
         };
+        // A node that is of another cluster by now has neither users nor buckets of the one before: clients find those who
+        // are still there.
+        if let Outcome::Status(Status::AuthStale | Status::NoBucket) = outcome
+            && self.node.uuid() != self.home
+        {
+            return Next::Close(None);
+        }
         self.conclude(frame, bytes, outcome, out, now)
     }
 

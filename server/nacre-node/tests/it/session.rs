@@ -1,6 +1,7 @@
 //! One connection, byte by byte.
 
 use crate::world::{Connection, World, durable, local, nobody, request};
+use nacre_auth::{Role, User};
 use nacre_node::kv::{Next, Peer, Session};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -215,13 +216,19 @@ proptest! {
 }
 
 #[test]
-fn connections_end_when_their_node_has_left_the_cluster_that_knew_their_user() {
-    let world = World::new();
-    let node = world.node();
-    let mut connection = Connection::open(&node);
-    assert_eq!(connection.set("k", "1").status, 0);
-    let (id, uuid, cluster) = node.new_cluster();
-    node.begin_anew(id, uuid, cluster).unwrap();
-    let (answers, _, next) = connection.give(&request(0x00, b"", b"k", b""));
-    assert!(answers.is_empty() && matches!(next, Next::Close(_)), "{next:?}");
+fn connections_end_when_their_node_has_left_the_cluster_that_knew_user_and_bucket() {
+    for knows_the_user in [false, true] {
+        let world = World::new();
+        let node = world.node();
+        let mut connection = Connection::open(&node);
+        assert_eq!(connection.set("k", "1").status, 0);
+        let (id, uuid, cluster) = node.new_cluster();
+        node.begin_anew(id, uuid, cluster).unwrap();
+        if knows_the_user {
+            let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
+            node.put_user(admin).unwrap();
+        }
+        let (answers, _, next) = connection.give(&request(0x00, b"", b"k", b""));
+        assert!(answers.is_empty() && matches!(next, Next::Close(_)), "{next:?}");
+    }
 }
