@@ -107,7 +107,7 @@ fn index_type(binary: &Path, node: &Node) -> Result<(), String> {
         place("castle", 59.917, 10.7276),
         place("forum", 41.8925, 12.4853),
     ];
-    rows(node, &format!("UPSERT INTO {bucket} (KEY, VALUE) {}", places.join(", ")))?;
+    rows(node, &format!("UPSERT INTO `{bucket}` (KEY, VALUE) {}", places.join(", ")))?;
     deploy(binary, node, "geo-index", &["--bucket", bucket])?;
     let path = "/_plugin/geo-index/scan?prefix=u4xsu&stale=false";
     let answer: Value =
