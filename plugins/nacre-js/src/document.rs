@@ -8,17 +8,13 @@
 //! Invariant: apart from time, user code cannot tell the two apart while the call lasts; a test compares them. A
 //! document that is kept beyond its call gives an error when a field is read, unless it was made whole before.
 
+use nacre_value::json;
 use rquickjs::function::{Func, This};
 use rquickjs::proxy::ProxyHandler;
 use rquickjs::{
     Ctx, Exception, Function, Object, Persistent, Proxy, Result, String as Text, Value,
 };
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -53,12 +49,14 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Takes the place of the document before.
-    pub fn replace(&mut self, text: &str) {
+    /// Takes the place of the document before; gives how deep it nests.
+    pub fn replace(&mut self, text: &str) -> usize {
         self.text.clear();
         self.text.push_str(text);
         self.fields.clear();
-        self.is_object = find_fields(&self.text, &mut self.fields).is_ok();
+        let depth = find_fields(text, &mut self.fields);
+        self.is_object = depth.is_some() && !self.fields.is_empty();
+        depth.unwrap_or_else(|| crate::json::depth(text.as_bytes()))
     }
 
     /// The document as an argument of a call, with the proxies' handlers made after `prototype`.
@@ -212,7 +210,7 @@ fn names_of(
 }
 
 /// The value that some JSON stands for. The commonest are made without the parser.
-fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
+pub(crate) fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
     match json.as_bytes() {
         b"null" => Ok(Value::new_null(ctx.clone())),
         b"true" => Ok(Value::new_bool(ctx.clone(), true)),
@@ -229,43 +227,24 @@ fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
     }
 }
 
-/// Finds where names and values of a JSON object lie in `text`.
-///
-/// # Errors
-/// When it is no object, or not JSON.
-fn find_fields(text: &str, fields: &mut Vec<Field>) -> serde_json::Result<()> {
-    #[derive(Deserialize)]
-    struct Found<'a>(#[serde(borrow)] Cow<'a, str>);
-
-    struct Object<'a> {
-        fields: &'a mut Vec<Field>,
-        text: &'a str,
-    }
-
-    impl<'de> Visitor<'de> for Object<'_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a JSON object")
+/// Finds where names and values of a JSON object lie in `text`; gives how deep it nests, none when it is no JSON whose names
+/// are text.
+fn find_fields(text: &str, fields: &mut Vec<Field>) -> Option<usize> {
+    let mut are_text = true;
+    let depth = json::members(text, |name, value| {
+        let name = match text[name.clone()].contains('\\') {
+            false => Some(Name::Plain(name)),
+            true => unescaped(&text[name.start - 1..name.end + 1]).map(Name::Escaped),
+        };
+        match name {
+            Some(name) => fields.push(Field { name, value, decoded: None }),
+            None => are_text = false,
         }
+    });
+    depth.filter(|_| are_text)
+}
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
-            let place = |part: &str| {
-                let start = part.as_ptr() as usize - self.text.as_ptr() as usize;
-                start..start + part.len()
-            };
-            while let Some((Found(name), value)) = map.next_entry::<Found<'de>, &'de RawValue>()? {
-                let name = match name {
-                    Cow::Borrowed(name) => Name::Plain(place(name)),
-                    Cow::Owned(name) => Name::Escaped(name),
-                };
-                self.fields.push(Field { name, value: place(value.get()), decoded: None });
-            }
-            Ok(())
-        }
-    }
-
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    deserializer.deserialize_map(Object { fields, text })?;
-    deserializer.end()
+/// The text that a JSON string stands for; none when it has half of a character.
+fn unescaped(json: &str) -> Option<String> {
+    serde_json::from_str(json).ok()
 }

@@ -131,9 +131,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Limit`] when it nests too deep. Text that is not JSON is an error of the call.
     pub fn set_document(&mut self, text: &str) -> Result<(), Error> {
-        self.check_depth(text)?;
-        self.document.borrow_mut().replace(text);
-        Ok(())
+        let depth = self.document.borrow_mut().replace(text);
+        self.check_depth(depth)
     }
 
     /// Compiles the text of a function. `name` appears in stack traces.
@@ -334,15 +333,15 @@ impl Engine {
 
     fn check_arguments(&self, arguments: &[Argument<'_>]) -> Result<(), Error> {
         arguments.iter().try_for_each(|argument| match argument {
-            Argument::Json(text) => self.check_depth(text),
+            Argument::Json(text) => self.check_depth(json::depth(text.as_bytes())),
             Argument::Made(_, inner) => self.check_arguments(inner),
             _ => Ok(()),
         })
     }
 
-    fn check_depth(&self, text: &str) -> Result<(), Error> {
+    fn check_depth(&self, depth: usize) -> Result<(), Error> {
         let limit = self.limits.json_depth_max;
-        match json::depth(text.as_bytes()) > limit {
+        match depth > limit {
             true => Err(Error::Limit(format!("JSON nests deeper than {limit} levels"))),
             false => Ok(()),
         }

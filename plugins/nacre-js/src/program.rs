@@ -258,7 +258,7 @@ fn into_js<'js>(
             let message = format!("JSON nests deeper than {depth_max} levels");
             Err(Exception::throw_range(ctx, &message))
         }
-        HostValue::Json(text) => ctx.json_parse(text),
+        HostValue::Json(text) => crate::document::decode(ctx, &text),
         HostValue::List(values) => {
             let values = values.into_iter().map(|value| into_js(ctx, value, depth_max));
             values.collect::<rquickjs::Result<Vec<_>>>()?.into_js(ctx)

@@ -51,6 +51,14 @@ mod allocator;
 #[cfg(target_arch = "wasm32")]
 pub mod bindings;
 pub mod btree;
+#[cfg(any(
+    all(
+        target_arch = "wasm32",
+        not(any(feature = "resolver", feature = "functions", feature = "index-type"))
+    ),
+    test
+))]
+mod buffer;
 // A pure plugin has none; plain Rust has all, so that tests need no features.
 #[cfg(not(all(
     target_arch = "wasm32",

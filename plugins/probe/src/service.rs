@@ -5,11 +5,30 @@ use nacre_plugin::{
     Timer, http, kv, metrics, timer,
 };
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Does what it is told.
 pub struct Probe {
     /// Pieces of an answer that were not asked for yet.
     pieces: u64,
+    /// Whether documents are hotels, of which it keeps sums, and not scripts.
+    sums: bool,
+}
+
+/// As much of a hotel as a sum needs.
+#[derive(serde::Deserialize)]
+struct Hotel<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    address: Address<'a>,
+    price: u64,
+}
+
+#[derive(serde::Deserialize)]
+struct Address<'a> {
+    #[serde(borrow)]
+    city: Cow<'a, str>,
 }
 
 impl Service for Probe {
@@ -25,7 +44,7 @@ impl Service for Probe {
             }
             _ => {}
         }
-        Ok(Probe { pieces: 0 })
+        Ok(Probe { pieces: 0, sums: config == "sums" })
     }
 
     fn on_batch(
@@ -34,7 +53,10 @@ impl Service for Probe {
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault> {
         for event in events.iter().filter(|event| event.kind == EventKind::Upsert) {
-            run(event.body, events.now_us(), state)?;
+            match self.sums {
+                true => add(event.body, state)?,
+                false => run(event.body, events.now_us(), state)?,
+            }
         }
         Ok(Vec::new())
     }
@@ -134,6 +156,17 @@ fn tell(state: &mut dyn StateMut, line: &str) {
     told.extend(line.bytes());
     told.push(b'\n');
     state.put(b"told", &told);
+}
+
+/// Adds the price of a hotel to the sum of its type and city.
+fn add(body: &[u8], state: &mut dyn StateMut) -> Result<(), Fault> {
+    let hotel: Hotel<'_> =
+        serde_json::from_slice(body).map_err(|error| Fault::Reject(error.to_string()))?;
+    let key = format!("{}/{}", hotel.kind, hotel.address.city);
+    let sum =
+        state.get(key.as_bytes()).and_then(|sum| Some(u64::from_le_bytes(sum.try_into().ok()?)));
+    state.put(key.as_bytes(), &(sum.unwrap_or(0) + hotel.price).to_le_bytes());
+    Ok(())
 }
 
 fn run(script: &[u8], now_us: u64, state: &mut dyn StateMut) -> Result<(), Fault> {

@@ -231,11 +231,12 @@ fn main() {
     }
 
     println!("\nsandbox / native, the same code");
+    let hotels = documents(EVENTS, hotel);
+    tax::<Probe>("Rust: three fields of 0.9 KB, a read and a write", &probe, "sums", &hotels);
     let scripts = documents(EVENTS, |_| SCRIPT.into());
-    tax::<Probe>("Rust: parse four steps, two writes", &probe, "", &scripts);
+    tax::<Probe>("Rust: parse four steps, two writes and a line for the log", &probe, "", &scripts);
     let telling = documents(EVENTS, |_| TELLING_SCRIPT.into());
     tax::<Probe>("Rust: the same, and a text that grows", &probe, "", &telling);
-    let hotels = documents(EVENTS, hotel);
     tax::<Program>(
         "JavaScript: three fields of 0.9 KB, a read and a write",
         &js,

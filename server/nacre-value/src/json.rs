@@ -4,6 +4,8 @@
 //! bytes at a time. Accepted is the grammar of RFC 8259 in UTF-8 with any value at the root, at most [`DEPTH_MAX`]
 //! containers deep. Left out on purpose: duplicate names and lone surrogate escapes are not looked for.
 
+use std::ops::Range;
+
 /// The deepest nesting of arrays and objects in a document that counts as JSON.
 ///
 /// Deeper text is stored all the same, as bytes without the JSON mark. Far above what sub-document operations follow
@@ -29,9 +31,28 @@ pub(crate) struct Shape {
 pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
     // One pass over the whole text is faster than checking each string, as most text is ASCII.
     std::str::from_utf8(bytes).ok()?;
+    scan::<LIST>(bytes, |_, _| {})
+}
+
+/// Validates `text` as one JSON value, and tells of each member when it is an object: where the name lies between its
+/// quotation marks, and where the value lies. Escapes in names are left as they are.
+///
+/// Gives how many containers are around the innermost value, at most [`DEPTH_MAX`]; none when it is no JSON, of which some
+/// members may have been told already.
+pub fn members(text: &str, tell: impl FnMut(Range<usize>, Range<usize>)) -> Option<usize> {
+    scan::<false>(text.as_bytes(), tell).map(|shape| shape.depth)
+}
+
+/// Validates text in UTF-8, and tells of the members of an object at the root.
+fn scan<const LIST: bool>(
+    bytes: &[u8],
+    mut tell: impl FnMut(Range<usize>, Range<usize>),
+) -> Option<Shape> {
     let mut nesting = Nesting::default();
     let mut value_count = 1;
     let mut at = space_end(bytes, 0);
+    // The name of the member of the root that was begun last, and where its value begins.
+    let (mut name, mut value_start) = (0..0, 0);
     loop {
         // Here a value begins.
         let opened = match *bytes.get(at)? {
@@ -45,7 +66,11 @@ pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
                     false
                 } else {
                     if object {
-                        at = name_end(bytes, at)?;
+                        let named = name_end(bytes, at)?;
+                        if nesting.depth == 1 {
+                            (name, value_start) = (at + 1..named.0, named.1);
+                        }
+                        at = named.1;
                     }
                     true
                 }
@@ -64,6 +89,7 @@ pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
         }
         // Here a value has ended: close what closes, then go on behind a comma.
         loop {
+            let value_end = at;
             at = space_end(bytes, at);
             let Some(object) = nesting.top() else {
                 if at == bytes.len() {
@@ -76,11 +102,18 @@ pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
                 at = space_end(bytes, at + 1);
                 break;
             };
+            if nesting.depth == 1 && object {
+                tell(name.clone(), value_start..value_end);
+            }
             match *bytes.get(at)? {
                 b',' => {
                     at = space_end(bytes, at + 1);
                     if object {
-                        at = name_end(bytes, at)?;
+                        let named = name_end(bytes, at)?;
+                        if nesting.depth == 1 {
+                            (name, value_start) = (at + 1..named.0, named.1);
+                        }
+                        at = named.1;
                     }
                     break;
                 }
@@ -135,13 +168,14 @@ pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Skips `"name" :` and the space behind it.
-fn name_end(bytes: &[u8], at: usize) -> Option<usize> {
+/// Skips `"name" :` and the space behind it; gives where the name ends, its quotation mark not included, and the end of it all.
+fn name_end(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     if *bytes.get(at)? != b'"' {
         return None;
     }
-    let colon = space_end(bytes, string_end(bytes, at)?);
-    (*bytes.get(colon)? == b':').then(|| space_end(bytes, colon + 1))
+    let end = string_end(bytes, at)?;
+    let colon = space_end(bytes, end);
+    (*bytes.get(colon)? == b':').then(|| (end - 1, space_end(bytes, colon + 1)))
 }
 
 /// The position behind the string that starts with the quote at `at`.
@@ -314,6 +348,25 @@ mod tests {
         assert!(is_json(nested(DEPTH_MAX).as_bytes()));
         assert!(!is_json(nested(DEPTH_MAX + 1).as_bytes()));
         assert!(!is_json(&vec![b'['; 1_000_000]));
+    }
+
+    #[test]
+    fn members_of_the_root_are_told() {
+        let told = |text: &str| {
+            let mut told = String::new();
+            let depth =
+                members(text, |name, value| told += &format!("{}={};", &text[name], &text[value]));
+            (told, depth)
+        };
+        let text = r#" { "a" : {"x":[1,{"y":2}],"z":0} , "b\"c":"}" ,"":[] , "a": -1.5e3 } "#;
+        let expected = r#"a={"x":[1,{"y":2}],"z":0};b\"c="}";=[];a=-1.5e3;"#;
+        assert_eq!(told(text), (expected.into(), Some(4)));
+        assert_eq!(told("{}"), (String::new(), Some(1)));
+        assert_eq!(told(r#"[{"a":1}]"#), (String::new(), Some(2)));
+        assert_eq!(told("17"), (String::new(), Some(0)));
+        for text in [r#"{"a":1"#, r#"{"a":1}}"#, r#"{"a":01}"#, r#"{"a":1,}"#] {
+            assert_eq!(told(text).1, None, "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The world `service`.
 
 use super::{fault, ready};
-use crate::{Chunk, Entry, Events, Header, Request, Response, Service, State, StateMut, Timer};
+use crate::buffer::{Apply, Buffered, Change};
+use crate::{
+    Chunk, Entry, Events, Fault, Header, Request, Response, Service, State, StateMut, Timer,
+};
 
 wit_bindgen::generate!({
     path: "../wit",
@@ -31,18 +34,25 @@ impl State for HostState {
     }
 }
 
-impl StateMut for HostState {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
+impl Apply for HostState {
+    fn apply(&self, changes: impl Iterator<Item = Change>) {
+        let changes = changes.map(|(key, value)| state::Change { key, value });
+        state::apply(&changes.collect::<Vec<_>>());
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) {
         state::put(key, value);
     }
+}
 
-    fn delete(&mut self, key: &[u8]) {
-        state::delete(key);
-    }
-
-    fn reading(&self) -> &dyn State {
-        self
-    }
+/// Makes a call with the state to be changed; of one that fails the host takes nothing.
+fn changing<T>(
+    call: impl FnOnce(&mut dyn StateMut) -> Result<T, Fault>,
+) -> Result<T, types::Fault> {
+    let mut state = Buffered::new(HostState);
+    let result = call(&mut state).map_err(fault)?;
+    state.flush();
+    Ok(result)
 }
 
 /// `feed.on-batch` for the service kept in `slot`.
@@ -51,7 +61,8 @@ pub fn on_batch<S: Service>(
     buffer: &[u8],
 ) -> Result<feed::Outcome, types::Fault> {
     let events = Events::decode(buffer).map_err(|error| types::Fault::Fatal(error.to_string()))?;
-    let errors = ready(slot)?.on_batch(&events, &mut HostState).map_err(fault)?;
+    let service = ready(slot)?;
+    let errors = changing(|state| service.on_batch(&events, state))?;
     let errors = errors
         .into_iter()
         .map(|error| feed::DocumentError { index: error.index, message: error.message })
@@ -65,7 +76,8 @@ pub fn rollback<S: Service>(
     vb: u16,
     seqno: u64,
 ) -> Result<Option<u64>, types::Fault> {
-    ready(slot)?.rollback(vb, seqno, &mut HostState).map_err(fault)
+    let service = ready(slot)?;
+    changing(|state| service.rollback(vb, seqno, state))
 }
 
 /// `reader.handle` for the service kept in `slot`.
@@ -106,7 +118,8 @@ pub fn on_timer<S: Service>(
     let timer =
         |timer_handler::Due { vb, name, due_us, payload }| Timer { vb, name, due_us, payload };
     let timers: Vec<_> = timers.into_iter().map(timer).collect();
-    ready(slot)?.on_timer(now_us, &timers, &mut HostState).map_err(fault)
+    let service = ready(slot)?;
+    changing(|state| service.on_timer(now_us, &timers, state))
 }
 
 pub(super) fn header((name, value): Header) -> types::Header {

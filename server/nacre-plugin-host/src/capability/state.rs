@@ -6,7 +6,7 @@
 use crate::capability::Capability;
 use crate::instance::Data;
 use crate::space::Bytes;
-use wasmtime::component::{ComponentType, Linker, Lower, WasmList};
+use wasmtime::component::{ComponentType, Lift, Linker, Lower, WasmList};
 use wasmtime::{Result, StoreContextMut};
 
 /// What `scan` gives.
@@ -15,6 +15,14 @@ use wasmtime::{Result, StoreContextMut};
 struct Entry {
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// What `apply` takes.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct Change {
+    key: WasmList<u8>,
+    value: Option<WasmList<u8>>,
 }
 
 type Store<'a> = StoreContextMut<'a, Data>;
@@ -46,7 +54,23 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
         let key = Bytes::from(key.as_le_slice(&store));
         store.data_mut().view.delete(key).map_err(wasmtime::Error::new)
     })?;
+    state.func_wrap("apply", apply)?;
     state.func_wrap("scan", scan)
+}
+
+fn apply(mut store: Store<'_>, (changes,): (Vec<Change>,)) -> Result<()> {
+    store.data_mut().count(Capability::State)?;
+    for Change { key, value } in changes {
+        let key = Bytes::from(key.as_le_slice(&store));
+        let value = value.map(|value| Bytes::from(value.as_le_slice(&store)));
+        let view = &mut store.data_mut().view;
+        match value {
+            Some(value) => view.put(key, value),
+            None => view.delete(key),
+        }
+        .map_err(wasmtime::Error::new)?;
+    }
+    Ok(())
 }
 
 fn scan(

@@ -8,6 +8,18 @@ const TIME: &str = "took longer than 40 ms";
 const STACK: &str = "call stack exhausted";
 const LOOP: &str = "(loop $l (br $l)) unreachable";
 
+/// Five thousand changes of one key, whose value of 900,000 bytes lies in one place for all.
+const CHANGES: &str = "
+    (local $at i32)
+    (local.set $at (i32.const 100000))
+    (loop $l
+        (local.set $at (i32.sub (local.get $at) (i32.const 20)))
+        (i32.store offset=200004 (local.get $at) (i32.const 1))
+        (i32.store offset=200008 (local.get $at) (i32.const 1))
+        (i32.store offset=200016 (local.get $at) (i32.const 900000))
+        (br_if $l (local.get $at)))
+    (call $apply (i32.const 200000) (i32.const 5000))";
+
 fn m() -> Module {
     Module::new()
 }
@@ -254,6 +266,34 @@ fn arguments_that_lie_are_refused_before_they_are_copied() {
             "list pointer/length out of bounds of memory",
             calling(
                 "(call $get-many (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 536870911) (i32.const 4096))",
+            ),
+        ),
+        case(
+            "many changes",
+            Batch,
+            "list pointer/length out of bounds of memory",
+            calling("(call $apply (i32.const 2048) (i32.const 214748364))"),
+        ),
+        case(
+            "4 GB of changes",
+            Batch,
+            "too much data is being copied between the host and the guest",
+            calling(CHANGES),
+        ),
+        case(
+            "a change of no key",
+            Batch,
+            "1 to 65536 bytes",
+            calling(
+                "(i32.store (i32.const 2056) (i32.const 1)) (call $apply (i32.const 2048) (i32.const 1))",
+            ),
+        ),
+        case(
+            "a change that neither is nor is not",
+            Batch,
+            "invalid option discriminant",
+            calling(
+                "(i32.store (i32.const 2056) (i32.const 77)) (call $apply (i32.const 2048) (i32.const 1))",
             ),
         ),
         case(

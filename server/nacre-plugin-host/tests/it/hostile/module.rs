@@ -39,6 +39,7 @@ pub const IMPORTS: &str = r#"
     (import "nacre:plugin/state@0.1.0" "get" (func $get (param i32 i32 i32)))
     (import "nacre:plugin/state@0.1.0" "put" (func $put (param i32 i32 i32 i32)))
     (import "nacre:plugin/state@0.1.0" "delete" (func $delete (param i32 i32)))
+    (import "nacre:plugin/state@0.1.0" "apply" (func $apply (param i32 i32)))
     (import "nacre:plugin/state@0.1.0" "scan" (func $scan (param i32 i32 i32 i32 i32 i32 i32)))
     (import "nacre:plugin/log@0.1.0" "write" (func $log (param i32 i32 i32)))
     (import "nacre:plugin/kv@0.1.0" "get" (func $kv-get (param i32 i32 i32 i32 i32)))
