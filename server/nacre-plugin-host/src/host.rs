@@ -11,6 +11,7 @@ use crate::space::View;
 use crate::{Error, Setup, size};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
@@ -33,17 +34,23 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows; nothing depends on
-    /// it.
+    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long calls
+    /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
+    /// three times as long as the call took, and at most a quarter of a second, so that what does nothing but fail leaves the
+    /// machine to others.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
-    pub fn new(monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Host, Error> {
+    pub fn new(
+        monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static,
+        pause: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Result<Host, Error> {
         let mut last = None;
         for instance_count in INSTANCE_COUNTS {
             match Engine::new(&config(instance_count)) {
                 Ok(engine) => {
-                    return Ok(Host { engine, clock: Arc::new(Clock::new(monotonic_ns)) });
+                    let clock = Arc::new(Clock::new(monotonic_ns, pause));
+                    return Ok(Host { engine, clock });
                 }
                 Err(error) => last = Some(Error::Engine(format!("{error:#}"))),
             }

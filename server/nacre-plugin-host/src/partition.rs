@@ -50,6 +50,8 @@ impl Writer for Slot {
         state: State,
         call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
     ) -> Result<(T, View), Error> {
+        let clock = Arc::clone(&self.context.plugin.clock);
+        let begun_ns = clock.now_ns();
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
             None => self.context.instance(Role::Writer)?,
@@ -63,6 +65,8 @@ impl Writer for Slot {
             // What an instance remembers of a call that came to nothing is not true.
             Err(error) => {
                 self.wreck = instance.take_journal();
+                drop(instance);
+                clock.rest(begun_ns);
                 Err(error)
             }
         }

@@ -93,8 +93,8 @@ impl Engine {
 
 fn start() -> Result<Host, String> {
     let begun = Instant::now();
-    let host =
-        Host::new(move || begun.elapsed().as_nanos() as u64).map_err(|error| error.to_string())?;
+    let host = Host::new(move || begun.elapsed().as_nanos() as u64, std::thread::sleep)
+        .map_err(|error| error.to_string())?;
     let ticking = host.clone();
     std::thread::Builder::new().name("deadlines".into()).spawn(move || tick(&ticking)).map_err(
         |error| format!("plugins cannot run without a thread for their deadlines: {error}"),

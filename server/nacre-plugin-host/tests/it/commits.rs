@@ -125,6 +125,19 @@ fn readers_see_whole_commits_only() {
     });
 }
 
+/// Of eight documents with one that kills it: calls with eight, four, two and one fail.
+#[test]
+fn a_writer_rests_after_each_call_that_fails() {
+    let mut partition = open_probe(granted(""));
+    let before = RESTS.get();
+    tell(&mut partition, &["[]"; 8]).unwrap();
+    assert_eq!(RESTS.get(), before, "nothing has failed");
+    let mut scripts = ["[]"; 8];
+    scripts[0] = r#"[["panic","poison"]]"#;
+    tell(&mut partition, &scripts).unwrap();
+    assert_eq!(RESTS.get() - before, 4);
+}
+
 /// Wherever it dies: before its first write, between two, after the last, alone or beside others.
 #[test]
 fn poison_anywhere_in_a_batch_costs_only_itself() {

@@ -6,6 +6,7 @@ use nacre_plugin_host::{
     Request, Setup, StateStorage,
 };
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,13 +14,19 @@ use std::time::Duration;
 
 pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
 
+thread_local! {
+    /// How often the host has had this thread rest.
+    pub static RESTS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// The host of all tests; a thread of its own lets its time pass.
 pub fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
         #[expect(clippy::disallowed_methods, reason = "calls are measured in real time")]
         let begun = std::time::Instant::now();
-        let host = Host::new(move || begun.elapsed().as_nanos() as u64).unwrap();
+        let rest = |_| RESTS.set(RESTS.get() + 1);
+        let host = Host::new(move || begun.elapsed().as_nanos() as u64, rest).unwrap();
         let ticking = host.clone();
         #[expect(clippy::disallowed_methods, reason = "deadlines are about real time")]
         std::thread::spawn(move || {
