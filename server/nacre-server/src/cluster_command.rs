@@ -130,12 +130,12 @@ struct Login {
 }
 
 impl Login {
-    fn fields<'a>(&'a self, server: &'a Server) -> [(&'static str, &'a str); 2] {
-        let (user, password) = server.login();
-        [
+    fn fields<'a>(&'a self, server: &'a Server) -> Result<[(&'static str, &'a str); 2], String> {
+        let (user, password) = server.login()?;
+        Ok([
             ("user", self.other_user.as_deref().unwrap_or(user)),
             ("password", self.other_password.as_deref().unwrap_or(password)),
-        ]
+        ])
     }
 }
 
@@ -163,7 +163,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Join { member, key, services, login } => {
             let Address { host, port, encrypted } = Address::parse(member)?;
             let (scheme, port) = (if encrypted { "https://" } else { "" }, port.to_string());
-            let [user, password] = login.fields(server);
+            let [user, password] = login.fields(server)?;
             let fields = [
                 ("clusterMemberHostIp", &*format!("{scheme}{host}")),
                 ("clusterMemberPort", &port),
@@ -181,7 +181,7 @@ pub fn run(options: &Options) -> Result<(), String> {
                 Some(group) => path_of(server, group, post)?,
                 None => "/controller".to_owned(),
             };
-            let [user, password] = login.fields(server);
+            let [user, password] = login.fields(server)?;
             let fields =
                 [("hostname", node.as_str()), key.field(), services.field(), user, password];
             post(&format!("{path}/addNode"), &fields).map_err(about_login)?;

@@ -23,6 +23,7 @@ mod rest;
 mod serve;
 mod sh;
 mod tls;
+mod trust;
 mod unreachable;
 
 use clap::{Parser, Subcommand};

@@ -10,6 +10,8 @@ pub fn unreachable(address: &str, error: &ureq::Error) -> String {
         ": an address begins with http:// or https://"
     } else if refused {
         ": does a node run there?"
+    } else if error.to_string().contains("UnknownIssuer") {
+        ": a node with an authority of its own is believed with --cacert, see certificates.md"
     } else {
         ""
     };

@@ -77,9 +77,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// How clients reach it.
+    /// How clients reach it. By default the SDK leaves a node alone for 5 s once it has refused a connection, also one that is
+    /// back after a moment: that would be measured instead of the node.
     pub fn connection(&self) -> String {
-        format!("couchbase://{}", HOSTS[..self.nodes.len()].join(","))
+        format!("couchbase://{}?server_wait_backoff=250", HOSTS[..self.nodes.len()].join(","))
     }
 
     fn ask(&self, node: usize, method: &str, path: &str, form: &str) -> Result<Value, String> {

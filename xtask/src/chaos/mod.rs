@@ -78,7 +78,8 @@ pub fn run(options: &Chaos) -> Result<(), String> {
     let mut cluster = Cluster::start(&binary, options.nodes.into(), options.failover, small_disks)?;
     let mut load = Load::start(&folder, &cluster.connection(), BUCKET, options.seed)?;
     for (round, fault) in schedule(options).iter().enumerate() {
-        play(&mut cluster, &mut load, round, fault)?;
+        let played = play(&mut cluster, &mut load, round, fault);
+        played.map_err(|error| format!("round {round}, {fault}: {error}"))?;
     }
     let sums = load.end()?;
     cluster.stop()?;

@@ -1,6 +1,7 @@
 //! What `nacre plugin` asks of a node, over HTTP.
 
 use super::project;
+use crate::trust::Trust;
 use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,14 +19,16 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Args, Clone, Debug)]
 pub struct Server {
     /// Management address of the node
-    #[arg(long, env = "NACRE_SERVER", default_value = "http://127.0.0.1:8091")]
+    #[arg(long, env = "NACRE_SERVER", default_value = "http://127.0.0.1:8091", global = true)]
     server: String,
     /// User
-    #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
+    #[arg(long, env = "NACRE_USER", default_value = "Administrator", global = true)]
     user: String,
     /// Password
-    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
-    password: String,
+    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, global = true)]
+    password: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 /// Options of commands that concern one deployment.
@@ -100,8 +103,14 @@ impl Deploy {
 
 impl Server {
     /// User and password.
-    pub fn login(&self) -> (&str, &str) {
-        (&self.user, &self.password)
+    ///
+    /// # Errors
+    /// That there is no password.
+    pub fn login(&self) -> Result<(&str, &str), String> {
+        match &self.password {
+            Some(password) => Ok((&self.user, password)),
+            None => Err("the password is missing: give --password, or set NACRE_PASSWORD".into()),
+        }
     }
 
     /// Sends a request; gives what is answered, as JSON where it is.
@@ -112,9 +121,11 @@ impl Server {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
+            .tls_config(self.trust.config()?)
             .build()
             .into();
-        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
+        let (user, password) = self.login()?;
+        let login = STANDARD.encode(format!("{user}:{password}"));
         let request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server))

@@ -5,6 +5,7 @@ use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::time::{Duration, Instant};
+use ureq::tls::TlsConfig;
 
 /// How long a connection may take to come about. What a statement may take is the node's to bound.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,8 +24,9 @@ impl Node {
     /// Connects with the first question.
     ///
     /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`.
-    pub fn new(url: &str, user: &str, password: &str) -> Node {
+    pub fn new(url: &str, user: &str, password: &str, tls: TlsConfig) -> Node {
         let agent = ureq::Agent::config_builder()
+            .tls_config(tls)
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .build()

@@ -19,6 +19,7 @@ mod text;
 #[cfg(test)]
 mod transcripts;
 
+use crate::trust::Trust;
 use clap::Args;
 use output::Output;
 use session::{Session, Stop};
@@ -44,6 +45,8 @@ pub struct Shell {
     /// Password
     #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
     password: String,
+    #[command(flatten)]
+    trust: Trust,
     /// Where lone names of collections belong, as bucket.scope
     #[arg(long, value_parser = Context::parse)]
     context: Option<Context>,
@@ -66,7 +69,8 @@ pub struct Shell {
 /// # Errors
 /// When a statement failed, or there is no terminal to talk to any more.
 pub fn sh(options: &Shell) -> Result<(), String> {
-    let mut node = http::Node::new(&options.url()?, &options.user, &options.password);
+    let mut node =
+        http::Node::new(&options.url()?, &options.user, &options.password, options.trust.config()?);
     let settings = Settings {
         output: options.output,
         context: options.context.clone(),

@@ -251,3 +251,34 @@ fn a_certificate_of_a_client_logs_in_the_user_it_names() {
         connect(keys, &own, Some(&client), BOTH).and_then(|mut stream| select(&mut stream));
     assert!(refused.is_err(), "{refused:?}");
 }
+
+/// The commands of the binary believe a node's own authority when they are given it, and say what is missing when not.
+#[test]
+fn tools_ask_a_node_over_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let services = server.rest("GET", "/pools/default/nodeServices", "").unwrap().json().unwrap();
+    let services = &services["nodesExt"][0]["services"];
+    let tool = |arguments: &[&str], service: &str| {
+        let url = format!("https://127.0.0.1:{}", services[service]);
+        let arguments = arguments.iter().map(|argument| argument.replace("URL", &url));
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_nacre"));
+        let output = command.args(arguments).env("NACRE_PASSWORD", PASSWORD).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let authority = directory.path().join("tls/ca.pem").display().to_string();
+    let status = ["cluster", "status", "--server", "URL"];
+    let (_, told, error) = tool(&[&status[..], &["--cacert", &authority]].concat(), "mgmtSSL");
+    assert!(told.contains("healthy"), "{told}{error}");
+    let asked = ["sh", "--url", "URL", "--cacert", &authority, "-e", "SELECT RAW 17;"];
+    let (_, told, error) = tool(&asked, "n1qlSSL");
+    assert!(told.contains("17"), "{told}{error}");
+    let (well, _, error) = tool(&status, "mgmtSSL");
+    assert!(!well && error.contains("--cacert"), "{error}");
+    let node = directory.path().join("tls/node-key.pem").display().to_string();
+    let (well, _, error) = tool(&[&status[..], &["--cacert", &node]].concat(), "mgmtSSL");
+    assert!(!well && error.contains("node-key.pem has more than certificates"), "{error}");
+    let (well, _, error) = tool(&[&status[..], &["--cacert", "none.pem"]].concat(), "mgmtSSL");
+    assert!(!well && error.contains("none.pem: No such file"), "{error}");
+}
