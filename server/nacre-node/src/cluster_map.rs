@@ -74,6 +74,11 @@ impl Here {
         others.chain([(self.id, self.endpoints.clone())]).collect()
     }
 
+    /// Whether clients are sent to this node for keys.
+    fn is_listed(&self, cluster: &Cluster) -> bool {
+        self.serving(cluster).iter().any(|node| node.id == self.id && node.has_data())
+    }
+
     /// Those that clients are to go to, as what waits for a node that is gone or not yet there waits in vain. First those
     /// that serve vBuckets: clients count them.
     fn serving(&self, cluster: &Cluster) -> Vec<Serving> {
@@ -133,9 +138,27 @@ pub(crate) struct Texts {
     of: Option<(Arc<Cluster>, Here)>,
     /// By bucket; with none, the map of the cluster.
     texts: BTreeMap<Option<String>, Arc<str>>,
+    /// Whether clients are sent to this node for keys.
+    is_listed: bool,
 }
 
 impl Texts {
+    /// The map of a bucket, for a client that came to the wrong node; none where there is no such bucket, and where this node
+    /// is not in the map.
+    ///
+    /// The SDK for Go (gocbcore 10.8) takes a map from an answer by the thread that reads from the node, and closes the
+    /// connections of nodes that are no longer there, which waits for their threads: it would wait for itself for ever. It
+    /// asks the others for the map.
+    pub fn for_strays(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        here: Here,
+        bucket: Option<&str>,
+    ) -> Option<Arc<str>> {
+        let text = self.of(cluster, here, bucket);
+        text.filter(|_| self.is_listed)
+    }
+
     /// The map of a bucket, or of the cluster; none where there is no such bucket.
     pub fn of(
         &mut self,
@@ -146,7 +169,11 @@ impl Texts {
         let is_of_now =
             |(of, place): &(Arc<Cluster>, Here)| Arc::ptr_eq(of, cluster) && *place == here;
         if !self.of.as_ref().is_some_and(is_of_now) {
-            *self = Texts { of: Some((Arc::clone(cluster), here.clone())), texts: BTreeMap::new() };
+            *self = Texts {
+                of: Some((Arc::clone(cluster), here.clone())),
+                texts: BTreeMap::new(),
+                is_listed: here.is_listed(cluster),
+            };
         }
         let bucket = bucket.map(str::to_owned);
         if let Some(text) = self.texts.get(&bucket) {

@@ -184,6 +184,12 @@ impl Node {
         self.maps.lock().of(&self.cluster(), self.here(), bucket)
     }
 
+    /// The cluster map of a bucket as text, for a client that came to the wrong node. None when there is no such bucket, or this
+    /// node is not in the map.
+    pub fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
+        self.maps.lock().for_strays(&self.cluster(), self.here(), bucket)
+    }
+
     /// The change that tells the others where this node is reached, if they know another place.
     pub fn moved(&self) -> Option<Change> {
         let (id, endpoints) = (self.id(), self.endpoints());

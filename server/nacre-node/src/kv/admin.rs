@@ -196,6 +196,12 @@ pub(super) fn map(session: &Session) -> Option<Arc<str>> {
     session.node.map(bucket)
 }
 
+/// The same for a client that came to the wrong node.
+pub(super) fn map_for_strays(session: &Session) -> Option<Arc<str>> {
+    let bucket = session.selected.as_ref().map(|selected| &selected.bucket.name[..]);
+    session.node.map_for_strays(bucket)
+}
+
 fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let name = session.bucket()?.bucket.name.clone();
     let cluster = session.node.cluster();

@@ -417,9 +417,10 @@ impl Session {
         match outcome {
             Outcome::Answered => {}
             Outcome::Status(Status::NotMyVbucket) => {
-                let map = admin::map(self);
-                let (status, datatype) = (Status::NotMyVbucket, DATATYPE_JSON);
+                let map = admin::map_for_strays(self);
+                let status = Status::NotMyVbucket;
                 let value = map.as_deref().unwrap_or_default().as_bytes();
+                let datatype = if value.is_empty() { 0 } else { DATATYPE_JSON };
                 let reply = Reply { status, datatype, value, ..Reply::default() };
                 self.answer(frame, out, received).send(reply);
             }
