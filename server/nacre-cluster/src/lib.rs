@@ -46,5 +46,5 @@ pub use refusal::Refusal;
 pub use secret::Secret;
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
-    HistoryRetention, StorageBackend,
+    HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,
 };

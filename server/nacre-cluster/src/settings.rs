@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 /// The least memory of a bucket on each node, in MiB.
 const RAM_QUOTA_MB_MIN: u64 = 100;
+/// The most, 16 TiB: far above what machines have, so that sums of bytes do not overflow.
+const RAM_QUOTA_MB_MAX: u64 = 16 << 20;
+/// What is said about more memory than there is.
+pub const RAM_QUOTA_TOO_LARGE: &str =
+    "RAM quota specified is too large to be provisioned into this cluster.";
 /// The least history that may be kept by its size.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 /// How often expired documents are searched for when nothing else is said. The search costs little.
@@ -189,6 +194,9 @@ impl BucketSettings {
         if self.ram_quota_mb < RAM_QUOTA_MB_MIN {
             return invalid("ramQuota", "RAM quota cannot be less than 100 MiB");
         }
+        if self.ram_quota_mb > RAM_QUOTA_MB_MAX {
+            return invalid("ramQuota", RAM_QUOTA_TOO_LARGE);
+        }
         if self.replicas > 3 {
             return invalid("replicaNumber", "Replica number larger than 3 is not supported.");
         }
@@ -289,6 +297,8 @@ mod tests {
                 persistent(),
                 ephemeral(),
                 BucketSettings { ram_quota_mb: 99, ..persistent() },
+                BucketSettings { ram_quota_mb: RAM_QUOTA_MB_MAX, ..persistent() },
+                BucketSettings { ram_quota_mb: RAM_QUOTA_MB_MAX + 1, ..persistent() },
                 BucketSettings { replicas: 4, ..persistent() },
                 BucketSettings { replica_index: true, ..ephemeral() },
                 BucketSettings { max_ttl: 1 << 31, ..persistent() },
@@ -310,6 +320,8 @@ mod tests {
             accepted
             accepted
             ramQuota: RAM quota cannot be less than 100 MiB
+            accepted
+            ramQuota: RAM quota specified is too large to be provisioned into this cluster.
             replicaNumber: Replica number larger than 3 is not supported.
             replicaIndex: replicaIndex not supported for ephemeral buckets
             maxTTL: The value must be in range from 0 to 2147483647

@@ -46,6 +46,14 @@ fn be_nice(niceness: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
 }
 
+/// The memory of this machine, where the system tells.
+pub fn memory_bytes() -> Option<u64> {
+    // SAFETY: both only ask for a number; a negative one says that it is not known.
+    let [pages, page_bytes] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    u64::try_from(pages).ok()?.checked_mul(u64::try_from(page_bytes).ok()?)
+}
+
 /// Clocks of the machine, a data directory, and a thread for each task.
 pub struct SystemPlatform {
     started: Instant,

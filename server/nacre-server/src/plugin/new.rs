@@ -225,5 +225,13 @@ mod tests {
         let sdk = include_str!("../../../../plugins/nacre-plugin/Cargo.toml");
         let vendored = include_str!("../../templates/rust/vendor.toml");
         assert_eq!(features(vendored), features(sdk));
+        let workspace = include_str!("../../../../Cargo.toml");
+        let (used, _) = sdk.split_once("[dev-dependencies]").unwrap();
+        let used = used.split_once("[dependencies]").unwrap().1.lines();
+        for name in used.filter_map(|line| line.strip_suffix(".workspace = true")) {
+            let is_it = |line: &&str| line.starts_with(&format!("{name} = "));
+            let known = workspace.lines().find(is_it).unwrap();
+            assert_eq!(vendored.lines().find(is_it), Some(known));
+        }
     }
 }

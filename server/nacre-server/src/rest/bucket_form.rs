@@ -1,9 +1,11 @@
 //! A bucket's settings as REST words them: read from a form, and written into a description.
 
 use super::body::{Reply, json_reply};
+use crate::platform::memory_bytes;
 use hyper::StatusCode;
 use nacre_cluster::{
-    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy, StorageBackend,
+    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
+    RAM_QUOTA_TOO_LARGE, StorageBackend,
 };
 use serde_json::{Value, json};
 
@@ -65,7 +67,7 @@ pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) ->
     for (field, value) in form {
         let (field, value) = (field.as_str(), value.as_str());
         match field {
-            "ramQuotaMB" | "ramQuota" => settings.ram_quota_mb = number("ramQuota", value)?,
+            "ramQuotaMB" | "ramQuota" => settings.ram_quota_mb = ram_quota_mb(value)?,
             "replicaNumber" => settings.replicas = number(field, value)?,
             "maxTTL" => settings.max_ttl = number(field, value)?,
             "expiryPagerSleepTime" => settings.expiry_pager_s = number(field, value)?,
@@ -151,6 +153,15 @@ fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Reply> {
     text.parse().map_err(|_| invalid(field, "The value must be an integer"))
 }
 
+/// A quota that this machine has memory for.
+fn ram_quota_mb(text: &str) -> Result<u64, Reply> {
+    let quota_mb: u64 = number("ramQuota", text)?;
+    match memory_bytes().is_some_and(|bytes| quota_mb > bytes >> 20) {
+        true => Err(invalid("ramQuota", RAM_QUOTA_TOO_LARGE)),
+        false => Ok(quota_mb),
+    }
+}
+
 fn named<T: Copy>(names: Names<T>, field: &str, text: &str, reason: &str) -> Result<T, Reply> {
     let found = names.iter().find(|(name, _)| *name == text);
     found.map(|(_, value)| *value).ok_or_else(|| invalid(field, reason))
@@ -198,6 +209,7 @@ mod tests {
             [
                 "name=b",
                 "ramQuotaMB=much",
+                "ramQuotaMB=16000000",
                 "ramQuotaMB=100&bucketType=memcached",
                 "ramQuotaMB=100&bucketType=jar",
                 "ramQuotaMB=100&flushEnabled=2",
@@ -213,6 +225,7 @@ mod tests {
             @r#"
             {"errors":{"ramQuota":"The RAM Quota must be specified and must be a positive integer."}}
             {"errors":{"ramQuota":"The value must be an integer"}}
+            {"errors":{"ramQuota":"RAM quota specified is too large to be provisioned into this cluster."}}
             {"errors":{"bucketType":"memcached buckets are no longer supported"}}
             {"errors":{"bucketType":"invalid bucket type"}}
             {"errors":{"flushEnabled":"flushEnabled can only be 1 or 0"}}
