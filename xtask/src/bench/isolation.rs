@@ -81,14 +81,20 @@ struct Bench<'a> {
 ///
 /// # Errors
 /// What is missing, that an attack does not run, or which limit is passed.
-pub fn run(rounds: usize, seconds: f64) -> Result<(), String> {
+pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String> {
+    let is_chosen = |attack: &&Attack| only.is_none_or(|only| attack.name == only);
+    let attacks: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
+    if attacks.is_empty() {
+        let names = ATTACKS.map(|attack| attack.name).join(", ");
+        return Err(format!("there is no such attack: it is one of {names}"));
+    }
     let binary = node::build("release")?;
     let project = project()?;
     let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &[])?;
     let bench = Bench { binary: &binary, node: &node, project: &project, seconds };
     bench.bucket(FAIR)?;
     bench.deploy(FAIR)?;
-    for Attack { name, step, documents, .. } in &ATTACKS {
+    for Attack { name, step, documents, .. } in &attacks {
         let Some(step) = step else { continue };
         bench.bucket(name)?;
         bench.fill(name, step, *documents)?;
@@ -105,7 +111,7 @@ pub fn run(rounds: usize, seconds: f64) -> Result<(), String> {
     ]);
     table.column_iter_mut().skip(1).for_each(|it| it.set_cell_alignment(CellAlignment::Right));
     let mut ratios = Vec::new();
-    for attack in &ATTACKS {
+    for attack in attacks {
         let pairs: Result<Vec<_>, String> = (0..rounds).map(|_| bench.pair(attack)).collect();
         let pairs = pairs?;
         let middle = |of: fn(&Found) -> f64| {

@@ -202,6 +202,9 @@ enum What {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// Only beside this plugin, of those that the table names
+        #[arg(long)]
+        only: Option<String>,
     },
 }
 
@@ -221,7 +224,9 @@ const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 /// What is missing, or which limit was passed.
 pub fn run(options: &Bench) -> Result<(), String> {
     match &options.what {
-        What::Isolation { rounds, seconds } => isolation::run((*rounds).max(1), *seconds),
+        What::Isolation { rounds, seconds, only } => {
+            isolation::run((*rounds).max(1), *seconds, only.as_deref())
+        }
         What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
         What::Kv { peer, rounds, seconds } => {
             kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
