@@ -42,8 +42,8 @@ enum Name {
 #[derive(Default)]
 pub(crate) struct Document {
     text: String,
+    /// None of what has to be decoded at once.
     fields: Vec<Field>,
-    is_object: bool,
     /// What answers for the proxy of the call at hand.
     handler: Option<Persistent<Object<'static>>>,
 }
@@ -54,15 +54,16 @@ impl Document {
         self.text.clear();
         self.text.push_str(text);
         self.fields.clear();
-        let depth = find_fields(text, &mut self.fields);
-        self.is_object = depth.is_some() && !self.fields.is_empty();
-        depth.unwrap_or_else(|| crate::json::depth(text.as_bytes()))
+        find_fields(text, &mut self.fields).unwrap_or_else(|| {
+            self.fields.clear();
+            crate::json::depth(text.as_bytes())
+        })
     }
 
     /// The document as an argument of a call, with the proxies' handlers made after `prototype`.
     pub fn begin<'js>(&mut self, ctx: &Ctx<'js>, prototype: &Object<'js>) -> Result<Value<'js>> {
         self.end();
-        if !self.is_object {
+        if self.fields.is_empty() {
             return ctx.json_parse(&*self.text);
         }
         let handler = Object::new_proto(ctx.clone(), Some(prototype))?;

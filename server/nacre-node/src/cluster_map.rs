@@ -138,8 +138,8 @@ pub(crate) struct Texts {
     of: Option<(Arc<Cluster>, Here)>,
     /// By bucket; with none, the map of the cluster.
     texts: BTreeMap<Option<String>, Arc<str>>,
-    /// Whether clients are sent to this node for keys.
-    is_listed: bool,
+    /// Whether clients are sent to this node for keys, once that was asked.
+    is_listed: Option<bool>,
 }
 
 impl Texts {
@@ -155,8 +155,9 @@ impl Texts {
         here: Here,
         bucket: Option<&str>,
     ) -> Option<Arc<str>> {
-        let text = self.of(cluster, here, bucket);
-        text.filter(|_| self.is_listed)
+        let text = self.of(cluster, here, bucket)?;
+        let (cluster, here) = self.of.as_ref()?;
+        self.is_listed.get_or_insert_with(|| here.is_listed(cluster)).then_some(text)
     }
 
     /// The map of a bucket, or of the cluster; none where there is no such bucket.
@@ -169,11 +170,7 @@ impl Texts {
         let is_of_now =
             |(of, place): &(Arc<Cluster>, Here)| Arc::ptr_eq(of, cluster) && *place == here;
         if !self.of.as_ref().is_some_and(is_of_now) {
-            *self = Texts {
-                of: Some((Arc::clone(cluster), here.clone())),
-                texts: BTreeMap::new(),
-                is_listed: here.is_listed(cluster),
-            };
+            *self = Texts { of: Some((Arc::clone(cluster), here.clone())), ..Texts::default() };
         }
         let bucket = bucket.map(str::to_owned);
         if let Some(text) = self.texts.get(&bucket) {

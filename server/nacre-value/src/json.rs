@@ -67,10 +67,10 @@ fn scan<const LIST: bool>(
                 } else {
                     if object {
                         let named = name_end(bytes, at)?;
-                        if nesting.depth == 1 {
-                            (name, value_start) = (at + 1..named.0, named.1);
-                        }
                         at = named.1;
+                        if nesting.depth == 1 {
+                            (name, value_start) = named;
+                        }
                     }
                     true
                 }
@@ -110,10 +110,10 @@ fn scan<const LIST: bool>(
                     at = space_end(bytes, at + 1);
                     if object {
                         let named = name_end(bytes, at)?;
-                        if nesting.depth == 1 {
-                            (name, value_start) = (at + 1..named.0, named.1);
-                        }
                         at = named.1;
+                        if nesting.depth == 1 {
+                            (name, value_start) = named;
+                        }
                     }
                     break;
                 }
@@ -168,14 +168,14 @@ pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Skips `"name" :` and the space behind it; gives where the name ends, its quotation mark not included, and the end of it all.
-fn name_end(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+/// Skips `"name" :` and the space behind it; gives where the name lies between its quotation marks, and the end of it all.
+fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     if *bytes.get(at)? != b'"' {
         return None;
     }
     let end = string_end(bytes, at)?;
     let colon = space_end(bytes, end);
-    (*bytes.get(colon)? == b':').then(|| (end - 1, space_end(bytes, colon + 1)))
+    (*bytes.get(colon)? == b':').then(|| (at + 1..end - 1, space_end(bytes, colon + 1)))
 }
 
 /// The position behind the string that starts with the quote at `at`.

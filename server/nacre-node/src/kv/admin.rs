@@ -192,14 +192,16 @@ fn cluster_config(
 
 /// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
 pub(super) fn map(session: &Session) -> Option<Arc<str>> {
-    let bucket = session.selected.as_ref().map(|selected| &selected.bucket.name[..]);
-    session.node.map(bucket)
+    session.node.map(bucket_name(session))
 }
 
 /// The same for a client that came to the wrong node.
 pub(super) fn map_for_strays(session: &Session) -> Option<Arc<str>> {
-    let bucket = session.selected.as_ref().map(|selected| &selected.bucket.name[..]);
-    session.node.map_for_strays(bucket)
+    session.node.map_for_strays(bucket_name(session))
+}
+
+fn bucket_name(session: &Session) -> Option<&str> {
+    session.selected.as_ref().map(|selected| &selected.bucket.name[..])
 }
 
 fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {
