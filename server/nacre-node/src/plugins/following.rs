@@ -72,8 +72,12 @@ impl Feed {
             return Ok(None);
         }
         self.others.waits_since_ns.remove(&vbid);
-        // Others wait from here on until it is released.
+        // Others wait from here on until it is released; who asked before knows that it is served there.
         self.deployment.coverage.has(vbid, Seqno::ZERO);
+        if self.bucket.served(vbid).is_none_or(|vbucket| vbucket.term() != term) {
+            self.let_go(vbid);
+            return Ok(None);
+        }
         self.partition.serve(vbid, term, self.platform.now().unix_ns)?;
         Ok(Some(own.point))
     }

@@ -108,8 +108,9 @@ impl Plugins {
         let Some(found) = self.deployment_of(state) else {
             return Answer::Places(BTreeMap::new(), Vec::new());
         };
-        // What it is busy with first: afterwards it comes no further with others.
-        let is_busy = |vbid: &Vbid| !found.is_ended() && found.coverage.is_known(*vbid);
+        // What it is busy with first: afterwards it comes no further with others. One that is paused, or makes way for its
+        // successor, may be at its last batch.
+        let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
         let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
         let moments = found.reader.as_ref().map(|reader| reader.moments());
         Answer::Places(moments.unwrap_or_default(), busy)
@@ -125,7 +126,8 @@ impl Plugins {
             let serves = |chain: &Chain| chain.active() == Some(me);
             chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
         };
-        let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && !found.is_ended();
+        // What is paused as well: its timers are to come along.
+        let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && found.is_feeding();
         self.deployments().iter().filter(follows).all(has_settled) && self.have_partitions(node)
     }
 
