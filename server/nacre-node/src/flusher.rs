@@ -95,17 +95,23 @@ impl Flusher {
                 && bytes < GROUP_BYTES_MAX
             {
                 record_changed = false;
+                let before = position;
                 let history = Arc::clone(vbucket.history_collections());
                 let drained =
                     vbucket.checkpoint().read_keeping(position, COMMIT_DOCUMENTS_MAX, &history);
-                let drained = drained.expect("what is not persisted stays in memory");
+                let mut drained = drained.expect("what is not persisted stays in memory");
                 position = drained.snapshot_end;
+                let snapshot = vbucket.snapshot_at(position);
+                let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
+                // What is both new and to be erased is not stored at all, as a prepare whose commit is there already.
+                let is_new = |(_, seqno): &mut (Box<[u8]>, Seqno)| *seqno > before;
+                let mut erased = vbucket.take_graves(position);
+                let unborn: BTreeSet<Seqno> =
+                    erased.extract_if(.., is_new).map(|(_, seqno)| seqno).collect();
+                drained.documents.retain(|document| !unborn.contains(&document.meta.seqno));
                 documents += drained.documents.len();
                 bytes +=
                     drained.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
-                let snapshot = vbucket.snapshot_at(position);
-                let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
-                let erased = vbucket.take_graves(position);
                 bytes += erased.len() * size_of::<Commit>();
                 commits.push(Commit {
                     vbid,

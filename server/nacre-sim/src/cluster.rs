@@ -185,6 +185,10 @@ pub struct Network {
     pub spikes: u64,
     /// See `spikes`.
     pub spike_ns: u64,
+    /// In so many cases bytes that are sent at once arrive in two parts, the second up to `split_ns` later; in none for 0.
+    pub splits: u64,
+    /// See `splits`.
+    pub split_ns: u64,
 }
 
 /// See the [module](self).
@@ -243,6 +247,8 @@ impl Cluster {
             delay_ns: (50 * US, 500 * US),
             spikes: 0,
             spike_ns: 0,
+            splits: 0,
+            split_ns: 0,
         };
         let machine = |(disk, clock): (&Arc<Disk>, &Clock)| Machine {
             disk: Arc::clone(disk),
@@ -741,12 +747,22 @@ impl Cluster {
     }
 
     /// Puts bytes on their way.
-    fn put(&mut self, wire: u64, side: Side, bytes: Vec<u8>) {
+    fn put(&mut self, wire: u64, side: Side, mut bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
         }
         self.count(FixedState::with_seed(0).hash_one(&bytes));
         let delay = self.delay();
+        if !self.chance.once_in(self.network.splits) {
+            return self.put_part(wire, side, bytes, delay);
+        }
+        let rest = bytes.split_off(self.chance.below(bytes.len() as u64) as usize);
+        self.put_part(wire, side, bytes, delay);
+        let later = self.chance.between(0, self.network.split_ns);
+        self.put_part(wire, side, rest, delay + later);
+    }
+
+    fn put_part(&mut self, wire: u64, side: Side, bytes: Vec<u8>, delay: u64) {
         let now = self.now;
         let Some(known) = self.wires.get_mut(&wire) else { return };
         let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };

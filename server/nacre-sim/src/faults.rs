@@ -83,8 +83,18 @@ pub struct Mix {
     pub replicas: u8,
     /// Durability levels that are asked for.
     pub levels: Vec<u8>,
+    /// Durability levels of keys whose histories are not checked: that copies have what is acknowledged must be so of these, too.
+    pub weaker_levels: Vec<u8>,
     /// So many faults at once, at most.
     pub at_once: u64,
+    /// How long after one of them the next one comes, at most.
+    pub soon_ns: u64,
+    /// One of so many faults that follow another hits whichever node is given a vBucket next, soon after; none for 0.
+    pub hunts: u64,
+    /// See [`Network::splits`](crate::cluster::Network::splits).
+    pub splits: u64,
+    /// See [`Network::split_ns`](crate::cluster::Network::split_ns).
+    pub split_ns: u64,
     /// Weights of the kinds.
     weights: [u64; KINDS],
     /// How far clocks may run apart, in millionths.
@@ -120,7 +130,12 @@ impl Mix {
             nodes,
             replicas,
             levels: vec![level],
+            weaker_levels: vec![0],
             at_once: 1,
+            soon_ns: 0,
+            hunts: 0,
+            splits: 0,
+            split_ns: 0,
             weights: [0; KINDS],
             drift_ppm: 0,
             lost_answers: 0,
@@ -147,6 +162,7 @@ impl Mix {
             1 => vec![1, 2, 3],
             _ => vec![3],
         };
+        let weaker_levels = if at_once == 1 { vec![0] } else { vec![0, 1, 2] };
         let mut weights = [0; KINDS];
         weights.iter_mut().for_each(|weight| *weight = chance.one_of(&[0, 0, 1, 1, 3, 8]));
         // There is always something.
@@ -155,7 +171,12 @@ impl Mix {
             nodes,
             replicas: chance.one_of(&[1, 2, 2]),
             levels,
+            weaker_levels,
             at_once,
+            soon_ns: chance.one_of(&[200, 200, 4_000]) * MS,
+            hunts: chance.one_of(&[0, 2]),
+            splits: chance.one_of(&[0, 0, 2]),
+            split_ns: chance.one_of(&[1, 30]) * MS,
             weights,
             drift_ppm: chance.one_of(&[0, 100, 20_000, 80_000]),
             lost_answers: chance.one_of(&[0, 0, 20]),

@@ -10,7 +10,7 @@
 //! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
 //! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
 //! | What clients saw of each key, one document could have shown them; versions only grow ([`history`]) | at the end |
-//! | All copies have the same documents; a consumer that followed, resumed and rolled back knows just these | at the end |
+//! | All copies have the same documents, and so have their disks; a consumer that followed, resumed and rolled back knows just these | at the end |
 //! | No node panics | always |
 
 #![allow(clippy::disallowed_methods, reason = "the command reads the clock of the machine")]

@@ -83,7 +83,10 @@ impl Reader {
             _ => followed.log.first().map_or(0, |(uuid, _)| *uuid),
         };
         let (start, end) = match followed.snapshot {
-            (_, end) if end <= followed.seqno => (followed.seqno, followed.seqno),
+            // It has all of it, or nothing yet.
+            (start, end) if end <= followed.seqno || start > followed.seqno => {
+                (followed.seqno, followed.seqno)
+            }
             snapshot => snapshot,
         };
         let numbers = [followed.seqno, u64::MAX, uuid, start, end].map(u64::to_be_bytes);

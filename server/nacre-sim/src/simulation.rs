@@ -23,8 +23,19 @@ const READER: u64 = 2 << 56;
 const LOOK: u64 = 3 << 56;
 /// How long the copies may take to be whole once nothing is broken any more.
 const MEND_NS_MAX: u64 = 120_000 * MS;
+/// How long a vBucket that is about to be given to another node is waited for.
+const SUCCESSION_NS_MAX: u64 = 6_000 * MS;
 /// How long everything else may take then.
 const REST_NS_MAX: u64 = 30_000 * MS;
+
+/// Documents by key: the version, and whether there is one.
+pub(crate) type Documents = BTreeMap<Vec<u8>, (u64, bool)>;
+
+/// What `one` has and `other` has not, or has otherwise.
+fn difference(one: &Documents, other: &Documents) -> Documents {
+    let differs = |(key, version): &(&Vec<u8>, &(u64, bool))| other.get(*key) != Some(*version);
+    one.iter().filter(differs).map(|(key, version)| (key.clone(), *version)).collect()
+}
 
 /// What came of a run in which nothing was lost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +90,7 @@ impl Simulation {
         };
         let clocks: Vec<Clock> = (0..mix.nodes).map(|_| clock(&mut chance)).collect();
         let mut cluster = Cluster::new(&clocks, chance.fork(), mix.lost_answers);
+        (cluster.network.splits, cluster.network.split_ns) = (mix.splits, mix.split_ns);
         let settings = AutoFailover {
             timeout_ms: mix.failover_timeout_ms,
             count_max: mix.failovers_max,
@@ -180,11 +192,15 @@ impl Simulation {
     fn break_things(&mut self, count: u64) {
         let mut broken: Vec<(u64, Fault)> = Vec::new();
         for _ in 0..count {
-            let (fault, lasts_ns) = self.mix.fault(&mut self.chance);
+            let (mut fault, lasts_ns) = self.mix.fault(&mut self.chance);
+            if !broken.is_empty() && self.chance.once_in(self.mix.hunts) {
+                let next = self.next_active();
+                fault = next.map_or(fault, |node| Fault::Kill { node, tears: false });
+            }
             self.note(format!("{fault} for {} ms", lasts_ns / MS));
             self.break_one(fault, lasts_ns);
             broken.push((self.cluster.now() + lasts_ns, fault));
-            let soon = self.chance.between(0, 200) * MS;
+            let soon = self.chance.between(0, self.mix.soon_ns);
             if broken.len() < count as usize {
                 self.pass(soon);
             }
@@ -195,6 +211,31 @@ impl Simulation {
             self.pass(ends_at.saturating_sub(now));
             self.put_right(fault);
         }
+    }
+
+    /// Lets time pass until a vBucket is given to another node, and a little more: which node that is, unless nothing
+    /// comes of it.
+    fn next_active(&mut self) -> Option<usize> {
+        let before = self.actives();
+        let end = self.cluster.now() + SUCCESSION_NS_MAX;
+        while self.cluster.now() < end {
+            self.pass(MS);
+            let now = self.actives();
+            let given = now.iter().zip(&before).find(|(now, before)| now > before);
+            if let Some(((_, node), _)) = given {
+                let pause = self.chance.one_of(&[0, 0, 1, 20, 300]);
+                self.pass(pause * MS);
+                return *node;
+            }
+        }
+        None
+    }
+
+    /// The term of each vBucket, and where its active copy is.
+    fn actives(&self) -> Vec<(u64, Option<usize>)> {
+        let Some(agreed) = self.cluster.agreed() else { return Vec::new() };
+        let chains = &agreed.buckets[BUCKET].chains;
+        chains.iter().map(|chain| (chain.term, chain.active().map(index))).collect()
     }
 
     /// Breaks something, and does not put it right.
@@ -399,6 +440,9 @@ impl Simulation {
         self.pass_until("the reader has not what there is", REST_NS_MAX, |simulation| {
             (0..VBUCKETS).all(|number| simulation.is_read(number))
         });
+        self.pass_until("the copies are not stored", REST_NS_MAX, |simulation| {
+            (0..VBUCKETS).all(|number| simulation.is_stored(number))
+        });
         self.compare();
         let mut undecided = 0;
         for key in 0..KEYS {
@@ -432,7 +476,7 @@ impl Simulation {
     }
 
     /// The documents that a node has of a vBucket, tombstones included, by key: version, and whether there is one.
-    fn documents(&self, index: usize, number: u16) -> BTreeMap<Vec<u8>, (u64, bool)> {
+    fn documents(&self, index: usize, number: u16) -> Documents {
         let bucket = self.cluster.node(index).and_then(|node| node.bucket(BUCKET));
         let bucket = bucket.expect("all nodes are up");
         let vbucket = bucket.vbucket(Vbid(number)).expect("a bucket has its vBuckets");
@@ -453,14 +497,35 @@ impl Simulation {
         self.reader.documents(number) == alive
     }
 
-    /// All copies have the same documents.
+    /// Whether the copies wait for nothing to be stored, erased, or committed.
+    fn is_stored(&self, number: u16) -> bool {
+        self.copies(number).into_iter().all(|copy| {
+            let bucket = self.cluster.node(copy).and_then(|node| node.bucket(BUCKET));
+            let copy = bucket.as_ref().and_then(|bucket| bucket.vbucket(Vbid(number)));
+            copy.is_some_and(|copy| {
+                let has_stored = copy.persisted() == copy.high_seqno() && !copy.has_graves();
+                has_stored && copy.prepare_count() == 0
+            })
+        })
+    }
+
+    /// All copies have the same documents, and so have their disks: nothing is left of prepares that came to an end.
     fn compare(&self) {
         for number in 0..VBUCKETS {
             let copies = self.copies(number);
             let active = self.documents(copies[0], number);
-            for copy in &copies[1..] {
-                let documents = self.documents(*copy, number);
-                assert_eq!(documents, active, "vb {number} of node {copy}{}", self.story());
+            let assert_same = |documents: Documents, of: &str| {
+                let (more, less): (Documents, Documents) =
+                    (difference(&documents, &active), difference(&active, &documents));
+                let is_same = more.is_empty() && less.is_empty();
+                assert!(is_same, "vb {number} {of} has {more:?} for {less:?}{}", self.story());
+            };
+            for copy in copies {
+                assert_same(self.documents(copy, number), &format!("of node {copy}"));
+                if !self.mix.is_ephemeral {
+                    let stored = self.cluster.disk(copy).documents(Vbid(number));
+                    assert_same(stored, &format!("on the disk of node {copy}"));
+                }
             }
         }
     }

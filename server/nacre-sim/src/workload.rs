@@ -15,7 +15,7 @@ pub const BUCKET: &str = "b";
 pub const VBUCKETS: u16 = 4;
 /// Keys of durable writes at most: their histories are checked.
 pub const KEYS: u16 = 10;
-/// Keys after those, of writes that are not durable: their copies are compared.
+/// Keys after those, of writes that are less durable, or not at all: their copies are compared.
 const VOLATILE_KEYS: u16 = 4;
 /// How long a client waits for an answer: longer than the server for a durable write.
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
@@ -133,8 +133,9 @@ pub struct Counts {
 pub struct Workload {
     clients: Vec<Client>,
     chance: Chance,
-    /// Durability levels that are used.
+    /// Durability levels that are used, and those of keys whose histories are not checked.
     levels: Vec<u8>,
+    weaker_levels: Vec<u8>,
     /// Bytes that values have at least.
     value_bytes: usize,
     keys: u16,
@@ -166,6 +167,7 @@ impl Workload {
             clients: (0..mix.clients).map(|_| Client::default()).collect(),
             chance,
             levels: mix.levels.clone(),
+            weaker_levels: mix.weaker_levels.clone(),
             value_bytes: mix.value_bytes,
             keys: mix.keys,
             pace_ns: mix.pace_ns,
@@ -218,7 +220,7 @@ impl Workload {
         if self.clients[client].pending.is_some() {
             return;
         }
-        // Those that are not durable come after all that may be.
+        // Those that are less durable come after all others.
         let key = self.chance.below(u64::from(self.keys + VOLATILE_KEYS)) as u16;
         let key = if key < self.keys { key } else { key - self.keys + KEYS };
         let seen = self.clients[client].seen.get(&key).copied();
@@ -243,8 +245,7 @@ impl Workload {
         };
         let level = match asked {
             Asked::Get => 0,
-            // Some are not durable whatever is asked of the others.
-            _ if key >= KEYS => 0,
+            _ if key >= KEYS => self.chance.one_of(&self.weaker_levels),
             _ => self.chance.one_of(&self.levels),
         };
         let known = &mut self.clients[client];

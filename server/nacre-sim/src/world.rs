@@ -2,11 +2,12 @@
 //! the simulation takes it.
 
 use crate::Chance;
+use crate::simulation::Documents;
 use nacre_cluster::{Bucket, Endpoints, Ports};
 use nacre_node::{Link, Platform, Task, Told, Unanswered, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
-use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store};
-use nacre_types::{Cas, CollectionId, DocKey, NodeId, Now, Vbid};
+use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store, Which};
+use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,22 @@ impl Disk {
     /// From now on commits meet `fault`.
     pub fn inject(&self, fault: Option<Fault>) {
         self.stores.lock().values().for_each(|store| store.inject(fault));
+    }
+
+    /// What is stored of a vBucket, by key: the version, and whether there is a document. Not of durable writes that were given
+    /// up: they are erased with what comes next.
+    ///
+    /// # Panics
+    /// When the disk cannot be read.
+    pub(crate) fn documents(&self, number: Vbid) -> Documents {
+        let stores = self.stores.lock();
+        let scans = stores.values().map(|store| store.scan(number, Seqno::ZERO, Which::Current));
+        let documents = scans.flat_map(|scan| scan.expect("nothing is broken").documents);
+        documents
+            .map(|document| document.expect("nothing is broken"))
+            .filter(|document| document.meta.kind != Kind::Aborted)
+            .map(|document| (document.key().to_vec(), (document.meta.cas.0, document.is_alive())))
+            .collect()
     }
 
     /// Whether a version of a key or a later one is stored, committed or prepared. What cannot be read is believed to be.

@@ -20,7 +20,7 @@ pub struct Commit {
     /// collections that keep history, any number of versions.
     pub documents: Vec<Arc<Document>>,
     /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
-    /// a dropped collection. A key whose stored version is another one stays.
+    /// a dropped collection. A key whose stored version is another one stays. Never names a version of this commit.
     ///
     /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins anew
     /// erases all that there is, with a record of an empty vBucket and in a call of its own; its seqnos may be lower then.

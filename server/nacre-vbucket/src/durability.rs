@@ -317,6 +317,7 @@ impl Vbucket {
         let aborted = self.high_seqno().next();
         let meta = Meta { seqno: aborted, kind: Kind::Aborted, datatype: 0, ..document.meta };
         self.checkpoint.push(Arc::new(Document::new(meta, document.key(), b"")));
+        self.graveyard.erase_later(document.key(), seqno, aborted);
         self.graveyard.erase_later(document.key(), aborted, aborted.next());
         Some(Completion { prepare: seqno, commit: None })
     }

@@ -179,7 +179,9 @@ impl Vbucket {
     fn receive_prepare(&mut self, document: Arc<Document>) {
         let seqno = document.meta.seqno;
         self.checkpoint.push(Arc::clone(&document));
-        self.prepares.remove_key(document.name());
+        if let Some(before) = self.prepares.remove_key(document.name()) {
+            self.graveyard.erase_later(document.key(), before, seqno);
+        }
         if document.meta.kind == Kind::Aborted {
             self.graveyard.erase_later(document.key(), seqno, seqno.next());
         } else {

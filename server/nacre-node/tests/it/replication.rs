@@ -436,6 +436,35 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     assert_eq!(client.set("k", "3").status, 0);
 }
 
+/// The store erases only what it had before: of a prepare and its commit in one batch the prepare was left, and came to life
+/// again with the next start.
+#[test]
+fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    let mut client = nodes.connect(0);
+    nodes.worlds[1].store().inject(Some(Fault::Full));
+    client.set("other", "1");
+    nodes.run();
+    client.give(&durable(1, 10_000, &set("durable")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.run();
+    assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("durable"));
+    nodes.worlds[1].store().inject(None);
+    nodes.worlds[1].wait(1);
+    nodes.run();
+    client.set("k", "later");
+    nodes.run();
+    nodes.kill(0);
+    nodes.kill(1);
+    nodes.start(1);
+    nodes.place(&[2, 0]);
+    nodes.run();
+    assert_eq!(nodes.connect(1).get("k").value, b"later");
+}
+
 /// Who had followed the bucket before was in the way of who was to follow it now.
 #[test]
 fn a_bucket_that_was_flushed_is_followed_again() {
