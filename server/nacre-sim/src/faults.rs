@@ -122,6 +122,9 @@ pub struct Mix {
 }
 
 const KINDS: usize = 17;
+/// Those in which nothing is lost, whatever its level, if they do not last for long: clean stops, broken connections, clients
+/// that reach nobody, slow disks, clocks that step, another leader, rebalances. As [`Mix::fault`] numbers them.
+const GENTLE: [usize; 7] = [2, 7, 8, 10, 13, 14, 16];
 
 impl Mix {
     /// Nothing breaks by itself.
@@ -167,7 +170,7 @@ impl Mix {
         weights.iter_mut().for_each(|weight| *weight = chance.one_of(&[0, 0, 1, 1, 3, 8]));
         // There is always something.
         weights[chance.below(2) as usize] += 1;
-        Mix {
+        let mix = Mix {
             nodes,
             replicas: chance.one_of(&[1, 2, 2]),
             levels,
@@ -189,7 +192,22 @@ impl Mix {
             keys: chance.one_of(&[KEYS, KEYS, 3]),
             ballast: chance.one_of(&[0, 0, 0, 0, 700]),
             is_ephemeral,
+        };
+        if chance.once_in(6) { mix.gentle() } else { mix }
+    }
+
+    /// The same with nothing that loses writes, so that all levels may be asked for, also for one key.
+    fn gentle(mut self) -> Mix {
+        for (kind, weight) in self.weights.iter_mut().enumerate() {
+            *weight *= u64::from(GENTLE.contains(&kind));
         }
+        self.weights[GENTLE[GENTLE.len() - 1]] += 1;
+        self.levels = vec![0, 1, 2, 3];
+        self.is_ephemeral = false;
+        self.hunts = 0;
+        self.failover_timeout_ms = 5000;
+        self.longest_ns = self.longest_ns.min(300 * MS);
+        self
     }
 
     /// The next fault, and how long it lasts.

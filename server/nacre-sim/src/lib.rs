@@ -9,8 +9,9 @@
 //! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
 //! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
 //! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
-//! | What clients saw of each key, one document could have shown them; versions only grow ([`history`]) | at the end |
+//! | What clients saw of each key, one document could have shown them, at every level where nothing is lost; versions only grow ([`history`]) | at the end |
 //! | All copies have the same documents, and so have their disks; a consumer that followed, resumed and rolled back knows just these | at the end |
+//! | What is stored is there after all nodes have lost their power | at the end, in some runs |
 //! | No node panics | always |
 
 #![allow(clippy::disallowed_methods, reason = "the command reads the clock of the machine")]

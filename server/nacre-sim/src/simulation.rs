@@ -444,6 +444,9 @@ impl Simulation {
             (0..VBUCKETS).all(|number| simulation.is_stored(number))
         });
         self.compare();
+        if !self.mix.is_ephemeral && self.chance.once_in(4) {
+            self.lose_power();
+        }
         let mut undecided = 0;
         for key in 0..KEYS {
             let Some(operations) = self.workload.history.get(&key) else { continue };
@@ -497,6 +500,21 @@ impl Simulation {
         self.reader.documents(number) == alive
     }
 
+    /// What is stored is there when all nodes have lost their power, and nothing else.
+    fn lose_power(&mut self) {
+        let active = |simulation: &Simulation, number| {
+            simulation.documents(simulation.copies(number)[0], number)
+        };
+        let before: Vec<Documents> = (0..VBUCKETS).map(|number| active(self, number)).collect();
+        self.break_one(Fault::PowerCut, 0);
+        self.pass(100 * MS);
+        self.put_right(Fault::PowerCut);
+        self.mend();
+        for (number, before) in (0..VBUCKETS).zip(before) {
+            self.assert_same(&active(self, number), &before, number, "after the power was lost");
+        }
+    }
+
     /// Whether the copies wait for nothing to be stored, erased, or committed.
     fn is_stored(&self, number: u16) -> bool {
         self.copies(number).into_iter().all(|copy| {
@@ -514,20 +532,22 @@ impl Simulation {
         for number in 0..VBUCKETS {
             let copies = self.copies(number);
             let active = self.documents(copies[0], number);
-            let assert_same = |documents: Documents, of: &str| {
-                let (more, less): (Documents, Documents) =
-                    (difference(&documents, &active), difference(&active, &documents));
-                let is_same = more.is_empty() && less.is_empty();
-                assert!(is_same, "vb {number} {of} has {more:?} for {less:?}{}", self.story());
-            };
             for copy in copies {
-                assert_same(self.documents(copy, number), &format!("of node {copy}"));
+                let documents = self.documents(copy, number);
+                self.assert_same(&documents, &active, number, &format!("of node {copy}"));
                 if !self.mix.is_ephemeral {
                     let stored = self.cluster.disk(copy).documents(Vbid(number));
-                    assert_same(stored, &format!("on the disk of node {copy}"));
+                    let of = format!("on the disk of node {copy}");
+                    self.assert_same(&stored, &active, number, &of);
                 }
             }
         }
+    }
+
+    fn assert_same(&self, documents: &Documents, active: &Documents, number: u16, of: &str) {
+        let (more, less) = (difference(documents, active), difference(active, documents));
+        let is_same = more.is_empty() && less.is_empty();
+        assert!(is_same, "vb {number} {of} has {more:?} for {less:?}{}", self.story());
     }
 
     /// What happened, and how things are.

@@ -77,7 +77,7 @@ pub fn schedule(options: &Chaos) -> Vec<Fault> {
     let mut random = StdRng::seed_from_u64(options.seed);
     let mut faults = Vec::new();
     let counts = [
-        (options.kills, &[What::Kill][..], 0.2..15.0),
+        (options.kills, &[What::Kill][..], 0.2..8.0),
         (options.pauses, &[What::Pause], 0.2..12.0),
         (options.partitions, &[What::Isolate, What::Mute, What::Deafen], 0.5..12.0),
         (options.rebalances, &[What::Rebalance], 0.0..1.0),
