@@ -2,8 +2,8 @@
 //!
 //! A prepare is a version in a namespace of its own ([`CollectionId::PREPARED`]), so that it can be stored and streamed
 //! beside the committed version of the same key. Its commit is an ordinary version with a seqno of its own and the
-//! prepare's CAS; the stored prepare is erased in the same batch. A prepare that a start finds in the store was
-//! therefore never seen committed here, and is committed then.
+//! prepare's CAS; the stored prepare is erased in the same batch, and not stored at all where both come in one. A prepare
+//! that a start finds in the store was therefore never seen committed here, and is committed then.
 //!
 //! A write counts once a majority of the [`Copies`] has it as its level demands, the active one among them. A copy that is
 //! alone is its own majority. Replicas say how far they have come ([`Vbucket::acknowledge`]); which prepares hold them up

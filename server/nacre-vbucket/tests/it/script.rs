@@ -9,16 +9,19 @@
 //! complete  expire           durable writes that have come to their end; what has expired
 //! purge SECONDS              forgets tombstones that are older
 //! begins NAME  ends NAME     what happens to a scope or a collection
+//! copies 1,2,0 1,3,2         the nodes of the copies, this one on node 1: of one list or of two, 0 where there is none
+//! acknowledge NODE SEQNO     what the copy there says; it begins anew where there is no seqno
 //! ```
 //!
 //! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not
 //! depend on the clock.
 
-use nacre_types::{Cas, CollectionId, DocKey, Kind, Now, VbUuid, Vbid};
+use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, VbUuid, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_vbucket::{Command, Condition, Extend, Level, Reply, Vbucket};
 use std::fmt::Write;
+use std::num::NonZero;
 
 struct Script {
     vbucket: Vbucket,
@@ -79,6 +82,20 @@ impl Script {
                 return shown.collect::<Vec<_>>().join(", ");
             }
             "expire" => return format!("{} buried", self.vbucket.expire(self.now).0),
+            "copies" => {
+                let node = |id: &str| NonZero::new(id.parse().unwrap()).map(|id| NodeId(id.get()));
+                let chains = options[1..].iter().map(|ids| ids.split(',').map(node).collect());
+                self.vbucket.set_copies(chains.collect(), NodeId(1));
+                return format!("durable: {}", self.vbucket.can_be_durable());
+            }
+            "acknowledge" => {
+                let node = NodeId(options[1].parse().unwrap());
+                match options.get(2) {
+                    Some(seqno) => self.vbucket.acknowledge(node, Seqno(seqno.parse().unwrap())),
+                    None => self.vbucket.forget_acknowledged(node),
+                }
+                return "ok".into();
+            }
             "purge" => {
                 let age = options[1].parse::<u32>().unwrap();
                 return format!("{} purged", self.vbucket.purge(self.now.unix_s() - age));
