@@ -242,6 +242,11 @@ impl Reader {
         Ok(IndexSnapshot::new(self.shared.snapshot()?, form))
     }
 
+    /// Counts an answer from the [index](Reader::index), for which no instance is called, among those of readers.
+    pub fn count_scan(&self, elapsed_ns: u64) {
+        self.shared.pool.context.count(Role::Reader, elapsed_ns, &[], false);
+    }
+
     /// What the partition tells about itself: `of_writer` as [`crate::Partition::status`] gave it, brought up to date
     /// but for the documents and timers that the writer has taken since.
     pub fn status(&self, of_writer: &Status) -> Status {

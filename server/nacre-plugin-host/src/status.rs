@@ -77,7 +77,7 @@ pub struct Status {
     pub dead_timers: VecDeque<DeadTimer>,
     /// Calls that fold documents and timers into the state.
     pub writer: Usage,
-    /// Calls that answer requests.
+    /// Calls that answer requests, and scans of an index.
     pub readers: Usage,
     /// Linear memory of all instances that live, in bytes.
     pub memory_bytes: usize,

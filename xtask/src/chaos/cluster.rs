@@ -101,7 +101,6 @@ impl Cluster {
         self.ask(node, "POST", path, form).map(drop)
     }
 
-    /// Runs `nacre cluster` at a node.
     /// Has node `by` take another one in.
     ///
     /// # Errors
@@ -235,10 +234,14 @@ impl Cluster {
             let nodes = nodes(pool);
             nodes.len() == count && nodes.iter().all(|node| node["status"] == "healthy")
         };
-        if !pools.iter().all(are_well) {
+        // One that was just started may not know yet that it was failed over: a rebalance would remove it.
+        let parts = |pool: &Value| -> Vec<Value> {
+            nodes(pool).iter().map(|node| node["clusterMembership"].clone()).collect()
+        };
+        let pool = &pools[0];
+        if !pools.iter().all(|other| are_well(other) && parts(other) == parts(pool)) {
             return Ok(false);
         }
-        let pool = &pools[0];
         let otp = |node: &Value| node["otpNode"].as_str().unwrap_or_default().to_owned();
         for node in nodes(pool).iter().filter(|node| node["clusterMembership"] == "inactiveFailed")
         {

@@ -41,14 +41,19 @@ impl Deployment {
         let wanted = if scan.fresh { Wanted::Everything } else { Wanted::Anything };
         let vbucket_count = self.bucket.vbucket_count();
         self.read(vbids, &wanted, left, |_| {
-            let snapshot = self.snapshot()?;
+            let reader = self.reader.as_ref().ok_or("the index does not run")?;
+            let node = self.node.upgrade().ok_or("the node stops")?;
+            let begun_ns = node.now().monotonic_ns;
+            let snapshot = reader.index().map_err(|error| error.to_string())?;
             let kept = self.collections();
             let is_wanted = |found: &Indexed| {
                 // Documents of a collection that is dropped are not taken back.
                 found.collection.is_none_or(|collection| kept.contains(&collection))
                     && vbids.contains(Vbid::of(&found.id, vbucket_count))
             };
-            Ok(snapshot.page(scan, is_wanted))
+            let page = snapshot.page(scan, is_wanted);
+            reader.count_scan(node.now().monotonic_ns.saturating_sub(begun_ns));
+            Ok(page)
         })
     }
 

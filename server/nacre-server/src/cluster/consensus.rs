@@ -478,11 +478,11 @@ impl Consensus {
         // The leader itself goes last: somebody else leads then.
         let mut leaving: Vec<_> = leaving.collect();
         leaving.sort_by_key(|(id, _)| **id == self.node.id());
-        for (id, member) in leaving {
+        for (id, _) in leaving {
             if self.leadership.lock().is_none() {
                 return;
             }
-            if let Err(reason) = membership::eject(self, &membership::otp_node(&member.endpoints)) {
+            if let Err(reason) = membership::remove(self, *id) {
                 tracing::warn!("{id} is not removed yet: {reason}");
             }
         }

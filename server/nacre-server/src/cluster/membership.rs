@@ -9,7 +9,7 @@
 //!                           has the leader let it learn, and then vote
 //! doJoinCluster elsewhere   asks a member to add this node
 //! ejectNode on a member     has the leader take its vote away: Change::DropNode
-//!                           tells it                                                POST /controller/leave
+//!                           tells it, by its number: it may be back as another one  POST /controller/leave
 //! ```
 //!
 //! What breaks off in between leaves a node that `ejectNode` removes.
@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// How long it may take over a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member may take to add a node, which takes requests of its own.
@@ -61,6 +61,8 @@ const LEAVE: &str = "/controller/leave";
 const REGROUP: &str = "/controller/regroup";
 /// Where a node gives packages to others; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
+/// What is said of a node that is no member, or not any more.
+const UNKNOWN: &str = "Server does not exist.";
 /// What is said of a node that speaks otherwise than this one.
 const INCOMPATIBLE: &str = "Incompatible version: that node cannot join. All nodes of a cluster run the same version of nacre.";
 
@@ -434,10 +436,20 @@ pub fn join(
 /// # Errors
 /// Why not, for people.
 pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
+    let cluster = consensus.node().cluster();
+    let found = cluster.nodes.iter().find(|(_, known)| otp_node(&known.endpoints) == otp);
+    remove(consensus, *found.ok_or(UNKNOWN)?.0)
+}
+
+/// The same of the node with that number. It is another one when it comes again, which whoever is late with this request does not
+/// mean.
+///
+/// # Errors
+/// Why not, for people.
+pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     let node = consensus.node();
     let cluster = node.cluster();
-    let found = cluster.nodes.iter().find(|(_, known)| otp_node(&known.endpoints) == otp);
-    let (id, member) = found.ok_or("Server does not exist.")?;
+    let member = cluster.nodes.get(&id).ok_or(UNKNOWN)?;
     if cluster.nodes.len() == 1 {
         return Err("Can't remove the last node.".into());
     }
@@ -446,20 +458,22 @@ pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
             .buckets
             .values()
             .flat_map(|bucket| &bucket.chains)
-            .any(|chain| chain.involves(*id));
+            .any(|chain| chain.involves(id));
     if holds_data && !cluster.buckets.is_empty() {
         return Err("Cannot remove active server.".into());
     }
     let told = Login::of_node(&Place::of(member), &cluster);
-    consensus.change_voters(Voters::Remove(*id))?;
-    if *id == node.id() {
+    consensus.change_voters(Voters::Remove(id))?;
+    if id == node.id() {
         // The others must know before this one forgets them.
-        return leave_by_others(consensus.caller(), *id, &cluster);
+        return leave_by_others(consensus.caller(), id, &cluster);
     }
-    node.change(&Change::DropNode { id: *id }).map_err(|error| error.to_string())?;
+    node.change(&Change::DropNode { id }).map_err(|error| error.to_string())?;
     tracing::info!("{id} was removed: {}", member.endpoints.management());
+    let body = serde_json::to_vec(&id).map_err(|error| error.to_string())?;
     // One that is gone is not told; it is refused when it comes back.
-    let told = told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, b"", TIMEOUT)));
+    let told =
+        told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
     if let Err(error) = told {
         tracing::warn!("{id} does not know that it was removed: {error}");
     }
@@ -468,11 +482,7 @@ pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
 
 /// Has another member drop this node, which agrees with nobody any more.
 fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<(), String> {
-    let otp = otp_node(&cluster.nodes[&id].endpoints);
-    let form = format!(
-        "otpNode={}",
-        percent_encoding::utf8_percent_encode(&otp, percent_encoding::NON_ALPHANUMERIC)
-    );
+    let form = format!("id={}", id.0);
     let mut problem = "no other node answers".to_owned();
     for (_, member) in cluster.nodes.iter().filter(|(other, _)| **other != id) {
         let call = Call::form("/controller/ejectNode", &form, ADD_TIMEOUT);
@@ -548,12 +558,17 @@ pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> 
     consensus.regroup(secret, false)
 }
 
-/// Leaves the cluster: this node begins one of its own, without buckets and users.
+/// Leaves the cluster, in which this node has the number that `body` names: it begins one of its own, without buckets and users.
 ///
 /// # Errors
-/// What the disk reports.
-pub fn leave(consensus: &Arc<Consensus>) -> Result<(), String> {
+/// That it has another number by now; what the disk reports.
+pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
+    let named =
+        serde_json::from_slice(body).map_err(|error| format!("it is no number: {error}"))?;
+    if consensus.node().id() != named {
+        return Err(UNKNOWN.into());
+    }
     let (id, uuid, cluster) = consensus.node().new_cluster();
     tracing::info!("left the cluster {}", consensus.node().cluster().uuid);
     consensus.enter(id, uuid, cluster)

@@ -12,6 +12,7 @@ use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
 use nacre_node::Node;
 use nacre_node::plugins::packages;
+use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -194,12 +195,21 @@ pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// `POST /controller/ejectNode`.
+/// `POST /controller/ejectNode`. A node that leaves names itself by its number, as `id`.
 pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
-    let otp = Form(call.form()).required("otpNode")?;
+    let form = Form(call.form());
     let consensus = Arc::clone(&call.consensus);
-    let ejected = blocking("the removal", move || membership::eject(&consensus, &otp)).await?;
+    let ejected = match form.optional("id") {
+        Some(id) => {
+            let id = id.parse().map_err(|_| failed("A number is expected as id.".into()))?;
+            blocking("the removal", move || membership::remove(&consensus, NodeId(id))).await?
+        }
+        None => {
+            let otp = form.required("otpNode")?;
+            blocking("the removal", move || membership::eject(&consensus, &otp)).await?
+        }
+    };
     // This one is no list.
     let problem =
         |reason: String| reply(StatusCode::BAD_REQUEST, "text/plain", format!("{reason}\n"));
@@ -275,7 +285,9 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
             if call.user != INTERNAL {
                 return Err(unauthorized());
             }
-            blocking("leaving", move || membership::leave(&consensus)).await?.map_err(failed)?;
+            let body = call.body;
+            let work = move || membership::leave(&consensus, &body);
+            blocking("leaving", work).await?.map_err(failed)?;
             Ok(reply(StatusCode::OK, "application/json", ""))
         }
         _ => Err(not_found()),

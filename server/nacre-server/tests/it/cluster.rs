@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What nodes that can join say of themselves, as `cluster::membership` has it.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 /// A node with its data directory, to be stopped and started again.
 pub struct Node {
@@ -347,8 +347,11 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
         assert!(begun.elapsed().as_secs() < 60, "{form}");
     }
     assert_eq!((first.node_count(), other.node_count()), (1, 1));
-    let (status, text) = first.ask("POST", "/controller/ejectNode", "otpNode=ns_1@nowhere:1");
-    assert_eq!((status, text.trim()), (400, "Server does not exist."));
+    for gone in ["otpNode=ns_1@nowhere:1", "id=7"] {
+        let (status, text) = first.ask("POST", "/controller/ejectNode", gone);
+        assert_eq!((status, text.trim()), (400, "Server does not exist."));
+    }
+    assert_eq!(first.ask("POST", "/controller/ejectNode", "id=x").0, 400);
     let own = format!("otpNode=ns_1@{}", first.address());
     assert_eq!(first.ask("POST", "/controller/ejectNode", &own).0, 400);
     first.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");

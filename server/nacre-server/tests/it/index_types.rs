@@ -61,7 +61,10 @@ fn entries_follow_documents_through_upgrades_and_restarts() {
     client.set(b"a", br#"["z", "w"]"#).unwrap();
     assert_eq!(listed(&server, ""), ["w=a", "x=b", "z=a"]);
     assert_eq!(listed(&server, "start=x&end=z&inclusive_end=false"), ["x=b"]);
+    let calls = |server: &Server| status(server)["readers"]["calls"].as_u64().unwrap();
+    let before = calls(&server);
     assert_eq!(listed(&server, "descending=true&limit=2"), ["z=a", "x=b"]);
+    assert_eq!(calls(&server), before + 1);
     let of_b = json!({"rows": [{"id": "b", "collection": "_default._default", "key_hex": "78", "value_hex": "0000000000000001"}]});
     assert_eq!(scan(&server, "prefix=x&hex=true"), of_b);
     client.delete(b"b", 0).unwrap();
