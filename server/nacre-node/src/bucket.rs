@@ -608,7 +608,7 @@ impl Bucket {
 
     /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives a number above 0 if
     /// that made room.
-    pub(crate) fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
+    pub fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
         if self.store.is_some() {
             return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
         }

@@ -119,6 +119,11 @@ pub struct Mix {
     pub ballast: u32,
     /// Whether the bucket is in memory only: a process that ends loses its copies.
     pub is_ephemeral: bool,
+    /// Each time that it is looked whether all is well, one copy of so many loses most of what it has in memory and on disk from
+    /// memory; none for 0.
+    pub evictions: u64,
+    /// Whether keys go as well.
+    pub evicts_keys: bool,
 }
 
 const KINDS: usize = 17;
@@ -151,6 +156,8 @@ impl Mix {
             keys: KEYS,
             ballast: 0,
             is_ephemeral: false,
+            evictions: 0,
+            evicts_keys: false,
         }
     }
 
@@ -192,6 +199,8 @@ impl Mix {
             keys: chance.one_of(&[KEYS, KEYS, 3]),
             ballast: chance.one_of(&[0, 0, 0, 0, 700]),
             is_ephemeral,
+            evictions: chance.one_of(&[0, 0, 4, 30]),
+            evicts_keys: chance.once_in(2),
         };
         if chance.once_in(6) { mix.gentle() } else { mix }
     }

@@ -10,7 +10,7 @@ use nacre_cluster::{
     AutoFailover, BucketKind, BucketSettings, Chain, Change, EvictionPolicy, Membership,
 };
 use nacre_node::Vbids;
-use nacre_types::{VbState, Vbid};
+use nacre_types::{CollectionId, VbState, Vbid};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -98,6 +98,7 @@ impl Simulation {
         };
         let (kind, eviction_policy) = match mix.is_ephemeral {
             true => (BucketKind::Ephemeral, EvictionPolicy::None),
+            false if mix.evicts_keys => (BucketKind::Persistent, EvictionPolicy::Full),
             false => (BucketKind::Persistent, EvictionPolicy::ValueOnly),
         };
         let bucket = BucketSettings {
@@ -375,6 +376,10 @@ impl Simulation {
                 let vbucket = bucket.vbucket(vbid).expect("a bucket has all its vBuckets");
                 let (stored, last) = (vbucket.persisted(), vbucket.high_seqno());
                 assert!(stored <= last, "{vbid} of node {node} has stored {stored} of {last}");
+                drop(vbucket);
+                if !self.mix.is_ephemeral && self.chance.once_in(self.mix.evictions) {
+                    bucket.make_room(vbid, self.chance.one_of(&[50, 100]), now);
+                }
             }
             assert!(serving.len() <= 1, "{vbid} is served by {serving:?}{}", self.story());
         }
@@ -486,7 +491,13 @@ impl Simulation {
         let document = |document: &std::sync::Arc<nacre_types::Document>| {
             (document.key().to_vec(), (document.meta.cas.0, document.is_alive()))
         };
-        vbucket.documents().map(document).collect()
+        let mut documents = match self.mix.evicts_keys && !self.mix.is_ephemeral {
+            true => self.cluster.disk(index).documents(Vbid(number)),
+            false => Documents::new(),
+        };
+        documents.retain(|key, _| CollectionId::of_key(key) != CollectionId::PREPARED);
+        documents.extend(vbucket.documents().map(document));
+        documents
     }
 
     /// Whether the reader knows the documents that the active copy has. Seqnos say less: it is not told of prepares, nor of

@@ -5,9 +5,11 @@ use crate::faults::Mix;
 use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, Told};
 use crate::history::{Asked, Operation, Outcome};
 use crate::{Chance, Cluster};
+use nacre_cluster::Cluster as Agreed;
 use nacre_protocol::Opcode;
 use nacre_types::{Cas, CollectionId, DocKey, VbState, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The bucket that clients use.
 pub const BUCKET: &str = "b";
@@ -40,10 +42,14 @@ struct Pending {
     begun: u64,
     /// The durability level.
     level: u8,
-    /// See [`Cluster::lives`].
-    lives: Vec<u64>,
-    /// The places of its vBucket's copies.
-    chain: Vec<Option<usize>>,
+    /// Whether keys may be on disk only.
+    evicts_keys: bool,
+    /// See [`lives`].
+    lives: Vec<Life>,
+    /// How many copies its vBucket is to have.
+    copies: usize,
+    /// Where they were, see [`places`].
+    places: BTreeSet<usize>,
 }
 
 impl Pending {
@@ -52,9 +58,9 @@ impl Pending {
     /// believed.
     fn look_at_copies(&self, cas: Cas, by: usize, cluster: &Cluster) {
         let number = Vbid(vbid(self.key));
-        let now = chain(number, cluster);
+        let now = places(number, by, cluster);
         let key = DocKey::new(CollectionId::DEFAULT, format!("k{}", self.key).as_bytes());
-        let lives = cluster.lives();
+        let lives = lives(number, cluster);
         let bucket_of = |node: usize| cluster.node(node).and_then(|node| node.bucket(BUCKET));
         let is_gone = |node: usize| {
             let bucket = bucket_of(node).filter(|_| lives[node] == self.lives[node]);
@@ -69,12 +75,13 @@ impl Pending {
                 let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
                 versions.any(|version| version.meta.cas >= cas)
             });
-            is_there || is_gone(*node)
+            let is_stored = || self.evicts_keys && cluster.disk(*node).has(number, &key, cas);
+            is_there || is_gone(*node) || is_stored()
         };
         let has_stored =
             |node: &usize| cluster.disk(*node).has(number, &key, cas) || is_gone(*node);
-        let places: BTreeSet<usize> = self.chain.iter().chain(&now).flatten().copied().collect();
-        let most = self.chain.len() / 2;
+        let places: BTreeSet<usize> = self.places.union(&now).copied().collect();
+        let most = self.copies / 2;
         let (count, stored) = (
             places.iter().filter(|node| has(node)).count(),
             places.iter().filter(|node| has_stored(node)).count(),
@@ -90,16 +97,36 @@ impl Pending {
             self.asked,
             self.key,
             self.level,
-            self.chain,
+            self.places,
         );
     }
 }
 
-/// The nodes of a vBucket's copies, by what was agreed last.
-fn chain(number: Vbid, cluster: &Cluster) -> Vec<Option<usize>> {
-    let Some(agreed) = cluster.agreed() else { return Vec::new() };
-    let chain = &agreed.buckets[BUCKET].chains[usize::from(number.0)];
-    chain.copies.iter().map(|node| node.map(index)).collect()
+/// What of a node keeps what it has acknowledged: its process, and the copy that it has, counted.
+type Life = (u64, Option<u32>);
+
+/// That of each node, for a vBucket.
+fn lives(number: Vbid, cluster: &Cluster) -> Vec<Life> {
+    let generation = |index: usize| {
+        let bucket = cluster.node(index)?.bucket(BUCKET)?;
+        let copy = bucket.vbucket(number)?;
+        Some(copy.generation())
+    };
+    let lives = cluster.lives().into_iter().enumerate();
+    lives.map(|(index, life)| (life, generation(index))).collect()
+}
+
+/// The nodes of a vBucket's copies, as `agreed`.
+fn chain(number: Vbid, agreed: Option<Arc<Agreed>>) -> Vec<Option<usize>> {
+    let bucket = agreed.as_ref().and_then(|agreed| agreed.buckets.get(BUCKET));
+    let copies = bucket.map(|bucket| bucket.chains[usize::from(number.0)].copies.iter());
+    copies.into_iter().flatten().map(|node| node.map(index)).collect()
+}
+
+/// The nodes of a vBucket's copies by what was agreed last, and by what node `by` knows of that: it serves by it.
+fn places(number: Vbid, by: usize, cluster: &Cluster) -> BTreeSet<usize> {
+    let known = chain(number, cluster.node(by).map(|node| node.cluster()));
+    chain(number, cluster.agreed()).into_iter().chain(known).flatten().collect()
 }
 
 #[derive(Default)]
@@ -136,6 +163,8 @@ pub struct Workload {
     /// Durability levels that are used, and those of keys whose histories are not checked.
     levels: Vec<u8>,
     weaker_levels: Vec<u8>,
+    /// See [`Mix::evicts_keys`].
+    evicts_keys: bool,
     /// Bytes that values have at least.
     value_bytes: usize,
     keys: u16,
@@ -168,6 +197,7 @@ impl Workload {
             chance,
             levels: mix.levels.clone(),
             weaker_levels: mix.weaker_levels.clone(),
+            evicts_keys: mix.evicts_keys,
             value_bytes: mix.value_bytes,
             keys: mix.keys,
             pace_ns: mix.pace_ns,
@@ -238,7 +268,7 @@ impl Workload {
 
     /// Asks; later if nobody is reached.
     fn ask(&mut self, client: usize, key: u16, asked: Asked, cluster: &mut Cluster) {
-        let Some(wire) = self.wire(client, key, cluster) else {
+        let Some((node, wire)) = self.wire(client, key, cluster) else {
             // Another node may know more.
             self.clients[client].map.clear();
             return cluster.set_alarm(NOBODY_NS, alarm(NEXT, client));
@@ -268,17 +298,33 @@ impl Workload {
         let plain = Request::new(opcode, name.as_bytes());
         let request = Request { vbid, opaque, cas, level, extras, value, ..plain };
         let begun = cluster.now();
-        let (lives, chain) = match level {
-            0 => (Vec::new(), Vec::new()),
-            _ => (cluster.lives(), chain(Vbid(vbid), cluster)),
+        let number = Vbid(vbid);
+        let (lives, copies, places) = match level {
+            0 => (Vec::new(), 0, BTreeSet::new()),
+            _ => {
+                let copies = chain(number, cluster.agreed()).len();
+                (lives(number, cluster), copies, places(number, node, cluster))
+            }
         };
-        known.pending = Some(Pending { wire, opaque, key, asked, begun, level, lives, chain });
+        let evicts_keys = self.evicts_keys;
+        known.pending = Some(Pending {
+            wire,
+            opaque,
+            key,
+            asked,
+            begun,
+            level,
+            evicts_keys,
+            lives,
+            copies,
+            places,
+        });
         cluster.send(wire, request.encode());
         self.look_at_the_time(client, cluster);
     }
 
-    /// A connection to the node that serves the key, as far as the client knows.
-    fn wire(&mut self, client: usize, key: u16, cluster: &mut Cluster) -> Option<u64> {
+    /// The node that serves the key, as far as the client knows, and a connection to it.
+    fn wire(&mut self, client: usize, key: u16, cluster: &mut Cluster) -> Option<(usize, u64)> {
         let known = &mut self.clients[client];
         if known.map.is_empty() {
             let asked = self.chance.below(cluster.len() as u64) as usize;
@@ -288,12 +334,12 @@ impl Workload {
         }
         let node = known.map[usize::from(vbid(key))]?;
         if let Some(wire) = known.wires.get(&node) {
-            return Some(*wire);
+            return Some((node, *wire));
         }
         let wire = cluster.connect(node)?;
         cluster.send(wire, frame::greet(BUCKET));
         self.clients[client].wires.insert(node, wire);
-        Some(wire)
+        Some((node, wire))
     }
 
     /// Writes so many documents to each vBucket that nobody asks for later.
