@@ -531,11 +531,7 @@ impl Database for Session {
             self.noted.lock().push(key.to_owned());
         }
         if key.starts_with(PREPARED) && value.is_none() {
-            for other in self.node.others() {
-                let note = Question::Unnote(key.to_owned());
-                // Nobody waits for the answer.
-                drop(self.node.ask(other, note, NOTE_PATIENCE));
-            }
+            return self.forget_everywhere(key);
         }
         self.node.queries().notes.set(key, value);
     }
@@ -547,6 +543,22 @@ impl Database for Session {
             return Err(failure(code::FORBIDDEN, message));
         }
         Ok(self.node.queries().notes.keys(prefix))
+    }
+}
+
+impl Session {
+    /// Has all nodes forget a prepared statement. Twice: one that had forgotten it may have been told it again meanwhile, by one that
+    /// had not.
+    fn forget_everywhere(&self, key: &str) {
+        for _ in 0..2 {
+            self.node.queries().notes.set(key, None);
+            let note = Question::Unnote(key.to_owned());
+            let others = self.node.others().into_iter();
+            let asked: Vec<_> =
+                others.map(|other| self.node.ask(other, note.clone(), NOTE_PATIENCE)).collect();
+            // One that does not answer is not there, or forgets it later.
+            asked.iter().for_each(|answer| drop(self.node.answered(answer)));
+        }
     }
 }
 
