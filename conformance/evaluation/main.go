@@ -2,8 +2,9 @@
 //
 //	evaluation -count N -durability LEVEL documents    one client inserts, updates, asks for and deletes N documents
 //	evaluation -seconds S curve                        many clients read and write; what they got done by and by
+//	evaluation -rate R waits                           R operations begin in each second; how long they waited, by phases
 //
-// Both print one line of JSON; "curve" says "begun" before.
+// All print one line of JSON; "curve" and "waits" say "begun" before. A line of input begins a phase of "waits".
 package main
 
 import (
@@ -55,6 +56,7 @@ func main() {
 	count := flag.Int("count", 1000, "documents")
 	durability := flag.String("durability", "none", "level of the writes")
 	seconds := flag.Int("seconds", 30, "how long the curve is")
+	rate := flag.Int("rate", 10000, "operations that begin in a second")
 	flag.Parse()
 	cluster, err := gocb.Connect(*connection, gocb.ClusterOptions{
 		Authenticator: gocb.PasswordAuthenticator{Username: *user, Password: *password},
@@ -68,8 +70,10 @@ func main() {
 		say(timed(cluster, *bucket, collection, *count, levels[*durability]))
 	case "curve":
 		say(curve(collection, time.Duration(*seconds)*time.Second))
+	case "waits":
+		say(waits(collection, *rate))
 	default:
-		log.Fatalf("%q is neither documents nor curve", flag.Arg(0))
+		log.Fatalf("%q is neither documents nor curve nor waits", flag.Arg(0))
 	}
 }
 

@@ -5,16 +5,15 @@
 //! Cluster (as in `chaos`: each node in a network namespace) ◄── conformance/evaluation ──► Timings, Curve ──► plots, page
 //! ```
 
-use crate::chaos::{BUCKET, Cluster};
-use crate::command::{run as run_command, workspace};
-use crate::node::{self, PASSWORD, USER};
+use super::application::Program;
+use crate::chaos::Cluster;
+use crate::command::workspace;
+use crate::node;
 use plotters::prelude::*;
 use serde::Deserialize;
 use std::error::Error;
 use std::fmt::Write;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The levels by what they cost.
@@ -80,22 +79,14 @@ struct Curve {
 /// When a cluster does not do its part.
 pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     let binary = node::build("release")?;
-    let folder = std::env::temp_dir().join("nacre-evaluation");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let client = folder.join("evaluation");
-    let mut build = Command::new("go");
-    build
-        .args(["build", "-o"])
-        .arg(&client)
-        .current_dir(workspace().join("conformance/evaluation"));
-    run_command(&mut build, "compile the client (go is needed, and a module proxy in reach)")?;
+    let program = Program::build()?;
     let mut cells = Vec::new();
     for nodes in 1..=nodes_max {
         let cluster = Cluster::start(&binary, nodes, FAILOVER_S, false)?;
         for (level, name) in LEVELS.iter().enumerate() {
             for count in documents {
                 let arguments = ["-count", &count.to_string(), "-durability", name, "documents"];
-                let timings = answer(start(&client, &cluster, &arguments)?)?;
+                let timings = program.start(&cluster, &arguments)?.answer()?;
                 let cell = Cell { nodes, level, documents: *count, timings };
                 println!("{nodes} nodes, {count} documents, {name}: {timings:?}");
                 cells.push(cell);
@@ -103,7 +94,7 @@ pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
         }
         cluster.stop()?;
     }
-    let curve = lose_a_node(&binary, &client)?;
+    let curve = lose_a_node(&binary, &program)?;
     let put = |name: &str, text: &str| {
         let path = workspace().join(FOLDER).join(name);
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -117,44 +108,16 @@ pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     put("cluster-figures.md", &page(&cells, &curve, nodes_max))
 }
 
-fn start(client: &Path, cluster: &Cluster, arguments: &[&str]) -> Result<Child, String> {
-    let mut command = Command::new(client);
-    command
-        .args(["-connection", &cluster.connection(), "-user", USER, "-password", PASSWORD])
-        .args(["-bucket", BUCKET])
-        .args(arguments)
-        .stdout(Stdio::piped());
-    command.spawn().map_err(|error| format!("cannot start the client: {error}"))
-}
-
-/// What the client says last.
-fn answer<T: serde::de::DeserializeOwned>(mut client: Child) -> Result<T, String> {
-    let output = client.stdout.take().ok_or("the client has no output")?;
-    let last = BufReader::new(output).lines().map_while(Result::ok).last().unwrap_or_default();
-    let status = client.wait().map_err(|error| format!("the client: {error}"))?;
-    serde_json::from_str(&last)
-        .map_err(|error| format!("the client ({status}) says {last:?}: {error}"))
-}
-
 /// Readers and durable writers on a cluster of which a node is killed.
-fn lose_a_node(binary: &Path, client: &Path) -> Result<Curve, String> {
+fn lose_a_node(binary: &Path, program: &Program) -> Result<Curve, String> {
     let mut cluster = Cluster::start(binary, CURVE_NODES, FAILOVER_S, false)?;
     let leader = cluster.leader()?;
     let victim = (leader + 1) % CURVE_NODES;
-    let mut child = start(client, &cluster, &["-seconds", &CURVE_S.to_string(), "curve"])?;
-    let mut output = BufReader::new(child.stdout.take().ok_or("the client has no output")?);
-    let mut line = String::new();
-    output.read_line(&mut line).map_err(|error| format!("the client: {error}"))?;
-    if line.trim() != "begun" {
-        return Err(format!("the client says {line:?}"));
-    }
+    let mut curve = program.start(&cluster, &["-seconds", &CURVE_S.to_string(), "curve"])?;
+    curve.wait_until_begun()?;
     std::thread::sleep(KILL_AFTER);
     cluster.nodes[victim].kill()?;
-    line.clear();
-    output.read_line(&mut line).map_err(|error| format!("the client: {error}"))?;
-    child.wait().map_err(|error| format!("the client: {error}"))?;
-    let curve =
-        serde_json::from_str(&line).map_err(|error| format!("the client says {line:?}: {error}"));
+    let curve = curve.answer();
     cluster.nodes[victim].respawn()?;
     cluster.make_whole(false)?;
     cluster.stop()?;

@@ -2,6 +2,7 @@
 //!
 //! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
 
+mod application;
 mod cluster;
 mod dcp;
 mod deployments;
@@ -16,6 +17,7 @@ mod load;
 mod peers;
 mod postgres;
 mod query;
+mod rebalance;
 mod start;
 mod store;
 mod views;
@@ -56,6 +58,18 @@ enum What {
         /// Numbers of documents, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "1000,3000,5000")]
         documents: Vec<usize>,
+    },
+    /// How long requests at a steady rate wait while nodes leave a cluster of three and come again
+    Rebalance {
+        /// How often each node does
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Requests in a second
+        #[arg(long, default_value_t = 10_000)]
+        rate: u32,
+        /// A server to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// The workloads A to F of YCSB, against PostgreSQL
     Ycsb {
@@ -228,6 +242,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
             isolation::run((*rounds).max(1), *seconds, only.as_deref())
         }
         What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
+        What::Rebalance { rounds, rate, node } => {
+            rebalance::run((*rounds).max(1), (*rate).max(1), node.as_deref())
+        }
         What::Kv { peer, rounds, seconds } => {
             kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
         }

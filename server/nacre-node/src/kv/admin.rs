@@ -15,7 +15,7 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 23] = [
+const GRANTED: [Feature; 24] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -36,6 +36,7 @@ const GRANTED: [Feature; 23] = [
     Feature::Units,
     Feature::SubdocReplicaRead,
     Feature::ConfigWithKnownVersion,
+    Feature::DedupeNotMyVbucket,
     Feature::ClustermapPushBrief,
     Feature::SubdocBinaryXattr,
     Feature::DcpSkipDeletes,
@@ -181,11 +182,12 @@ fn cluster_config(
     known: Option<(i64, i64)>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    let cluster = session.node.cluster();
-    if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
+    let version = cluster_map::version(&session.node.cluster());
+    if known.is_some_and(|known| known >= version) {
         return Ok(Outcome::Status(Status::Success));
     }
     let map = map(session).ok_or(Status::KeyNotFound)?;
+    session.map_given = Some(version);
     answer.value(DATATYPE_JSON, map.as_bytes());
     Ok(Outcome::Answered)
 }

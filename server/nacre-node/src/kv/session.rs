@@ -122,6 +122,8 @@ pub struct Session {
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
+    /// The version of the whole map that it was given last.
+    pub(super) map_given: Option<(i64, i64)>,
     /// What was decided about the request at hand.
     decided: Option<Decided>,
     /// Woken whenever something that a parked request waits for is over.
@@ -185,6 +187,7 @@ impl Session {
             parked: Vec::new(),
             dcp: None,
             map_sent: None,
+            map_given: None,
             decided: None,
             waiter,
             key: Vec::new(),
@@ -285,8 +288,24 @@ impl Session {
         self.map_sent = Some(version);
         let brief = self.features.has(Feature::ClustermapPushBrief);
         let map = if brief { None } else { admin::map(self) };
+        if map.is_some() {
+            self.map_given = Some(version);
+        }
         let bucket = self.selected.as_ref().map_or(&b""[..], |s| s.bucket.name.as_bytes());
         MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
+    }
+
+    /// The map for a request that came to the wrong node. Who has it already reads another copy for nothing, and requests behind
+    /// this one wait meanwhile.
+    fn map_for_stray(&mut self) -> Option<Arc<str>> {
+        let version = cluster_map::version(&self.node.cluster());
+        let has_it = self.map_given.is_some_and(|given| given >= version);
+        if has_it && self.features.has(Feature::DedupeNotMyVbucket) {
+            return None;
+        }
+        let map = admin::map_for_strays(self)?;
+        self.map_given = Some(version);
+        Some(map)
     }
 
     /// Sends what there is to send: answers to requests for which the wait is over, a new cluster map, history. Gives
@@ -417,7 +436,7 @@ impl Session {
         match outcome {
             Outcome::Answered => {}
             Outcome::Status(Status::NotMyVbucket) => {
-                let map = admin::map_for_strays(self);
+                let map = self.map_for_stray();
                 let status = Status::NotMyVbucket;
                 let value = map.as_deref().unwrap_or_default().as_bytes();
                 let datatype = if value.is_empty() { 0 } else { DATATYPE_JSON };
@@ -565,6 +584,8 @@ impl Session {
     /// Leaves the bucket of the connection, if it has one.
     pub(super) fn leave_bucket(&mut self) {
         (self.selected, self.chosen) = (None, None);
+        // The map is the bucket's.
+        self.map_given = None;
     }
 
     /// Makes `name` the bucket of the connection.
@@ -585,6 +606,7 @@ impl Session {
         drop(users);
         self.selected = Some(Selected { bucket, reads, writes, users_version });
         self.chosen = Some(name.into());
+        self.map_given = None;
         Ok(())
     }
 

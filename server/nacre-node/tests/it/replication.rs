@@ -1,7 +1,7 @@
 //! Copies of vBuckets on several nodes.
 
 use crate::nodes::Nodes;
-use crate::world::{durable, request};
+use crate::world::{Connection, durable, request};
 use nacre_auth::User;
 use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, EvictionPolicy};
 use nacre_store::Fault;
@@ -551,6 +551,33 @@ fn requests_wait_while_their_vbucket_is_handed_over() {
     let statuses = clients.each_mut().map(|client| client.resume()[0].status);
     assert_eq!(statuses, [0x07, 0x07], "not for ever");
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("1"));
+}
+
+/// A client has to read each map before it sees the answers behind it: when vBuckets move there would be many of the same.
+#[test]
+fn a_client_that_goes_astray_is_given_each_map_once_if_it_wants() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[2, 1]);
+    nodes.run();
+    let mut client = nodes.connect(0);
+    let stray = |client: &mut Connection| {
+        let answer = client.get("k");
+        assert_eq!(answer.status, 0x07);
+        answer.value.starts_with(b"{")
+    };
+    assert_eq!([stray(&mut client), stray(&mut client)], [true, true], "it did not ask for less");
+    let hello = request(0x1f, b"", b"test", &[0, 0x1e]);
+    assert_eq!(client.ask(&hello).value, [0, 0x1e]);
+    assert!(!stray(&mut client), "it has that map");
+    // The same copies, in a newer map.
+    nodes.place(&[2, 1]);
+    assert_eq!([stray(&mut client), stray(&mut client)], [true, false]);
+    nodes.place(&[2, 1]);
+    let map = client.ask(&request(0xb5, b"", b"", b""));
+    assert!(map.value.starts_with(b"{"));
+    assert!(!stray(&mut client), "it has asked for it");
+    client.ask(&request(0x89, b"", b"b", b""));
+    assert!(stray(&mut client), "what it was given may have been of another bucket");
 }
 
 /// Both are decided before who follows looks again: nothing has changed, but that the copy is empty.
