@@ -41,7 +41,7 @@ const HURRY_NS: u64 = 5 * MS;
 /// When a poll that is not answered is sent again.
 const POLL_AGAIN_NS: u64 = 300 * MS;
 /// vBuckets of a bucket that change their active copy at once in a rebalance.
-const HAND_OVERS_MAX: usize = 64;
+const HAND_OVERS_MAX: usize = MOVES_MAX / 2;
 /// How long nobody may write to a vBucket, since it is handed over.
 const HOLD_NS_MAX: u64 = 1000 * MS;
 /// How long writers are left alone after that.
@@ -51,7 +51,10 @@ const SILENCE_NS_MAX: u64 = 1000 * MS;
 /// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
 const LAG_MAX: u64 = 256;
 /// vBuckets of a bucket that get new copies at once in a rebalance.
-const MOVES_MAX: usize = 256;
+const MOVES_MAX: usize = 64;
+/// Between those and the next: what is not moved at once leaves the processors, and the clients who have to learn each map,
+/// time for the requests.
+const MOVES_PAUSE_NS: u64 = 100 * MS;
 
 /// What a node knows for sure of its leading the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +160,8 @@ pub struct Orchestrator {
     polls: u64,
     failover: Option<Poll>,
     moving: Option<Poll>,
+    /// The id of the last rebalance, and when more vBuckets may begin to move in it.
+    move_at: (String, u64),
     /// vBuckets that are held, or were in vain: by bucket and number.
     holds: BTreeMap<(String, u16), Hold>,
 }
@@ -192,6 +197,7 @@ impl Orchestrator {
             polls: 0,
             failover: None,
             moving: None,
+            move_at: (String::new(), 0),
             holds: BTreeMap::new(),
         }
     }
@@ -441,7 +447,12 @@ impl Orchestrator {
             .map(|(vbid, _)| vbid)
             .collect();
         let mut chains = BTreeMap::new();
-        if moving.len() < MOVES_MAX {
+        if self.move_at.0 != wanted.id {
+            // Clients are told of new nodes, and connect to them, before anything is served there.
+            self.move_at = (wanted.id.clone(), now + MOVES_PAUSE_NS);
+        }
+        if moving.len() < MOVES_MAX && now >= self.move_at.1 {
+            self.move_at.1 = now + MOVES_PAUSE_NS;
             let waiting = (0_u16..).zip(bucket.chains.iter().zip(&target));
             let waiting = waiting
                 .filter(|(_, (chain, target))| chain.next.is_empty() && chain.copies != **target);
@@ -831,6 +842,37 @@ mod tests {
         off.auto_failover.enabled = false;
         assert_eq!(silent(off, &[3]), None);
         assert!(silent(cluster(3, 1), &[3]).is_some());
+    }
+
+    #[test]
+    fn a_rebalance_leaves_time_for_requests() {
+        let mut cluster = Cluster::new("c".into());
+        for id in 1..=2 {
+            let member = member(Membership::Active);
+            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        let settings = BucketSettings { vbucket_count: 1024, ..BucketSettings::default() };
+        let (name, uuid) = ("b".to_owned(), "u".to_owned());
+        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        let mut world = World::new(cluster);
+        world.tick();
+        let keep = [NodeId(1)].into();
+        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        world.cluster.apply(&rebalance).unwrap();
+        assert_eq!(world.tick(), [], "clients hear of it first");
+        let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
+        while world.cluster.rebalance.is_some() {
+            let before = chains(&world);
+            for change in world.tick() {
+                world.cluster.apply(&change).unwrap();
+            }
+            let after = chains(&world);
+            let begun = before.iter().zip(&after);
+            let begun =
+                begun.filter(|(before, after)| before.next.is_empty() && !after.next.is_empty());
+            assert!(begun.count() <= MOVES_MAX);
+            assert!(after.iter().filter(|chain| chain.held).count() <= HAND_OVERS_MAX);
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ impl Here {
         let mut with_copies: BTreeSet<NodeId> =
             chains.flat_map(|chain| chain.copies.iter().flatten()).copied().collect();
         with_copies.extend(cluster.serving_nodes().into_keys());
+        // They will be served there in a moment: it takes a client as long to connect as a vBucket takes to move.
+        let joining = cluster.rebalance.iter().map(|rebalance| cluster.with_data(&rebalance.keep));
+        with_copies.extend(joining.flatten().map(|(id, _)| id));
         let active = cluster.active_nodes();
         let nodes = self.nodes(cluster).into_iter();
         let nodes = nodes.filter(|(id, _)| with_copies.contains(id) || active.contains(id));
@@ -303,6 +306,7 @@ pub fn manifest(bucket: &Bucket) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_cluster::{BucketSettings, Change, Member, Membership};
 
     #[test]
     fn a_map_is_made_once_of_each_state() {
@@ -326,5 +330,43 @@ mod tests {
         let later = texts.of(&next, here(6), None).unwrap();
         assert_eq!(*later, global(&next, &here(6)).to_string());
         assert_ne!((&moved, &later), (&map, &moved));
+    }
+
+    #[test]
+    fn a_node_that_is_about_to_serve_is_in_the_map_so_that_clients_are_connected() {
+        let ports = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let member = |host: &str, membership| Member {
+            uuid: host.into(),
+            endpoints: Endpoints {
+                host: Some(host.into()),
+                plain: ports,
+                tls: None,
+                fingerprint: None,
+            },
+            group: GROUP_DEFAULT.into(),
+            services: Service::ALL.into(),
+            membership,
+        };
+        let mut cluster = Cluster::new("c".repeat(32));
+        let (first, second) = (member("a", Membership::Active), member("b", Membership::Added));
+        let here = Here { id: NodeId(1), endpoints: first.endpoints.clone() };
+        let bucket = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
+        let (name, uuid, settings) = bucket;
+        for change in [
+            Change::PutNode { id: NodeId(1), member: first },
+            Change::CreateBucket { name, uuid, settings },
+            Change::PutNode { id: NodeId(2), member: second },
+        ] {
+            cluster.apply(&change).unwrap();
+        }
+        let servers = |cluster: &Cluster| {
+            let map = of_bucket(cluster, &cluster.buckets["b"], &here);
+            map["vBucketServerMap"]["serverList"].as_array().unwrap().len()
+        };
+        assert_eq!(servers(&cluster), 1, "nobody knows when it will serve");
+        let keep = [NodeId(1), NodeId(2)].into();
+        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        cluster.apply(&rebalance).unwrap();
+        assert_eq!(servers(&cluster), 2);
     }
 }

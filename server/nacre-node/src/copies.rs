@@ -46,11 +46,12 @@ fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
 }
 
 impl Node {
-    /// Gives the vBuckets of a bucket the parts that their chains have for this node.
-    pub(crate) fn arrange(&self, config: &nacre_cluster::Bucket) {
+    /// Gives the vBuckets of a bucket the parts that their chains have for this node. Chains that are as `before` are passed
+    /// over.
+    pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
         if let Some(bucket) = self.bucket(&config.name) {
             let vb_uuid = || VbUuid::of_random(self.random());
-            bucket.arrange(&config.chains, self.id(), vb_uuid, self.now());
+            bucket.arrange(before, &config.chains, self.id(), vb_uuid, self.now());
         }
     }
 
@@ -104,9 +105,10 @@ impl Node {
 }
 
 impl Bucket {
-    /// Gives each vBucket the part that its chain has for node `me`.
+    /// Gives each vBucket whose chain is not as `before` the part that this has for node `me`.
     pub(crate) fn arrange(
         &self,
+        before: &[Chain],
         chains: &[Chain],
         me: NodeId,
         mut vb_uuid: impl FnMut() -> VbUuid,
@@ -116,6 +118,9 @@ impl Bucket {
         let handed_over = (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
         self.waits.begin_hand_overs(&handed_over);
         for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
+            if before.get(vbid.index()) == Some(chain) {
+                continue;
+            }
             let (mut is_new, mut serves, mut begins_anew) = (false, false, false);
             self.complete(vbid, |vbucket| {
                 let generation = vbucket.generation();

@@ -32,11 +32,15 @@ impl Node {
             | Change::ResetAutoFailover
             | Change::StartRebalance { .. } => {}
             Change::MoveCopies { chains, .. } if before.rebalance == after.rebalance => {
-                chains.keys().for_each(|bucket| self.arrange(&after.buckets[bucket]));
+                for bucket in chains.keys() {
+                    self.arrange(&before.buckets[bucket].chains, &after.buckets[bucket]);
+                }
             }
             // The end of a rebalance leaves copies where they are, in all buckets.
             Change::MoveCopies { .. } | Change::StopRebalance | Change::EndRebalance { .. } => {
-                after.buckets.values().for_each(|bucket| self.arrange(bucket));
+                for (name, bucket) in &after.buckets {
+                    self.arrange(&before.buckets[name].chains, bucket);
+                }
             }
             Change::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
@@ -113,7 +117,7 @@ impl Node {
     ) {
         let Some(serving) = self.bucket(&after.name) else { return };
         serving.configure(&after.settings, &after.manifest);
-        self.arrange(after);
+        self.arrange(&[], after);
         let events = events::between(&before.manifest, &after.manifest);
         if !events.is_empty() {
             serving.record_events(&events, self.platform.now());
