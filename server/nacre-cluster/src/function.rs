@@ -1,6 +1,7 @@
 //! Functions: code that reacts to changes of documents, as its author defined it, and whether it runs.
 
 use crate::{Refusal, Since};
+use nacre_types::check_plain_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -377,15 +378,8 @@ fn not_found(id: &FunctionId) -> Refusal {
 }
 
 fn check_name(name: &str) -> Result<(), Refusal> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    if starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(allowed) {
-        return Ok(());
-    }
-    let reason = format!(
-        "{name:?} cannot be the name of a function: 1 to {NAME_BYTES_MAX} letters, digits, '-' and '_', a letter or digit first"
-    );
-    Err(Refusal::Invalid { field: "appname", reason })
+    check_plain_name(name, NAME_BYTES_MAX)
+        .map_err(|reason| Refusal::Invalid { field: "appname", reason })
 }
 
 fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {

@@ -1,11 +1,9 @@
 //! Plugins: the packages that were uploaded, and what is deployed of them.
 
 use crate::Refusal;
+use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The longest name of a package or deployment: it goes into paths and thread names.
-const NAME_BYTES_MAX: usize = 64;
 
 /// A plugin that was uploaded. Its bytes are kept by each node under their digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,15 +275,8 @@ impl Plugins {
 }
 
 fn check_name(field: &'static str, name: &str) -> Result<(), Refusal> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    if starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(allowed) {
-        return Ok(());
-    }
-    let reason = format!(
-        "{name:?} cannot be a name: 1 to {NAME_BYTES_MAX} letters, digits, '-' and '_', a letter or digit first"
-    );
-    Err(Refusal::Invalid { field, reason })
+    check_plain_name(name, PLUGIN_NAME_BYTES_MAX)
+        .map_err(|reason| Refusal::Invalid { field, reason })
 }
 
 #[cfg(test)]

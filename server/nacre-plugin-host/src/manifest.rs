@@ -16,6 +16,7 @@
 //! ```
 
 use crate::{Grants, KeyspaceGrant, Limits, World};
+use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Its name: letters, digits, `-` and `_`, a letter or digit first; at most 64.
     pub name: String,
     /// Its version. What has another version may differ; what has the same is the same.
     pub version: String,
@@ -231,6 +232,9 @@ impl Manifest {
             _ if manifest.events.old && manifest.world == World::IndexType => wrong(
                 "`events.old` is not for the world `index-type`: an index has what documents are now",
             ),
+            _ if let Err(reason) = check_plain_name(&manifest.name, PLUGIN_NAME_BYTES_MAX) => {
+                wrong(&format!("`name`: {reason}"))
+            }
             _ if manifest.version.is_empty() || manifest.version.len() > 64 => {
                 wrong("`version` has 1 to 64 characters")
             }
@@ -305,6 +309,7 @@ mod tests {
                 refused(&format!("{COUNTER}world = \"resolver\"")),
                 refused(&format!("{COUNTER}[capabilities]\nfiles = true")),
                 refused("name = \"counter\"\nversion = \"0.1.0\""),
+                refused("name = \"my counter\"\nversion = \"0.1.0\"\nscript = \"main.js\""),
             ]
             .join("\n---\n")
         );

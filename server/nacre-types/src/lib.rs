@@ -8,6 +8,7 @@ mod document;
 mod history;
 mod id;
 mod key;
+mod name;
 mod time;
 
 pub use document::{
@@ -16,6 +17,7 @@ pub use document::{
 pub use history::{FailoverLog, VbRecord, VbState};
 pub use id::{Cas, CollectionId, NodeId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
 pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode};
+pub use name::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 pub use time::{Expiry, Now};
 
 /// The largest document body a client may store, in bytes (20 MiB).

@@ -3,6 +3,7 @@
 use super::project::{PYTHON_KIT, WIT};
 use clap::{Args, ValueEnum};
 use include_dir::{Dir, include_dir};
+use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use std::path::{Path, PathBuf};
 
 /// The guest SDK in Rust, which a project has a copy of: it needs nothing but a toolchain then.
@@ -53,11 +54,10 @@ pub struct New {
 /// When the folder is there already, or cannot be written.
 pub fn new(options: &New) -> Result<(), String> {
     let name = &options.name;
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) || !name.bytes().all(allowed) {
-        return Err(format!(
-            "{name:?} cannot be a name: letters, digits, '-' and '_', a letter first"
-        ));
+    check_plain_name(name, PLUGIN_NAME_BYTES_MAX)?;
+    // Packages of Rust and JavaScript begin with a letter.
+    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return Err(format!("{name:?} cannot be a name: a letter first"));
     }
     let project = PathBuf::from(name);
     if project.exists() {
