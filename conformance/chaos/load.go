@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -391,8 +392,10 @@ var kinds = []struct {
 	{gocb.ErrUnambiguousTimeout, "unambiguous timeout", refused},
 	{gocb.ErrAmbiguousTimeout, "ambiguous timeout", unknown},
 	{gocb.ErrRequestCanceled, "request canceled", unknown},
-	// How the SDK says that a connection ended while it waited for the answer.
+	// How the SDK says that a connection ended while it waited for the answer, or as it sent the request.
 	{io.EOF, "connection closed", unknown},
+	{syscall.ECONNRESET, "connection closed", unknown},
+	{syscall.EPIPE, "connection closed", unknown},
 }
 
 // Says what came of an operation.

@@ -114,8 +114,11 @@ pub struct Standing {
     pub prepared: u64,
     /// The end of its history.
     pub high_seqno: u64,
-    /// Whether it makes history no more, though it is the active copy: it is held, or not sure of itself.
+    /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
     pub rests: bool,
+    /// Whether it may make history yet, as durable writes are under way.
+    #[serde(default)]
+    pub is_busy: bool,
 }
 
 /// What is to be done.
@@ -588,7 +591,7 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     let Some(active) = chain.active() else { return true };
     let Some(source) = poll.standing(active, name, vbid) else { return false };
     // It was held before, perhaps, and made history again since: that was in an earlier term.
-    if chain.held && !(source.rests && source.term >= chain.term) {
+    if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
     // Writers go on until the vBucket is held: only then it is known where they end.
@@ -643,7 +646,13 @@ mod tests {
         }
 
         fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
-            let good = Standing { term: chain.term, prepared: 9, high_seqno: 9, rests: chain.held };
+            let good = Standing {
+                term: chain.term,
+                prepared: 9,
+                high_seqno: 9,
+                rests: chain.held,
+                is_busy: false,
+            };
             let rests = chain.held && chain.active() == Some(node);
             self.standings.get(&node).copied().unwrap_or(Standing { rests, ..good })
         }
@@ -702,7 +711,8 @@ mod tests {
         let mut world = World::new(cluster(3, 2));
         assert_eq!(world.until_proposed(10), None, "all are well");
         world.down = vec![NodeId(3)];
-        let better = Standing { term: 1, prepared: 12, high_seqno: 12, rests: false };
+        let better =
+            Standing { term: 1, prepared: 12, high_seqno: 12, rests: false, is_busy: false };
         world.standings.insert(NodeId(2), better);
         let silent_since = world.now;
         let change = world.until_proposed(20).unwrap();
@@ -770,7 +780,7 @@ mod tests {
         let mut world = World::new(cluster(3, 2));
         world.tick();
         world.down = vec![NodeId(3)];
-        let behind = Standing { term: 0, prepared: 9, high_seqno: 9, rests: false };
+        let behind = Standing { term: 0, prepared: 9, high_seqno: 9, rests: false, is_busy: false };
         world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
         assert_eq!(world.until_proposed(20), None);
         world.standings.remove(&NodeId(2));
@@ -821,7 +831,7 @@ mod tests {
         world.cluster.apply(&change).unwrap();
         world.cluster.apply(&Change::ResetAutoFailover).unwrap();
         // What node 3 has acknowledged has not come to node 1 yet.
-        let behind = Standing { term: 1, prepared: 7, high_seqno: 7, rests: false };
+        let behind = Standing { term: 1, prepared: 7, high_seqno: 7, rests: false, is_busy: false };
         world.standings.insert(NodeId(1), behind);
         world.down = vec![NodeId(2)];
         assert_eq!(world.until_proposed(20), None);
@@ -963,7 +973,8 @@ mod tests {
             .cluster
             .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
             .unwrap();
-        let behind = Standing { term: 100, prepared: 8, high_seqno: 8, rests: false };
+        let behind =
+            Standing { term: 100, prepared: 8, high_seqno: 8, rests: false, is_busy: false };
         world.standings.insert(NodeId(2), behind);
         let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
         let (mut held, mut longest, mut ticks) = (0, 0, 0);
@@ -987,5 +998,30 @@ mod tests {
         world.cluster.apply(&Change::StopRebalance).unwrap();
         let chains = &world.cluster.buckets["b"].chains;
         assert!(chains.iter().all(|chain| !chain.held && chain.term == term + 1));
+    }
+
+    #[test]
+    fn a_vbucket_is_not_handed_over_while_durable_writes_end() {
+        let mut world = World::new(cluster(1, 0));
+        let member = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
+        let keep = [NodeId(2)].into();
+        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        world.cluster.apply(&rebalance).unwrap();
+        let mut tick = |world: &mut World| {
+            for change in world.tick() {
+                world.cluster.apply(&change).unwrap();
+            }
+            world.cluster.buckets["b"].chains[0].clone()
+        };
+        while !tick(&mut world).held {}
+        let busy = Standing { term: 100, prepared: 9, high_seqno: 9, rests: true, is_busy: true };
+        world.standings.insert(NodeId(1), busy);
+        for _ in 0..4 {
+            assert!(tick(&mut world).held);
+        }
+        world.standings.remove(&NodeId(1));
+        let after = [tick(&mut world), tick(&mut world)].map(|chain| chain.active());
+        assert_eq!(after[1], Some(NodeId(2)));
     }
 }

@@ -120,7 +120,8 @@ impl Bucket {
                 if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                     vbucket.doubt(chain.term);
                 }
-                copies::arrange(vbucket, chain, home.node, VbUuid::of_random(platform.random()));
+                let vb_uuid = VbUuid::of_random(platform.random());
+                copies::arrange(vbucket, chain, home.node, vb_uuid, platform.now());
             }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {

@@ -11,9 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// How long durable writes that were under way when their vBucket was held may take to end there: their clients need not be
+/// told that nobody knows. Half of what the leader waits for.
+const HOLD_COMPLETES_NS: u64 = 500_000_000;
+
 /// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
 /// branch of history that begins if it becomes the active copy, or begins anew.
-pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid: VbUuid) -> bool {
+pub(crate) fn arrange(
+    vbucket: &mut Vbucket,
+    chain: &Chain,
+    me: NodeId,
+    vb_uuid: VbUuid,
+    now: Now,
+) -> bool {
     let part = part_of(chain, me);
     let chains = [&chain.copies, &chain.next];
     let chains = chains.into_iter().filter(|copies| !copies.is_empty()).cloned().collect();
@@ -25,6 +35,7 @@ pub(crate) fn arrange(vbucket: &mut Vbucket, chain: &Chain, me: NodeId, vb_uuid:
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
+        VbState::Pending => vbucket.hold(now.monotonic_ns + HOLD_COMPLETES_NS),
         part => vbucket.deactivate(part),
     }
     before != (vbucket.state(), vbucket.term())
@@ -121,11 +132,11 @@ impl Bucket {
             if before.get(vbid.index()) == Some(chain) {
                 continue;
             }
-            let (mut is_new, mut serves, mut begins_anew) = (false, false, false);
+            let (mut is_new, mut completes, mut begins_anew) = (false, false, false);
             self.complete(vbid, |vbucket| {
                 let generation = vbucket.generation();
-                is_new = arrange(vbucket, chain, me, vb_uuid());
-                serves = vbucket.state() == VbState::Active;
+                is_new = arrange(vbucket, chain, me, vb_uuid(), now);
+                completes = vbucket.makes_history();
                 begins_anew = vbucket.generation() != generation;
                 if is_new {
                     // Under its lock: who reads what it has from now on finds it counted.
@@ -138,7 +149,7 @@ impl Bucket {
                 self.persisted.reset(vbid, Seqno::ZERO);
             }
             if is_new {
-                if !serves {
+                if !completes {
                     self.give_up_waiting(&[vbid]);
                 }
                 self.note(vbid);

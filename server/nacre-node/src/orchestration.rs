@@ -151,6 +151,7 @@ fn standings(
     node: &Node,
     wanted: &BTreeMap<String, Vec<u16>>,
 ) -> BTreeMap<String, BTreeMap<u16, Standing>> {
+    let now = node.now();
     let of_bucket = |(name, vbids): (&String, &Vec<u16>)| {
         let bucket = node.bucket(name)?;
         let standing = |vbid: &u16| {
@@ -161,6 +162,7 @@ fn standings(
                 prepared: copy.prepared.0,
                 high_seqno: copy.high_seqno.0,
                 rests: vbucket.state() != VbState::Active,
+                is_busy: vbucket.is_busy(now),
             };
             Some((*vbid, standing))
         };

@@ -242,17 +242,31 @@ impl Vbucket {
             .collect()
     }
 
+    /// Whether it is held, and durable writes are under way that may still end here.
+    pub fn is_busy(&self, now: Now) -> bool {
+        let is_held = self.state == VbState::Pending && self.makes_history();
+        is_held && self.prepare_count() > 0 && now.monotonic_ns < self.completes_until_ns
+    }
+
     /// Durable writes that are neither committed nor given up.
     pub fn prepare_count(&self) -> usize {
         self.prepares.by_seqno.len()
     }
 
     /// Commits, in order, the durable writes that have come far enough, and gives up those whose time is over. Each
-    /// is a mutation. The last copy that is left does not wait for others with what it took over: nobody else can know how that
+    /// is a mutation. A vBucket that is held to be handed over still does, so that its clients hear how they ended. The last copy that is left does not wait for others with what it took over: nobody else can know how that
     /// has ended.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
-        if self.read_only || self.state != VbState::Active {
+        if self.read_only || !self.makes_history() {
+            return completions;
+        }
+        if now.monotonic_ns >= self.completes_until_ns {
+            // Whoever is next ends them.
+            self.completes_until_ns = 0;
+            let own = self.prepares.by_seqno.iter().filter(|(_, prepare)| !prepare.is_inherited());
+            completions.extend(own.map(|(seqno, _)| Completion { prepare: *seqno, commit: None }));
+            self.prepares.inherit();
             return completions;
         }
         while let Some((&seqno, prepare)) = self.prepares.by_seqno.first_key_value() {

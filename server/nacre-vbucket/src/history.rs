@@ -96,7 +96,7 @@ mod tests {
         assert!(vbucket.keep_history(Some([CollectionId(8)].into())));
         assert_eq!(vbucket.history_start(), Some(Seqno(4)));
         assert!(!vbucket.keep_history(Some([CollectionId(9)].into())), "it began before");
-        vbucket.deactivate(VbState::Pending);
+        vbucket.hold(0);
         assert_eq!(vbucket.history_start(), Some(Seqno(4)), "it may go on");
         vbucket.deactivate(VbState::Replica);
         assert_eq!(vbucket.history_start(), None);

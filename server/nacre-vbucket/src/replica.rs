@@ -71,9 +71,10 @@ impl Vbucket {
 
     /// Serves clients from now on, under a new branch of history; or goes on to, as one that others have yet to come to.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
-        if self.state != VbState::Active {
+        if !self.makes_history() {
             self.prepares.inherit();
         }
+        self.completes_until_ns = u64::MAX;
         self.state = VbState::Active;
         self.doubted = None;
         self.term = term;
@@ -82,11 +83,27 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Serves no clients any more. Durable writes that are under way may come to either end.
+    /// Serves no clients any more, as it is about to be handed over. Durable writes that are under way still end here until
+    /// `until_ns`, in monotonic nanoseconds.
+    pub fn hold(&mut self, until_ns: u64) {
+        if self.state == VbState::Active {
+            self.completes_until_ns = until_ns;
+        }
+        self.rest(VbState::Pending);
+    }
+
+    /// Serves no clients any more. Durable writes that are under way may come to either end, elsewhere.
     pub fn deactivate(&mut self, state: VbState) {
+        if self.makes_history() {
+            self.prepares.inherit();
+        }
+        self.completes_until_ns = 0;
+        self.rest(state);
+    }
+
+    fn rest(&mut self, state: VbState) {
         debug_assert!(state != VbState::Active);
         if self.state == VbState::Active {
-            self.prepares.inherit();
             self.locks = Default::default();
         }
         self.record_changed |= self.state != state;

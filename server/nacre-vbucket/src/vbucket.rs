@@ -37,6 +37,8 @@ pub struct Vbucket {
     pub(crate) locks: Locks,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) prepares: Prepares,
+    /// Durable writes end here until then, in monotonic nanoseconds.
+    pub(crate) completes_until_ns: u64,
     pub(crate) graveyard: Graveyard,
     pub(crate) retention: Retention,
     pub(crate) failover_log: FailoverLog,
@@ -80,6 +82,7 @@ impl Vbucket {
             table: Table::new(seed),
             locks: Locks::default(),
             prepares: Prepares::default(),
+            completes_until_ns: u64::MAX,
             graveyard: Graveyard::starting_at(record.purge_seqno, record.purged_rev),
             retention: Retention::starting_at(record.history_start),
             checkpoint: Checkpoint::starting_at(record.high_seqno),

@@ -515,6 +515,40 @@ fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_wer
     }
 }
 
+/// Holds all vBuckets, which `next` are to have.
+fn hold(nodes: &mut Nodes, next: [u64; 2]) {
+    let node = nodes.nodes.iter().flatten().next().unwrap();
+    let chains = node.cluster().buckets["b"].chains.clone();
+    let next = next.map(|node| Some(NodeId(node))).to_vec();
+    let held = chains.into_iter().map(|it| Chain { held: true, next: next.clone(), ..it });
+    let chains = BTreeMap::from([("b".to_owned(), (0..).zip(held).collect())]);
+    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+    nodes.run();
+}
+
+#[test]
+fn a_durable_write_that_is_under_way_ends_where_its_vbucket_is_held() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    let mut client = nodes.connect(0);
+    assert_eq!(client.give(&durable(1, 5000, &set("1"))).0, [], "nobody else has it yet");
+    hold(&mut nodes, [2, 1]);
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.place(&[2, 1]);
+    nodes.run();
+    assert_eq!(nodes.connect(1).get("k").value, b"1");
+    // And where it does not end in time, others end it.
+    nodes.kill(0);
+    let mut client = nodes.connect(1);
+    assert_eq!(client.give(&durable(1, 5000, &set("2"))).0, []);
+    hold(&mut nodes, [1, 2]);
+    nodes.pass(400);
+    assert_eq!(client.resume(), []);
+    nodes.pass(200);
+    assert_eq!(client.resume()[0].status, 0xa3, "it may be there, or not");
+}
+
 /// Whoever refused would send clients back and forth between two nodes of which neither serves.
 #[test]
 fn requests_wait_while_their_vbucket_is_handed_over() {
@@ -523,14 +557,6 @@ fn requests_wait_while_their_vbucket_is_handed_over() {
     let mut clients = [nodes.connect(0), nodes.connect(1)];
     clients[0].set("k", "1");
     nodes.run();
-    let hold = |nodes: &mut Nodes, next: [u64; 2]| {
-        let chains = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].chains.clone();
-        let next = next.map(|node| Some(NodeId(node))).to_vec();
-        let held = chains.into_iter().map(|it| Chain { held: true, next: next.clone(), ..it });
-        let chains = BTreeMap::from([("b".to_owned(), (0..).zip(held).collect())]);
-        nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
-        nodes.run();
-    };
     let get = request(0x00, b"", b"k", b"");
     hold(&mut nodes, [2, 1]);
     for client in &mut clients {
