@@ -1008,7 +1008,7 @@ mod tests {
         let keep = [NodeId(2)].into();
         let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
         world.cluster.apply(&rebalance).unwrap();
-        let mut tick = |world: &mut World| {
+        let tick = |world: &mut World| {
             for change in world.tick() {
                 world.cluster.apply(&change).unwrap();
             }
