@@ -119,6 +119,15 @@ pub struct Standing {
     /// Whether it may make history yet, as durable writes are under way.
     #[serde(default)]
     pub is_busy: bool,
+    /// Whether its node knows that it is held, so that requests for it wait there. One that does not know sends clients away that
+    /// come too early, and they take their time to come back.
+    #[serde(default = "known")]
+    pub is_known_held: bool,
+}
+
+/// Nodes of before this was said were not asked for it.
+fn known() -> bool {
+    true
 }
 
 /// What is to be done.
@@ -594,6 +603,10 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
+    let next = chain.next.first().copied().flatten().and_then(|it| poll.standing(it, name, vbid));
+    if chain.held && next.is_some_and(|next| !next.is_known_held) {
+        return false;
+    }
     // Writers go on until the vBucket is held: only then it is known where they end.
     let lag = if chain.held { 0 } else { LAG_MAX };
     chain.next.iter().flatten().filter(|node| **node != active).all(|node| {
@@ -652,6 +665,7 @@ mod tests {
                 high_seqno: 9,
                 rests: chain.held,
                 is_busy: false,
+                is_known_held: chain.held,
             };
             let rests = chain.held && chain.active() == Some(node);
             self.standings.get(&node).copied().unwrap_or(Standing { rests, ..good })
@@ -711,8 +725,14 @@ mod tests {
         let mut world = World::new(cluster(3, 2));
         assert_eq!(world.until_proposed(10), None, "all are well");
         world.down = vec![NodeId(3)];
-        let better =
-            Standing { term: 1, prepared: 12, high_seqno: 12, rests: false, is_busy: false };
+        let better = Standing {
+            term: 1,
+            prepared: 12,
+            high_seqno: 12,
+            rests: false,
+            is_busy: false,
+            is_known_held: true,
+        };
         world.standings.insert(NodeId(2), better);
         let silent_since = world.now;
         let change = world.until_proposed(20).unwrap();
@@ -780,7 +800,14 @@ mod tests {
         let mut world = World::new(cluster(3, 2));
         world.tick();
         world.down = vec![NodeId(3)];
-        let behind = Standing { term: 0, prepared: 9, high_seqno: 9, rests: false, is_busy: false };
+        let behind = Standing {
+            term: 0,
+            prepared: 9,
+            high_seqno: 9,
+            rests: false,
+            is_busy: false,
+            is_known_held: true,
+        };
         world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
         assert_eq!(world.until_proposed(20), None);
         world.standings.remove(&NodeId(2));
@@ -831,7 +858,14 @@ mod tests {
         world.cluster.apply(&change).unwrap();
         world.cluster.apply(&Change::ResetAutoFailover).unwrap();
         // What node 3 has acknowledged has not come to node 1 yet.
-        let behind = Standing { term: 1, prepared: 7, high_seqno: 7, rests: false, is_busy: false };
+        let behind = Standing {
+            term: 1,
+            prepared: 7,
+            high_seqno: 7,
+            rests: false,
+            is_busy: false,
+            is_known_held: true,
+        };
         world.standings.insert(NodeId(1), behind);
         world.down = vec![NodeId(2)];
         assert_eq!(world.until_proposed(20), None);
@@ -973,8 +1007,14 @@ mod tests {
             .cluster
             .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
             .unwrap();
-        let behind =
-            Standing { term: 100, prepared: 8, high_seqno: 8, rests: false, is_busy: false };
+        let behind = Standing {
+            term: 100,
+            prepared: 8,
+            high_seqno: 8,
+            rests: false,
+            is_busy: false,
+            is_known_held: true,
+        };
         world.standings.insert(NodeId(2), behind);
         let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
         let (mut held, mut longest, mut ticks) = (0, 0, 0);
@@ -1001,7 +1041,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vbucket_is_not_handed_over_while_durable_writes_end() {
+    fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_known() {
         let mut world = World::new(cluster(1, 0));
         let member = member(Membership::Added);
         world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
@@ -1015,12 +1055,23 @@ mod tests {
             world.cluster.buckets["b"].chains[0].clone()
         };
         while !tick(&mut world).held {}
-        let busy = Standing { term: 100, prepared: 9, high_seqno: 9, rests: true, is_busy: true };
-        world.standings.insert(NodeId(1), busy);
-        for _ in 0..4 {
-            assert!(tick(&mut world).held);
+        let good = Standing {
+            term: 100,
+            prepared: 9,
+            high_seqno: 9,
+            rests: true,
+            is_busy: false,
+            is_known_held: true,
+        };
+        let busy = Standing { is_busy: true, ..good };
+        let unknowing = Standing { rests: false, is_known_held: false, ..good };
+        for (node, standing) in [(NodeId(1), busy), (NodeId(2), unknowing)] {
+            world.standings.insert(node, standing);
+            for _ in 0..4 {
+                assert!(tick(&mut world).held);
+            }
+            world.standings.clear();
         }
-        world.standings.remove(&NodeId(1));
         let after = [tick(&mut world), tick(&mut world)].map(|chain| chain.active());
         assert_eq!(after[1], Some(NodeId(2)));
     }

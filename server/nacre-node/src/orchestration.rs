@@ -151,8 +151,9 @@ fn standings(
     node: &Node,
     wanted: &BTreeMap<String, Vec<u16>>,
 ) -> BTreeMap<String, BTreeMap<u16, Standing>> {
-    let now = node.now();
+    let (now, cluster) = (node.now(), node.cluster());
     let of_bucket = |(name, vbids): (&String, &Vec<u16>)| {
+        let chains = &cluster.buckets.get(name)?.chains;
         let bucket = node.bucket(name)?;
         let standing = |vbid: &u16| {
             let vbucket = bucket.vbucket(Vbid(*vbid))?;
@@ -163,6 +164,7 @@ fn standings(
                 high_seqno: copy.high_seqno.0,
                 rests: vbucket.state() != VbState::Active,
                 is_busy: vbucket.is_busy(now),
+                is_known_held: chains.get(usize::from(*vbid)).is_some_and(|chain| chain.held),
             };
             Some((*vbid, standing))
         };
