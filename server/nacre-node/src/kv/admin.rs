@@ -182,12 +182,11 @@ fn cluster_config(
     known: Option<(i64, i64)>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    let version = cluster_map::version(&session.node.cluster());
-    if known.is_some_and(|known| known >= version) {
+    let cluster = session.node.cluster();
+    if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
         return Ok(Outcome::Status(Status::Success));
     }
     let map = map(session).ok_or(Status::KeyNotFound)?;
-    session.map_given = Some(version);
     answer.value(DATATYPE_JSON, map.as_bytes());
     Ok(Outcome::Answered)
 }

@@ -122,8 +122,8 @@ pub struct Session {
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
-    /// The version of the whole map that it was given last.
-    pub(super) map_given: Option<(i64, i64)>,
+    /// The version of the map that a request which came to the wrong node was answered with last.
+    map_given: Option<(i64, i64)>,
     /// What was decided about the request at hand.
     decided: Option<Decided>,
     /// Woken whenever something that a parked request waits for is over.
@@ -288,15 +288,13 @@ impl Session {
         self.map_sent = Some(version);
         let brief = self.features.has(Feature::ClustermapPushBrief);
         let map = if brief { None } else { admin::map(self) };
-        if map.is_some() {
-            self.map_given = Some(version);
-        }
         let bucket = self.selected.as_ref().map_or(&b""[..], |s| s.bucket.name.as_bytes());
         MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
     }
 
-    /// The map for a request that came to the wrong node. Who has it already reads another copy for nothing, and requests behind
-    /// this one wait meanwhile.
+    /// The map for a request that came to the wrong node. Who was given it so before reads another copy for nothing, and answers
+    /// behind this one wait meanwhile. A map that was asked for, or pushed, does not count: clients may have yet to look at it
+    /// when they read the next answer.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
         let version = cluster_map::version(&self.node.cluster());
         let has_it = self.map_given.is_some_and(|given| given >= version);
