@@ -4,18 +4,20 @@
 //! decision. When the code of a node has run, what it wants next is made into events, with delays by chance. The same
 //! chance gives the same events.
 
+mod wires;
+
 use crate::{Chance, Clock, Council, Disk, World};
 use foldhash::fast::FixedState;
 use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
-use nacre_node::kv::{Next as SessionNext, Peer, Session};
-use nacre_node::{Error, Link, Next, Node, Signal, Task};
+use nacre_node::{Error, Next, Node, Signal, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::NodeId;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
+use wires::{Side, Wire};
 
 /// A microsecond and a millisecond in nanoseconds.
 pub const US: u64 = 1000;
@@ -24,25 +26,10 @@ pub const MS: u64 = 1000 * US;
 
 /// How often the council looks who reaches whom.
 const MEET_NS: u64 = 50 * MS;
-/// When a connection that could not be made is tried again.
-const CONNECT_AGAIN_NS: u64 = 100 * MS;
 /// When a process that did not start is started again.
 const START_AGAIN_NS: u64 = 500 * MS;
-/// When bytes that are held up are tried again.
-const HELD_UP_NS: u64 = 20 * MS;
-/// How long bytes may be held up before the connection is given up.
-const CONNECTION_PATIENCE_NS: u64 = 8000 * MS;
 /// The user that clients are.
 pub const USER: &str = "admin";
-
-/// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// The node that has a session for it.
-    Server,
-    /// Whoever made it.
-    Caller,
-}
 
 /// What happens at a moment.
 enum Event {
@@ -141,34 +128,6 @@ struct Machine {
     paused_until: u64,
     /// How long its flusher may wait for the disk, at most.
     disk_delay_ns: u64,
-}
-
-/// Bytes on their way in one direction.
-#[derive(Default)]
-struct Pipe {
-    under_way: VecDeque<(u64, Vec<u8>)>,
-    /// What has arrived and is not consumed.
-    arrived: Vec<u8>,
-    held_up_since: Option<u64>,
-}
-
-/// See [`Wire::woken`].
-#[derive(Default)]
-struct Woken {
-    link: bool,
-    session: bool,
-}
-
-struct Wire {
-    /// The node that made it; none for clients.
-    from: Option<usize>,
-    to: usize,
-    link: Option<Box<dyn Link>>,
-    session: Option<Session>,
-    towards: Pipe,
-    back: Pipe,
-    /// Whether each end was woken, and has not looked yet: as in a real loop, more wakes until then are the same one.
-    woken: Woken,
 }
 
 /// Who hears whom, and how well.
@@ -447,16 +406,6 @@ impl Cluster {
         self.machines[index].paused_until = self.now + for_ns;
     }
 
-    /// Connections between two nodes break.
-    pub fn reset(&mut self, one: usize, other: usize) {
-        let between = |wire: &Wire| {
-            (wire.from, wire.to) == (Some(one), other) || (wire.from, wire.to) == (Some(other), one)
-        };
-        let broken: Vec<u64> =
-            self.wires.iter().filter(|(_, wire)| between(wire)).map(|(id, _)| *id).collect();
-        broken.into_iter().for_each(|wire| self.break_wire(wire));
-    }
-
     /// The disk of a node fails like that, or works again.
     pub fn break_disk(&mut self, index: usize, fault: Option<Fault>) {
         self.machines[index].disk.inject(fault);
@@ -473,36 +422,6 @@ impl Cluster {
         if let Some(process) = &self.machines[index].process {
             process.world.step_wall_clock(by_ns);
         }
-    }
-
-    // Clients.
-
-    /// A connection of a client to a node, if that is up and lets clients in.
-    pub fn connect(&mut self, to: usize) -> Option<u64> {
-        if self.network.closed[to] {
-            return None;
-        }
-        let process = self.machines[to].process.as_ref()?;
-        self.wires_made += 1;
-        let wire = self.wires_made;
-        let peer = Peer { confidential: true, user: Some(USER.into()), is_node: false };
-        let waiter = process.world.waiter(wire);
-        let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
-        let (towards, back) = (Pipe::default(), Pipe::default());
-        let woken = Woken::default();
-        let known = Wire { from: None, to, link: None, session, towards, back, woken };
-        self.wires.insert(wire, known);
-        Some(wire)
-    }
-
-    /// A client sends bytes.
-    pub fn send(&mut self, wire: u64, bytes: Vec<u8>) {
-        self.put(wire, Side::Server, bytes);
-    }
-
-    /// A client closes a connection.
-    pub fn close(&mut self, wire: u64) {
-        self.wires.remove(&wire);
     }
 
     /// Has [`Happening::Alarm`] given in so many nanoseconds.
@@ -632,11 +551,7 @@ impl Cluster {
             if let Some(process) = &self.machines[index].process {
                 link.attach(process.world.waiter(wire));
             }
-            let (to, link) = (usize::from(to), Some(link));
-            let (towards, back) = (Pipe::default(), Pipe::default());
-            let (from, session, woken) = (Some(index), None, Woken::default());
-            let known = Wire { from, to, link, session, towards, back, woken };
-            self.wires.insert(wire, known);
+            self.wires.insert(wire, Wire::new(Some(index), to.into(), Some(link), None));
             let delay = self.delay();
             self.at(delay, Event::Connect { wire });
         }
@@ -655,17 +570,6 @@ impl Cluster {
         }
         if self.council.take_news() {
             (0..self.len()).for_each(|node| self.learn_soon(node));
-        }
-    }
-
-    /// An end of a connection is to look soon: that of node `index`.
-    fn wake(&mut self, wire: u64, index: usize) {
-        let Some(known) = self.wires.get_mut(&wire) else { return };
-        let is_link = known.from == Some(index);
-        let woken = if is_link { &mut known.woken.link } else { &mut known.woken.session };
-        if !std::mem::replace(woken, true) {
-            let delay = self.chance.between(1, 50 * US);
-            self.at(delay, if is_link { Event::Look { wire } } else { Event::Resume { wire } });
         }
     }
 
@@ -707,218 +611,6 @@ impl Cluster {
             Next::Done => drop(process.tasks.remove(&task)),
         }
         self.settle(node);
-    }
-
-    // Connections.
-
-    fn is_blocked(&self, from: Option<usize>, to: Option<usize>) -> bool {
-        match (from, to) {
-            (Some(from), Some(to)) => self.network.blocked[from][to],
-            (None, Some(node)) | (Some(node), None) => self.network.closed[node],
-            (None, None) => false,
-        }
-    }
-
-    fn make(&mut self, wire: u64) {
-        let Some(known) = self.wires.get(&wire) else { return };
-        let (from, to) = (known.from.expect("clients connect at once"), known.to);
-        if known.link.as_ref().is_some_and(|link| link.is_over()) {
-            return self.drop_wire(wire);
-        }
-        let is_cut = self.network.blocked[from][to] || self.network.blocked[to][from];
-        if is_cut || !self.works(to) || !self.works(from) {
-            return self.at(CONNECT_AGAIN_NS, Event::Connect { wire });
-        }
-        self.enter(from);
-        let process = self.machines[to].process.as_ref().expect("it works");
-        let peer = Peer { confidential: true, user: None, is_node: true };
-        let waiter = process.world.waiter(wire);
-        let session = Session::new(Arc::clone(&process.node), peer, waiter);
-        let mut out = Vec::new();
-        let known = self.wires.get_mut(&wire).expect("it was there");
-        known.session = Some(session);
-        (known.towards, known.back) = (Pipe::default(), Pipe::default());
-        if let Some(link) = &mut known.link {
-            link.connected(&mut out);
-        }
-        self.put(wire, Side::Server, out);
-        self.settle(from);
-        self.at(1, Event::Look { wire });
-    }
-
-    /// Puts bytes on their way.
-    fn put(&mut self, wire: u64, side: Side, mut bytes: Vec<u8>) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.count(FixedState::with_seed(0).hash_one(&bytes));
-        let delay = self.delay();
-        if !self.chance.once_in(self.network.splits) {
-            return self.put_part(wire, side, bytes, delay);
-        }
-        let rest = bytes.split_off(self.chance.below(bytes.len() as u64) as usize);
-        self.put_part(wire, side, bytes, delay);
-        let later = self.chance.between(0, self.network.split_ns);
-        self.put_part(wire, side, rest, delay + later);
-    }
-
-    fn put_part(&mut self, wire: u64, side: Side, bytes: Vec<u8>, delay: u64) {
-        let now = self.now;
-        let Some(known) = self.wires.get_mut(&wire) else { return };
-        let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
-        let before = pipe.under_way.back().map_or(0, |(at, _)| *at);
-        let at = before.max(now + delay);
-        pipe.under_way.push_back((at, bytes));
-        self.at(at - now, Event::Arrive { wire, side });
-    }
-
-    fn arrive(&mut self, wire: u64, side: Side) -> Option<Happening> {
-        let now = self.now;
-        let known = self.wires.get(&wire)?;
-        let ends = [known.from, Some(known.to)];
-        let [from, to] = if side == Side::Server { ends } else { [ends[1], ends[0]] };
-        let is_blocked = self.is_blocked(from, to);
-        let known = self.wires.get_mut(&wire)?;
-        let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
-        if is_blocked {
-            let since = *pipe.held_up_since.get_or_insert(now);
-            if now - since > CONNECTION_PATIENCE_NS {
-                self.break_wire(wire);
-            } else {
-                self.at(HELD_UP_NS, Event::Arrive { wire, side });
-            }
-            return None;
-        }
-        pipe.held_up_since = None;
-        let before = pipe.arrived.len();
-        while pipe.under_way.front().is_some_and(|(at, _)| *at <= now) {
-            pipe.arrived.extend(pipe.under_way.pop_front().expect("there is one").1);
-        }
-        if pipe.arrived.len() == before {
-            return None;
-        }
-        match (side, known.from) {
-            (Side::Server, _) => self.serve(wire, false),
-            (Side::Caller, None) => {
-                let bytes = std::mem::take(&mut known.back.arrived);
-                Some(Happening::Told { wire, bytes })
-            }
-            (Side::Caller, Some(_)) => {
-                self.look(wire);
-                None
-            }
-        }
-    }
-
-    /// What a client has not consumed of [`Happening::Told`].
-    pub fn keep(&mut self, wire: u64, rest: Vec<u8>) {
-        if let Some(known) = self.wires.get_mut(&wire) {
-            known.back.arrived = rest;
-        }
-    }
-
-    /// The session of a connection works.
-    fn serve(&mut self, wire: u64, resumes: bool) -> Option<Happening> {
-        let to = self.wires.get(&wire)?.to;
-        let now = self.enter(to)?.now();
-        let known = self.wires.get_mut(&wire)?;
-        let session = known.session.as_mut()?;
-        let mut out = Vec::new();
-        let mut next = SessionNext::More;
-        if session.cut().is_some() {
-            next = SessionNext::Close(None);
-        } else if resumes && session.is_ready() {
-            next = session.resume(&mut out, now);
-        }
-        while matches!(next, SessionNext::More | SessionNext::Flush) {
-            let consumed;
-            (consumed, next) = session.receive(&known.towards.arrived, &mut out, now);
-            known.towards.arrived.drain(..consumed);
-            if !matches!(next, SessionNext::Flush) {
-                break;
-            }
-        }
-        let is_ready = session.is_ready();
-        let closes = matches!(next, SessionNext::Close(_));
-        self.put(wire, Side::Caller, out);
-        self.settle(to);
-        if closes {
-            self.break_wire(wire);
-        } else if is_ready {
-            self.wake(wire, to);
-        }
-        None
-    }
-
-    /// The link of a connection between nodes works.
-    fn look(&mut self, wire: u64) {
-        let Some(from) = self.wires.get(&wire).and_then(|known| known.from) else { return };
-        let Some(now) = self.enter(from).map(|node| node.now()) else { return };
-        let known = self.wires.get_mut(&wire).expect("it was there");
-        let Some(link) = known.link.as_mut() else { return };
-        if link.is_over() {
-            return self.drop_wire(wire);
-        }
-        if known.session.is_none() {
-            return;
-        }
-        let mut out = Vec::new();
-        let received = link.receive(&known.back.arrived, &mut out, now);
-        let again = link.look(&mut out, now);
-        match received {
-            Ok(consumed) => {
-                known.back.arrived.drain(..consumed);
-                self.put(wire, Side::Server, out);
-            }
-            Err(_) => self.break_wire(wire),
-        }
-        if let Some(again) = again {
-            self.at(again.as_nanos() as u64, Event::Look { wire });
-        }
-        self.settle(from);
-    }
-
-    /// A connection breaks: both ends notice.
-    fn break_wire(&mut self, wire: u64) {
-        let Some(known) = self.wires.get_mut(&wire) else { return };
-        let (session, to) = (known.session.take(), known.to);
-        (known.towards, known.back) = (Pipe::default(), Pipe::default());
-        self.enter(to);
-        drop(session);
-        self.settle(to);
-        let delay = self.delay();
-        self.at(delay, Event::Lost { wire });
-    }
-
-    /// Whoever made a connection notices that it is gone.
-    fn lose(&mut self, wire: u64) -> Option<Happening> {
-        let known = self.wires.get_mut(&wire)?;
-        if known.session.is_some() {
-            return None;
-        }
-        let Some(from) = known.from else {
-            self.wires.remove(&wire);
-            return Some(Happening::Broken { wire });
-        };
-        (known.towards, known.back) = (Pipe::default(), Pipe::default());
-        if let Some(link) = &mut known.link {
-            link.lost();
-        }
-        self.settle(from);
-        self.at(CONNECT_AGAIN_NS, Event::Connect { wire });
-        None
-    }
-
-    fn drop_wire(&mut self, wire: u64) {
-        let Some(known) = self.wires.remove(&wire) else { return };
-        let (from, to) = (known.from, known.to);
-        for node in from.into_iter().chain([to]) {
-            self.enter(node);
-        }
-        drop(known);
-        for node in from.into_iter().chain([to]) {
-            self.settle(node);
-        }
     }
 
     // The council.
