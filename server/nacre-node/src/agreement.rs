@@ -291,8 +291,7 @@ impl Node {
     /// # Errors
     /// What the disk reports.
     pub fn position(&self) -> Result<Option<Vec<u8>>, Error> {
-        let rows = self.settings.load()?;
-        Ok(rows.into_iter().find(|(key, _)| key == row::POSITION).map(|(_, value)| value))
+        Ok(self.settings.get(row::POSITION)?)
     }
 
     /// Notes the position of a decision that changes nothing here.

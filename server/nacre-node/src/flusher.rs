@@ -280,7 +280,9 @@ impl Task for Flusher {
             Err(_) if self.bucket.is_discarded() => {}
             Err(error) => self.poison(&commits, &error),
         }
-        Next::Again
+        let is_done =
+            self.news.is_empty() && self.begun_anew.is_empty() && !self.bucket.is_closed();
+        if is_done { Next::Wait } else { Next::Again }
     }
 
     fn signal(&self) -> &Signal {

@@ -1,6 +1,7 @@
 //! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
 
 use crate::cluster::Consensus;
+use crate::cluster::link::Lane;
 use crate::platform::{self, SystemPlatform};
 use crate::rest::{self, Service};
 use crate::tls::{Files, NodeKey, Tls};
@@ -310,7 +311,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         [agreeing.handle().clone(), answering.handle().clone()],
         move |node| initialise(node, &wanted),
     )?;
-    platform.connect(consensus.peers(), consensus.questions());
+    platform.connect(consensus.peers(Lane::Agreement), consensus.peers(Lane::Questions));
     node.orchestrate();
     consensus.see_off();
     let tls = Arc::new(options.tls(&node, platform.node_key())?);

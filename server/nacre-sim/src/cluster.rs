@@ -31,10 +31,17 @@ const START_AGAIN_NS: u64 = 500 * MS;
 /// The user that clients are.
 pub const USER: &str = "admin";
 
-/// What happens at a moment.
+/// A message between nodes, apart from connections.
+struct Letter {
+    from: usize,
+    to: usize,
+    message: Vec<u8>,
+}
+
+/// What happens at a moment. There are many, and they are moved about: each is small.
 enum Event {
     /// A task of a node takes a step.
-    Step { node: usize, life: u64, task: u64 },
+    Step { node: u16, task: u64 },
     /// A connection between nodes is made.
     Connect { wire: u64 },
     /// The caller's end of a connection between nodes looks whether there is something to say.
@@ -46,9 +53,9 @@ enum Event {
     /// An end of a connection notices that it is gone.
     Lost { wire: u64 },
     /// A message arrives.
-    Hear { from: usize, to: usize, message: Vec<u8> },
+    Hear(Box<Letter>),
     /// A node learns what was decided.
-    Learn { node: usize, life: u64 },
+    Learn { node: u16, life: u32 },
     /// A process that did not start is started again.
     Start { node: usize },
     /// It is looked who leads.
@@ -59,14 +66,28 @@ enum Event {
 
 /// An event and its moment; the earliest is the greatest, and of those of one moment that which was made first.
 struct Due {
-    at: u64,
-    number: u64,
+    /// The moment, and above it which event it is: one number to compare.
+    order: u128,
     event: Event,
+}
+
+impl Due {
+    fn new(at: u64, number: u64, event: Event) -> Due {
+        Due { order: u128::from(at) << 64 | u128::from(number), event }
+    }
+
+    fn at(&self) -> u64 {
+        (self.order >> 64) as u64
+    }
+
+    fn number(&self) -> u64 {
+        self.order as u64
+    }
 }
 
 impl Ord for Due {
     fn cmp(&self, other: &Due) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
+        other.order.cmp(&self.order)
     }
 }
 
@@ -123,7 +144,7 @@ struct Machine {
     clock: Clock,
     process: Option<Process>,
     /// Counts the processes.
-    life: u64,
+    life: u32,
     /// It does nothing before.
     paused_until: u64,
     /// How long its flusher may wait for the disk, at most.
@@ -282,7 +303,7 @@ impl Cluster {
     }
 
     /// How many processes each node has had.
-    pub fn lives(&self) -> Vec<u64> {
+    pub fn lives(&self) -> Vec<u32> {
         self.machines.iter().map(|machine| machine.life).collect()
     }
 
@@ -434,14 +455,14 @@ impl Cluster {
     /// Goes on until something happens that concerns those outside, or it is `until`.
     pub fn next(&mut self, until: u64) -> Option<Happening> {
         loop {
-            if self.events.peek()?.at > until {
+            if self.events.peek()?.at() > until {
                 self.now = until;
                 return None;
             }
-            let Due { at, number, event } = self.events.pop()?;
-            self.now = at;
-            self.count(at ^ number << 40);
-            if let Some(happening) = self.happen(event) {
+            let due = self.events.pop()?;
+            self.now = due.at();
+            self.count(due.at() ^ due.number() << 40);
+            if let Some(happening) = self.happen(due.event) {
                 return Some(happening);
             }
         }
@@ -453,7 +474,7 @@ impl Cluster {
 
     fn at(&mut self, in_ns: u64, event: Event) {
         self.scheduled += 1;
-        self.events.push(Due { at: self.now + in_ns, number: self.scheduled, event });
+        self.events.push(Due::new(self.now + in_ns, self.scheduled, event));
     }
 
     fn delay(&mut self) -> u64 {
@@ -472,8 +493,8 @@ impl Cluster {
 
     fn happen(&mut self, event: Event) -> Option<Happening> {
         let concerned = match &event {
-            Event::Step { node, .. } | Event::Learn { node, .. } => Some(*node),
-            Event::Hear { to, .. } => Some(*to),
+            Event::Step { node, .. } | Event::Learn { node, .. } => Some((*node).into()),
+            Event::Hear(letter) => Some(letter.to),
             Event::Look { wire } => self.wires.get(wire).and_then(|wire| wire.from),
             Event::Resume { wire } | Event::Arrive { wire, side: Side::Server } => {
                 self.wires.get(wire).map(|wire| wire.to)
@@ -492,7 +513,7 @@ impl Cluster {
             return None;
         }
         match event {
-            Event::Step { node, life, task } => self.step(node, life, task),
+            Event::Step { node, task } => self.step(node.into(), task),
             Event::Connect { wire } => self.make(wire),
             Event::Look { wire } => {
                 self.wires.get_mut(&wire)?.woken.link = false;
@@ -504,13 +525,14 @@ impl Cluster {
             }
             Event::Arrive { wire, side } => return self.arrive(wire, side),
             Event::Lost { wire } => return self.lose(wire),
-            Event::Hear { from, to, message } => {
+            Event::Hear(letter) => {
+                let Letter { from, to, message } = *letter;
                 if let Some(node) = self.enter(to).cloned() {
                     node.hear(id(from), &message);
                     self.settle(to);
                 }
             }
-            Event::Learn { node, life } => self.learn(node, life),
+            Event::Learn { node, life } => self.learn(node.into(), life),
             Event::Start { node } => self.start(node),
             Event::Meet => self.meet(),
             Event::Alarm(alarm) => return Some(Happening::Alarm(alarm)),
@@ -529,7 +551,7 @@ impl Cluster {
     fn settle(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         let Some(process) = &mut machine.process else { return };
-        let (wishes, life) = (process.world.take_wishes(), machine.life);
+        let wishes = process.world.take_wishes();
         let mut due = Vec::new();
         for task in wishes.tasks {
             self.tasks_seen += 1;
@@ -543,7 +565,7 @@ impl Cluster {
             }
         }
         for task in due {
-            self.step_soon(index, life, task);
+            self.step_soon(index, task);
         }
         for (to, mut link) in wishes.links {
             self.wires_made += 1;
@@ -562,7 +584,7 @@ impl Cluster {
                 self.count(FixedState::with_seed(0).hash_one(&message));
                 // They arrive in order: each takes as long as any.
                 let delay = self.network.delay_ns.1;
-                self.at(delay, Event::Hear { from: index, to, message });
+                self.at(delay, Event::Hear(Box::new(Letter { from: index, to, message })));
             }
         }
         for wire in wishes.woken {
@@ -573,7 +595,7 @@ impl Cluster {
         }
     }
 
-    fn step_soon(&mut self, node: usize, life: u64, task: u64) {
+    fn step_soon(&mut self, node: usize, task: u64) {
         let disk_delay = self.machines[node].disk_delay_ns;
         let process = self.machines[node].process.as_mut();
         let Some(running) = process.and_then(|process| process.tasks.get_mut(&task)) else {
@@ -584,15 +606,14 @@ impl Cluster {
         let in_ns = self.chance.between(1, high);
         if running.due_at.is_none_or(|due_at| due_at > self.now + in_ns) {
             running.due_at = Some(self.now + in_ns);
-            self.at(in_ns, Event::Step { node, life, task });
+            self.at(in_ns, Event::Step { node: node as u16, task });
         }
     }
 
-    fn step(&mut self, node: usize, life: u64, task: u64) {
-        let (now, is_life) = (self.now, self.machines[node].life == life);
+    fn step(&mut self, node: usize, task: u64) {
+        let now = self.now;
         self.enter(node);
-        let process = self.machines[node].process.as_mut().filter(|_| is_life);
-        let Some(process) = process else { return };
+        let Some(process) = &mut self.machines[node].process else { return };
         let Some(running) = process.tasks.get_mut(&task) else { return };
         // Later ones may have been due earlier than it was before.
         if running.due_at.is_none_or(|due_at| due_at > now) {
@@ -600,13 +621,13 @@ impl Cluster {
         }
         running.due_at = None;
         match running.task.step() {
-            Next::Again => self.step_soon(node, life, task),
+            Next::Again => self.step_soon(node, task),
             Next::Wait => {}
-            Next::After(Duration::ZERO) => self.step_soon(node, life, task),
+            Next::After(Duration::ZERO) => self.step_soon(node, task),
             Next::After(pause) => {
                 let in_ns = pause.as_nanos() as u64;
                 running.due_at = Some(now + in_ns);
-                self.at(in_ns, Event::Step { node, life, task });
+                self.at(in_ns, Event::Step { node: node as u16, task });
             }
             Next::Done => drop(process.tasks.remove(&task)),
         }
@@ -648,10 +669,10 @@ impl Cluster {
     fn learn_soon(&mut self, node: usize) {
         let life = self.machines[node].life;
         let delay = self.delay();
-        self.at(delay, Event::Learn { node, life });
+        self.at(delay, Event::Learn { node: node as u16, life });
     }
 
-    fn learn(&mut self, index: usize, life: u64) {
+    fn learn(&mut self, index: usize, life: u32) {
         if self.machines[index].life != life || !self.council.teaches(index) {
             return;
         }

@@ -67,7 +67,7 @@ pub fn greet(bucket: &str) -> Vec<u8> {
 
 /// What the simulation looks at of a frame.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Told<'a> {
     /// Whether it is an answer, and not a message of the server's own.
     pub is_answer: bool,
     /// Of the request, or of the message.
@@ -79,18 +79,18 @@ pub struct Told {
     /// The version.
     pub cas: u64,
     /// See the protocol.
-    pub extras: Vec<u8>,
+    pub extras: &'a [u8],
     /// See the protocol.
-    pub key: Vec<u8>,
+    pub key: &'a [u8],
     /// See the protocol.
-    pub value: Vec<u8>,
+    pub value: &'a [u8],
 }
 
 /// The whole frames at the start of `bytes`, and what is left.
 ///
 /// # Panics
 /// When they are none: a node never sends that.
-pub fn read(bytes: &[u8]) -> (Vec<Told>, Vec<u8>) {
+pub fn read(bytes: &[u8]) -> (Vec<Told<'_>>, &[u8]) {
     let mut rest = bytes;
     let mut frames = Vec::new();
     while let Some((frame, length)) = decode(rest).expect("nodes send what can be read") {
@@ -100,11 +100,11 @@ pub fn read(bytes: &[u8]) -> (Vec<Told>, Vec<u8>) {
             status: frame.vbid,
             opaque: frame.opaque,
             cas: frame.cas,
-            extras: frame.extras.to_vec(),
-            key: frame.key.to_vec(),
-            value: frame.value.to_vec(),
+            extras: frame.extras,
+            key: frame.key,
+            value: frame.value,
         });
         rest = &rest[length..];
     }
-    (frames, rest.to_vec())
+    (frames, rest)
 }

@@ -102,7 +102,7 @@ impl Reader {
             return false;
         }
         let (frames, rest) = frame::read(bytes);
-        cluster.keep(wire, rest);
+        cluster.keep(wire, rest.to_vec());
         for frame in frames {
             let vbid = if frame.is_answer { frame.opaque } else { u32::from(frame.status) };
             if frame.is_answer && frame.opaque == GREETING {
@@ -118,7 +118,7 @@ impl Reader {
         true
     }
 
-    fn take(&mut self, vbid: usize, frame: &Told) {
+    fn take(&mut self, vbid: usize, frame: &Told<'_>) {
         let followed = &mut self.vbuckets[vbid];
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
         if frame.is_answer {
@@ -130,7 +130,7 @@ impl Reader {
                 }
                 0x23 => {
                     self.rollbacks += 1;
-                    let to = number(&frame.value);
+                    let to = number(frame.value);
                     assert!(to <= followed.seqno, "vb {vbid} is rolled back to {to}, ahead of it");
                     followed.versions.retain(|(seqno, ..)| *seqno <= to);
                     followed.log.retain(|(_, begins)| *begins <= to);
@@ -155,7 +155,7 @@ impl Reader {
                 );
                 followed.seqno = seqno;
                 let cas = (frame.opcode == Payload::MUTATION).then_some(frame.cas);
-                followed.versions.push((seqno, frame.key.clone(), cas));
+                followed.versions.push((seqno, frame.key.to_vec(), cas));
             }
             Payload::SEQNO_ADVANCED => followed.seqno = number(&frame.extras[..8]),
             _ => {}

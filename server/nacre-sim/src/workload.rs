@@ -103,7 +103,7 @@ impl Pending {
 }
 
 /// What of a node keeps what it has acknowledged: its process, and the copy that it has, counted.
-type Life = (u64, Option<u32>);
+type Life = (u32, Option<u32>);
 
 /// That of each node, for a vBucket.
 fn lives(number: Vbid, cluster: &Cluster) -> Vec<Life> {
@@ -366,14 +366,14 @@ impl Workload {
     pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
         let (frames, rest) = frame::read(bytes);
-        cluster.keep(wire, rest);
+        cluster.keep(wire, rest.to_vec());
         for frame in frames {
             self.answered(client, wire, &frame, cluster);
         }
         true
     }
 
-    fn answered(&mut self, client: usize, wire: u64, frame: &Told, cluster: &mut Cluster) {
+    fn answered(&mut self, client: usize, wire: u64, frame: &Told<'_>, cluster: &mut Cluster) {
         if frame.opaque == GREETING {
             // A node that has not learned of the bucket yet lets nobody choose it.
             if frame.status != 0 {

@@ -23,6 +23,12 @@ pub trait Space: Send + Sync {
     /// When a row cannot be read.
     fn load(&self) -> Result<Rows, Error>;
 
+    /// The row `key`, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
+
     /// Writes (`Some`) and removes (`None`) rows, all or none.
     ///
     /// `durable` waits until they survive a power cut; otherwise they survive the process, in order.
@@ -124,6 +130,11 @@ impl Space for SledSpace {
             .collect()
     }
 
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let value = self.tree.get(key).map_err(failed(&self.path, "read"))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
     fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error> {
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
@@ -174,6 +185,10 @@ impl Spaces for MemorySpaces {
 impl Space for MemorySpace {
     fn load(&self) -> Result<Rows, Error> {
         Ok(self.0.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.0.lock().get(key).cloned())
     }
 
     fn apply(&self, writes: &[Write], _durable: bool) -> Result<(), Error> {

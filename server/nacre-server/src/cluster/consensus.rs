@@ -203,13 +203,11 @@ impl Consensus {
     }
 
     /// The links to other nodes.
-    pub fn peers(&self) -> &Arc<Peers> {
-        &self.peers
-    }
-
-    /// The links over which other nodes are asked what they serve.
-    pub fn questions(&self) -> &Arc<Peers> {
-        &self.questions
+    pub fn peers(&self, lane: Lane) -> &Arc<Peers> {
+        match lane {
+            Lane::Agreement => &self.peers,
+            Lane::Questions => &self.questions,
+        }
     }
 
     /// Runs `work` on the agreement's threads and waits for it. Not for these threads themselves.

@@ -142,6 +142,7 @@ pub async fn accept(
         true => Lane::Questions,
         false => Lane::Agreement,
     };
+    consensus.peers(lane).found(from);
     consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         let parts = upgraded.downcast::<TokioIo<server::TlsStream<Socket>>>();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -57,6 +57,8 @@ struct Link {
     calls: mpsc::Sender<Call>,
     messages: mpsc::Sender<Vec<u8>>,
     connected: watch::Receiver<bool>,
+    /// Has the next connection tried without a pause.
+    nudge: Arc<Notify>,
     task: AbortHandle,
 }
 
@@ -116,9 +118,20 @@ impl Peers {
         let (messages, sent) = mpsc::channel(MESSAGES_MAX);
         let (connecting, connected) = watch::channel(false);
         let queues = Queues { calls: called, messages: sent };
-        let directory = Arc::clone(&self.directory);
-        let task = self.runtime.spawn(keep_up(directory, (to, self.lane), queues, connecting));
-        Link { calls, messages, connected, task: task.abort_handle() }
+        let (directory, nudge) = (Arc::clone(&self.directory), Arc::<Notify>::default());
+        let retry = Retry::new(Arc::clone(&nudge));
+        let task =
+            self.runtime.spawn(keep_up(directory, (to, self.lane), queues, connecting, retry));
+        Link { calls, messages, connected, nudge, task: task.abort_handle() }
+    }
+
+    /// The other node is there: where it was not reached before, it is tried at once.
+    pub fn found(&self, to: NodeId) {
+        self.with_link(to, |link| {
+            if !*link.connected.borrow() {
+                link.nudge.notify_one();
+            }
+        });
     }
 
     /// Sends a message; drops it when too many wait.
@@ -192,6 +205,32 @@ async fn say_that_we_are_there(peers: Arc<Peers>) {
     }
 }
 
+/// When a connection that did not come about is tried again.
+struct Retry {
+    pause: Duration,
+    /// Ends the pause.
+    nudge: Arc<Notify>,
+}
+
+impl Retry {
+    fn new(nudge: Arc<Notify>) -> Retry {
+        Retry { pause: PAUSE.0, nudge }
+    }
+
+    /// The connection is there: the next pause is a short one.
+    fn begin_anew(&mut self) {
+        self.pause = PAUSE.0;
+    }
+
+    /// Waits for longer and longer, unless it was nudged since the last time.
+    async fn wait(&mut self) {
+        match timeout(self.pause, self.nudge.notified()).await {
+            Ok(()) => self.begin_anew(),
+            Err(_) => self.pause = (self.pause * 2).min(PAUSE.1),
+        }
+    }
+}
+
 struct Queues {
     calls: mpsc::Receiver<Call>,
     messages: mpsc::Receiver<Vec<u8>>,
@@ -203,15 +242,16 @@ async fn keep_up(
     (to, lane): (NodeId, Lane),
     mut queues: Queues,
     connected: watch::Sender<bool>,
+    mut retry: Retry,
 ) {
-    let mut pause = PAUSE.0;
     let mut said = String::new();
     loop {
         let made = timeout(CONNECT_TIMEOUT, link::connect(&directory, to, lane)).await;
         match made.unwrap_or_else(|_| Err("there is no answer".into())) {
             Ok(stream) => {
                 tracing::debug!("connected to {to}");
-                (pause, said) = (PAUSE.0, String::new());
+                retry.begin_anew();
+                said.clear();
                 connected.send_replace(true);
                 let broken = converse(stream, &mut queues).await;
                 connected.send_replace(false);
@@ -228,8 +268,7 @@ async fn keep_up(
             let lost = CallError::NotSent(format!("there is no connection to {to}"));
             let _ = call.answer.send(Err(lost));
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
+        retry.wait().await;
     }
 }
 
@@ -282,4 +321,20 @@ fn answered(pending: &Pending, frame: Frame) {
     };
     // Fails when nobody waits any more.
     let _ = waiting.send(answer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_was_found_is_tried_at_once() {
+        let mut retry = Retry::new(Arc::default());
+        retry.pause = Duration::from_secs(3600);
+        retry.nudge.notify_one();
+        retry.wait().await;
+        assert_eq!(retry.pause, PAUSE.0);
+        retry.wait().await;
+        assert_eq!(retry.pause, PAUSE.0 * 2);
+    }
 }

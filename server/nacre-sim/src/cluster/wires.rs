@@ -15,6 +15,9 @@ const HELD_UP_NS: u64 = 20 * MS;
 /// How long bytes may be held up before the connection is given up.
 const CONNECTION_PATIENCE_NS: u64 = 8000 * MS;
 
+/// Room for what a session says at once, mostly.
+const OUT_BYTES: usize = 256;
+
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -31,6 +34,8 @@ pub(super) struct Pipe {
     /// What has arrived and is not consumed.
     arrived: Vec<u8>,
     held_up_since: Option<u64>,
+    /// When bytes that are held up are tried again, all at once.
+    again_at: u64,
 }
 
 /// See [`Wire::woken`].
@@ -186,7 +191,8 @@ impl Cluster {
             let since = *pipe.held_up_since.get_or_insert(now);
             if now - since > CONNECTION_PATIENCE_NS {
                 self.break_wire(wire);
-            } else {
+            } else if pipe.again_at <= now {
+                pipe.again_at = now + HELD_UP_NS;
                 self.at(HELD_UP_NS, Event::Arrive { wire, side });
             }
             return None;
@@ -194,7 +200,12 @@ impl Cluster {
         pipe.held_up_since = None;
         let before = pipe.arrived.len();
         while pipe.under_way.front().is_some_and(|(at, _)| *at <= now) {
-            pipe.arrived.extend(pipe.under_way.pop_front().expect("there is one").1);
+            let (_, bytes) = pipe.under_way.pop_front().expect("there is one");
+            if pipe.arrived.is_empty() {
+                pipe.arrived = bytes;
+            } else {
+                pipe.arrived.extend(bytes);
+            }
         }
         if pipe.arrived.len() == before {
             return None;
@@ -225,7 +236,7 @@ impl Cluster {
         let now = self.enter(to)?.now();
         let known = self.wires.get_mut(&wire)?;
         let session = known.session.as_mut()?;
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(OUT_BYTES);
         let mut next = SessionNext::More;
         if session.cut().is_some() {
             next = SessionNext::Close(None);
