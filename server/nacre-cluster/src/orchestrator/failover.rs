@@ -1,0 +1,159 @@
+//! Having others serve what lost nodes served.
+
+use super::poll::Poll;
+use super::{Effect, LEASE_NS, MS, Orchestrator, needs_leases};
+use crate::{Chain, Change, Cluster, Membership};
+use nacre_types::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long the leader takes a lease to last: clocks may differ in speed.
+const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
+
+impl Orchestrator {
+    /// Nodes that have their part and were not heard for too long, as far as they may be replaced.
+    fn lost(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
+        let lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
+        let settings = &cluster.auto_failover;
+        if !settings.enabled {
+            return lost;
+        }
+        let timeout = settings.timeout_ms * MS;
+        let silent = |node: &NodeId| {
+            self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
+        };
+        // Whoever copies are moved to is waited for, though it has no share yet.
+        let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
+        let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
+        let needed: BTreeSet<NodeId> = cluster.active_nodes().into_iter().chain(targets).collect();
+        let silent: BTreeSet<NodeId> = needed.into_iter().filter(silent).collect();
+        if silent.is_empty() {
+            return lost;
+        }
+        let room = settings.count_max.saturating_sub(settings.count);
+        let gone: BTreeSet<NodeId> = lost.union(&silent).copied().collect();
+        if silent.len() <= room
+            && gone.len() * 2 < cluster.nodes.len()
+            && self.spares(cluster, &gone)
+        {
+            return gone;
+        }
+        lost
+    }
+
+    /// Whether all that was acknowledged as durable is on other nodes as well, as long as no other copy fails: who serves a
+    /// vBucket stays and is sure of itself, or fewer copies are gone than a majority.
+    fn spares(&self, cluster: &Cluster, gone: &BTreeSet<NodeId>) -> bool {
+        cluster.buckets.iter().all(|(name, bucket)| {
+            (0_u16..).zip(&bucket.chains).all(|(vbid, chain)| {
+                let copies = || chain.copies.iter().flatten();
+                let Some(active) = chain.active() else { return true };
+                let is_sure = !gone.contains(&active) && !self.is_doubted(active, name, vbid);
+                if is_sure || !copies().any(|node| gone.contains(node)) {
+                    return true;
+                }
+                let lost = copies().filter(|node| gone.contains(node) || **node == active).count();
+                lost < copies().count() && lost < chain.copies.len() / 2 + 1
+            })
+        })
+    }
+
+    fn is_doubted(&self, node: NodeId, bucket: &str, vbid: u16) -> bool {
+        let doubted = self.doubted.get(&node).and_then(|doubted| doubted.get(bucket));
+        doubted.is_some_and(|doubted| doubted.contains(&vbid))
+    }
+
+    /// Has others serve what lost nodes served, and what nodes that are not sure of themselves should.
+    pub(super) fn replace_lost(
+        &mut self,
+        cluster: &Cluster,
+        since: u64,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let lost = self.lost(cluster, now);
+        if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
+            self.failover = None;
+            return;
+        }
+        let mut wanted: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
+        for (name, bucket) in &cluster.buckets {
+            let concerned = (0_u16..).zip(&bucket.chains).filter(|(vbid, chain)| {
+                lost.iter().any(|node| chain.involves(*node))
+                    || chain.active().is_some_and(|active| self.is_doubted(active, name, *vbid))
+            });
+            let concerned: BTreeSet<u16> = concerned.map(|(vbid, _)| vbid).collect();
+            if !concerned.is_empty() {
+                wanted.insert(name.clone(), concerned);
+            }
+        }
+        if wanted.is_empty() && lost.is_empty() {
+            self.failover = None;
+            return;
+        }
+        let up: BTreeSet<NodeId> =
+            cluster.nodes.keys().copied().filter(|node| !lost.contains(node)).collect();
+        let is_same = |poll: &Poll| poll.lost == lost && poll.wanted == wanted;
+        if !self.failover.as_ref().is_some_and(is_same) {
+            self.failover = Some(self.poll(lost.clone(), wanted.clone(), up));
+        }
+        let Some(poll) = &mut self.failover else { return };
+        poll.send(now, effects);
+        let lease_ends = |node: &NodeId| {
+            let granted = self.granted.get(node).copied().unwrap_or(0).max(since);
+            granted + LEASE_KEPT_NS
+        };
+        let leased = needs_leases(cluster) && lost.iter().any(|node| lease_ends(node) > now);
+        if !poll.is_answered() || leased {
+            return;
+        }
+        let is_ordered = lost.iter().all(|node| cluster.failing_over.contains(node));
+        let mut chains = BTreeMap::new();
+        for (name, vbids) in &poll.wanted {
+            let Some(bucket) = cluster.buckets.get(name) else { continue };
+            let has_all = |vbid: &u16| {
+                let chain = &bucket.chains[usize::from(*vbid)];
+                let left = chain.copies.iter().flatten().filter(|node| !lost.contains(node));
+                let terms =
+                    left.filter_map(|node| poll.standing(*node, name, *vbid)).map(|s| s.term);
+                terms.max().is_none_or(|term| term >= chain.term)
+            };
+            if !is_ordered && !vbids.iter().all(has_all) {
+                // What was reported is old by the next tick.
+                self.failover = None;
+                return;
+            }
+            let moved = vbids.iter().filter_map(|vbid| {
+                let chain = bucket.chains.get(usize::from(*vbid))?;
+                Some((*vbid, replaced(chain, &lost, poll, name, *vbid)))
+            });
+            chains.insert(name.clone(), moved.collect());
+        }
+        let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
+        effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+        self.failover = None;
+        self.doubted.clear();
+    }
+}
+
+/// The chain without lost nodes: the best of the copies that are left serves, under a new term.
+fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbid: u16) -> Chain {
+    let all: Vec<NodeId> = lost.iter().copied().collect();
+    let serves = |node: &NodeId| {
+        let standing = poll.standing(*node, name, vbid);
+        !lost.contains(node) && standing.is_some_and(|standing| !standing.rests)
+    };
+    let active = chain.active().filter(serves);
+    let best = active.or_else(|| {
+        let left = chain.copies.iter().flatten().copied().filter(|node| !lost.contains(node));
+        let standing = |node: &NodeId| {
+            poll.standing(*node, name, vbid).map(|s| (s.term, s.prepared, s.high_seqno))
+        };
+        left.rev().max_by_key(standing)
+    });
+    let mut replaced = chain.without(&all, best);
+    if active.is_none() && best == chain.active() {
+        // The same node, and another branch of history.
+        replaced.term = chain.term + 1;
+    }
+    replaced
+}

@@ -1,0 +1,264 @@
+//! Who looks after the copies: notices nodes that are gone, has others take their place, and moves copies in a rebalance.
+//!
+//! Every node runs an [`Orchestrator`]; only that of the leader decides. It is level-triggered: each [tick] compares the
+//! agreed state with what the nodes report, and proposes the next change. It keeps nothing that its successor would miss.
+//!
+//! ```text
+//!  every node ── Ask { at } ──► the leader            "I am here", a few times a second
+//!             ◄── Grant { at } ──                     "serve until at + LEASE" by the asker's own clock
+//!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; who is polled about lost nodes follows them no more
+//!             ── Change::MoveCopies ──► all            who serves from now on
+//! ```
+//!
+//! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the last
+//! lease that it granted has ended, and a new leader only after any lease of its predecessor has; so two nodes never
+//! serve a vBucket at once. A lease ends [`LEASE_NS`] after a quorum followed the leader for sure, however late the leader
+//! grants it: it may have slept meanwhile. Where fewer than three nodes vote, no quorum can be without a node, and none
+//! needs a lease.
+//!
+//! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
+//! length of its history. One answer missing, and nothing is decided; nor is a silent node replaced where no copy that is
+//! left has all of the present term's beginning: acknowledged writes may be on that node alone. Source: vertical replication with an external
+//! chooser, as in the rules of failover for durable writes.
+//!
+//! [tick]: Orchestrator::tick
+
+mod failover;
+mod poll;
+mod rebalance;
+
+use crate::{Change, Cluster, Membership};
+use nacre_types::NodeId;
+use poll::Poll;
+use rebalance::Hold;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+const MS: u64 = 1_000_000;
+/// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader. It is also
+/// most of the time that a lost node's documents are not served.
+pub const LEASE_NS: u64 = 2000 * MS;
+/// How often a node asks, and how often a decision is due at least.
+pub const TICK_NS: u64 = 100 * MS;
+/// How often a decision is due while writers wait for it.
+const HURRY_NS: u64 = 5 * MS;
+/// How long a leader may have heard of no quorum and still decide.
+const SILENCE_NS_MAX: u64 = 1000 * MS;
+
+/// What a node knows for sure of its leading the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// Which: no two nodes lead in the same term.
+    pub term: u64,
+    /// When the node began to ask, by its monotonic clock, where a quorum has then said that they follow it. It knows all
+    /// that was decided before.
+    pub confirmed_ns: u64,
+}
+
+/// What nodes tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// I am here.
+    Ask {
+        /// When this was sent, by the sender's monotonic clock.
+        at: u64,
+        /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
+        doubted: BTreeMap<String, Vec<u16>>,
+    },
+    /// You may serve for so long from `at` on, once you know the agreed state up to `rev`.
+    Grant {
+        /// As the question had it.
+        at: u64,
+        /// In nanoseconds; at most [`LEASE_NS`].
+        for_ns: u64,
+        /// The revision of the agreed state.
+        rev: u64,
+        /// Nodes that are about to be replaced, and not to be followed.
+        lost: Vec<NodeId>,
+    },
+    /// How far are your copies? Do not follow `lost` any more.
+    Poll {
+        /// Comes back with the report.
+        number: u64,
+        /// Nodes that are about to be replaced.
+        lost: Vec<NodeId>,
+        /// vBuckets, by bucket.
+        wanted: BTreeMap<String, Vec<u16>>,
+    },
+    /// So far.
+    Report {
+        /// Of the poll.
+        number: u64,
+        /// By bucket, then by vBucket.
+        standings: BTreeMap<String, BTreeMap<u16, Standing>>,
+    },
+}
+
+/// How good a copy is: greater is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Standing {
+    /// The last term that it has all of.
+    pub term: u64,
+    /// What it has acknowledged, or would.
+    pub prepared: u64,
+    /// The end of its history.
+    pub high_seqno: u64,
+    /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
+    pub rests: bool,
+    /// Whether it may make history yet, as durable writes are under way.
+    #[serde(default)]
+    pub is_busy: bool,
+    /// Whether its node knows that it is held, so that requests for it wait there. One that does not know sends clients away that
+    /// come too early, and they take their time to come back.
+    #[serde(default = "known")]
+    pub is_known_held: bool,
+}
+
+/// Nodes of before this was said were not asked for it.
+fn known() -> bool {
+    true
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send a message; perhaps to this very node.
+    Send(NodeId, Message),
+    /// Propose a change. It may be refused, when somebody else was faster.
+    Propose(Change),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Orchestrator {
+    me: NodeId,
+    heard: BTreeMap<NodeId, u64>,
+    granted: BTreeMap<NodeId, u64>,
+    doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
+    /// In which term this node leads, and since when.
+    leads: Option<(u64, u64)>,
+    polls: u64,
+    failover: Option<Poll>,
+    moving: Option<Poll>,
+    /// The id of the last rebalance, and when more vBuckets may begin to move in it.
+    move_at: (String, u64),
+    /// vBuckets that are held, or were in vain: by bucket and number.
+    holds: BTreeMap<(String, u16), Hold>,
+}
+
+impl Orchestrator {
+    /// Of node `me`, which has heard of nobody yet.
+    pub fn new(me: NodeId) -> Orchestrator {
+        Orchestrator {
+            me,
+            heard: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            doubted: BTreeMap::new(),
+            leads: None,
+            polls: 0,
+            failover: None,
+            moving: None,
+            move_at: (String::new(), 0),
+            holds: BTreeMap::new(),
+        }
+    }
+
+    /// The node that it is of.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// When `node` was heard last, in monotonic nanoseconds.
+    pub fn heard(&self, node: NodeId) -> Option<u64> {
+        self.heard.get(&node).copied()
+    }
+
+    /// When the next [tick](Orchestrator::tick) is due, in nanoseconds from the one before.
+    pub fn pause_ns(&self) -> u64 {
+        let is_held = self.holds.values().any(|hold| matches!(hold, Hold::Since(_)));
+        if is_held { HURRY_NS } else { TICK_NS }
+    }
+
+    /// Takes in a message that is for the leader; gives the answer, if there is one. `leads`: as for
+    /// [`tick`](Orchestrator::tick).
+    pub fn hear(
+        &mut self,
+        from: NodeId,
+        message: Message,
+        cluster: &Cluster,
+        leads: Option<Leadership>,
+        now: u64,
+    ) -> Option<Message> {
+        match message {
+            Message::Ask { at, doubted } => {
+                self.heard.insert(from, now);
+                self.doubted.insert(from, doubted);
+                let is_lost = self.failover.as_ref().is_some_and(|poll| poll.lost.contains(&from));
+                let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
+                // The last tick may be of long ago, and others may have led since.
+                let leads = current(leads, now)?;
+                let is_known = self.leads.is_some_and(|(term, _)| term == leads.term);
+                if !is_known || is_lost || !serves {
+                    return None;
+                }
+                self.granted.insert(from, now);
+                let for_ns = LEASE_NS - now.saturating_sub(leads.confirmed_ns);
+                let lost = self.failover.iter().flat_map(|poll| &poll.lost).copied().collect();
+                Some(Message::Grant { at, for_ns, rev: cluster.rev, lost })
+            }
+            Message::Report { number, standings } => {
+                let polls = [&mut self.failover, &mut self.moving];
+                let poll = polls.into_iter().flatten().find(|poll| poll.number == number)?;
+                poll.answers.insert(from, standings);
+                None
+            }
+            Message::Grant { .. } | Message::Poll { .. } => None,
+        }
+    }
+
+    /// Decides what is to be done now. `leads`: what this node knows of its leading the others, if it does.
+    pub fn tick(&mut self, cluster: &Cluster, leads: Option<Leadership>, now: u64) -> Vec<Effect> {
+        let leads = current(leads, now);
+        if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
+            self.leads = leads.map(|leads| (leads.term, now));
+            (self.failover, self.moving) = (None, None);
+            self.holds.clear();
+            // What was heard before may be of long ago.
+            self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
+        }
+        let Some((_, since)) = self.leads else { return Vec::new() };
+        self.heard.insert(self.me, now);
+        let mut effects = Vec::new();
+        self.replace_lost(cluster, since, now, &mut effects);
+        if self.failover.is_none() {
+            self.rebalance(cluster, now, &mut effects);
+        }
+        effects
+    }
+
+    /// A question to `asked` that was not asked before.
+    fn poll(
+        &mut self,
+        lost: BTreeSet<NodeId>,
+        wanted: BTreeMap<String, BTreeSet<u16>>,
+        asked: BTreeSet<NodeId>,
+    ) -> Poll {
+        self.polls += 1;
+        // Not to be mistaken for one of a leader before.
+        let number = self.me.0 << 48 | self.polls;
+        Poll::new(number, lost, wanted, asked)
+    }
+}
+
+/// What is known of leading, unless it is too old.
+fn current(leads: Option<Leadership>, now: u64) -> Option<Leadership> {
+    leads.filter(|leads| now.saturating_sub(leads.confirmed_ns) <= SILENCE_NS_MAX)
+}
+
+/// Whether nodes need a lease to serve: a quorum can be without one of them.
+pub fn needs_leases(cluster: &Cluster) -> bool {
+    cluster.nodes.len() > 2
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Moving copies to where they are to be, step by step.
+
+use super::poll::Poll;
+use super::{Effect, MS, Orchestrator};
+use crate::{Chain, Change, Cluster, Copies, Member, Membership, place};
+use nacre_types::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// vBuckets of a bucket that get new copies at once in a rebalance.
+pub(super) const MOVES_MAX: usize = 64;
+/// Between those and the next: what is not moved at once leaves the processors, and the clients who have to learn each map,
+/// time for the requests.
+const MOVES_PAUSE_NS: u64 = 100 * MS;
+/// vBuckets of a bucket that change their active copy at once in a rebalance.
+pub(super) const HAND_OVERS_MAX: usize = MOVES_MAX / 2;
+/// How long nobody may write to a vBucket, since it is handed over.
+pub(super) const HOLD_NS_MAX: u64 = 1000 * MS;
+/// How long writers are left alone after that.
+const HOLD_AGAIN_NS: u64 = 5000 * MS;
+/// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
+const LAG_MAX: u64 = 256;
+
+/// A vBucket that is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Nobody writes to it since then.
+    Since(u64),
+    /// It took too long: the next try is not before then.
+    Again(u64),
+}
+
+impl Hold {
+    fn is_too_long(self, now: u64) -> bool {
+        matches!(self, Hold::Since(since) if now.saturating_sub(since) >= HOLD_NS_MAX)
+    }
+
+    fn is_due(self, now: u64) -> bool {
+        matches!(self, Hold::Again(at) if now >= at)
+    }
+}
+
+impl Orchestrator {
+    /// Takes the next step of a rebalance, where one is wanted.
+    pub(super) fn rebalance(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
+        let Some(wanted) = &cluster.rebalance else {
+            self.moving = None;
+            self.holds.clear();
+            return;
+        };
+        let nodes = cluster.with_data(&wanted.keep);
+        let target = |name: &str| -> Vec<Copies> {
+            let bucket = &cluster.buckets[name];
+            let current: Vec<Copies> =
+                bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
+            place(&current, &nodes, usize::from(bucket.settings.replicas))
+        };
+        // One bucket after another.
+        let unfinished = cluster.buckets.iter().find_map(|(name, bucket)| {
+            let target = target(name);
+            let differs = bucket.chains.iter().zip(&target).any(|(chain, target)| {
+                chain.copies != *target || !chain.next.is_empty() || chain.held
+            });
+            differs.then_some((name, bucket, target))
+        });
+        let Some((name, bucket, target)) = unfinished else {
+            self.moving = None;
+            let part = |(node, member): (&NodeId, &Member)| {
+                let part = match member.membership {
+                    _ if wanted.keep.contains(node) => Membership::Active,
+                    Membership::Added if wanted.rest == Membership::FailedOver => return None,
+                    _ => wanted.rest,
+                };
+                Some((*node, part))
+            };
+            let memberships = cluster.nodes.iter().filter_map(part).collect();
+            effects.push(Effect::Propose(Change::EndRebalance { memberships }));
+            return;
+        };
+        let moving: BTreeSet<u16> = (0_u16..)
+            .zip(&bucket.chains)
+            .filter(|(_, chain)| !chain.next.is_empty())
+            .map(|(vbid, _)| vbid)
+            .collect();
+        let mut chains = BTreeMap::new();
+        if self.move_at.0 != wanted.id {
+            // Clients are told of new nodes, and connect to them, before anything is served there.
+            self.move_at = (wanted.id.clone(), now + MOVES_PAUSE_NS);
+        }
+        if moving.len() < MOVES_MAX && now >= self.move_at.1 {
+            self.move_at.1 = now + MOVES_PAUSE_NS;
+            let waiting = (0_u16..).zip(bucket.chains.iter().zip(&target));
+            let waiting = waiting
+                .filter(|(_, (chain, target))| chain.next.is_empty() && chain.copies != **target);
+            for (vbid, (chain, target)) in waiting.take(MOVES_MAX - moving.len()) {
+                chains.insert(vbid, Chain { next: target.clone(), ..chain.clone() });
+            }
+        }
+        self.advance(cluster, name, &moving, now, &mut chains, effects);
+        if !chains.is_empty() {
+            let chains = BTreeMap::from([(name.clone(), chains)]);
+            let memberships = BTreeMap::new();
+            effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+        }
+    }
+
+    /// Moves those on whose next copies have all there is.
+    fn advance(
+        &mut self,
+        cluster: &Cluster,
+        name: &str,
+        moving: &BTreeSet<u16>,
+        now: u64,
+        chains: &mut BTreeMap<u16, Chain>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let bucket = &cluster.buckets[name];
+        self.holds.retain(|(bucket, vbid), _| bucket == name && moving.contains(vbid));
+        if moving.is_empty() {
+            self.moving = None;
+            return;
+        }
+        let wanted = BTreeMap::from([(name.to_owned(), moving.clone())]);
+        if self.moving.as_ref().is_none_or(|poll| poll.wanted != wanted) {
+            let asked = cluster.nodes.keys().copied().collect();
+            self.moving = Some(self.poll(BTreeSet::new(), wanted, asked));
+        }
+        let Some(poll) = &mut self.moving else { return };
+        poll.send(now, effects);
+        let mut hand_overs = HAND_OVERS_MAX;
+        for vbid in moving {
+            let chain = &bucket.chains[usize::from(*vbid)];
+            let stays = chain.next.first() == chain.copies.first();
+            let has_all = is_caught_up(chain, poll, name, *vbid);
+            let moved = Chain { copies: chain.next.clone(), ..Chain::default() };
+            let hold = match (self.holds.get(&(name.to_owned(), *vbid)), chain.held) {
+                (Some(Hold::Since(since)), true) => Hold::Since(*since),
+                (_, true) => Hold::Since(now),
+                (Some(Hold::Again(at)), false) => Hold::Again(*at),
+                (_, false) => Hold::Again(0),
+            };
+            self.holds.insert((name.to_owned(), *vbid), hold);
+            match (has_all, stays, chain.held) {
+                (true, true, _) => {
+                    let term = chain.term + u64::from(chain.drops_copies());
+                    chains.insert(*vbid, Chain { term, ..moved });
+                }
+                // Nothing is written any more, and the next has it all.
+                (true, false, true) => {
+                    chains.insert(*vbid, Chain { term: chain.term + 1, ..moved });
+                }
+                // What comes next is too slow: writers go on meanwhile, on another branch of history.
+                (false, _, true) if hold.is_too_long(now) => {
+                    self.holds.insert((name.to_owned(), *vbid), Hold::Again(now + HOLD_AGAIN_NS));
+                    let term = chain.term + 1;
+                    chains.insert(*vbid, Chain { held: false, term, ..chain.clone() });
+                }
+                (true, false, false) if hand_overs > 0 && hold.is_due(now) => {
+                    hand_overs -= 1;
+                    self.holds.insert((name.to_owned(), *vbid), Hold::Since(now));
+                    chains.insert(*vbid, Chain { held: true, ..chain.clone() });
+                }
+                _ => {}
+            }
+        }
+        if poll.is_answered() {
+            // What was reported is old by the next tick.
+            self.moving = None;
+        }
+    }
+}
+
+/// Whether all copies that are to be have what the active one has.
+fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
+    let Some(active) = chain.active() else { return true };
+    let Some(source) = poll.standing(active, name, vbid) else { return false };
+    // It was held before, perhaps, and made history again since: that was in an earlier term.
+    if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
+        return false;
+    }
+    let next = chain.next.first().copied().flatten().and_then(|it| poll.standing(it, name, vbid));
+    if chain.held && next.is_some_and(|next| !next.is_known_held) {
+        return false;
+    }
+    // Writers go on until the vBucket is held: only then it is known where they end.
+    let lag = if chain.held { 0 } else { LAG_MAX };
+    chain.next.iter().flatten().filter(|node| **node != active).all(|node| {
+        poll.standing(*node, name, vbid).is_some_and(|copy| {
+            copy.term >= chain.term && copy.high_seqno + lag >= source.high_seqno
+        })
+    })
+}

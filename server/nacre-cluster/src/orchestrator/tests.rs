@@ -1,0 +1,454 @@
+use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
+use super::*;
+use crate::{AutoFailover, BucketSettings, Chain, Endpoints, Member, Ports, Refusal, Service};
+
+const SECOND: u64 = 1000 * MS;
+
+fn cluster(nodes: u64, replicas: u8) -> Cluster {
+    let mut cluster = Cluster::new("c".into());
+    for id in 1..=nodes {
+        let member = member(Membership::Active);
+        cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+    }
+    let settings = BucketSettings { vbucket_count: 12, replicas, ..BucketSettings::default() };
+    let (name, uuid) = ("b".to_owned(), "u".to_owned());
+    cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    cluster
+}
+
+fn member(membership: Membership) -> Member {
+    let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+    let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
+    let services = Service::ALL.into();
+    Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
+}
+
+/// The nodes as a leader sees them, node 1, until it proposes something.
+struct World {
+    cluster: Cluster,
+    leader: Orchestrator,
+    now: u64,
+    down: Vec<NodeId>,
+    /// What copies say of themselves: by node.
+    standings: BTreeMap<NodeId, Standing>,
+}
+
+impl World {
+    fn new(cluster: Cluster) -> World {
+        let leader = Orchestrator::new(NodeId(1));
+        World { cluster, leader, now: SECOND, down: Vec::new(), standings: BTreeMap::new() }
+    }
+
+    fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
+        let good = Standing {
+            term: chain.term,
+            prepared: 9,
+            high_seqno: 9,
+            rests: chain.held,
+            is_busy: false,
+            is_known_held: chain.held,
+        };
+        let rests = chain.held && chain.active() == Some(node);
+        self.standings.get(&node).copied().unwrap_or(Standing { rests, ..good })
+    }
+
+    /// One tick, with the answers to what it asks. Gives what it proposes.
+    fn tick(&mut self) -> Vec<Change> {
+        self.now += TICK_NS;
+        let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
+        for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
+            let ask = Message::Ask { at: self.now, doubted: BTreeMap::new() };
+            self.leader.hear(node, ask, &self.cluster, self.leads(), self.now);
+        }
+        let mut proposed = Vec::new();
+        for effect in self.leader.tick(&self.cluster, self.leads(), self.now) {
+            match effect {
+                Effect::Propose(change) => proposed.push(change),
+                Effect::Send(node, Message::Poll { number, wanted, .. })
+                    if !self.down.contains(&node) =>
+                {
+                    let report = self.report(node, number, wanted);
+                    self.leader.hear(node, report, &self.cluster, self.leads(), self.now);
+                }
+                Effect::Send(..) => {}
+            }
+        }
+        proposed
+    }
+
+    fn leads(&self) -> Option<Leadership> {
+        Some(Leadership { term: 1, confirmed_ns: self.now })
+    }
+
+    fn report(&self, node: NodeId, number: u64, wanted: BTreeMap<String, Vec<u16>>) -> Message {
+        let chains = &self.cluster.buckets["b"].chains;
+        let standings = wanted.into_iter().map(|(name, vbids)| {
+            let of = |vbid: u16| (vbid, self.standing(node, &chains[usize::from(vbid)]));
+            (name, vbids.into_iter().map(of).collect())
+        });
+        Message::Report { number, standings: standings.collect() }
+    }
+
+    /// Ticks until something is proposed, for so long at most.
+    fn until_proposed(&mut self, seconds: u64) -> Option<Change> {
+        let end = self.now + seconds * SECOND;
+        while self.now < end {
+            if let Some(change) = self.tick().into_iter().next() {
+                return Some(change);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
+    let mut world = World::new(cluster(3, 2));
+    assert_eq!(world.until_proposed(10), None, "all are well");
+    world.down = vec![NodeId(3)];
+    let better = Standing {
+        term: 1,
+        prepared: 12,
+        high_seqno: 12,
+        rests: false,
+        is_busy: false,
+        is_known_held: true,
+    };
+    world.standings.insert(NodeId(2), better);
+    let silent_since = world.now;
+    let change = world.until_proposed(20).unwrap();
+    assert!(world.now - silent_since > 5 * SECOND, "not before its time is over");
+    assert!(world.now - silent_since < 6 * SECOND);
+    world.cluster.apply(&change).unwrap();
+    for chain in &world.cluster.buckets["b"].chains {
+        assert!(!chain.involves(NodeId(3)));
+        assert_eq!(chain.copies.iter().flatten().count(), 2);
+    }
+    let of_3 = cluster(3, 2).buckets["b"].chains.clone();
+    for (before, after) in of_3.iter().zip(&world.cluster.buckets["b"].chains) {
+        if before.active() == Some(NodeId(3)) {
+            assert_eq!((after.active(), after.term), (Some(NodeId(2)), 2));
+        } else {
+            assert_eq!((after.active(), after.term), (before.active(), 2), "a copy is gone");
+        }
+    }
+    assert_eq!(world.cluster.nodes[&NodeId(3)].membership, Membership::FailedOver);
+    assert_eq!(world.until_proposed(20), None, "once");
+    assert_eq!(world.cluster.auto_failover.count, 1);
+}
+
+#[test]
+fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
+    let mut world = World::new(cluster(4, 1));
+    world.cluster.auto_failover.timeout_ms = 100;
+    world.tick();
+    world.down = vec![NodeId(4)];
+    let silent_since = world.now;
+    world.until_proposed(20).unwrap();
+    assert!(world.now - silent_since > LEASE_NS, "its lease");
+    let mut world = World::new(cluster(4, 1));
+    world.cluster.auto_failover = AutoFailover { count_max: 1, ..Default::default() };
+    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(4)] }).unwrap();
+    world.down = vec![NodeId(3), NodeId(4)];
+    assert_eq!(world.until_proposed(4), None, "one answer is missing");
+    world.down = vec![NodeId(4)];
+    assert!(world.until_proposed(4).is_some());
+}
+
+#[test]
+fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for_sure() {
+    let cluster = cluster(3, 1);
+    let mut leader = Orchestrator::new(NodeId(1));
+    let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
+    let mut ask = |leads, now| {
+        let ask = Message::Ask { at: 7, doubted: BTreeMap::new() };
+        leader.tick(&cluster, confirmed(1, SECOND), SECOND);
+        leader.hear(NodeId(2), ask, &cluster, leads, now)
+    };
+    let granted = |for_ns| {
+        let rev = cluster.rev;
+        Some(Message::Grant { at: 7, for_ns, rev, lost: Vec::new() })
+    };
+    assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));
+    assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND), granted(LEASE_NS - SECOND));
+    assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND + 1), None, "others may lead by now");
+    assert_eq!(ask(confirmed(3, SECOND), SECOND), None, "others have led since the last tick");
+    assert_eq!(ask(None, SECOND), None);
+}
+
+#[test]
+fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
+    let mut world = World::new(cluster(3, 2));
+    world.tick();
+    world.down = vec![NodeId(3)];
+    let behind = Standing {
+        term: 0,
+        prepared: 9,
+        high_seqno: 9,
+        rests: false,
+        is_busy: false,
+        is_known_held: true,
+    };
+    world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
+    assert_eq!(world.until_proposed(20), None);
+    world.standings.remove(&NodeId(2));
+    assert!(world.until_proposed(20).is_some(), "one has caught up");
+    world.standings.insert(NodeId(2), behind);
+    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+    assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
+}
+
+#[test]
+fn no_two_copies_are_given_up_at_once_where_the_third_may_lack_what_they_have_acknowledged() {
+    let mut world = World::new(cluster(3, 2));
+    world.tick();
+    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+    world.down = vec![NodeId(2), NodeId(3)];
+    assert_eq!(world.until_proposed(20), None, "of one that was ordered and one that is silent");
+    let refused = world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(2)] });
+    assert_eq!(refused, Err(Refusal::FailoverRuns { id: NodeId(3) }));
+    let both = vec![NodeId(2), NodeId(3)];
+    world.cluster.apply(&Change::FailOver { nodes: both }).unwrap();
+    assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
+
+    let mut world = World::new(cluster(5, 2));
+    world.cluster.auto_failover.count_max = 2;
+    world.tick();
+    let pair = [4, 5].map(NodeId);
+    let chains = &world.cluster.buckets["b"].chains;
+    let is_second = |node: &Option<NodeId>| node.is_some_and(|node| pair.contains(&node));
+    let both = |chain: &Chain| chain.copies.iter().filter(|node| is_second(node)).count() == 2;
+    assert!(chains.iter().any(|chain| both(chain) && is_second(&chain.active())));
+    world.down = pair.into();
+    assert_eq!(world.until_proposed(20), None, "of two that are silent");
+    world.down = vec![NodeId(5)];
+    assert!(world.until_proposed(20).is_some());
+}
+
+#[test]
+fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
+    let mut world = World::new(cluster(3, 2));
+    world.cluster.auto_failover.count_max = 2;
+    world.tick();
+    world.down = vec![NodeId(3)];
+    let change = world.until_proposed(20).unwrap();
+    world.cluster.apply(&change).unwrap();
+    world.cluster.apply(&Change::ResetAutoFailover).unwrap();
+    // What node 3 has acknowledged has not come to node 1 yet.
+    let behind = Standing {
+        term: 1,
+        prepared: 7,
+        high_seqno: 7,
+        rests: false,
+        is_busy: false,
+        is_known_held: true,
+    };
+    world.standings.insert(NodeId(1), behind);
+    world.down = vec![NodeId(2)];
+    assert_eq!(world.until_proposed(20), None);
+}
+
+#[test]
+fn too_many_nodes_or_the_last_copy_are_not_replaced_by_themselves() {
+    let silent = |cluster: Cluster, down: &[u64]| {
+        let mut world = World::new(cluster);
+        world.tick();
+        world.down = down.iter().map(|id| NodeId(*id)).collect();
+        world.until_proposed(20)
+    };
+    assert_eq!(silent(cluster(5, 2), &[4, 5]), None, "one at a time");
+    assert_eq!(silent(cluster(2, 1), &[2]), None, "no majority is left");
+    assert_eq!(silent(cluster(3, 0), &[3]), None, "there is no other copy");
+    let mut off = cluster(3, 1);
+    off.auto_failover.enabled = false;
+    assert_eq!(silent(off, &[3]), None);
+    assert!(silent(cluster(3, 1), &[3]).is_some());
+}
+
+#[test]
+fn a_rebalance_leaves_time_for_requests() {
+    let mut cluster = Cluster::new("c".into());
+    for id in 1..=2 {
+        let member = member(Membership::Active);
+        cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+    }
+    let settings = BucketSettings { vbucket_count: 1024, ..BucketSettings::default() };
+    let (name, uuid) = ("b".to_owned(), "u".to_owned());
+    cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    let mut world = World::new(cluster);
+    world.tick();
+    let keep = [NodeId(1)].into();
+    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+    world.cluster.apply(&rebalance).unwrap();
+    assert_eq!(world.tick(), [], "clients hear of it first");
+    let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
+    while world.cluster.rebalance.is_some() {
+        let before = chains(&world);
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+        let after = chains(&world);
+        let begun = before.iter().zip(&after);
+        let begun =
+            begun.filter(|(before, after)| before.next.is_empty() && !after.next.is_empty());
+        assert!(begun.count() <= MOVES_MAX);
+        assert!(after.iter().filter(|chain| chain.held).count() <= HAND_OVERS_MAX);
+    }
+}
+
+#[test]
+fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
+    let mut world = World::new(cluster(2, 1));
+    for id in [3, 4] {
+        let member = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+    }
+    let keep = [1, 3, 4].map(NodeId).into();
+    world
+        .cluster
+        .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
+        .unwrap();
+    let mut held = 0;
+    for _ in 0..200 {
+        for change in world.tick() {
+            let before = world.cluster.buckets["b"].chains.clone();
+            world.cluster.apply(&change).unwrap();
+            for (before, after) in before.iter().zip(&world.cluster.buckets["b"].chains) {
+                held += usize::from(after.held && !before.held);
+                if after.held {
+                    assert_eq!(world.leader.pause_ns(), HURRY_NS, "writers wait");
+                }
+                if before.active() != after.active() {
+                    assert!(before.held, "nobody may write while the active copy changes");
+                    assert_eq!(after.term, before.term + 1);
+                }
+            }
+        }
+    }
+    assert!(held > 0);
+    assert_eq!(world.cluster.rebalance, None, "it has come to its end");
+    assert_eq!(world.leader.pause_ns(), TICK_NS, "nobody waits");
+    assert_eq!(world.cluster.nodes[&NodeId(2)].membership, Membership::Leaving);
+    assert_eq!(world.cluster.serving_nodes().len(), 3);
+    for chain in &world.cluster.buckets["b"].chains {
+        assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(2)));
+        assert_eq!(chain.copies.iter().flatten().count(), 2);
+    }
+}
+
+#[test]
+fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
+    let mut world = World::new(cluster(3, 1));
+    let added = member(Membership::Added);
+    world.cluster.apply(&Change::PutNode { id: NodeId(4), member: added }).unwrap();
+    let keep = [1, 2, 4].map(NodeId).into();
+    let rest = Membership::Leaving;
+    world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+    world.down = vec![NodeId(4)];
+    for _ in 0..200 {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+    }
+    assert_eq!(world.cluster.rebalance, None);
+    assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
+    for chain in &world.cluster.buckets["b"].chains {
+        assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(4)));
+        assert_eq!(chain.copies.iter().flatten().count(), 2, "what was there stays");
+    }
+}
+
+#[test]
+fn a_rebalance_leaves_the_data_to_nodes_that_are_there() {
+    let mut cluster = cluster(3, 1);
+    let failed_over = BTreeMap::from([(NodeId(3), Membership::FailedOver)]);
+    let chains = BTreeMap::new();
+    cluster.apply(&Change::MoveCopies { memberships: failed_over, chains }).unwrap();
+    let mut start = |keep: &[u64]| {
+        let keep = keep.iter().map(|id| NodeId(*id)).collect();
+        let rest = Membership::Leaving;
+        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest })
+    };
+    assert_eq!(start(&[]), Err(Refusal::NobodyKeeps));
+    assert_eq!(start(&[1, 3]), Err(Refusal::NobodyKeeps));
+    assert_eq!(start(&[1]).map(drop), Ok(()));
+}
+
+#[test]
+fn a_copy_that_lags_behind_takes_nothing_over() {
+    let mut world = World::new(cluster(1, 0));
+    let member = member(Membership::Added);
+    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
+    let keep = [NodeId(2)].into();
+    world
+        .cluster
+        .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
+        .unwrap();
+    let behind = Standing {
+        term: 100,
+        prepared: 8,
+        high_seqno: 8,
+        rests: false,
+        is_busy: false,
+        is_known_held: true,
+    };
+    world.standings.insert(NodeId(2), behind);
+    let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
+    let (mut held, mut longest, mut ticks) = (0, 0, 0);
+    for _ in 0..300 {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+        ticks = if is_held(&world) { ticks + 1 } else { 0 };
+        (held, longest) = (held + u64::from(ticks > 0), longest.max(ticks));
+    }
+    let chains = &world.cluster.buckets["b"].chains;
+    assert!(chains.iter().all(|chain| chain.active() == Some(NodeId(1)) && chain.term > 2));
+    assert!((1..=HOLD_NS_MAX / TICK_NS + 1).contains(&longest), "writers wait for {longest}");
+    assert!(held * TICK_NS * 2 < 300 * TICK_NS, "and seldom: {held} ticks of 300");
+    while !is_held(&world) {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+    }
+    let term = world.cluster.buckets["b"].chains[0].term;
+    world.cluster.apply(&Change::StopRebalance).unwrap();
+    let chains = &world.cluster.buckets["b"].chains;
+    assert!(chains.iter().all(|chain| !chain.held && chain.term == term + 1));
+}
+
+#[test]
+fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_known() {
+    let mut world = World::new(cluster(1, 0));
+    let member = member(Membership::Added);
+    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
+    let keep = [NodeId(2)].into();
+    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+    world.cluster.apply(&rebalance).unwrap();
+    let tick = |world: &mut World| {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+        world.cluster.buckets["b"].chains[0].clone()
+    };
+    while !tick(&mut world).held {}
+    let good = Standing {
+        term: 100,
+        prepared: 9,
+        high_seqno: 9,
+        rests: true,
+        is_busy: false,
+        is_known_held: true,
+    };
+    let busy = Standing { is_busy: true, ..good };
+    let unknowing = Standing { rests: false, is_known_held: false, ..good };
+    for (node, standing) in [(NodeId(1), busy), (NodeId(2), unknowing)] {
+        world.standings.insert(node, standing);
+        for _ in 0..4 {
+            assert!(tick(&mut world).held);
+        }
+        world.standings.clear();
+    }
+    let after = [tick(&mut world), tick(&mut world)].map(|chain| chain.active());
+    assert_eq!(after[1], Some(NodeId(2)));
+}
