@@ -138,6 +138,9 @@ fn clients(binary: &Path) -> Result<PathBuf, String> {
     })?;
     step("official Node SDK", || {
         let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
+        // As outside of a network of containers: there is no such name here.
+        node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
+        node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
         let package = tools::npm("couchbase", "4.7.1")?;
         let modules = package.parent().expect("a package lies in a folder");
         let mut queries = Command::new("node");

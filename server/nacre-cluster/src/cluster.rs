@@ -3,10 +3,10 @@
 use crate::nodes;
 use crate::refusal::Refusal;
 use crate::{
-    AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
-    FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest, Member, Membership,
-    Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance, Script, Secret,
-    Service, Source, place,
+    Alternate, AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints,
+    FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest,
+    Member, Membership, Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance,
+    Script, Secret, Service, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,13 @@ pub enum Change {
         id: NodeId,
         /// Where.
         endpoints: Endpoints,
+    },
+    /// A node is reached from elsewhere at another address, or not any more.
+    SetAlternate {
+        /// Its number.
+        id: NodeId,
+        /// Where.
+        alternate: Option<Alternate>,
     },
     /// A node does something else for clients.
     SetServices {
@@ -427,6 +434,9 @@ impl Cluster {
             Change::MoveNode { id, endpoints } => {
                 let node = self.nodes.get_mut(id).ok_or(Refusal::NodeNotFound { id: *id })?;
                 node.endpoints = endpoints.clone();
+            }
+            Change::SetAlternate { id, alternate } => {
+                self.set_alternate(*id, alternate.as_ref())?
             }
             Change::SetServices { id, services } => self.set_services(*id, services)?,
             Change::PutGroup { uuid, name } => self.put_group(uuid, name)?,
@@ -819,7 +829,14 @@ mod tests {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let services = Service::ALL.into();
-        Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
+        Member {
+            uuid: "u".into(),
+            endpoints,
+            group: "g".into(),
+            services,
+            membership,
+            alternate: None,
+        }
     }
 
     #[test]

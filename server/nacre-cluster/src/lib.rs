@@ -36,7 +36,9 @@ pub use function::{
 };
 pub use index::{Index, Partitioning};
 pub use manifest::{Collection, Manifest, Scope};
-pub use member::{AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service};
+pub use member::{
+    Alternate, AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service,
+};
 pub use nodes::GROUP_DEFAULT;
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source, World};

@@ -1,9 +1,12 @@
 //! The nodes of a cluster.
 
-use crate::Fingerprint;
+use crate::{Fingerprint, Refusal};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest name of a host. Source: RFC 1035.
+const HOST_BYTES_MAX: usize = 253;
 
 /// A port for each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,52 @@ impl Endpoints {
     }
 }
 
+/// Another address of a node, for clients that do not reach it at its [`Endpoints`]: from outside of a network of containers, or
+/// past a router that translates addresses. Source: what Couchbase calls the external alternate address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternate {
+    /// Host name or address.
+    pub host: String,
+    /// Ports there by the names that maps give them, of those services that are reached there. With none, all are at the ports
+    /// that the node has.
+    pub ports: BTreeMap<String, u16>,
+}
+
+impl Alternate {
+    /// The names of ports in maps.
+    pub const PORT_NAMES: [&str; 10] = [
+        "mgmt",
+        "mgmtSSL",
+        "kv",
+        "kvSSL",
+        "capi",
+        "capiSSL",
+        "n1ql",
+        "n1qlSSL",
+        "eventingAdminPort",
+        "eventingSSL",
+    ];
+
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`], with the name of what is wrong.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let refuse = |field, reason: String| Err(Refusal::Invalid { field, reason });
+        if self.host.is_empty() || self.host.len() > HOST_BYTES_MAX {
+            let reason = format!("a host has 1 to {HOST_BYTES_MAX} characters");
+            return refuse("hostname", reason);
+        }
+        match self.ports.iter().find(|(name, _)| !Alternate::PORT_NAMES.contains(&name.as_str())) {
+            Some((name, _)) => refuse("ports", format!("there is no port {name}")),
+            None if self.ports.values().any(|port| *port == 0) => {
+                refuse("ports", "a port is a number from 1 to 65535".into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// What a node does for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Service {
@@ -104,6 +153,9 @@ pub struct Member {
     pub services: BTreeSet<Service>,
     /// What part it has in the cluster.
     pub membership: Membership,
+    /// Where it is reached from elsewhere, if that is another place.
+    #[serde(default)]
+    pub alternate: Option<Alternate>,
 }
 
 impl Member {

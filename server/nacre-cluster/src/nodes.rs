@@ -1,6 +1,6 @@
 //! What becomes of the nodes and of their groups when the agreed state changes.
 
-use crate::{Cluster, Fingerprint, Member, Membership, Refusal, Service};
+use crate::{Alternate, Cluster, Fingerprint, Member, Membership, Refusal, Service};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +38,17 @@ impl Cluster {
     pub fn node_with_key(&self, key: &Fingerprint) -> Option<NodeId> {
         let mut nodes = self.nodes.iter();
         nodes.find(|(_, node)| node.endpoints.fingerprint.as_ref() == Some(key)).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn set_alternate(
+        &mut self,
+        id: NodeId,
+        alternate: Option<&Alternate>,
+    ) -> Result<(), Refusal> {
+        let node = self.nodes.get_mut(&id).ok_or(Refusal::NodeNotFound { id })?;
+        alternate.map_or(Ok(()), Alternate::check)?;
+        node.alternate = alternate.cloned();
+        Ok(())
     }
 
     pub(crate) fn set_services(
@@ -148,7 +159,14 @@ mod tests {
         let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let services = services.iter().copied().collect();
-        Member { uuid: "u".into(), endpoints, group: GROUP_DEFAULT.into(), services, membership }
+        Member {
+            uuid: "u".into(),
+            endpoints,
+            group: GROUP_DEFAULT.into(),
+            services,
+            membership,
+            alternate: None,
+        }
     }
 
     /// A node with data, and one that only answers queries.

@@ -117,6 +117,7 @@ mod tests {
                 group: crate::GROUP_DEFAULT.into(),
                 services: Service::ALL.into_iter().collect(),
                 membership: Membership::Active,
+                alternate: None,
             };
             cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
         }

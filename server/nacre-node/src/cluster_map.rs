@@ -4,7 +4,8 @@
 //! `$HOST` is replaced by the client with the host it connected to.
 
 use nacre_cluster::{
-    Bucket, BucketKind, Chain, Cluster, Endpoints, GROUP_DEFAULT, Ports, Service, StorageBackend,
+    Alternate, Bucket, BucketKind, Chain, Cluster, Endpoints, GROUP_DEFAULT, Ports, Service,
+    StorageBackend,
 };
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -58,6 +59,15 @@ fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
     Value::Object(named)
 }
 
+/// The addresses of a node besides its own, as maps and lists of nodes write them: by network, of which there is one.
+pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
+    let mut external = json!({"hostname": host});
+    if !ports.is_empty() {
+        external["ports"] = json!(ports);
+    }
+    json!({"external": external})
+}
+
 /// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
@@ -100,7 +110,8 @@ impl Here {
                     services.insert(Service::Data);
                 }
                 let group = member.map_or(GROUP_DEFAULT, |node| &node.group).to_owned();
-                Serving { id, endpoints, services, group }
+                let alternate = member.and_then(|node| node.alternate.clone());
+                Serving { id, endpoints, services, group, alternate }
             })
             .collect();
         serving.sort_by_key(|node| !node.has_data());
@@ -114,6 +125,7 @@ struct Serving {
     endpoints: Endpoints,
     services: BTreeSet<Service>,
     group: String,
+    alternate: Option<Alternate>,
 }
 
 impl Serving {
@@ -129,6 +141,9 @@ impl Serving {
         }
         if let Some(host) = &self.endpoints.host {
             node["hostname"] = json!(host);
+        }
+        if let Some(alternate) = &self.alternate {
+            node["alternateAddresses"] = alternates(alternate);
         }
         node
     }
@@ -333,6 +348,15 @@ mod tests {
     }
 
     #[test]
+    fn ports_at_other_addresses_have_the_names_that_maps_use() {
+        let ports = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let endpoints = Endpoints { host: None, plain: ports, tls: Some(ports), fingerprint: None };
+        let named = services(&endpoints, &Service::ALL.into());
+        let names: BTreeSet<&str> = named.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, Alternate::PORT_NAMES.into());
+    }
+
+    #[test]
     fn a_node_that_is_about_to_serve_is_in_the_map_so_that_clients_are_connected() {
         let ports = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         let member = |host: &str, membership| Member {
@@ -346,6 +370,7 @@ mod tests {
             group: GROUP_DEFAULT.into(),
             services: Service::ALL.into(),
             membership,
+            alternate: None,
         };
         let mut cluster = Cluster::new("c".repeat(32));
         let (first, second) = (member("a", Membership::Active), member("b", Membership::Added));

@@ -20,6 +20,7 @@ impl Node {
             Change::NameCluster { .. }
             | Change::PutNode { .. }
             | Change::MoveNode { .. }
+            | Change::SetAlternate { .. }
             | Change::SetServices { .. }
             | Change::PutGroup { .. }
             | Change::DropGroup { .. }

@@ -398,6 +398,7 @@ fn found(
         group: GROUP_DEFAULT.to_owned(),
         services: Service::ALL.into(),
         membership: Membership::Active,
+        alternate: None,
     };
     let first = Change::PutNode { id: identity.id, member };
     cluster.apply(&first).expect("a cluster without nodes takes any");

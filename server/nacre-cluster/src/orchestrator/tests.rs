@@ -20,7 +20,7 @@ fn member(membership: Membership) -> Member {
     let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
     let services = Service::ALL.into();
-    Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership }
+    Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership, alternate: None }
 }
 
 /// The nodes as a leader sees them, node 1, until it proposes something.

@@ -109,6 +109,7 @@ impl Nodes {
                 group: "g".into(),
                 services: Service::ALL.into(),
                 membership: Membership::Active,
+                alternate: None,
             };
             let id = NodeId(index as u64 + 1);
             cluster.apply(&Change::PutNode { id, member }).unwrap();

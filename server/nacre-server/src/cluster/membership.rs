@@ -31,7 +31,7 @@ use super::peers::Peers;
 use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
 use nacre_cluster::{
-    Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal, Service,
+    Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal, Service,
 };
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// How long it may take over a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member may take to add a node, which takes requests of its own.
@@ -79,6 +79,8 @@ pub struct Candidate {
     pub buckets: usize,
     /// Where it is reached.
     pub endpoints: Endpoints,
+    /// Where it is reached from elsewhere.
+    pub alternate: Option<Alternate>,
     /// How far it has come with what its cluster has decided.
     pub applied: u64,
     /// What its wall clock shows, in seconds since the Unix epoch.
@@ -124,6 +126,7 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
         nodes: cluster.nodes.len(),
         buckets: cluster.buckets.len(),
         endpoints: node.endpoints(),
+        alternate: cluster.nodes.get(&node.id()).and_then(|member| member.alternate.clone()),
         unix_seconds: node.now().unix_s().into(),
     }
 }
@@ -166,6 +169,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         group: seat.group,
         services: seat.services,
         membership: Membership::Added,
+        alternate: newcomer.alternate,
     };
     let (id, cluster) = put(node, &member)?;
     let place = Place::of(&member);

@@ -1,6 +1,7 @@
 //! HTTP: cluster management on one port, views and functions each on another. Paths, parameters and texts are Couchbase's where
 //! clients read them.
 
+mod alternate;
 mod answer;
 mod body;
 mod bucket_form;
@@ -368,6 +369,10 @@ async fn management(call: Call) -> Reply {
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
         ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(call).await,
+        (_, ["node", "controller", "setupAlternateAddresses", network]) => {
+            let network = (*network).to_owned();
+            alternate::route(call, &network).await
+        }
         ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
         ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
             nodes::internal(call).await

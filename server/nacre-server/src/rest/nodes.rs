@@ -11,6 +11,7 @@ use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
 use nacre_node::Node;
+use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -62,6 +63,9 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         "ports": ports,
         "services": member.map(Member::service_names).unwrap_or_default(),
     });
+    if let Some(alternate) = member.and_then(|node| node.alternate.as_ref()) {
+        described["alternateAddresses"] = alternates(alternate);
+    }
     if own {
         described["thisNode"] = json!(true);
         described["cpuCount"] = json!(std::thread::available_parallelism().map_or(1, usize::from));

@@ -206,6 +206,7 @@ impl Cluster {
                 group: GROUP_DEFAULT.into(),
                 services: Service::ALL.into(),
                 membership: Membership::Active,
+                alternate: None,
             };
             let change = nacre_cluster::Change::PutNode { id: id(index), member };
             agreed.apply(&change).expect("a node may come");

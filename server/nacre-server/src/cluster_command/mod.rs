@@ -1,11 +1,16 @@
 //! `nacre cluster`: nodes are made one, and looked at, over their REST.
 
+mod picture;
+
 use crate::cluster::address::Address;
 use crate::plugin::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+
+/// Where a node is told where it is reached from elsewhere.
+const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
 
 /// Options of `nacre cluster`.
 #[derive(Args, Clone, Debug)]
@@ -84,8 +89,21 @@ enum Action {
         #[arg(long = "unsafe")]
         allow_unsafe: bool,
     },
+    /// Tell clients elsewhere, as outside of a network of containers, where they reach the node
+    Elsewhere {
+        /// Name or address there; with none, the node is reached where it is
+        host: Option<String>,
+        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql and eventingAdminPort, and with TLS mgmtSSL, kvSSL, capiSSL, n1qlSSL
+        /// and eventingSSL; may be given several times (default: those that the node has)
+        #[arg(long = "port", requires = "host", value_parser = port)]
+        ports: Vec<(String, String)>,
+    },
     /// Show the nodes
-    Status,
+    Status {
+        /// Show which node serves each vBucket of a bucket, too
+        #[arg(long, value_name = "BUCKET")]
+        map: Option<String>,
+    },
     /// Show by what other nodes recognise the node
     Fingerprint,
 }
@@ -139,17 +157,24 @@ impl Login {
     }
 }
 
+/// A port with the name that it has in maps.
+fn port(text: &str) -> Result<(String, String), String> {
+    let (name, port) = text.split_once('=').ok_or("a name and a port are wanted, as kv=9000")?;
+    Ok((name.to_owned(), port.to_owned()))
+}
+
 /// Runs `nacre cluster`.
 ///
 /// # Errors
 /// A sentence for the person who ran it.
 pub fn run(options: &Options) -> Result<(), String> {
     let server = &options.server;
-    let post = |path: &str, fields: &[(&str, &str)]| {
+    let send = |method: &str, path: &str, fields: &[(&str, &str)]| {
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let fields = fields.iter().map(|(name, value)| format!("{name}={}", encode(value)));
-        server.call("POST", path, fields.collect::<Vec<_>>().join("&").as_bytes())
+        server.call(method, path, fields.collect::<Vec<_>>().join("&").as_bytes())
     };
+    let post = |path: &str, fields: &[(&str, &str)]| send("POST", path, fields);
     match &options.action {
         Action::Init { name, host_name } => {
             if let Some(host) = host_name {
@@ -225,7 +250,22 @@ pub fn run(options: &Options) -> Result<(), String> {
                 .map_err(|reason| format!("{}: {reason}", nodes.join(", ")))?;
             status(server)
         }
-        Action::Status => status(server),
+        Action::Elsewhere { host, ports } => {
+            let ports = ports.iter().map(|(name, port)| (name.as_str(), port.as_str()));
+            let fields: Vec<_> =
+                host.iter().map(|host| ("hostname", host.as_str())).chain(ports).collect();
+            send(if host.is_some() { "PUT" } else { "DELETE" }, ELSEWHERE, &fields)?;
+            status(server)
+        }
+        Action::Status { map } => {
+            status(server)?;
+            if let Some(bucket) = map {
+                let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
+                let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
+                print!("\n{}", picture::draw(&map));
+            }
+            Ok(())
+        }
         Action::Fingerprint => {
             let own = server.call("GET", "/nodes/self", b"")?;
             println!("{}", own["fingerprint"].as_str().ok_or("the node has no key")?);
@@ -306,12 +346,15 @@ fn table(pool: &Value) -> Table {
             Some("inactiveFailed") => "failed over",
             _ => "active",
         };
-        let own = if node["thisNode"] == true { "(asked)" } else { "" };
+        let elsewhere = node["alternateAddresses"]["external"]["hostname"].as_str();
+        let own = (node["thisNode"] == true).then_some("(asked)");
+        let elsewhere = elsewhere.map(|host| format!("elsewhere {host}"));
+        let more: Vec<&str> = own.into_iter().chain(elsewhere.as_deref()).collect();
         let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
         let services = node["services"].as_array().into_iter().flatten();
         let services = services.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
         let (status, group) = (text("status"), text("serverGroup"));
-        table.add_row([name, status, part.to_owned(), services, group, own.to_owned()]);
+        table.add_row([name, status, part.to_owned(), services, group, more.join(", ")]);
     }
     table
 }

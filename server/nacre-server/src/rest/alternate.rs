@@ -1,0 +1,81 @@
+//! Where a node is reached from elsewhere: `/node/controller/setupAlternateAddresses/external`. Paths and fields are
+//! Couchbase's.
+
+use super::Call;
+use super::body::{Reply, blocking, json_reply, not_found, refused, reply};
+use crate::cluster::address::check_host;
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::{Alternate, Change};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What fits no field.
+fn wrong(field: &str, reason: String) -> Reply {
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+}
+
+/// Reads the fields of a form: `hostname`, and a port for each service that is reached there at another one.
+fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
+    let (mut host, mut ports) = (String::new(), BTreeMap::new());
+    for (field, value) in form {
+        if field == "hostname" {
+            check_host(&value).map_err(|reason| wrong("hostname", reason))?;
+            host = value;
+        } else if Alternate::PORT_NAMES.contains(&field.as_str()) {
+            let reason = || format!("{value:?} is no port: a number from 1 to 65535 is wanted");
+            let port = value.parse().ok().filter(|port| *port != 0);
+            let port = port.ok_or_else(|| wrong(&field, reason()))?;
+            ports.insert(field, port);
+        } else {
+            let names = Alternate::PORT_NAMES.join(", ");
+            return Err(wrong(&field, format!("there is no such port; there are {names}")));
+        }
+    }
+    if host.is_empty() {
+        return Err(wrong("hostname", "the name or address is missing".into()));
+    }
+    Ok(Alternate { host, ports })
+}
+
+/// Sets it for this node, or takes it away.
+pub(super) async fn route(call: Call, network: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    if network != "external" {
+        return Err(not_found());
+    }
+    let alternate = match call.method.as_str() {
+        "PUT" => Some(read(call.form())?),
+        "DELETE" => None,
+        _ => return Err(not_found()),
+    };
+    let change = Change::SetAlternate { id: call.node.id(), alternate };
+    let node = Arc::clone(&call.node);
+    let changed = blocking("the change", move || node.change(&change)).await?;
+    changed.map(|_| reply(StatusCode::OK, "application/json", "")).map_err(|error| refused(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rest::body::form;
+
+    #[test]
+    fn an_address_is_a_host_and_perhaps_ports() {
+        let read = |text: &[u8]| read(form(text)).ok();
+        let alternate = |host: &str, ports: &[(&str, u16)]| Alternate {
+            host: host.into(),
+            ports: ports.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect(),
+        };
+        assert_eq!(read(b"hostname=a.example"), Some(alternate("a.example", &[])));
+        let with_ports = alternate("10.0.0.1", &[("kv", 9000), ("mgmtSSL", 9001)]);
+        assert_eq!(read(b"kv=9000&hostname=10.0.0.1&mgmtSSL=9001"), Some(with_ports));
+        for text in ["", "kv=1", "hostname=", "hostname=a%20b", "hostname=a&kv=0"] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+        for text in ["hostname=a&kv=65536", "hostname=a&kv=x", "hostname=a&fts=1"] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+    }
+}
