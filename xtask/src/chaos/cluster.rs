@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Management of a node that is reached at its own address.
 const MGMT: &str = "8091";
+/// So many looks in a row have to find all well: a node that was silent for a while may be about to be replaced all the same.
+const LOOKS: usize = 10;
 /// How long a node may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 /// The size of a disk that can be full.
@@ -202,6 +204,7 @@ impl Cluster {
     /// When that takes too long, or a process has ended that should not have.
     pub fn make_whole(&mut self, may_end: bool) -> Result<(), String> {
         let begun = Instant::now();
+        let mut well = 0;
         loop {
             for (node, host) in self.nodes.iter_mut().zip(HOSTS) {
                 if let Some(status) = node.has_ended() {
@@ -212,7 +215,8 @@ impl Cluster {
                 }
             }
             let state = self.mend();
-            if state.as_ref().is_ok_and(|is_whole| *is_whole) {
+            well = if state == Ok(true) { well + 1 } else { 0 };
+            if well == LOOKS {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {

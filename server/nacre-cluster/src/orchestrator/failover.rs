@@ -6,8 +6,8 @@ use crate::{Chain, Change, Cluster, Membership};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long the leader takes a lease to last: clocks may differ in speed.
-const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 4;
+/// How long the leader takes a lease to last: clocks may differ in speed by a fifth.
+const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 5;
 
 impl Orchestrator {
     /// Nodes that have their part and were not heard for too long, as far as they may be replaced.
