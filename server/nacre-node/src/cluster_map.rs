@@ -143,7 +143,12 @@ impl Serving {
             node["hostname"] = json!(host);
         }
         if let Some(alternate) = &self.alternate {
-            node["alternateAddresses"] = alternates(alternate);
+            let mut alternates = alternates(alternate);
+            if alternate.ports.is_empty() {
+                // The C++ core takes a service without a port there for one that is not there.
+                alternates["external"]["ports"] = node["services"].clone();
+            }
+            node["alternateAddresses"] = alternates;
         }
         node
     }
