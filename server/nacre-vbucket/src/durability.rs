@@ -254,8 +254,8 @@ impl Vbucket {
     }
 
     /// Commits, in order, the durable writes that have come far enough, and gives up those whose time is over. Each
-    /// is a mutation. A vBucket that is held to be handed over still does, so that its clients hear how they ended. The last copy that is left does not wait for others with what it took over: nobody else can know how that
-    /// has ended.
+    /// is a mutation. A vBucket that is held to be handed over still does, so that its clients hear how they ended. The last copy
+    /// that is left does not wait for others with what it took over: nobody else can know how that has ended.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
         if self.read_only || !self.makes_history() {

@@ -23,6 +23,18 @@ fn member(membership: Membership) -> Member {
     Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership, alternate: None }
 }
 
+/// A copy that has all up to there, of an active one that takes writes, whose node knows all.
+fn stands(term: u64, seqno: u64) -> Standing {
+    Standing {
+        term,
+        prepared: seqno,
+        high_seqno: seqno,
+        rests: false,
+        is_busy: false,
+        is_known_held: true,
+    }
+}
+
 /// The nodes as a leader sees them, node 1, until it proposes something.
 struct World {
     cluster: Cluster,
@@ -40,16 +52,9 @@ impl World {
     }
 
     fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
-        let good = Standing {
-            term: chain.term,
-            prepared: 9,
-            high_seqno: 9,
-            rests: chain.held,
-            is_busy: false,
-            is_known_held: chain.held,
-        };
         let rests = chain.held && chain.active() == Some(node);
-        self.standings.get(&node).copied().unwrap_or(Standing { rests, ..good })
+        let good = Standing { rests, is_known_held: chain.held, ..stands(chain.term, 9) };
+        self.standings.get(&node).copied().unwrap_or(good)
     }
 
     /// One tick, with the answers to what it asks. Gives what it proposes.
@@ -106,14 +111,7 @@ fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
     let mut world = World::new(cluster(3, 2));
     assert_eq!(world.until_proposed(10), None, "all are well");
     world.down = vec![NodeId(3)];
-    let better = Standing {
-        term: 1,
-        prepared: 12,
-        high_seqno: 12,
-        rests: false,
-        is_busy: false,
-        is_known_held: true,
-    };
+    let better = stands(1, 12);
     world.standings.insert(NodeId(2), better);
     let silent_since = world.now;
     let change = world.until_proposed(20).unwrap();
@@ -181,14 +179,7 @@ fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     world.down = vec![NodeId(3)];
-    let behind = Standing {
-        term: 0,
-        prepared: 9,
-        high_seqno: 9,
-        rests: false,
-        is_busy: false,
-        is_known_held: true,
-    };
+    let behind = stands(0, 9);
     world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
     assert_eq!(world.until_proposed(20), None);
     world.standings.remove(&NodeId(2));
@@ -235,14 +226,7 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
     world.cluster.apply(&change).unwrap();
     world.cluster.apply(&Change::ResetAutoFailover).unwrap();
     // What node 3 has acknowledged has not come to node 1 yet.
-    let behind = Standing {
-        term: 1,
-        prepared: 7,
-        high_seqno: 7,
-        rests: false,
-        is_busy: false,
-        is_known_held: true,
-    };
+    let behind = stands(1, 7);
     world.standings.insert(NodeId(1), behind);
     world.down = vec![NodeId(2)];
     assert_eq!(world.until_proposed(20), None);
@@ -384,14 +368,7 @@ fn a_copy_that_lags_behind_takes_nothing_over() {
         .cluster
         .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
         .unwrap();
-    let behind = Standing {
-        term: 100,
-        prepared: 8,
-        high_seqno: 8,
-        rests: false,
-        is_busy: false,
-        is_known_held: true,
-    };
+    let behind = stands(100, 8);
     world.standings.insert(NodeId(2), behind);
     let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
     let (mut held, mut longest, mut ticks) = (0, 0, 0);
@@ -432,14 +409,7 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
         world.cluster.buckets["b"].chains[0].clone()
     };
     while !tick(&mut world).held {}
-    let good = Standing {
-        term: 100,
-        prepared: 9,
-        high_seqno: 9,
-        rests: true,
-        is_busy: false,
-        is_known_held: true,
-    };
+    let good = Standing { rests: true, ..stands(100, 9) };
     let busy = Standing { is_busy: true, ..good };
     let unknowing = Standing { rests: false, is_known_held: false, ..good };
     for (node, standing) in [(NodeId(1), busy), (NodeId(2), unknowing)] {

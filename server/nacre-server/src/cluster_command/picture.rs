@@ -30,22 +30,21 @@ pub fn draw(map: &Value) -> String {
     let name = map["name"].as_str().unwrap_or_default();
     let mut picture =
         format!("{name}: {} vBuckets, each by the node that serves it\n", chains.len());
+    let active: Vec<i64> = chains.iter().map(|chain| *chain.first().unwrap_or(&-1)).collect();
     for (place, server) in (0_i64..).zip(&servers) {
-        let active = chains.iter().filter(|chain| chain.first() == Some(&place)).count();
+        let active = active.iter().filter(|serves| **serves == place).count();
         let replicas =
             chains.iter().filter(|chain| chain.iter().skip(1).any(|copy| *copy == place)).count();
         let server = server.as_str().unwrap_or_default();
         let _ =
             writeln!(picture, "{:>5}  {server}: {active} active, {replicas} replicas", sign(place));
     }
-    let unserved =
-        chains.iter().filter(|chain| chain.first().is_none_or(|place| *place < 0)).count();
+    let unserved = active.iter().filter(|place| **place < 0).count();
     if unserved > 0 {
         let _ = writeln!(picture, "{NOBODY:>5}  nobody: {unserved}");
     }
-    for (line, chains) in chains.chunks(WIDTH).enumerate() {
-        let signs: String =
-            chains.iter().map(|chain| sign(chain.first().copied().unwrap_or(-1))).collect();
+    for (line, active) in active.chunks(WIDTH).enumerate() {
+        let signs: String = active.iter().copied().map(sign).collect();
         let _ = writeln!(picture, "{:>5}  {signs}", line * WIDTH);
     }
     picture

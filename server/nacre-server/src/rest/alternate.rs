@@ -2,7 +2,7 @@
 //! Couchbase's.
 
 use super::Call;
-use super::body::{Reply, blocking, json_reply, not_found, refused, reply};
+use super::body::{Reply, blocking, json_reply, refused, reply};
 use crate::cluster::address::check_host;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -40,16 +40,9 @@ fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
 }
 
 /// Sets it for this node, or takes it away.
-pub(super) async fn route(call: Call, network: &str) -> Result<Reply, Reply> {
+pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
-    if network != "external" {
-        return Err(not_found());
-    }
-    let alternate = match call.method.as_str() {
-        "PUT" => Some(read(call.form())?),
-        "DELETE" => None,
-        _ => return Err(not_found()),
-    };
+    let alternate = if call.method == "PUT" { Some(read(call.form())?) } else { None };
     let change = Change::SetAlternate { id: call.node.id(), alternate };
     let node = Arc::clone(&call.node);
     let changed = blocking("the change", move || node.change(&change)).await?;

@@ -369,9 +369,8 @@ async fn management(call: Call) -> Reply {
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
         ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(call).await,
-        (_, ["node", "controller", "setupAlternateAddresses", network]) => {
-            let network = (*network).to_owned();
-            alternate::route(call, &network).await
+        ("PUT" | "DELETE", ["node", "controller", "setupAlternateAddresses", "external"]) => {
+            alternate::route(call).await
         }
         ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
         ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {

@@ -66,7 +66,7 @@ enum Event {
 
 /// An event and its moment; the earliest is the greatest, and of those of one moment that which was made first.
 struct Due {
-    /// The moment, and above it which event it is: one number to compare.
+    /// The moment in the upper half, and in the lower which event it is: one number to compare.
     order: u128,
     event: Event,
 }
@@ -550,8 +550,7 @@ impl Cluster {
 
     /// Makes events of what a node wants after its code has run.
     fn settle(&mut self, index: usize) {
-        let machine = &mut self.machines[index];
-        let Some(process) = &mut machine.process else { return };
+        let Some(process) = &mut self.machines[index].process else { return };
         let wishes = process.world.take_wishes();
         let mut due = Vec::new();
         for task in wishes.tasks {
