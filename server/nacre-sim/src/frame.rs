@@ -1,6 +1,6 @@
 //! Requests and answers of clients, as bytes.
 
-use nacre_protocol::{Magic, Opcode, decode};
+use nacre_protocol::{HEADER_BYTES, Magic, Opcode, decode};
 
 /// The opaque of what a client says before it asks for something.
 pub const GREETING: u32 = u32::MAX;
@@ -45,16 +45,18 @@ impl<'a> Request<'a> {
         let framing = if level == 0 { &[][..] } else { &framing[..] };
         let body = framing.len() + extras.len() + key.len() + value.len();
         let key_length = (key.len() as u16).to_be_bytes();
-        let mut bytes = match framing {
-            [] => vec![0x80, opcode, key_length[0], key_length[1]],
-            _ => vec![0x08, opcode, framing.len() as u8, key.len() as u8],
-        };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body);
+        bytes.extend(match framing {
+            [] => [0x80, opcode, key_length[0], key_length[1]],
+            _ => [0x08, opcode, framing.len() as u8, key.len() as u8],
+        });
         bytes.extend([extras.len() as u8, 0]);
         bytes.extend(vbid.to_be_bytes());
         bytes.extend((body as u32).to_be_bytes());
         bytes.extend(opaque.to_be_bytes());
         bytes.extend(cas.to_be_bytes());
-        [&bytes, framing, extras, key, value].concat()
+        [framing, extras, key, value].into_iter().for_each(|part| bytes.extend(part));
+        bytes
     }
 }
 

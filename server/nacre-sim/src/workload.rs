@@ -82,22 +82,21 @@ impl Pending {
             |node: &usize| cluster.disk(*node).has(number, &key, cas) || is_gone(*node);
         let places: BTreeSet<usize> = self.places.union(&now).copied().collect();
         let most = self.copies / 2;
-        let (count, stored) = (
-            places.iter().filter(|node| has(node)).count(),
-            places.iter().filter(|node| has_stored(node)).count(),
-        );
+        let count = places.iter().filter(|node| has(node)).count();
+        let stored = || places.iter().filter(|node| has_stored(node)).count();
         let is_stored = match self.level {
             PERSIST_TO_ACTIVE => has_stored(&by),
-            PERSIST_TO_MAJORITY => stored > most,
+            PERSIST_TO_MAJORITY => stored() > most,
             _ => true,
         };
         assert!(
             count > most && is_stored,
-            "{:?} of k{} of {number} was acknowledged by {by} at level {} with {count} of {:?}, now {now:?}, and stored by {stored}",
+            "{:?} of k{} of {number} was acknowledged by {by} at level {} with {count} of {:?}, now {now:?}, and stored by {}",
             self.asked,
             self.key,
             self.level,
             self.places,
+            stored(),
         );
     }
 }

@@ -100,8 +100,11 @@ impl Checkpoint {
         }
         let start = self.place(after);
         let end = self.entries.len().min(start.saturating_add(limit));
+        // Most readers keep up, and one entry is the last of its key.
+        let count = end - start;
+        let room = if count > 1 { count } else { 0 };
         let mut seen =
-            HashSet::with_capacity_and_hasher(end - start, foldhash::fast::FixedState::default());
+            HashSet::with_capacity_and_hasher(room, foldhash::fast::FixedState::default());
         let keeps = |entry: &Document| {
             !collections.is_empty() && collections.binary_search(&entry.collection()).is_ok()
         };
@@ -109,7 +112,7 @@ impl Checkpoint {
             .entries
             .range(start..end)
             .rev()
-            .filter(|entry| keeps(entry) || seen.insert(entry.key()))
+            .filter(|entry| count == 1 || keeps(entry) || seen.insert(entry.key()))
             .cloned()
             .collect();
         documents.reverse();

@@ -13,11 +13,11 @@ use nacre_node::{Error, Next, Node, Signal, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::NodeId;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
-use wires::{Side, Wire};
+use wires::{Side, Wire, Wires};
 
 /// A microsecond and a millisecond in nanoseconds.
 pub const US: u64 = 1000;
@@ -127,10 +127,17 @@ pub enum Happening {
 struct Process {
     node: Arc<Node>,
     world: Arc<World>,
-    tasks: BTreeMap<u64, Running>,
+    tasks: Vec<Running>,
+}
+
+impl Process {
+    fn running(&mut self, number: u64) -> Option<&mut Running> {
+        self.tasks.iter_mut().find(|running| running.number == number)
+    }
 }
 
 struct Running {
+    number: u64,
     task: Box<dyn Task>,
     /// Of the task.
     signal: Signal,
@@ -178,8 +185,7 @@ pub struct Cluster {
     scheduled: u64,
     hash: u64,
     machines: Vec<Machine>,
-    wires: BTreeMap<u64, Wire>,
-    wires_made: u64,
+    wires: Wires,
     tasks_seen: u64,
     chance: Chance,
     /// Who decides.
@@ -245,8 +251,7 @@ impl Cluster {
             scheduled: 0,
             hash: 0,
             machines: disks.iter().zip(clocks).map(machine).collect(),
-            wires: BTreeMap::new(),
-            wires_made: 0,
+            wires: Wires::default(),
             tasks_seen: 0,
             chance,
             council,
@@ -359,7 +364,7 @@ impl Cluster {
             node => node.expect("a node starts with what it has stored"),
         };
         node.agree_by(self.council.seat(index));
-        let process = Process { node: Arc::clone(&node), world, tasks: BTreeMap::new() };
+        let process = Process { node: Arc::clone(&node), world, tasks: Vec::new() };
         machine.process = Some(process);
         node.orchestrate();
         self.settle(index);
@@ -372,7 +377,7 @@ impl Cluster {
             self.machines[index].disk.inject(Some(Fault::Torn));
             self.enter(index);
             let process = self.machines[index].process.as_mut();
-            let tasks = process.into_iter().flat_map(|process| process.tasks.values_mut());
+            let tasks = process.into_iter().flat_map(|process| &mut process.tasks);
             for running in tasks.filter(|running| running.task.name() == "flusher") {
                 running.task.step();
             }
@@ -391,8 +396,7 @@ impl Cluster {
         self.enter(index);
         let Some(mut process) = self.machines[index].process.take() else { return };
         process.node.stop();
-        let mut tasks: Vec<_> =
-            std::mem::take(&mut process.tasks).into_values().map(|running| running.task).collect();
+        let mut tasks: Vec<_> = process.tasks.drain(..).map(|running| running.task).collect();
         tasks.extend(process.world.take_wishes().tasks);
         for mut task in tasks {
             // Tasks end when their node stops; those that wait for something else are dropped.
@@ -411,7 +415,7 @@ impl Cluster {
                 return false;
             }
             if known.to == index {
-                lost.push(*wire);
+                lost.push(wire);
                 known.session = None;
             }
             true
@@ -496,12 +500,12 @@ impl Cluster {
         let concerned = match &event {
             Event::Step { node, .. } | Event::Learn { node, .. } => Some((*node).into()),
             Event::Hear(letter) => Some(letter.to),
-            Event::Look { wire } => self.wires.get(wire).and_then(|wire| wire.from),
+            Event::Look { wire } => self.wires.get(*wire).and_then(|wire| wire.from),
             Event::Resume { wire } | Event::Arrive { wire, side: Side::Server } => {
-                self.wires.get(wire).map(|wire| wire.to)
+                self.wires.get(*wire).map(|wire| wire.to)
             }
             Event::Arrive { wire, side: Side::Caller } => {
-                self.wires.get(wire).and_then(|wire| wire.from)
+                self.wires.get(*wire).and_then(|wire| wire.from)
             }
             Event::Connect { .. }
             | Event::Lost { .. }
@@ -517,11 +521,11 @@ impl Cluster {
             Event::Step { node, task } => self.step(node.into(), task),
             Event::Connect { wire } => self.make(wire),
             Event::Look { wire } => {
-                self.wires.get_mut(&wire)?.woken.link = false;
+                self.wires.get_mut(wire)?.woken.link = false;
                 self.look(wire);
             }
             Event::Resume { wire } => {
-                self.wires.get_mut(&wire)?.woken.session = false;
+                self.wires.get_mut(wire)?.woken.session = false;
                 return self.serve(wire, true);
             }
             Event::Arrive { wire, side } => return self.arrive(wire, side),
@@ -553,27 +557,27 @@ impl Cluster {
         let Some(process) = &mut self.machines[index].process else { return };
         let wishes = process.world.take_wishes();
         let mut due = Vec::new();
+        let known = process.tasks.len();
         for task in wishes.tasks {
             self.tasks_seen += 1;
             let signal = task.signal().clone();
-            process.tasks.insert(self.tasks_seen, Running { task, signal, due_at: None });
+            process.tasks.push(Running { number: self.tasks_seen, task, signal, due_at: None });
             due.push(self.tasks_seen);
         }
-        for (task, running) in &mut process.tasks {
-            if running.signal.take() && !due.contains(task) {
-                due.push(*task);
+        for (index, running) in process.tasks.iter().enumerate() {
+            if running.signal.take() && index < known {
+                due.push(running.number);
             }
         }
         for task in due {
             self.step_soon(index, task);
         }
         for (to, mut link) in wishes.links {
-            self.wires_made += 1;
-            let wire = self.wires_made;
+            let wire = self.wires.next();
             if let Some(process) = &self.machines[index].process {
                 link.attach(process.world.waiter(wire));
             }
-            self.wires.insert(wire, Wire::new(Some(index), to.into(), Some(link), None));
+            self.wires.push(Wire::new(Some(index), to.into(), Some(link), None));
             let delay = self.delay();
             self.at(delay, Event::Connect { wire });
         }
@@ -598,7 +602,7 @@ impl Cluster {
     fn step_soon(&mut self, node: usize, task: u64) {
         let disk_delay = self.machines[node].disk_delay_ns;
         let process = self.machines[node].process.as_mut();
-        let Some(running) = process.and_then(|process| process.tasks.get_mut(&task)) else {
+        let Some(running) = process.and_then(|process| process.running(task)) else {
             return;
         };
         let waits = running.task.name() == "flusher" && disk_delay > 0;
@@ -614,7 +618,7 @@ impl Cluster {
         let now = self.now;
         self.enter(node);
         let Some(process) = &mut self.machines[node].process else { return };
-        let Some(running) = process.tasks.get_mut(&task) else { return };
+        let Some(running) = process.running(task) else { return };
         // Later ones may have been due earlier than it was before.
         if running.due_at.is_none_or(|due_at| due_at > now) {
             return;
@@ -629,7 +633,7 @@ impl Cluster {
                 running.due_at = Some(now + in_ns);
                 self.at(in_ns, Event::Step { node: node as u16, task });
             }
-            Next::Done => drop(process.tasks.remove(&task)),
+            Next::Done => process.tasks.retain(|running| running.number != task),
         }
         self.settle(node);
     }

@@ -71,6 +71,44 @@ impl Wire {
     }
 }
 
+/// All connections by number, from 1: they are looked up many times for each event.
+#[derive(Default)]
+pub(super) struct Wires(Vec<Option<Box<Wire>>>);
+
+impl Wires {
+    /// The number of the next.
+    pub(super) fn next(&self) -> u64 {
+        self.0.len() as u64 + 1
+    }
+
+    pub(super) fn push(&mut self, wire: Wire) {
+        self.0.push(Some(Box::new(wire)));
+    }
+
+    pub(super) fn get(&self, wire: u64) -> Option<&Wire> {
+        self.0.get(wire as usize - 1)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, wire: u64) -> Option<&mut Wire> {
+        self.0.get_mut(wire as usize - 1)?.as_deref_mut()
+    }
+
+    fn remove(&mut self, wire: u64) -> Option<Box<Wire>> {
+        self.0.get_mut(wire as usize - 1)?.take()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, &Wire)> {
+        (1..).zip(&self.0).filter_map(|(number, wire)| Some((number, wire.as_deref()?)))
+    }
+
+    /// Drops those of which `keeps` says so.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(u64, &mut Wire) -> bool) {
+        for (number, wire) in (1..).zip(&mut self.0) {
+            wire.take_if(|wire| !keeps(number, wire));
+        }
+    }
+}
+
 impl Cluster {
     /// A connection of a client to a node, if that is up and lets clients in.
     pub fn connect(&mut self, to: usize) -> Option<u64> {
@@ -78,12 +116,11 @@ impl Cluster {
             return None;
         }
         let process = self.machines[to].process.as_ref()?;
-        self.wires_made += 1;
-        let wire = self.wires_made;
+        let wire = self.wires.next();
         let peer = Peer { confidential: true, user: Some(USER.into()), is_node: false };
         let waiter = process.world.waiter(wire);
         let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
-        self.wires.insert(wire, Wire::new(None, to, None, session));
+        self.wires.push(Wire::new(None, to, None, session));
         Some(wire)
     }
 
@@ -94,7 +131,7 @@ impl Cluster {
 
     /// A client closes a connection.
     pub fn close(&mut self, wire: u64) {
-        self.wires.remove(&wire);
+        self.wires.remove(wire);
     }
 
     /// Connections between two nodes break.
@@ -103,13 +140,13 @@ impl Cluster {
             (wire.from, wire.to) == (Some(one), other) || (wire.from, wire.to) == (Some(other), one)
         };
         let broken: Vec<u64> =
-            self.wires.iter().filter(|(_, wire)| between(wire)).map(|(id, _)| *id).collect();
+            self.wires.iter().filter(|(_, wire)| between(wire)).map(|(wire, _)| wire).collect();
         broken.into_iter().for_each(|wire| self.break_wire(wire));
     }
 
     /// An end of a connection is to look soon: that of node `index`.
     pub(super) fn wake(&mut self, wire: u64, index: usize) {
-        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let Some(known) = self.wires.get_mut(wire) else { return };
         let is_link = known.from == Some(index);
         let woken = if is_link { &mut known.woken.link } else { &mut known.woken.session };
         if !std::mem::replace(woken, true) {
@@ -127,7 +164,7 @@ impl Cluster {
     }
 
     pub(super) fn make(&mut self, wire: u64) {
-        let Some(known) = self.wires.get(&wire) else { return };
+        let Some(known) = self.wires.get(wire) else { return };
         let (from, to) = (known.from.expect("clients connect at once"), known.to);
         if known.link.as_ref().is_some_and(|link| link.is_over()) {
             return self.drop_wire(wire);
@@ -142,7 +179,7 @@ impl Cluster {
         let waiter = process.world.waiter(wire);
         let session = Session::new(Arc::clone(&process.node), peer, waiter);
         let mut out = Vec::new();
-        let known = self.wires.get_mut(&wire).expect("it was there");
+        let known = self.wires.get_mut(wire).expect("it was there");
         known.session = Some(session);
         (known.towards, known.back) = (Pipe::default(), Pipe::default());
         if let Some(link) = &mut known.link {
@@ -171,7 +208,7 @@ impl Cluster {
 
     fn put_part(&mut self, wire: u64, side: Side, bytes: Vec<u8>, delay: u64) {
         let now = self.now;
-        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let Some(known) = self.wires.get_mut(wire) else { return };
         let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
         let before = pipe.under_way.back().map_or(0, |(at, _)| *at);
         let at = before.max(now + delay);
@@ -181,11 +218,11 @@ impl Cluster {
 
     pub(super) fn arrive(&mut self, wire: u64, side: Side) -> Option<Happening> {
         let now = self.now;
-        let known = self.wires.get(&wire)?;
+        let known = self.wires.get(wire)?;
         let ends = [known.from, Some(known.to)];
         let [from, to] = if side == Side::Server { ends } else { [ends[1], ends[0]] };
         let is_blocked = self.is_blocked(from, to);
-        let known = self.wires.get_mut(&wire)?;
+        let known = self.wires.get_mut(wire)?;
         let pipe = if side == Side::Server { &mut known.towards } else { &mut known.back };
         if is_blocked {
             let since = *pipe.held_up_since.get_or_insert(now);
@@ -225,16 +262,16 @@ impl Cluster {
 
     /// What a client has not consumed of [`Happening::Told`].
     pub fn keep(&mut self, wire: u64, rest: Vec<u8>) {
-        if let Some(known) = self.wires.get_mut(&wire) {
+        if let Some(known) = self.wires.get_mut(wire) {
             known.back.arrived = rest;
         }
     }
 
     /// The session of a connection works.
     pub(super) fn serve(&mut self, wire: u64, resumes: bool) -> Option<Happening> {
-        let to = self.wires.get(&wire)?.to;
+        let to = self.wires.get(wire)?.to;
         let now = self.enter(to)?.now();
-        let known = self.wires.get_mut(&wire)?;
+        let known = self.wires.get_mut(wire)?;
         let session = known.session.as_mut()?;
         let mut out = Vec::with_capacity(OUT_BYTES);
         let mut next = SessionNext::More;
@@ -265,9 +302,9 @@ impl Cluster {
 
     /// The link of a connection between nodes works.
     pub(super) fn look(&mut self, wire: u64) {
-        let Some(from) = self.wires.get(&wire).and_then(|known| known.from) else { return };
+        let Some(from) = self.wires.get(wire).and_then(|known| known.from) else { return };
         let Some(now) = self.enter(from).map(|node| node.now()) else { return };
-        let known = self.wires.get_mut(&wire).expect("it was there");
+        let known = self.wires.get_mut(wire).expect("it was there");
         let Some(link) = known.link.as_mut() else { return };
         if link.is_over() {
             return self.drop_wire(wire);
@@ -293,7 +330,7 @@ impl Cluster {
 
     /// A connection breaks: both ends notice.
     pub(super) fn break_wire(&mut self, wire: u64) {
-        let Some(known) = self.wires.get_mut(&wire) else { return };
+        let Some(known) = self.wires.get_mut(wire) else { return };
         let (session, to) = (known.session.take(), known.to);
         (known.towards, known.back) = (Pipe::default(), Pipe::default());
         self.enter(to);
@@ -305,12 +342,12 @@ impl Cluster {
 
     /// Whoever made a connection notices that it is gone.
     pub(super) fn lose(&mut self, wire: u64) -> Option<Happening> {
-        let known = self.wires.get_mut(&wire)?;
+        let known = self.wires.get_mut(wire)?;
         if known.session.is_some() {
             return None;
         }
         let Some(from) = known.from else {
-            self.wires.remove(&wire);
+            self.wires.remove(wire);
             return Some(Happening::Broken { wire });
         };
         (known.towards, known.back) = (Pipe::default(), Pipe::default());
@@ -323,7 +360,7 @@ impl Cluster {
     }
 
     fn drop_wire(&mut self, wire: u64) {
-        let Some(known) = self.wires.remove(&wire) else { return };
+        let Some(known) = self.wires.remove(wire) else { return };
         let (from, to) = (known.from, known.to);
         for node in from.into_iter().chain([to]) {
             self.enter(node);
