@@ -3,7 +3,7 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::{self, SystemPlatform};
-use crate::rest::{self, Service};
+use crate::rest::{self, Claim, Service};
 use crate::tls::{Files, NodeKey, Tls};
 use crate::{huge_pages, kv};
 use clap::Args;
@@ -53,6 +53,10 @@ pub struct Serve {
     /// Password of the administrator; generated and shown once when there is no user yet
     #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+    /// Create no administrator, but let whoever reaches the management port first name one, as a new Couchbase server does: for
+    /// set-up scripts, in a network where nobody else is
+    #[arg(long, env = "NACRE_UNCLAIMED", conflicts_with = "password")]
+    unclaimed: bool,
     /// Buckets to create when they do not exist, separated by commas
     #[arg(long, env = "NACRE_BUCKETS", value_delimiter = ',')]
     buckets: Vec<String>,
@@ -217,6 +221,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         port_base: options.port_base,
         user: "dev".into(),
         password: Some("develop".into()),
+        unclaimed: false,
         buckets: vec!["dev".into()],
         bucket_ram_mb: 256,
         kv_threads: None,
@@ -304,12 +309,14 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let agreeing = agreement_threads()?;
     let answering = answering_threads()?;
     let wanted = options.clone();
+    let claim = Arc::new(Claim::default());
+    let unclaimed = Arc::clone(&claim);
     let consensus = Consensus::start(
         &node,
         Arc::clone(&platform) as Arc<_>,
         platform.node_key(),
         [agreeing.handle().clone(), answering.handle().clone()],
-        move |node| initialise(node, &wanted),
+        move |node| initialise(node, &wanted, &unclaimed),
     )?;
     platform.connect(consensus.peers(Lane::Agreement), consensus.peers(Lane::Questions));
     node.orchestrate();
@@ -358,7 +365,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
             .map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
-            rest::serve(&consensus, &tls, port)
+            rest::serve(&consensus, &tls, &claim, port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
@@ -431,10 +438,15 @@ fn answering_threads() -> Result<tokio::runtime::Runtime, String> {
 }
 
 /// Creates the administrator and the buckets that were asked for, where they do not exist yet.
-fn initialise(node: &Arc<Node>, options: &Serve) -> Result<(), String> {
+fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), String> {
     let known = node.users().get(&options.user).is_some();
     let nobody = node.users().iter().next().is_none();
-    if !known && (nobody || options.password.is_some()) {
+    if nobody && options.unclaimed {
+        println!(
+            "nobody administers this node: whoever reaches it first may, by POST /settings/web"
+        );
+        claim.open();
+    } else if !known && (nobody || options.password.is_some()) {
         let password = options.password.clone().unwrap_or_else(|| {
             let generated = node.new_uuid()[..12].to_owned();
             println!("created the user {} with the password {generated}", options.user);

@@ -8,7 +8,7 @@ use crate::{Chance, Cluster};
 use nacre_cluster::Cluster as Agreed;
 use nacre_protocol::Opcode;
 use nacre_types::{Cas, CollectionId, DocKey, VbState, Vbid};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The bucket that clients use.
@@ -49,7 +49,7 @@ struct Pending {
     /// How many copies its vBucket is to have.
     copies: usize,
     /// Where they were, see [`places`].
-    places: BTreeSet<usize>,
+    places: Vec<usize>,
 }
 
 impl Pending {
@@ -80,7 +80,7 @@ impl Pending {
         };
         let has_stored =
             |node: &usize| cluster.disk(*node).has(number, &key, cas) || is_gone(*node);
-        let places: BTreeSet<usize> = self.places.union(&now).copied().collect();
+        let places = in_order(self.places.iter().chain(&now).copied());
         let most = self.copies / 2;
         let count = places.iter().filter(|node| has(node)).count();
         let stored = || places.iter().filter(|node| has_stored(node)).count();
@@ -123,9 +123,17 @@ fn chain(number: Vbid, agreed: Option<Arc<Agreed>>) -> Vec<Option<usize>> {
 }
 
 /// The nodes of a vBucket's copies by what was agreed last, and by what node `by` knows of that: it serves by it.
-fn places(number: Vbid, by: usize, cluster: &Cluster) -> BTreeSet<usize> {
+fn places(number: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
     let known = chain(number, cluster.node(by).map(|node| node.cluster()));
-    chain(number, cluster.agreed()).into_iter().chain(known).flatten().collect()
+    in_order(chain(number, cluster.agreed()).into_iter().chain(known).flatten())
+}
+
+/// Each node once.
+fn in_order(nodes: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut nodes: Vec<usize> = nodes.collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 #[derive(Default)]
@@ -299,7 +307,7 @@ impl Workload {
         let begun = cluster.now();
         let number = Vbid(vbid);
         let (lives, copies, places) = match level {
-            0 => (Vec::new(), 0, BTreeSet::new()),
+            0 => (Vec::new(), 0, Vec::new()),
             _ => {
                 let copies = chain(number, cluster.agreed()).len();
                 (lives(number, cluster), copies, places(number, node, cluster))

@@ -115,13 +115,13 @@ impl Wanted {
         wishes
     }
 
-    fn take(&self) -> Wishes {
+    fn take(&self) -> Option<Wishes> {
         if !self.any.load(Ordering::Acquire) {
-            return Wishes::default();
+            return None;
         }
         let mut wishes = self.wishes.lock();
         self.any.store(false, Ordering::Release);
-        std::mem::take(&mut wishes)
+        Some(std::mem::take(&mut wishes))
     }
 }
 
@@ -177,8 +177,8 @@ impl World {
         self.look_at_the_clock();
     }
 
-    /// What the node has asked for since the last call.
-    pub fn take_wishes(&self) -> Wishes {
+    /// What the node has asked for since the last call, if anything.
+    pub fn take_wishes(&self) -> Option<Wishes> {
         self.wishes.take()
     }
 

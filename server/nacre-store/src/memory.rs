@@ -1,16 +1,21 @@
 //! A store that keeps everything in memory: for tests, simulation and buckets without a disk.
 
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
+use foldhash::fast::RandomState;
 use imbl::OrdMap;
 use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::mem::replace;
 use std::sync::Arc;
+
+/// Documents of a scan that are taken out of the map at a time.
+const SCAN_DOCUMENTS: usize = 256;
 
 #[derive(Default)]
 struct Stored {
     record: Option<VbRecord>,
-    by_key: BTreeMap<Box<[u8]>, Seqno>,
+    by_key: HashMap<Box<[u8]>, Seqno, RandomState>,
     /// Persistent, so that a scan is a cheap copy.
     by_seqno: OrdMap<u64, Arc<Document>>,
     /// Superseded versions that are kept.
@@ -35,10 +40,15 @@ impl Stored {
             }
         }
         for document in &commit.documents {
-            if let Some(old) = self.by_key.insert(document.key().into(), document.meta.seqno) {
-                self.supersede(old, commit.keeps(document.collection(), old));
+            let seqno = document.meta.seqno;
+            match self.by_key.get_mut(document.key()) {
+                Some(known) => {
+                    let old = replace(known, seqno);
+                    self.supersede(old, commit.keeps(document.collection(), old));
+                }
+                None => drop(self.by_key.insert(document.key().into(), seqno)),
             }
-            self.by_seqno.insert(document.meta.seqno.0, Arc::clone(document));
+            self.by_seqno.insert(seqno.0, Arc::clone(document));
         }
         let document_count = self.by_key.len() as u64;
         let record = VbRecord { document_count, ..commit.record.clone() };
@@ -88,10 +98,16 @@ impl Store for MemoryStore {
             Which::All => stored.by_seqno.clone().union(stored.history.clone()),
         });
         let (all, mut next) = (all.unwrap_or_default(), after.0.checked_add(1));
+        let mut taken = Vec::new().into_iter();
         let documents = std::iter::from_fn(move || {
-            let (seqno, document) = all.get_next(&next?)?;
-            next = seqno.checked_add(1);
-            Some(Ok(Arc::clone(document)))
+            if taken.as_slice().is_empty() {
+                let rest = all.range(next?..).take(SCAN_DOCUMENTS);
+                taken =
+                    rest.map(|(_, document)| Arc::clone(document)).collect::<Vec<_>>().into_iter();
+            }
+            let document = taken.next()?;
+            next = document.meta.seqno.0.checked_add(1);
+            Some(Ok(document))
         });
         let history_start = record.and_then(|record| record.history_start);
         Ok(Scan {

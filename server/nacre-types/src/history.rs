@@ -1,6 +1,7 @@
 //! The identity of a vBucket's history, and the part of a vBucket that is stored beside its documents.
 
 use crate::{Cas, Seqno, VbUuid};
+use std::sync::Arc;
 
 /// The role of a vBucket copy on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,9 +24,11 @@ pub enum VbState {
 ///
 /// Invariants: never empty; UUIDs are not 0; seqnos do not increase from newest to oldest; at most
 /// [`FailoverLog::ENTRIES_MAX`] entries.
+///
+/// Shared until it changes: a copy goes into each commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverLog {
-    entries: Vec<(VbUuid, Seqno)>,
+    entries: Arc<Vec<(VbUuid, Seqno)>>,
 }
 
 impl FailoverLog {
@@ -34,7 +37,7 @@ impl FailoverLog {
 
     /// The log of a vBucket that has no history yet.
     pub fn new(vb_uuid: VbUuid) -> FailoverLog {
-        FailoverLog { entries: vec![(vb_uuid, Seqno::ZERO)] }
+        FailoverLog { entries: Arc::new(vec![(vb_uuid, Seqno::ZERO)]) }
     }
 
     /// A log from stored entries, newest first; `None` when they break an invariant.
@@ -42,14 +45,15 @@ impl FailoverLog {
         let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
         let named = entries.iter().all(|(vb_uuid, _)| vb_uuid.0 != 0);
         (ordered && named && !entries.is_empty() && entries.len() <= Self::ENTRIES_MAX)
-            .then_some(FailoverLog { entries })
+            .then(|| FailoverLog { entries: Arc::new(entries) })
     }
 
     /// Begins a new branch at `seqno`; branches that began above it are no longer part of the history.
     pub fn begin(&mut self, vb_uuid: VbUuid, seqno: Seqno) {
-        self.entries.retain(|(_, began)| *began <= seqno);
-        self.entries.insert(0, (vb_uuid, seqno));
-        self.entries.truncate(Self::ENTRIES_MAX);
+        let entries = Arc::make_mut(&mut self.entries);
+        entries.retain(|(_, began)| *began <= seqno);
+        entries.insert(0, (vb_uuid, seqno));
+        entries.truncate(Self::ENTRIES_MAX);
     }
 
     /// The entries, newest first.

@@ -109,6 +109,8 @@ pub enum Command<'a> {
         specs: &'a [multi::LookupSpec<'a>],
         /// Also read tombstones.
         access_deleted: bool,
+        /// Name the attributes of the system, too, where names are asked for.
+        sees_system: bool,
     },
     /// Write paths, all or none.
     Mutate {

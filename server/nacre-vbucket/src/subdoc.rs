@@ -14,7 +14,7 @@ impl Vbucket {
         &mut self,
         key: &[u8],
         specs: &[LookupSpec<'_>],
-        access_deleted: bool,
+        (access_deleted, sees_system): (bool, bool),
         now: Now,
     ) -> Result<Reply, Refusal> {
         let document = match self.alive(key, now) {
@@ -25,7 +25,7 @@ impl Vbucket {
         };
         self.note_read(&document);
         let deleted = !document.is_alive();
-        let virtuals = |name: &str| self.virtual_attribute(&document, name, now);
+        let virtuals = |name: &str| self.virtual_attribute(&document, name, sees_system, now);
         let results = multi::lookup(&source(&document), specs, &virtuals)
             .map_err(|error| Refusal::Subdoc { failure: Failure::Request(error), deleted })?;
         let results =
@@ -88,7 +88,7 @@ impl Vbucket {
         };
         let (next_cas, next_seqno) = self.upcoming(now);
         let virtuals = |name: &str| {
-            current.as_ref().and_then(|document| self.virtual_attribute(document, name, now))
+            current.as_ref().and_then(|document| self.virtual_attribute(document, name, true, now))
         };
         let macros = Macros { cas: next_cas.0, seqno: next_seqno.0 };
         let made = multi::mutate(&source, specs, &virtuals, macros)
@@ -122,14 +122,22 @@ impl Vbucket {
     }
 
     /// The JSON text of an attribute that is computed: `$document`, `$XTOC` or `$vbucket`.
-    fn virtual_attribute(&self, document: &Document, name: &str, now: Now) -> Option<Vec<u8>> {
+    fn virtual_attribute(
+        &self,
+        document: &Document,
+        name: &str,
+        sees_system: bool,
+        now: Now,
+    ) -> Option<Vec<u8>> {
         let value = match name {
             "$document" => self.document_attribute(document),
             "$vbucket" => json!({"HLC": {
                 "now": (self.max_cas().unix_ns().max(now.unix_ns) / 1_000_000_000).to_string(),
                 "mode": if self.max_cas().unix_ns() > now.unix_ns { "logical" } else { "real" },
             }}),
-            "$XTOC" => return Some(Xattrs::parse(document.split().0).ok()?.names_json(true)),
+            "$XTOC" => {
+                return Some(Xattrs::parse(document.split().0).ok()?.names_json(sees_system));
+            }
             _ => return None,
         };
         Some(value.to_string().into_bytes())

@@ -349,8 +349,8 @@ impl Vbucket {
             Command::Touch { expiry } => self.touch(key, expiry, now),
             Command::Lock { seconds } => self.lock(key, seconds, now),
             Command::Unlock { cas } => self.unlock(key, cas, now),
-            Command::Lookup { specs, access_deleted } => {
-                self.lookup(key, specs, access_deleted, now)
+            Command::Lookup { specs, access_deleted, sees_system } => {
+                self.lookup(key, specs, (access_deleted, sees_system), now)
             }
             Command::Mutate { .. } => self.mutate(key, command, now),
         }

@@ -66,6 +66,8 @@ pub(super) struct Call<'a> {
     durability: Option<Durability>,
     /// Also where one copy in memory is enough for that.
     asks_durable: bool,
+    /// Whether the user may know of attributes that belong to the system. Asked for lookups only.
+    sees_system: bool,
     /// The reply to a durable write that has ended: there is nothing left but to answer.
     settled: Cell<Option<vbucket::Reply>>,
     /// What a plugin has decided about the version that is to be stored.
@@ -169,6 +171,8 @@ impl<'a> Call<'a> {
             preserve_expiry: infos.preserve_expiry,
             durability,
             asks_durable: infos.durability.is_some() || durability.is_some(),
+            sees_system: matches!(request, Request::Lookup { .. })
+                && session.may(selected, collection, &[Privilege::SystemAttributes]),
             settled: Cell::new(settled),
             decided: Cell::new(decided),
             waiter: &session.waiter,
@@ -525,7 +529,8 @@ impl<'a> Call<'a> {
             Err(status) => return Outcome::Status(status),
         };
         let access_deleted = doc_flags & doc_flag::ACCESS_DELETED != 0;
-        let command = Command::Lookup { specs: &specs, access_deleted };
+        let command =
+            Command::Lookup { specs: &specs, access_deleted, sees_system: self.sees_system };
         let (results, cas, deleted) = match self.apply(&command, answer, now) {
             Ok(vbucket::Reply::Looked { results, cas, deleted }) => (results, cas, deleted),
             Ok(_) => return Outcome::Status(Status::Internal),

@@ -509,7 +509,7 @@ impl BucketDocuments {
         left: Duration,
     ) -> Result<Looked, KvError> {
         let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
-        let command = Command::Lookup { specs: &specs, access_deleted: false };
+        let command = Command::Lookup { specs: &specs, access_deleted: false, sees_system: true };
         match self.begin(keyspace, key, left)?.carry_out(&command, None)? {
             Reply::Looked { results, cas, .. } => {
                 let results = results.into_iter();

@@ -237,6 +237,20 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
     assert!(!write("data_writer[b]", "own"));
     assert!(write("data_writer[b]", "_sync.rev"));
     assert!(!write("mobile_sync_gateway[b]", "_sync.rev"));
+    // Not even their names are told without it.
+    assert!(!write("mobile_sync_gateway[b]", "_rev"));
+    let names = |role: &str| {
+        appoint(&node, role);
+        let (mut session, _) = session(&node);
+        let mut out = Vec::new();
+        let get = request(0xc5, &[0, 5, 0x04], &[0, b'k'], b"$XTOC");
+        session.receive(&get, &mut out, node.now());
+        assert_eq!(out[6..8], [0, 0], "{role}");
+        String::from_utf8(out[24..].to_vec()).unwrap()
+    };
+    assert_eq!(names("data_reader[b]"), r#"["own"]"#);
+    let all = names("mobile_sync_gateway[b]");
+    assert!(all.contains("_rev") && all.contains("own"), "{all}");
 }
 
 #[test]

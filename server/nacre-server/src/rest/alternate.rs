@@ -2,39 +2,31 @@
 //! Couchbase's.
 
 use super::Call;
-use super::body::{Reply, blocking, json_reply, refused, reply};
+use super::body::{Reply, done, invalid};
 use crate::cluster::address::check_host;
-use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::{Alternate, Change};
-use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// What fits no field.
-fn wrong(field: &str, reason: String) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
-}
 
 /// Reads the fields of a form: `hostname`, and a port for each service that is reached there at another one.
 fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
     let (mut host, mut ports) = (String::new(), BTreeMap::new());
     for (field, value) in form {
         if field == "hostname" {
-            check_host(&value).map_err(|reason| wrong("hostname", reason))?;
+            check_host(&value).map_err(|reason| invalid("hostname", reason))?;
             host = value;
         } else if Alternate::PORT_NAMES.contains(&field.as_str()) {
             let reason = || format!("{value:?} is no port: a number from 1 to 65535 is wanted");
             let port = value.parse().ok().filter(|port| *port != 0);
-            let port = port.ok_or_else(|| wrong(&field, reason()))?;
+            let port = port.ok_or_else(|| invalid(&field, reason()))?;
             ports.insert(field, port);
         } else {
             let names = Alternate::PORT_NAMES.join(", ");
-            return Err(wrong(&field, format!("there is no such port; there are {names}")));
+            return Err(invalid(&field, format!("there is no such port; there are {names}")));
         }
     }
     if host.is_empty() {
-        return Err(wrong("hostname", "the name or address is missing".into()));
+        return Err(invalid("hostname", "the name or address is missing"));
     }
     Ok(Alternate { host, ports })
 }
@@ -44,9 +36,7 @@ pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let alternate = if call.method == "PUT" { Some(read(call.form())?) } else { None };
     let change = Change::SetAlternate { id: call.node.id(), alternate };
-    let node = Arc::clone(&call.node);
-    let changed = blocking("the change", move || node.change(&change)).await?;
-    changed.map(|_| reply(StatusCode::OK, "application/json", "")).map_err(|error| refused(&error))
+    call.change(change).await.map(|_| done())
 }
 
 #[cfg(test)]

@@ -61,6 +61,28 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
+/// Does what waits for the disk or for other nodes, or takes milliseconds of the processor, away from the threads that serve
+/// requests.
+///
+/// # Errors
+/// A reply that says what the node says.
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Reply> {
+    blocking("the change", work).await?.map_err(|error| refused(&error))
+}
+
+/// The answer to a change that has nothing to say.
+pub(crate) fn done() -> Reply {
+    reply(StatusCode::OK, "application/json", "")
+}
+
+/// What is wrong with a field of a form.
+pub(crate) fn invalid(field: &str, reason: impl Into<String>) -> Reply {
+    let reason: String = reason.into();
+    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+}
+
 /// What everybody is told who has not logged in.
 pub(crate) fn unauthorized() -> Reply {
     let mut reply =

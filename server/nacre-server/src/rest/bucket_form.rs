@@ -1,8 +1,7 @@
 //! A bucket's settings as REST words them: read from a form, and written into a description.
 
-use super::body::{Reply, json_reply};
+use super::body::{Reply, invalid};
 use crate::platform::memory_bytes;
-use hyper::StatusCode;
 use nacre_cluster::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     RAM_QUOTA_TOO_LARGE, StorageBackend,
@@ -142,11 +141,6 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
         value["historyRetentionSeconds"] = json!(settings.history.seconds);
     }
     value
-}
-
-/// Why a field of the form was not understood, by field.
-fn invalid(field: &str, reason: &str) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
 }
 
 fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Reply> {

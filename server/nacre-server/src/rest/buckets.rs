@@ -1,7 +1,7 @@
 //! Buckets: list, create, change, flush, drop.
 
 use super::Call;
-use super::body::{Reply, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, done, not_found, ok, refused, reply};
 use super::bucket_form;
 use super::nodes;
 use hyper::StatusCode;
@@ -28,18 +28,18 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", [name]) => update(call, name).await,
         ("DELETE", [name]) => {
             call.require(Privilege::AdministerBucket, Some(name))?;
-            change(&call, Change::DropBucket { name: (*name).to_owned() }).await?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            call.change(Change::DropBucket { name: (*name).to_owned() }).await?;
+            Ok(done())
         }
         ("POST", [name, "controller", "doFlush"]) => {
             call.require(Privilege::AdministerBucket, Some(name))?;
-            change(&call, Change::FlushBucket { name: (*name).to_owned() }).await?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            call.change(Change::FlushBucket { name: (*name).to_owned() }).await?;
+            Ok(done())
         }
         ("POST", [name, "controller", "compactBucket"]) => {
             call.require(Privilege::AdministerBucket, Some(name))?;
             call.node.bucket(name).ok_or_else(not_found)?.compact();
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            Ok(done())
         }
         ("GET", [name, "ddocs"]) => {
             call.require(Privilege::ReadViews, Some(name))?;
@@ -47,20 +47,6 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         _ => Err(not_found()),
     }
-}
-
-/// Applies a change away from the threads that serve requests, since it waits for the disk.
-pub(super) async fn change(call: &Call, change: Change) -> Result<std::sync::Arc<Cluster>, Reply> {
-    let node = std::sync::Arc::clone(&call.node);
-    let changed = tokio::task::spawn_blocking(move || node.change(&change)).await;
-    changed
-        .map_err(|_| {
-            json_reply(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                &json!({"errors": {"_": "the change has panicked"}}),
-            )
-        })?
-        .map_err(|error| refused(&error))
 }
 
 fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
@@ -114,7 +100,7 @@ async fn create(call: Call) -> Result<Reply, Reply> {
         .unwrap_or_default();
     let settings = bucket_form::create(&form)?;
     let uuid = call.node.new_uuid();
-    change(&call, Change::CreateBucket { name, uuid, settings }).await?;
+    call.change(Change::CreateBucket { name, uuid, settings }).await?;
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
@@ -124,8 +110,8 @@ async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
     let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
     let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();
     bucket_form::apply(&mut settings, &call.form())?;
-    change(&call, Change::UpdateBucket { name: name.to_owned(), settings }).await?;
-    Ok(reply(StatusCode::OK, "application/json", ""))
+    call.change(Change::UpdateBucket { name: name.to_owned(), settings }).await?;
+    Ok(done())
 }
 
 fn design_documents(call: &Call, name: &str) -> Result<Reply, Reply> {

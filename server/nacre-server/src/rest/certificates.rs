@@ -1,7 +1,7 @@
 //! The node's certificate, the authorities it trusts, and certificates of clients.
 
 use super::Call;
-use super::body::{Reply, json_reply, not_found, ok, reply};
+use super::body::{Reply, done, json_reply, not_found, ok, reply};
 use crate::tls::{Description, Tls, Trusted};
 use hyper::{Request, StatusCode};
 use nacre_auth::Privilege;
@@ -44,7 +44,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             if !change(&call, move |tls| tls.distrust(id)).await? {
                 return Err(not_found());
             }
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            Ok(done())
         }
         ("POST", ["node", "controller", "loadTrustedCAs"]) => {
             call.require(Privilege::AdministerUsers, None)?;
@@ -60,7 +60,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", ["node", "controller", "reloadCertificate"]) => {
             call.require(Privilege::AdministerUsers, None)?;
             change(&call, Tls::reload).await?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            Ok(done())
         }
         ("POST", ["controller", "regenerateCertificate"]) => {
             call.require(Privilege::AdministerUsers, None)?;

@@ -1,8 +1,7 @@
 //! What clients ask about the cluster as a whole.
 
 use super::Call;
-use super::body::{Reply, not_found, ok, reply};
-use super::buckets::change;
+use super::body::{Reply, done, not_found, ok, reply};
 use super::nodes::{self, COMPATIBLE_VERSION};
 use super::pieces::pieces;
 use super::rebalance;
@@ -39,6 +38,16 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
+/// What those are told who have not logged in: that there is a server, and of which kind.
+pub(super) fn for_strangers() -> Reply {
+    ok(&json!({
+        "isAdminCreds": false,
+        "isEnterprise": true,
+        "implementationVersion": COMPATIBLE_VERSION,
+        "pools": [],
+    }))
+}
+
 fn pools(call: &Call) -> Value {
     json!({
         "isAdminCreds": call.require(Privilege::AdministerCluster, None).is_ok(),
@@ -51,14 +60,14 @@ fn pools(call: &Call) -> Value {
 }
 
 /// Changes settings of the cluster: its name is the only one.
-pub(super) async fn update(call: Call) -> Result<Reply, Reply> {
+pub(super) async fn update(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     for (field, value) in call.form() {
         if field == "clusterName" {
-            change(&call, Change::NameCluster { name: value }).await?;
+            call.change(Change::NameCluster { name: value }).await?;
         }
     }
-    Ok(reply(StatusCode::OK, "application/json", ""))
+    Ok(done())
 }
 
 fn pool(node: &Node) -> Value {

@@ -1,9 +1,7 @@
 //! Scopes and collections of a bucket.
 
 use super::Call;
-use super::body::{Reply, json_reply, not_found, ok};
-use super::buckets::change;
-use hyper::StatusCode;
+use super::body::{Reply, invalid, not_found, ok};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_node::cluster_map;
@@ -45,7 +43,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         _ => return Err(not_found()),
     };
     call.require(Privilege::AdministerCollections, Some(name))?;
-    let cluster = change(&call, wanted).await?;
+    let cluster = call.change(wanted).await?;
     let uid = cluster.bucket(name).map_or(0, |bucket| bucket.manifest.uid);
     Ok(ok(&json!({"uid": format!("{uid:x}")})))
 }
@@ -71,8 +69,4 @@ fn history(call: &Call) -> Result<Option<bool>, Reply> {
         Some("false") => Ok(Some(false)),
         Some(_) => Err(invalid("history", "Value must be one of the following: 'true', 'false'")),
     }
-}
-
-fn invalid(field: &str, reason: &str) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
 }

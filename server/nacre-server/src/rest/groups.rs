@@ -1,7 +1,7 @@
 //! Groups of nodes that are expected to fail together. Paths and members of answers are Couchbase's.
 
 use super::Call;
-use super::body::{Reply, blocking, form, json_reply, not_found, ok, refused};
+use super::body::{Reply, form, json_reply, not_found, ok};
 use super::nodes::{self, Form};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -10,7 +10,6 @@ use nacre_types::NodeId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 const PATH: &str = "/pools/default/serverGroups";
 
@@ -65,9 +64,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
 }
 
 async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
-    let node = Arc::clone(&call.node);
-    let changed = blocking("the change", move || node.change(&change)).await?;
-    changed.map(|_| ok(&json!([]))).map_err(|error| refused(&error))
+    call.change(change).await.map(|_| ok(&json!([])))
 }
 
 fn describe(call: &Call) -> Value {

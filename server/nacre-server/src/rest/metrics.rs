@@ -3,9 +3,10 @@
 //! Nothing is kept for it: everything is read from buckets and deployments when somebody asks.
 
 use super::Call;
-use super::body::{Reply, reply};
+use super::body::{Reply, ok, reply};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
+use nacre_cluster::Endpoints;
 use nacre_node::plugins::{Deployment, Progress, Pure};
 use nacre_node::{Bucket, Node};
 use nacre_plugin_host::{Histogram, Status, Usage};
@@ -16,6 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{Error, Result as FmtResult};
 use std::sync::Arc;
@@ -30,6 +32,23 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes any text");
     Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
+}
+
+/// Where the nodes of the cluster say what they count, as Prometheus discovers targets over HTTP: with `port=secure` by TLS.
+pub(super) fn targets(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadStats, None)?;
+    let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
+    let host = call.host();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let cluster = call.node.cluster();
+    let nodes = call.node.here().nodes(&cluster);
+    let target = |endpoints: &Endpoints| {
+        let ports = if is_secure { endpoints.tls } else { Some(endpoints.plain) };
+        // A node that is alone may have no name: it is where it was reached.
+        ports.map(|ports| endpoints.authority(ports.mgmt).replace("$HOST", host))
+    };
+    let targets: Vec<String> = nodes.values().filter_map(target).collect();
+    Ok(ok(&json!([{"targets": targets, "labels": {"cluster": cluster.name}}])))
 }
 
 /// What is counted at one time.

@@ -15,19 +15,21 @@ mod groups;
 mod libraries;
 mod metrics;
 mod nodes;
+mod permissions;
 mod pieces;
 mod plugins;
 mod profile;
 mod query;
 mod rebalance;
+mod setup;
 mod users;
 mod views;
 
 use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
 use crate::tls::{Purpose, Shown, Tls};
-use body::json_reply;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
+use body::{in_background, json_reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
@@ -35,8 +37,9 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Privilege};
-use nacre_cluster::{Fingerprint, GROUP_DEFAULT};
+use nacre_cluster::{Change, Cluster, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
+pub use setup::Claim;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -87,6 +90,8 @@ pub(crate) struct Call {
     pub node: Arc<Node>,
     pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
+    pub claim: Arc<Claim>,
+    /// Empty for whoever sets up a node that has no administrator.
     pub user: String,
     /// Of the key of a node, if the connection is one of a node.
     pub key: Option<Fingerprint>,
@@ -107,6 +112,9 @@ pub(crate) struct Call {
 impl Call {
     /// Refuses users who lack `privilege` on `bucket` (or on the cluster).
     pub fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
+        if self.user.is_empty() && self.claim.is_open() {
+            return Ok(());
+        }
         let keyspace = Keyspace { bucket, ..Keyspace::default() };
         if self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace)) {
             return Ok(());
@@ -115,6 +123,18 @@ impl Call {
         let value =
             serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
         Err(json_reply(StatusCode::FORBIDDEN, &value))
+    }
+
+    /// Changes what the nodes agree on. Gives the state after it.
+    pub async fn change(&self, change: Change) -> Result<Arc<Cluster>, Reply> {
+        let node = Arc::clone(&self.node);
+        in_background(move || node.change(&change)).await
+    }
+
+    /// The host and perhaps the port by which the client has reached this node.
+    pub fn host(&self) -> &str {
+        let host = self.headers.iter().find(|(name, _)| name == "host");
+        host.map_or("127.0.0.1", |(_, host)| host)
     }
 
     /// The fields of a form in the body, or of the query when the body is empty.
@@ -129,6 +149,7 @@ struct Door {
     node: Arc<Node>,
     consensus: Arc<Consensus>,
     tls: Arc<Tls>,
+    claim: Arc<Claim>,
     service: Service,
     encrypted: bool,
 }
@@ -137,7 +158,12 @@ struct Door {
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io::Result<()> {
+pub fn serve(
+    consensus: &Arc<Consensus>,
+    tls: &Arc<Tls>,
+    claim: &Arc<Claim>,
+    port: Port,
+) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -145,6 +171,7 @@ pub fn serve(consensus: &Arc<Consensus>, tls: &Arc<Tls>, port: Port) -> std::io:
         node: Arc::clone(consensus.node()),
         consensus: Arc::clone(consensus),
         tls: Arc::clone(tls),
+        claim: Arc::clone(claim),
         service,
         encrypted,
     });
@@ -200,7 +227,7 @@ async fn answer(
     if door.service == Service::Management && request.uri().path() == link::PATH {
         return Ok(link::accept(&door.consensus, &shown, request).await);
     }
-    let mut reply = match public(&door, &request) {
+    let mut reply = match public(&door, &shown, &request) {
         Some(reply) => reply,
         None => match admit(&door, shown, request).await {
             Ok(call) => route(door.service, call).await,
@@ -212,12 +239,16 @@ async fn answer(
 }
 
 /// What anybody is told.
-fn public<B>(door: &Door, request: &Request<B>) -> Option<Reply> {
+fn public<B>(door: &Door, shown: &Shown, request: &Request<B>) -> Option<Reply> {
     if door.service != Service::Management || request.method() != Method::GET {
         return None;
     }
     match request.uri().path() {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
+        // What scripts wait for, before they know a user.
+        "/pools" if shown.user.is_none() && !request.headers().contains_key(AUTHORIZATION) => {
+            Some(cluster::for_strangers())
+        }
         _ => certificates::public(&door.tls, request),
     }
 }
@@ -239,7 +270,16 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
         }
         None => shown.user.filter(|name| door.node.users().person(name).is_some()),
     };
-    let user = user.ok_or_else(unauthorized)?;
+    let sets_up = || {
+        door.service == Service::Management
+            && door.claim.is_open()
+            && setup::is_part(&head.method, head.uri.path())
+    };
+    let user = match user {
+        Some(user) => user,
+        None if sets_up() => String::new(),
+        None => return Err(unauthorized()),
+    };
     let body = read_body(incoming).await?;
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
@@ -253,6 +293,7 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
         node: Arc::clone(&door.node),
         consensus: Arc::clone(&door.consensus),
         tls: Arc::clone(&door.tls),
+        claim: Arc::clone(&door.claim),
         user,
         key: shown.key,
         login: credentials,
@@ -367,8 +408,8 @@ async fn management(call: Call) -> Reply {
             ],
         ) => rebalance::route(call, &path).await,
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
-        ("POST", ["node", "controller", "rename"]) => nodes::rename(call).await,
-        ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(call).await,
+        ("POST", ["node", "controller", "rename"]) => nodes::rename(&call).await,
+        ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(&call).await,
         ("PUT" | "DELETE", ["node", "controller", "setupAlternateAddresses", "external"]) => {
             alternate::route(call).await
         }
@@ -376,7 +417,7 @@ async fn management(call: Call) -> Reply {
         ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
             nodes::internal(call).await
         }
-        ("POST", ["pools", "default"]) => cluster::update(call).await,
+        ("POST", ["pools", "default"]) => cluster::update(&call).await,
         (
             _,
             ["pools", "default", "certificates" | "trustedCAs", ..]
@@ -385,7 +426,14 @@ async fn management(call: Call) -> Reply {
             | ["controller", "uploadClusterCA" | "regenerateCertificate"]
             | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
         ) => certificates::route(call, &path).await,
+        (
+            "POST",
+            ["clusterInit"] | ["settings", "web"] | ["nodes", "self", "controller", "settings"],
+        )
+        | ("GET" | "POST", ["settings", "indexes"]) => setup::route(call, &path).await,
+        ("POST", ["pools", "default", "checkPermissions"]) => permissions::route(&call),
         ("GET", ["metrics"]) => metrics::route(&call),
+        ("GET", ["prometheus_sd_config"]) => metrics::targets(&call),
         (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
         (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
         (_, ["_plugin", name, rest @ ..]) => plugins::invoke(call, name, rest).await,

@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::body::{
-    Reply, blocking, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
+    Reply, blocking, done, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
 };
 use crate::cluster::address::check_host;
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
@@ -137,15 +137,13 @@ impl Form {
 }
 
 /// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
-pub(super) async fn set_up_services(call: Call) -> Result<Reply, Reply> {
+pub(super) async fn set_up_services(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let services = Form(call.form()).services()?;
     let node = Arc::clone(&call.node);
     let change = Change::SetServices { id: node.id(), services };
     let changed = blocking("the change", move || node.change(&change)).await?;
-    changed
-        .map(|_| reply(StatusCode::OK, "application/json", ""))
-        .map_err(|error| failed(error.to_string()))
+    changed.map(|_| done()).map_err(|error| failed(error.to_string()))
 }
 
 /// `POST /controller/addNode`, or `/pools/default/serverGroups/{uuid}/addNode` with the name of that group.
@@ -188,7 +186,7 @@ pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
     let work = move || membership::join(&consensus, &member, (&user, &password), &services);
     let joined = blocking("joining", work).await?;
     match joined.map_err(failed)? {
-        (200, _) => Ok(reply(StatusCode::OK, "application/json", "")),
+        (200, _) => Ok(done()),
         (401, _) => Err(failed(
             "Prepare join failed. Authentication failed. Verify username and password.".into(),
         )),
@@ -217,11 +215,11 @@ pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
     // This one is no list.
     let problem =
         |reason: String| reply(StatusCode::BAD_REQUEST, "text/plain", format!("{reason}\n"));
-    ejected.map(|()| reply(StatusCode::OK, "application/json", "")).map_err(problem)
+    ejected.map(|()| done()).map_err(problem)
 }
 
 /// `POST /node/controller/rename`: by which name the others reach this node.
-pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
+pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let host = Form(call.form()).required("hostname")?;
     check_host(&host).map_err(failed)?;
@@ -230,10 +228,7 @@ pub(super) async fn rename(call: Call) -> Result<Reply, Reply> {
         return Err(failed(reason.into()));
     }
     let endpoints = Endpoints { host: Some(host), ..call.node.endpoints() };
-    let change = Change::MoveNode { id: call.node.id(), endpoints };
-    let node = Arc::clone(&call.node);
-    let renamed = blocking("the change", move || node.change(&change)).await?;
-    renamed.map(|_| reply(StatusCode::OK, "application/json", "")).map_err(|error| refused(&error))
+    call.change(Change::MoveNode { id: call.node.id(), endpoints }).await.map(|_| done())
 }
 
 /// The bytes of a package, for another node.
@@ -271,10 +266,15 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
         }
         ("POST", "engage") => {
             call.require(Privilege::AdministerCluster, None)?;
+            // From now on the cluster's administrator is this node's.
+            let was_open = call.claim.close();
             let body = call.body;
             let work = move || membership::engaged(&consensus, &key, &body);
-            blocking("joining", work).await?.map_err(failed)?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            let engaged = blocking("joining", work).await?;
+            if engaged.is_err() && was_open {
+                call.claim.open();
+            }
+            engaged.map(|()| done()).map_err(failed)
         }
         ("POST", "regroup") => {
             if call.user != INTERNAL {
@@ -283,7 +283,7 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
             let body = call.body;
             let work = move || membership::regrouped(&consensus, &body);
             blocking("going on", work).await?.map_err(failed)?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            Ok(done())
         }
         ("POST", "leave") => {
             if call.user != INTERNAL {
@@ -292,7 +292,7 @@ pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
             let body = call.body;
             let work = move || membership::leave(&consensus, &body);
             blocking("leaving", work).await?.map_err(failed)?;
-            Ok(reply(StatusCode::OK, "application/json", ""))
+            Ok(done())
         }
         _ => Err(not_found()),
     }

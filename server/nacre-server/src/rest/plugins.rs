@@ -18,7 +18,6 @@
 use super::Call;
 use super::answer::{answered, unanswered};
 use super::body::{Reply, blocking, json_reply, not_found, ok, refused};
-use super::buckets::change;
 use super::profile::profile;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
@@ -75,7 +74,7 @@ pub(super) async fn packages(call: Call, path: &[&str]) -> Result<Reply, Reply> 
         }
         ("DELETE", [name, version]) => {
             let (name, version) = ((*name).to_owned(), (*version).to_owned());
-            change(&call, Change::DropPackage { name, version }).await?;
+            call.change(Change::DropPackage { name, version }).await?;
             Ok(ok(&json!({"ok": true})))
         }
         _ => Err(not_found()),
@@ -138,7 +137,7 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
         ("DELETE", [name]) => {
             let plugins = call.node.plugins();
             let running = [plugins.deployment(name), plugins.building(name)];
-            change(&call, Change::Undeploy { name: (*name).to_owned() }).await?;
+            call.change(Change::Undeploy { name: (*name).to_owned() }).await?;
             // The answer means that nothing of it runs any more and its state is gone.
             blocking("the wait", move || {
                 running.iter().flatten().for_each(|deployment| deployment.wait_for_feed());
@@ -151,7 +150,7 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
 }
 
 async fn changed(call: Call, wanted: Change, name: &str) -> Result<Reply, Reply> {
-    let cluster = change(&call, wanted).await?;
+    let cluster = call.change(wanted).await?;
     Ok(ok(&status(&call, &cluster, name)))
 }
 

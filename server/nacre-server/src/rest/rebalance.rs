@@ -1,7 +1,7 @@
 //! Rebalance and failover. Paths and texts are Couchbase's where clients read them.
 
 use super::Call;
-use super::body::{Reply, blocking, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, blocking, done, json_reply, not_found, ok, refused};
 use super::nodes::{self, Form};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
@@ -73,14 +73,8 @@ fn bad(reason: &str) -> Reply {
     json_reply(StatusCode::BAD_REQUEST, &json!(reason))
 }
 
-fn done() -> Reply {
-    reply(StatusCode::OK, "application/json", "")
-}
-
 async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
-    let node = Arc::clone(&call.node);
-    let changed = blocking("the change", move || node.change(&change)).await?;
-    changed.map(|_| done()).map_err(|error| refused(&error))
+    call.change(change).await.map(|_| done())
 }
 
 async fn start(call: &Call, keep: BTreeSet<NodeId>, rest: Membership) -> Result<Reply, Reply> {

@@ -1,7 +1,7 @@
 //! Users, groups, roles and passwords.
 
 use super::Call;
-use super::body::{Reply, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, done, in_background, invalid, json_reply, not_found, ok};
 use hyper::StatusCode;
 use nacre_auth::{Group, Privilege, Role, RoleKind, User};
 use serde_json::{Value, json};
@@ -50,22 +50,6 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         _ => Err(not_found()),
     }
-}
-
-/// Runs what waits for the disk, or takes milliseconds of the processor.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, nacre_node::Error> + Send + 'static,
-) -> Result<T, Reply> {
-    let failed = |reason: String| {
-        json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"errors": {"_": reason}}))
-    };
-    let outcome =
-        tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
-    outcome.map_err(|error| refused(&error))
-}
-
-fn done() -> Reply {
-    reply(StatusCode::OK, "application/json", "")
 }
 
 fn unknown_user() -> Reply {
@@ -142,16 +126,12 @@ fn describe_group(group: &Group) -> Value {
     value
 }
 
-fn invalid(field: &str, reason: String) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
-}
-
-fn check_password(call: &Call, password: &str) -> Result<(), Reply> {
+pub(super) fn check_password(call: &Call, password: &str) -> Result<(), Reply> {
     call.node.password_policy().check(password).map_err(|reason| invalid("password", reason))
 }
 
 /// Names of users and groups. Source: those that Couchbase takes, as they travel in paths, headers and lists.
-fn check_name(name: &str) -> Result<(), Reply> {
+pub(super) fn check_name(name: &str) -> Result<(), Reply> {
     let reason = if name.is_empty() || name.len() > 128 {
         "The username must not be empty and must not exceed 128 characters."
     } else if name.starts_with('@') {
@@ -163,7 +143,7 @@ fn check_name(name: &str) -> Result<(), Reply> {
     } else {
         return Ok(());
     };
-    Err(invalid("_", reason.to_owned()))
+    Err(invalid("_", reason))
 }
 
 /// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
@@ -207,7 +187,7 @@ async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
     }
     let known = call.node.users().person(name).cloned();
     if known.is_none() && password.is_none() {
-        return Err(invalid("password", "Password is required for new user.".into()));
+        return Err(invalid("password", "Password is required for new user."));
     }
     let groups: Vec<String> = field(&form, "groups")
         .unwrap_or_default()
@@ -260,7 +240,7 @@ async fn put_group(call: &Call, name: &str) -> Result<Reply, Reply> {
 /// Changes the password of the user who asks; no role is needed for that.
 pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
-    let password = password.ok_or_else(|| invalid("password", "is missing".into()))?;
+    let password = password.ok_or_else(|| invalid("password", "is missing"))?;
     check_password(&call, &password)?;
     in_background(move || {
         // Who was removed since the request was admitted stays removed.
@@ -290,7 +270,7 @@ pub(super) async fn password_policy(call: Call) -> Result<Reply, Reply> {
             ("minLength", _) => {
                 let length = value.parse().ok().filter(|length| *length <= 100);
                 policy.min_length = length.ok_or_else(|| {
-                    invalid("minLength", "The value must be in range from 0 to 100".into())
+                    invalid("minLength", "The value must be in range from 0 to 100")
                 })?;
             }
             ("enforceUppercase", Some(flag)) => policy.enforce_uppercase = flag,
@@ -301,9 +281,9 @@ pub(super) async fn password_policy(call: Call) -> Result<Reply, Reply> {
                 "enforceUppercase" | "enforceLowercase" | "enforceDigits" | "enforceSpecialChars",
                 None,
             ) => {
-                return Err(invalid(&field, "The value must be one of [true, false]".into()));
+                return Err(invalid(&field, "The value must be one of [true, false]"));
             }
-            _ => return Err(invalid(&field, "Unsupported key".into())),
+            _ => return Err(invalid(&field, "Unsupported key")),
         }
     }
     let node: Arc<nacre_node::Node> = Arc::clone(&call.node);

@@ -3,7 +3,6 @@
 use super::Call;
 use super::answer::answered;
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
-use super::buckets::change;
 use super::changes;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
@@ -97,7 +96,7 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         .map_err(|reason| invalid(&reason))?;
     let (bucket, name) = (bucket.to_owned(), name.to_owned());
     let id = format!("_design/{name}");
-    change(&call, Change::PutDesignDocument { bucket, name, document }).await?;
+    call.change(Change::PutDesignDocument { bucket, name, document }).await?;
     Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
 }
 
@@ -118,7 +117,7 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     }
     let id = format!("_design/{name}");
     let deployment = call.node.plugins().view(bucket, name);
-    change(&call, Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
+    call.change(Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
         .await?;
     if let Some(deployment) = deployment {
         // The answer means that nothing of it runs any more and its rows are gone.

@@ -28,6 +28,7 @@ mod process;
 mod queries;
 mod restart;
 mod seats;
+mod setup;
 mod sh;
 mod slow_clients;
 mod space;

@@ -30,8 +30,14 @@ pub fn port_base() -> u16 {
 }
 
 fn command(data_dir: &Path, port_base: u16, buckets: &str) -> Command {
+    let mut command = bare(data_dir, port_base);
+    command.args(["--user", USER, "--password", PASSWORD, "--buckets", buckets]);
+    command
+}
+
+fn bare(data_dir: &Path, port_base: u16) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.args(["serve", "--user", USER, "--password", PASSWORD, "--buckets", buckets]);
+    command.arg("serve");
     command.args(["--port-base", &port_base.to_string()]).arg("--data-dir").arg(data_dir);
     let shared_cache = std::env::temp_dir().join("nacre-test-plugins");
     command.env(
@@ -64,6 +70,11 @@ impl Server {
     /// Starts one without buckets, as it may join a cluster.
     pub fn start_empty(data_dir: &Path, port_base: u16) -> Server {
         Server::spawn(command(data_dir, port_base, ""), port_base, &[])
+    }
+
+    /// Starts one that waits for somebody to name its administrator.
+    pub fn start_unclaimed(data_dir: &Path, port_base: u16) -> Server {
+        Server::spawn(bare(data_dir, port_base), port_base, &["--unclaimed"])
     }
 
     fn spawn(mut command: Command, port_base: u16, arguments: &[&str]) -> Server {

@@ -4,16 +4,17 @@
 //! decision. When the code of a node has run, what it wants next is made into events, with delays by chance. The same
 //! chance gives the same events.
 
+mod agenda;
 mod wires;
 
+use crate::world::Wishes;
 use crate::{Chance, Clock, Council, Disk, World};
+use agenda::Agenda;
 use foldhash::fast::FixedState;
 use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
 use nacre_node::{Error, Next, Node, Signal, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::NodeId;
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,47 +64,6 @@ enum Event {
     /// Whoever set the alarm is called.
     Alarm(u64),
 }
-
-/// An event and its moment; the earliest is the greatest, and of those of one moment that which was made first.
-struct Due {
-    /// The moment in the upper half, and in the lower which event it is: one number to compare.
-    order: u128,
-    event: Event,
-}
-
-impl Due {
-    fn new(at: u64, number: u64, event: Event) -> Due {
-        Due { order: u128::from(at) << 64 | u128::from(number), event }
-    }
-
-    fn at(&self) -> u64 {
-        (self.order >> 64) as u64
-    }
-
-    fn number(&self) -> u64 {
-        self.order as u64
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> Ordering {
-        other.order.cmp(&self.order)
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Due {}
 
 /// What concerns those outside the cluster.
 pub enum Happening {
@@ -181,8 +141,7 @@ pub struct Network {
 /// See the [module](self).
 pub struct Cluster {
     now: u64,
-    events: BinaryHeap<Due>,
-    scheduled: u64,
+    agenda: Agenda<Event>,
     hash: u64,
     machines: Vec<Machine>,
     wires: Wires,
@@ -247,8 +206,7 @@ impl Cluster {
         };
         let mut cluster = Cluster {
             now: 0,
-            events: BinaryHeap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
             hash: 0,
             machines: disks.iter().zip(clocks).map(machine).collect(),
             wires: Wires::default(),
@@ -274,7 +232,7 @@ impl Cluster {
 
     /// How many events there were.
     pub fn event_count(&self) -> u64 {
-        self.scheduled - self.events.len() as u64
+        self.agenda.taken()
     }
 
     /// How many nodes there are, up or not.
@@ -397,7 +355,7 @@ impl Cluster {
         let Some(mut process) = self.machines[index].process.take() else { return };
         process.node.stop();
         let mut tasks: Vec<_> = process.tasks.drain(..).map(|running| running.task).collect();
-        tasks.extend(process.world.take_wishes().tasks);
+        tasks.extend(process.world.take_wishes().unwrap_or_default().tasks);
         for mut task in tasks {
             // Tasks end when their node stops; those that wait for something else are dropped.
             while task.step() == Next::Again {}
@@ -460,14 +418,13 @@ impl Cluster {
     /// Goes on until something happens that concerns those outside, or it is `until`.
     pub fn next(&mut self, until: u64) -> Option<Happening> {
         loop {
-            if self.events.peek()?.at() > until {
+            let Some((at, number, event)) = self.agenda.next(until) else {
                 self.now = until;
                 return None;
-            }
-            let due = self.events.pop()?;
-            self.now = due.at();
-            self.count(due.at() ^ due.number() << 40);
-            if let Some(happening) = self.happen(due.event) {
+            };
+            self.now = at;
+            self.count(at ^ number << 40);
+            if let Some(happening) = self.happen(event) {
                 return Some(happening);
             }
         }
@@ -478,8 +435,7 @@ impl Cluster {
     }
 
     fn at(&mut self, in_ns: u64, event: Event) {
-        self.scheduled += 1;
-        self.events.push(Due::new(self.now + in_ns, self.scheduled, event));
+        self.agenda.add(self.now + in_ns, event);
     }
 
     fn delay(&mut self) -> u64 {
@@ -555,10 +511,10 @@ impl Cluster {
     /// Makes events of what a node wants after its code has run.
     fn settle(&mut self, index: usize) {
         let Some(process) = &mut self.machines[index].process else { return };
-        let wishes = process.world.take_wishes();
-        let mut due = Vec::new();
+        let mut wishes = process.world.take_wishes();
         let known = process.tasks.len();
-        for task in wishes.tasks {
+        let mut due = Vec::new();
+        for task in wishes.iter_mut().flat_map(|wishes| wishes.tasks.drain(..)) {
             self.tasks_seen += 1;
             let signal = task.signal().clone();
             process.tasks.push(Running { number: self.tasks_seen, task, signal, due_at: None });
@@ -572,6 +528,16 @@ impl Cluster {
         for task in due {
             self.step_soon(index, task);
         }
+        if let Some(wishes) = wishes {
+            self.fulfil(index, wishes);
+        }
+        if self.council.take_news() {
+            (0..self.len()).for_each(|node| self.learn_soon(node));
+        }
+    }
+
+    /// Makes events of what a node wants of others.
+    fn fulfil(&mut self, index: usize, wishes: Wishes) {
         for (to, mut link) in wishes.links {
             let wire = self.wires.next();
             if let Some(process) = &self.machines[index].process {
@@ -593,9 +559,6 @@ impl Cluster {
         }
         for wire in wishes.woken {
             self.wake(wire, index);
-        }
-        if self.council.take_news() {
-            (0..self.len()).for_each(|node| self.learn_soon(node));
         }
     }
 

@@ -165,8 +165,11 @@ impl Script {
             "decr" => Command::Counter { decrement: true, delta: number(), initial: None, cas },
             "upsert-in" => mutate(Condition::Present),
             "create-in" => mutate(Condition::Always),
-            "look-in" => Command::Lookup { specs: &lookup, access_deleted: false },
-            "look-deleted" => Command::Lookup { specs: &lookup, access_deleted: true },
+            "look-in" | "look-deleted" => Command::Lookup {
+                specs: &lookup,
+                access_deleted: word == "look-deleted",
+                sees_system: true,
+            },
             other => panic!("unknown command {other}"),
         };
         let (key, now) = (key.prefixed(), self.now);

@@ -81,7 +81,8 @@ pub fn answer_step(
     match step {
         Step::Look(paths) => {
             let specs: Vec<_> = paths.iter().map(|path| lookup(path)).collect();
-            let command = Command::Lookup { specs: &specs, access_deleted: true };
+            let command =
+                Command::Lookup { specs: &specs, access_deleted: true, sees_system: true };
             match documents.read_by(path, key, &command, left)? {
                 Reply::Looked { results, cas, deleted } => Ok(Told::Looked(Looked {
                     cas: cas.0,

@@ -1,0 +1,180 @@
+//! What scripts ask that set up a new node: who administers it, and its settings at once. Paths, fields and texts are
+//! Couchbase's.
+//!
+//! A node that was started with `--unclaimed` has no administrator. Until one is named, whoever reaches the management port may
+//! do what such scripts do, and nothing else.
+
+use super::Call;
+use super::body::{Reply, in_background, invalid, ok};
+use super::nodes::Form;
+use super::{cluster, nodes, users};
+use hyper::Method;
+use nacre_auth::{Privilege, Role, User};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the node waits for somebody to name its administrator.
+#[derive(Debug, Default)]
+pub struct Claim(AtomicBool);
+
+impl Claim {
+    /// From now on, whoever comes first may.
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Nobody may any more. Says whether somebody might have before.
+    pub fn close(&self) -> bool {
+        self.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether somebody may.
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Whether a request is one of those by which a node is set up: while it is unclaimed, anybody may send it.
+pub(super) fn is_part(method: &Method, path: &str) -> bool {
+    match path {
+        "/pools" => method == Method::GET,
+        // Another node, which takes this one into its cluster.
+        "/controller/engage" => true,
+        "/pools/default"
+        | "/settings/web"
+        | "/clusterInit"
+        | "/nodes/self/controller/settings"
+        | "/node/controller/rename"
+        | "/node/controller/setupServices" => method == Method::POST,
+        _ => false,
+    }
+}
+
+/// `path` is `/clusterInit`, `/settings/web`, `/settings/indexes` or `/nodes/self/controller/settings`.
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    let reads = call.method == Method::GET;
+    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
+    call.require(need, None)?;
+    match path {
+        ["clusterInit"] => all_at_once(&call).await,
+        ["settings", "web"] => claim(&call).await,
+        ["settings", "indexes"] if reads => Ok(index_settings()),
+        ["settings", "indexes"] => check_index_settings(&call.form()).map(|()| index_settings()),
+        _ => {
+            let reason =
+                "All data is in the one folder with which the node was started: --data-dir.";
+            Err(invalid("path", reason))
+        }
+    }
+}
+
+/// The port that a script names must be the one it has reached.
+fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
+    let own = call.node.endpoints().plain.mgmt.to_string();
+    match form.optional("port") {
+        None | Some("SAME") => Ok(()),
+        Some(port) if port == own => Ok(()),
+        Some(_) => {
+            let reason = format!("The node listens on {own}: --port-base moves all ports.");
+            Err(invalid("port", reason))
+        }
+    }
+}
+
+/// `POST /settings/web`: names the administrator of a node that has none.
+async fn claim(call: &Call) -> Result<Reply, Reply> {
+    let form = Form(call.form());
+    check_port(call, &form)?;
+    let (name, password) = administrator(call, &form)?;
+    if !call.claim.close() {
+        let reason = "The node has an administrator already. /controller/changePassword changes passwords, \
+                      /settings/rbac/users adds users.";
+        return Err(invalid("_", reason));
+    }
+    let node = Arc::clone(&call.node);
+    let put = in_background(move || {
+        node.put_user(User::new(&name, &password, vec![Role::admin()], node.new_salt()))
+    });
+    if let Err(reply) = put.await {
+        call.claim.open();
+        return Err(reply);
+    }
+    Ok(ok(&json!({"newBaseUri": format!("http://{}/", call.host())})))
+}
+
+/// The name and the password of the administrator, as they are to be.
+fn administrator(call: &Call, form: &Form) -> Result<(String, String), Reply> {
+    let wanted = |field: &str| {
+        let missing = || invalid(field, "The value must be supplied");
+        form.optional(field).map(str::to_owned).ok_or_else(missing)
+    };
+    let (name, password) = (wanted("username")?, wanted("password")?);
+    users::check_name(&name)?;
+    users::check_password(call, &password)?;
+    Ok((name, password))
+}
+
+/// Fields of `/clusterInit` that need nothing done: buckets have quotas, and nothing is sent to anybody.
+const OF_NO_EFFECT: [&str; 7] = [
+    "memoryQuota",
+    "indexMemoryQuota",
+    "queryMemoryQuota",
+    "ftsMemoryQuota",
+    "cbasMemoryQuota",
+    "eventingMemoryQuota",
+    "sendStats",
+];
+
+/// `POST /clusterInit`: the name of the node, its services, the name of the cluster, and its administrator.
+async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
+    let form = Form(call.form());
+    for (field, value) in &form.0 {
+        match field.as_str() {
+            "username" | "password" | "port" | "hostname" | "services" | "clusterName" => {}
+            "indexerStorageMode" => check_storage_mode(field, value)?,
+            field if OF_NO_EFFECT.contains(&field) => {}
+            field => return Err(invalid(field, "Unsupported key")),
+        }
+    }
+    // Nothing is done when the last would fail.
+    check_port(call, &form)?;
+    administrator(call, &form)?;
+    if form.optional("hostname").is_some() {
+        nodes::rename(call).await?;
+    }
+    if form.optional("services").is_some() {
+        nodes::set_up_services(call).await?;
+    }
+    cluster::update(call).await?;
+    claim(call).await
+}
+
+/// How indexes are kept: there is one way, and an index says itself how many replicas it has.
+fn index_settings() -> Reply {
+    ok(&json!({"storageMode": "memory_optimized", "numReplica": 0}))
+}
+
+/// Scripts name the one that their server has: all are taken, and the answer says what is.
+fn check_storage_mode(field: &str, mode: &str) -> Result<(), Reply> {
+    if ["memory_optimized", "plasma", "forestdb"].contains(&mode) {
+        return Ok(());
+    }
+    let reason = "Value must be one of [memory_optimized, plasma, forestdb]: indexes are in memory with each.";
+    Err(invalid(field, reason))
+}
+
+fn check_index_settings(form: &[(String, String)]) -> Result<(), Reply> {
+    for (field, value) in form {
+        match (field.as_str(), value.as_str()) {
+            ("storageMode", mode) => check_storage_mode(field, mode)?,
+            ("numReplica", "0") => {}
+            ("numReplica", _) => {
+                let reason = "An index says itself how many it has: CREATE INDEX … WITH {\"num_replica\": 1}.";
+                return Err(invalid(field, reason));
+            }
+            _ => return Err(invalid(field, "Unsupported key")),
+        }
+    }
+    Ok(())
+}
