@@ -98,7 +98,7 @@ fn sources() -> Result<(), String> {
     })
 }
 
-/// A program that the tests in Rust have built.
+/// A program that the tests in Rust have built: Cargo does so for packages that have tests of their own in `tests`.
 fn of_the_tests(name: &str) -> Result<PathBuf, String> {
     Ok(target_dir()?.join("debug").join(name))
 }
