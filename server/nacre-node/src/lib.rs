@@ -35,6 +35,7 @@ mod range_scan;
 mod reader;
 mod replication;
 mod retention;
+mod row;
 mod spread;
 mod tap;
 mod ticket;

@@ -24,6 +24,8 @@ const LONGPOLL_DEFAULT: Duration = Duration::from_secs(60);
 const LONGPOLL_MAX: Duration = Duration::from_secs(300);
 /// Silence after which a stream of events shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// How often a stream of events says where the client stands: with many vBuckets that is far longer than a change.
+const STAND: Duration = Duration::from_secs(1);
 /// How long a client may take nothing before its connection is closed: what it has open keeps the store from giving back
 /// space.
 const STUCK: Duration = Duration::from_secs(60);
@@ -284,25 +286,32 @@ impl Answer {
         self.send(&mut piece).await
     }
 
-    /// Server-sent events: a change each, and behind those that came together where the client stands.
+    /// Server-sent events: a change each, and behind some of them where the client stands.
     async fn events(&mut self) -> Result<(), String> {
         let mut users_version = self.reader.node.users_version();
         let mut piece = String::new();
-        let mut heartbeat = tokio::time::Instant::now() + HEARTBEAT;
+        let mut now = tokio::time::Instant::now();
+        let mut heartbeat = now + HEARTBEAT;
+        // When the client may be told again where it stands, and whether that is not where it was.
+        let (mut stand, mut has_moved) = (now, false);
         loop {
             let before = self.told;
             let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
-            if self.told > before {
+            now = tokio::time::Instant::now();
+            has_moved |= self.told > before;
+            if has_moved && (now >= stand || matches!(pause, Pause::End)) {
                 piece.push_str(&format!("id: {}\n\n", self.changes.token()));
+                (stand, has_moved) = (now + STAND, false);
             }
             if !piece.is_empty() {
-                heartbeat = tokio::time::Instant::now() + HEARTBEAT;
+                heartbeat = now + HEARTBEAT;
             }
             self.send(&mut piece).await?;
             match pause {
                 Pause::None => {}
                 Pause::Wait => {
-                    if !self.rest(Some(heartbeat)).await {
+                    let end = if has_moved { stand } else { heartbeat };
+                    if !self.rest(Some(end)).await && !has_moved {
                         piece.push_str(":\n\n");
                     }
                 }

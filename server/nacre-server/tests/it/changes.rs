@@ -169,8 +169,11 @@ fn events_come_as_they_happen_and_can_be_gone_on_from() {
         client.set(name.as_bytes(), b"1").unwrap();
         assert_eq!(events.next_id(), name);
     }
+    let later = events.next("id: ");
     drop(events);
     client.set(b"d", b"1").unwrap();
+    let mut events = Events::open(&server, "", &format!("Last-Event-ID: {later}\r\n"));
+    assert_eq!(events.next_id(), "d", "it stands behind those before");
     let mut events = Events::open(&server, "since=0", &format!("Last-Event-ID: {id}\r\n"));
     let mut missed = [events.next_id(), events.next_id(), events.next_id()];
     missed.sort();

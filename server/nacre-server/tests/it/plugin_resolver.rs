@@ -102,7 +102,7 @@ fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
     assert_eq!(json!(failed), json!(["loop", "trap", "refuse", "large"]), "{told}");
     assert_eq!(told["last_failures"][0]["reason"], "took longer than 50 ms");
     assert_eq!(told["state"], "running");
-    // Those that were not refused, and not too large.
+    // Those that were not refused, and not too large; but where the machine is slow, that takes too long instead.
     let kept: Vec<_> = kept_calls(directory.path())
         .into_iter()
         .map(|call| match call {
@@ -111,7 +111,11 @@ fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
         })
         .collect();
     let of = |key: &str| [key.into(), key.into(), b"remote".to_vec()];
-    assert_eq!(kept, [of("loop"), of("trap")]);
+    let mut ended = vec![of("loop"), of("trap")];
+    if told["last_failures"][3]["reason"] == told["last_failures"][0]["reason"] {
+        ended.push(of("large"));
+    }
+    assert_eq!(kept, ended, "{told}");
 
     // Others go on while one connection has nothing but conflicts that do not end.
     let mut other = server.client();
