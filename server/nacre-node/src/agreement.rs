@@ -9,8 +9,7 @@
 //! long is given the whole state instead ([`Node::install`]).
 
 use crate::Error;
-use crate::node::{Identity, Node};
-use crate::row::{self, write};
+use crate::node::{Identity, Node, row};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{Change, Cluster, Refusal, Secret};
@@ -79,6 +78,12 @@ struct Agreed {
     users: Vec<User>,
     groups: Vec<Group>,
     password_policy: PasswordPolicy,
+}
+
+/// A row with `value` as JSON.
+pub(crate) fn write(row: &[u8], value: &impl Serialize) -> Write {
+    let stored = serde_json::to_vec(value).expect("the agreed state is plain data with text keys");
+    (row.to_vec(), Some(stored))
 }
 
 impl Node {

@@ -35,7 +35,6 @@ mod range_scan;
 mod reader;
 mod replication;
 mod retention;
-mod row;
 mod spread;
 mod tap;
 mod ticket;

@@ -1,6 +1,6 @@
 //! The node: who it is, the agreed state, and the buckets that serve.
 
-use crate::agreement::{Agreement, Alone};
+use crate::agreement::{self, Agreement, Alone};
 use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
@@ -9,7 +9,7 @@ use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::spread::Owners;
 use crate::ticket::{Waiter, Watchers};
-use crate::{Error, Hear, Platform, row};
+use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{
     BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Secret, Service,
@@ -23,6 +23,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
+
+/// Rows of the space that keeps what the node knows.
+pub(crate) mod row {
+    pub const IDENTITY: &[u8] = b"identity";
+    pub const POSITION: &[u8] = b"position";
+    pub const CLUSTER: &[u8] = b"cluster";
+    pub const USERS: &[u8] = b"users";
+    pub const GROUPS: &[u8] = b"groups";
+    pub const PASSWORD_POLICY: &[u8] = b"password-policy";
+    pub const CLEAN: &[u8] = b"clean";
+    /// Followed by the identity of a store that was created.
+    pub const CREATED: &[u8] = b"created/";
+}
 
 /// Which node of its cluster a node is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -346,22 +359,24 @@ fn begin(
 ) -> Result<(Identity, Cluster, Vec<Write>), Error> {
     let mut writes = Vec::new();
     let identity = match rows.get(row::IDENTITY) {
-        Some(stored) => row::read(stored).ok_or(Error::Settings("identity"))?,
+        Some(stored) => serde_json::from_slice(stored).map_err(|_| Error::Settings("identity"))?,
         None => {
             let identity = Identity { id: NodeId(1), uuid: random_hex(platform) };
-            writes.push(row::write(row::IDENTITY, &identity));
+            writes.push(agreement::write(row::IDENTITY, &identity));
             identity
         }
     };
     let known: Option<Cluster> = match rows.get(row::CLUSTER) {
-        Some(stored) => Some(row::read(stored).ok_or(Error::Settings("cluster"))?),
+        Some(stored) => {
+            Some(serde_json::from_slice(stored).map_err(|_| Error::Settings("cluster"))?)
+        }
         None => None,
     };
     let cluster = match known {
         Some(cluster) if !cluster.secret.is_empty() => cluster,
         known => {
             let cluster = found(platform, known, &identity, endpoints);
-            writes.push(row::write(row::CLUSTER, &cluster));
+            writes.push(agreement::write(row::CLUSTER, &cluster));
             cluster
         }
     };
@@ -397,7 +412,7 @@ fn stored<T: DeserializeOwned + Default>(
     name: &'static str,
 ) -> Result<T, Error> {
     let Some(stored) = rows.get(row) else { return Ok(T::default()) };
-    row::read(stored).ok_or(Error::Settings(name))
+    serde_json::from_slice(stored).map_err(|_| Error::Settings(name))
 }
 
 pub(crate) fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
