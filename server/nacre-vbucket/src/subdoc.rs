@@ -14,7 +14,8 @@ impl Vbucket {
         &mut self,
         key: &[u8],
         specs: &[LookupSpec<'_>],
-        (access_deleted, sees_system): (bool, bool),
+        access_deleted: bool,
+        sees_system: bool,
         now: Now,
     ) -> Result<Reply, Refusal> {
         let document = match self.alive(key, now) {

@@ -350,7 +350,7 @@ impl Vbucket {
             Command::Lock { seconds } => self.lock(key, seconds, now),
             Command::Unlock { cas } => self.unlock(key, cas, now),
             Command::Lookup { specs, access_deleted, sees_system } => {
-                self.lookup(key, specs, (access_deleted, sees_system), now)
+                self.lookup(key, specs, access_deleted, sees_system, now)
             }
             Command::Mutate { .. } => self.mutate(key, command, now),
         }

@@ -66,7 +66,7 @@ pub(super) struct Call<'a> {
     durability: Option<Durability>,
     /// Also where one copy in memory is enough for that.
     asks_durable: bool,
-    /// Whether the user may know of attributes that belong to the system. Asked for lookups only.
+    /// Whether the user may know of attributes that belong to the system, where the request asks for their names.
     sees_system: bool,
     /// The reply to a durable write that has ended: there is nothing left but to answer.
     settled: Cell<Option<vbucket::Reply>>,
@@ -171,7 +171,8 @@ impl<'a> Call<'a> {
             preserve_expiry: infos.preserve_expiry,
             durability,
             asks_durable: infos.durability.is_some() || durability.is_some(),
-            sees_system: matches!(request, Request::Lookup { .. })
+            sees_system: matches!(request, Request::Lookup { specs, .. }
+                    if rights::asks_for_names(specs, path_flag::XATTR))
                 && session.may(selected, collection, &[Privilege::SystemAttributes]),
             settled: Cell::new(settled),
             decided: Cell::new(decided),

@@ -79,6 +79,11 @@ pub(super) fn need(opcode: Opcode) -> Need {
     }
 }
 
+/// Whether one of the operations asks for the names of attributes.
+pub(super) fn asks_for_names(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
+    specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.starts_with(b"$XTOC"))
+}
+
 /// Whether one of the operations touches an attribute that belongs to the system: its name begins with an underscore.
 pub(super) fn touches_system_attribute(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.first() == Some(&b'_'))

@@ -106,7 +106,7 @@ pub(crate) fn not_found() -> Reply {
 /// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
 pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Package(reason) = error {
-        return json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}));
+        return invalid("_", reason);
     }
     if let Error::Unavailable(reason) = error {
         return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": reason}}));

@@ -1,7 +1,7 @@
 //! The node's certificate, the authorities it trusts, and certificates of clients.
 
 use super::Call;
-use super::body::{Reply, done, json_reply, not_found, ok, reply};
+use super::body::{Reply, done, invalid, json_reply, not_found, ok, reply};
 use crate::tls::{Description, Tls, Trusted};
 use hyper::{Request, StatusCode};
 use nacre_auth::Privilege;
@@ -77,7 +77,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             call.require(Privilege::AdministerUsers, None)?;
             let clients = serde_json::from_slice(&call.body).map_err(|error| {
                 let reason = format!("the body is no setting for certificates of clients: {error}");
-                json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}))
+                invalid("_", reason)
             })?;
             change(&call, move |tls| tls.set_clients(&clients)).await?;
             Ok(reply(StatusCode::ACCEPTED, "application/json", ""))

@@ -290,14 +290,14 @@ impl Answer {
     async fn events(&mut self) -> Result<(), String> {
         let mut users_version = self.reader.node.users_version();
         let mut piece = String::new();
-        let mut now = tokio::time::Instant::now();
-        let mut heartbeat = now + HEARTBEAT;
+        let begun = tokio::time::Instant::now();
+        let mut heartbeat = begun + HEARTBEAT;
         // When the client may be told again where it stands, and whether that is not where it was.
-        let (mut stand, mut has_moved) = (now, false);
+        let (mut stand, mut has_moved) = (begun, false);
         loop {
             let before = self.told;
             let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
-            now = tokio::time::Instant::now();
+            let now = tokio::time::Instant::now();
             has_moved |= self.told > before;
             if has_moved && (now >= stand || matches!(pause, Pause::End)) {
                 piece.push_str(&format!("id: {}\n\n", self.changes.token()));

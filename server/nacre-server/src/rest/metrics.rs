@@ -5,6 +5,7 @@
 use super::Call;
 use super::body::{Reply, ok, reply};
 use hyper::StatusCode;
+use hyper::http::uri::Authority;
 use nacre_auth::Privilege;
 use nacre_cluster::Endpoints;
 use nacre_node::plugins::{Deployment, Progress, Pure};
@@ -38,8 +39,8 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
 pub(super) fn targets(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::ReadStats, None)?;
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
-    let host = call.host();
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let reached: Option<Authority> = call.host().parse().ok();
+    let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
     let cluster = call.node.cluster();
     let nodes = call.node.here().nodes(&cluster);
     let target = |endpoints: &Endpoints| {

@@ -17,7 +17,7 @@
 
 use super::Call;
 use super::answer::{answered, unanswered};
-use super::body::{Reply, blocking, json_reply, not_found, ok, refused};
+use super::body::{Reply, blocking, invalid, json_reply, not_found, ok, refused};
 use super::profile::profile;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
@@ -83,10 +83,6 @@ pub(super) async fn packages(call: Call, path: &[&str]) -> Result<Reply, Reply> 
 
 fn no_such(refusal: cluster::Refusal) -> Reply {
     refused(&Error::Refused(refusal))
-}
-
-fn invalid(reason: &str) -> Reply {
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {"_": reason}}))
 }
 
 fn describe(name: &str, version: &str, package: &cluster::Package) -> Value {
@@ -156,11 +152,11 @@ async fn changed(call: Call, wanted: Change, name: &str) -> Result<Reply, Reply>
 
 async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     let wanted: Wanted = serde_json::from_slice(&call.body)
-        .map_err(|error| invalid(&format!("the body: {error}")))?;
+        .map_err(|error| invalid("_", format!("the body: {error}")))?;
     let cluster = call.node.cluster();
     let package = cluster.plugins.package(&wanted.package, &wanted.version).map_err(no_such)?;
-    let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid(&reason))?;
-    let world = world_of(&manifest, &wanted).map_err(|reason| invalid(&reason))?;
+    let manifest = Manifest::read(&package.manifest).map_err(|reason| invalid("_", reason))?;
+    let world = world_of(&manifest, &wanted).map_err(|reason| invalid("_", reason))?;
     if let Some(bucket) = wanted.bucket.as_deref().filter(|bucket| cluster.bucket(bucket).is_err())
     {
         let reason = json!({"errors": {"_": format!("there is no bucket {bucket}")}});
@@ -169,13 +165,13 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
     let missing = manifest.capabilities.missing_from(&wanted.grants);
     if !missing.is_empty() {
         let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
-        return Err(invalid(&reason));
+        return Err(invalid("_", reason));
     }
     let config = wanted.config.unwrap_or_else(|| json!({})).to_string();
     let (node, known, checked) = (Arc::clone(&call.node), package.clone(), config.clone());
     blocking("the check", move || packages::prepare(&node, &known, &checked))
         .await?
-        .map_err(|reason| invalid(&reason))?;
+        .map_err(|reason| invalid("_", reason))?;
     let deployment = cluster::Deployment {
         uuid: call.node.new_uuid(),
         package: wanted.package,
@@ -296,7 +292,7 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
         let errors = json!({"errors": {"_": reason}});
         return Err(json_reply(StatusCode::METHOD_NOT_ALLOWED, &errors));
     }
-    let mut scan = Scan::read(&call.query).map_err(|reason| invalid(&reason))?;
+    let mut scan = Scan::read(&call.query).map_err(|reason| invalid("_", reason))?;
     scan.fresh |= call.consistent;
     let (node, name) = (Arc::clone(&call.node), name.to_owned());
     let answer = blocking("the scan", move || {
@@ -322,9 +318,10 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
             return Err(json_reply(StatusCode::NOT_FOUND, &json!({"errors": {"_": reason}})));
         }
         (world, ..) => {
-            return Err(invalid(&format!(
-                "a deployment of the world `{world}` answers no requests"
-            )));
+            return Err(invalid(
+                "_",
+                format!("a deployment of the world `{world}` answers no requests"),
+            ));
         }
     };
     let request = Request {

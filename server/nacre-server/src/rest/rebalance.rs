@@ -1,7 +1,7 @@
 //! Rebalance and failover. Paths and texts are Couchbase's where clients read them.
 
 use super::Call;
-use super::body::{Reply, blocking, done, json_reply, not_found, ok, refused};
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
 use super::nodes::{self, Form};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
@@ -260,21 +260,19 @@ fn settings(settings: &AutoFailover) -> Value {
 }
 
 fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply> {
-    let wrong = |field: &str, text: &str| {
-        let errors = json!({"errors": {field: text}});
-        json_reply(StatusCode::BAD_REQUEST, &errors)
-    };
     let enabled = match form.optional("enabled") {
         Some("true") => true,
         Some("false") => false,
-        _ => return Err(wrong("enabled", "The value must be one of the following: [true,false]")),
+        _ => {
+            return Err(invalid("enabled", "The value must be one of the following: [true,false]"));
+        }
     };
     let number = |field: &str, range: std::ops::RangeInclusive<u64>, known: u64| {
         let Some(text) = form.optional(field) else { return Ok(known) };
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| {
             let (least, most) = (range.start(), range.end());
-            wrong(field, &format!("The value must be in range from {least} to {most}"))
+            invalid(field, format!("The value must be in range from {least} to {most}"))
         })
     };
     let timeout_s = number("timeout", TIMEOUT_S_MIN..=TIMEOUT_S_MAX, known.timeout_ms / 1000)?;
