@@ -20,6 +20,19 @@ pub struct Chain {
     /// first of `next` catch up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// What the active copy had when it was chosen to begin this term; `None` where it served before, or has no history yet. One
+    /// that has less by now, as its process has ended since, leaves it to the others to say who is best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Chosen>,
+}
+
+/// What a copy had when it was chosen to be the active one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The last term that it had all of.
+    pub term: u64,
+    /// The end of its history, as a seqno.
+    pub high_seqno: u64,
 }
 
 impl Chain {
@@ -60,6 +73,14 @@ impl Chain {
         self.copies.iter().flatten().any(|node| !self.next.contains(&Some(*node)))
     }
 
+    /// Has the active copy, which was held, serve again: on another branch of history, as what was written on another node would
+    /// not be known there.
+    pub fn release(&mut self) {
+        self.term += 1;
+        self.held = false;
+        self.chosen = None;
+    }
+
     /// What is left without `lost` when `active` serves: a new term if that is another node than before, or if a copy is gone.
     /// It may have been the only other one of what was acknowledged; those that are left are of the new term once they have that
     /// too.
@@ -82,7 +103,7 @@ mod tests {
 
     fn chain(copies: &[u64], next: &[u64]) -> Chain {
         let nodes = |ids: &[u64]| ids.iter().map(|id| (*id > 0).then_some(NodeId(*id))).collect();
-        Chain { term: 1, copies: nodes(copies), next: nodes(next), held: false }
+        Chain { term: 1, copies: nodes(copies), next: nodes(next), ..Chain::default() }
     }
 
     #[test]

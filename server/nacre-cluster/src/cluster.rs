@@ -713,10 +713,8 @@ impl Cluster {
     fn settle_chains(&mut self) {
         for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
             if chain.held {
-                // What was written on another node would not be known here: this is another branch of history.
-                chain.term += 1;
+                chain.release();
             }
-            chain.held = false;
             chain.next.clear();
         }
     }

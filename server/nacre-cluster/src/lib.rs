@@ -27,7 +27,7 @@ mod secret;
 mod settings;
 
 pub use bucket::Bucket;
-pub use chain::Chain;
+pub use chain::{Chain, Chosen};
 pub use cluster::{Change, Cluster};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use function::{

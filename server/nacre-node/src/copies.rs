@@ -33,12 +33,20 @@ pub(crate) fn arrange(
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
         // It is for others to say whether this copy is good enough.
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
+        VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
         VbState::Pending => vbucket.hold(now.monotonic_ns + HOLD_COMPLETES_NS),
         part => vbucket.deactivate(part),
     }
     before != (vbucket.state(), vbucket.term())
+}
+
+/// Whether the active copy of `chain` is what those who have decided about that took it for: with as much as when it was chosen,
+/// or sure of itself where it was to go on.
+fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
+    let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
+    vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
 }
 
 fn part_of(chain: &Chain, me: NodeId) -> VbState {
@@ -138,6 +146,10 @@ impl Bucket {
                 is_new = arrange(vbucket, chain, me, vb_uuid(), now);
                 completes = vbucket.makes_history();
                 begins_anew = vbucket.generation() != generation;
+                match vbucket.doubted() {
+                    Some(_) => self.doubted.write().insert(vbid),
+                    None => self.doubted.write().remove(&vbid),
+                };
                 if is_new {
                     // Under its lock: who reads what it has from now on finds it counted.
                     self.arrangements.fetch_add(1, Ordering::AcqRel);
@@ -156,9 +168,6 @@ impl Bucket {
             }
         }
         self.waits.end_hand_overs(&handed_over);
-        self.doubted
-            .write()
-            .retain(|vbid| self.vbucket(*vbid).is_some_and(|v| v.doubted().is_some()));
         self.wake_readers();
     }
 

@@ -6,7 +6,7 @@ use crate::platform::{Hear, Next, Signal, Task};
 use crate::spread::{Answer, Answered, Question};
 use crossbeam_channel::TryRecvError;
 use nacre_cluster::Change;
-use nacre_cluster::orchestrator::{Effect, Message, Orchestrator, Standing, TICK_NS, needs_leases};
+use nacre_cluster::orchestrator::{Effect, Message, Joint, Orchestrator, Standing, TICK_NS, needs_leases};
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,6 +162,10 @@ fn standings(
                 term: copy.term,
                 prepared: copy.prepared.0,
                 high_seqno: copy.high_seqno.0,
+                persisted: vbucket.persisted().0,
+                joint: vbucket
+                    .moves_to()
+                    .map(|(next, from)| Joint { next: next.to_vec(), from: from.0 }),
                 rests: vbucket.state() != VbState::Active,
                 is_busy: vbucket.is_busy(now),
                 is_known_held: chains.get(usize::from(*vbid)).is_some_and(|chain| chain.held),

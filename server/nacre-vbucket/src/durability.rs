@@ -66,6 +66,8 @@ pub struct Copies {
     chains: Vec<Vec<Option<NodeId>>>,
     /// The node of this copy.
     me: NodeId,
+    /// The end of history when the chains became what they are.
+    since: Seqno,
     /// What replicas have said, those outside the chains included: a chain that names them may be on its way.
     acknowledged: BTreeMap<NodeId, Seqno>,
 }
@@ -291,8 +293,18 @@ impl Vbucket {
 
     /// Says where the copies are, this one on node `me`: `chains` has one list, or two while the vBucket moves.
     pub fn set_copies(&mut self, chains: Vec<Vec<Option<NodeId>>>, me: NodeId) {
+        if self.copies.chains != chains {
+            self.copies.since = self.high_seqno();
+        }
         self.copies.chains = chains;
         self.copies.me = me;
+    }
+
+    /// Where this copy, as the active one, is to move, holes included, if it is; and the seqno after which what is acknowledged as
+    /// durable is so there, too.
+    pub fn moves_to(&self) -> Option<(&[Option<NodeId>], Seqno)> {
+        let next = self.copies.chains.get(1).filter(|_| self.makes_history())?;
+        Some((next, self.copies.since))
     }
 
     /// Whether there are enough copies for a durable write.

@@ -1,7 +1,7 @@
 //! Having others serve what lost nodes served.
 
 use super::poll::Poll;
-use super::{Effect, LEASE_NS, MS, Orchestrator, needs_leases};
+use super::{Effect, LEASE_NS, MS, Orchestrator, Standing, needs_leases};
 use crate::{Chain, Change, Cluster, Membership};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,15 +145,16 @@ fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbi
     let active = chain.active().filter(serves);
     let best = active.or_else(|| {
         let left = chain.copies.iter().flatten().copied().filter(|node| !lost.contains(node));
-        let standing = |node: &NodeId| {
-            poll.standing(*node, name, vbid).map(|s| (s.term, s.prepared, s.high_seqno))
-        };
-        left.rev().max_by_key(standing)
+        left.rev().max_by_key(|node| poll.standing(*node, name, vbid).map(Standing::rank))
     });
     let mut replaced = chain.without(&all, best);
     if active.is_none() && best == chain.active() {
         // The same node, and another branch of history.
         replaced.term = chain.term + 1;
+    }
+    if active.is_none() {
+        let standing = best.and_then(|best| poll.standing(best, name, vbid));
+        replaced.chosen = standing.map(Standing::chosen);
     }
     replaced
 }

@@ -27,7 +27,7 @@ mod failover;
 mod poll;
 mod rebalance;
 
-use crate::{Change, Cluster, Membership};
+use crate::{Change, Chosen, Cluster, Membership};
 use nacre_types::NodeId;
 use poll::Poll;
 use rebalance::Hold;
@@ -94,8 +94,8 @@ pub enum Message {
     },
 }
 
-/// How good a copy is: greater is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// How good a copy is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The last term that it has all of.
     pub term: u64,
@@ -103,6 +103,12 @@ pub struct Standing {
     pub prepared: u64,
     /// The end of its history.
     pub high_seqno: u64,
+    /// What of that is stored, where it is to be.
+    #[serde(default)]
+    pub persisted: u64,
+    /// Of the active copy while it moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joint: Option<Joint>,
     /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
     pub rests: bool,
     /// Whether it may make history yet, as durable writes are under way.
@@ -112,6 +118,26 @@ pub struct Standing {
     /// come too early, and they take their time to come back.
     #[serde(default = "known")]
     pub is_known_held: bool,
+}
+
+impl Standing {
+    /// Greater is better.
+    fn rank(&self) -> (u64, u64, u64) {
+        (self.term, self.prepared, self.high_seqno)
+    }
+
+    fn chosen(&self) -> Chosen {
+        Chosen { term: self.term, high_seqno: self.high_seqno }
+    }
+}
+
+/// What an active copy knows of where it moves to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joint {
+    /// As in [`Chain::next`](crate::Chain::next).
+    pub next: Vec<Option<NodeId>>,
+    /// What comes after this seqno counts as durable only where it is in `next` as well.
+    pub from: u64,
 }
 
 /// Nodes of before this was said were not asked for it.

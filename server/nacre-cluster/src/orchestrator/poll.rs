@@ -40,8 +40,8 @@ impl Poll {
     }
 
     /// What a node has said of its copy.
-    pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<Standing> {
-        self.answers.get(&node)?.get(bucket)?.get(&vbid).copied()
+    pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<&Standing> {
+        self.answers.get(&node)?.get(bucket)?.get(&vbid)
     }
 
     /// Sends it to those who have not answered, when that is due.

@@ -1,7 +1,7 @@
 //! Moving copies to where they are to be, step by step.
 
 use super::poll::Poll;
-use super::{Effect, MS, Orchestrator};
+use super::{Effect, MS, Orchestrator, Standing};
 use crate::{Chain, Change, Cluster, Copies, Member, Membership, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,13 +146,17 @@ impl Orchestrator {
                 }
                 // Nothing is written any more, and the next has it all.
                 (true, false, true) => {
-                    chains.insert(*vbid, Chain { term: chain.term + 1, ..moved });
+                    let next = chain.next.first().copied().flatten();
+                    let next = next.and_then(|next| poll.standing(next, name, *vbid));
+                    let chosen = next.map(Standing::chosen);
+                    chains.insert(*vbid, Chain { term: chain.term + 1, chosen, ..moved });
                 }
                 // What comes next is too slow: writers go on meanwhile, on another branch of history.
                 (false, _, true) if hold.is_too_long(now) => {
                     self.holds.insert((name.to_owned(), *vbid), Hold::Again(now + HOLD_AGAIN_NS));
-                    let term = chain.term + 1;
-                    chains.insert(*vbid, Chain { held: false, term, ..chain.clone() });
+                    let mut released = chain.clone();
+                    released.release();
+                    chains.insert(*vbid, released);
                 }
                 (true, false, false) if hand_overs > 0 && hold.is_due(now) => {
                     hand_overs -= 1;
@@ -181,11 +185,17 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     if chain.held && next.is_some_and(|next| !next.is_known_held) {
         return false;
     }
+    // What was acknowledged as durable before it began to move is not in doubt once the copies of before are gone.
+    let Some(joint) = source.joint.as_ref().filter(|joint| joint.next == chain.next) else {
+        return false;
+    };
     // Writers go on until the vBucket is held: only then it is known where they end.
     let lag = if chain.held { 0 } else { LAG_MAX };
     chain.next.iter().flatten().filter(|node| **node != active).all(|node| {
         poll.standing(*node, name, vbid).is_some_and(|copy| {
-            copy.term >= chain.term && copy.high_seqno + lag >= source.high_seqno
+            copy.term >= chain.term
+                && copy.high_seqno + lag >= source.high_seqno
+                && copy.persisted >= joint.from
         })
     })
 }

@@ -29,6 +29,8 @@ fn stands(term: u64, seqno: u64) -> Standing {
         term,
         prepared: seqno,
         high_seqno: seqno,
+        persisted: seqno,
+        joint: None,
         rests: false,
         is_busy: false,
         is_known_held: true,
@@ -54,7 +56,11 @@ impl World {
     fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
         let rests = chain.held && chain.active() == Some(node);
         let good = Standing { rests, is_known_held: chain.held, ..stands(chain.term, 9) };
-        self.standings.get(&node).copied().unwrap_or(good)
+        let mut standing = self.standings.get(&node).cloned().unwrap_or(good);
+        if chain.active() == Some(node) && !chain.next.is_empty() && standing.joint.is_none() {
+            standing.joint = Some(Joint { next: chain.next.clone(), from: 8 });
+        }
+        standing
     }
 
     /// One tick, with the answers to what it asks. Gives what it proposes.
@@ -126,7 +132,9 @@ fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
     for (before, after) in of_3.iter().zip(&world.cluster.buckets["b"].chains) {
         if before.active() == Some(NodeId(3)) {
             assert_eq!((after.active(), after.term), (Some(NodeId(2)), 2));
+            assert_eq!(after.chosen, Some(Chosen { term: 1, high_seqno: 12 }));
         } else {
+            assert_eq!(after.chosen, None, "it goes on");
             assert_eq!((after.active(), after.term), (before.active(), 2), "a copy is gone");
         }
     }
@@ -179,12 +187,12 @@ fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
     world.down = vec![NodeId(3)];
-    let behind = stands(0, 9);
-    world.standings = BTreeMap::from([(NodeId(1), behind), (NodeId(2), behind)]);
+    let behind = || stands(0, 9);
+    world.standings = BTreeMap::from([(NodeId(1), behind()), (NodeId(2), behind())]);
     assert_eq!(world.until_proposed(20), None);
     world.standings.remove(&NodeId(2));
     assert!(world.until_proposed(20).is_some(), "one has caught up");
-    world.standings.insert(NodeId(2), behind);
+    world.standings.insert(NodeId(2), behind());
     world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
     assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
 }
@@ -410,7 +418,7 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
     };
     while !tick(&mut world).held {}
     let good = Standing { rests: true, ..stands(100, 9) };
-    let busy = Standing { is_busy: true, ..good };
+    let busy = Standing { is_busy: true, ..good.clone() };
     let unknowing = Standing { rests: false, is_known_held: false, ..good };
     for (node, standing) in [(NodeId(1), busy), (NodeId(2), unknowing)] {
         world.standings.insert(node, standing);
@@ -419,6 +427,55 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
         }
         world.standings.clear();
     }
-    let after = [tick(&mut world), tick(&mut world)].map(|chain| chain.active());
-    assert_eq!(after[1], Some(NodeId(2)));
+    let [_, after] = [tick(&mut world), tick(&mut world)];
+    assert_eq!(after.active(), Some(NodeId(2)));
+    assert_eq!(after.chosen, Some(Chosen { term: 1, high_seqno: 9 }));
+}
+
+#[test]
+fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_without_them() {
+    // The active copy goes, or another: 3 comes for one of 1 and 2.
+    for keep in [[2, 3], [1, 3]] {
+        let mut world = World::new(cluster(2, 1));
+        let member = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(3), member }).unwrap();
+        let keep = keep.map(NodeId).into();
+        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        world.cluster.apply(&rebalance).unwrap();
+        world.standings.insert(NodeId(3), Standing { persisted: 7, ..stands(1, 9) });
+        let mut moves = |ticks| {
+            for _ in 0..ticks {
+                for change in world.tick() {
+                    world.cluster.apply(&change).unwrap();
+                }
+            }
+            let chains = &world.cluster.buckets["b"].chains;
+            assert!(chains.iter().all(|chain| !chain.held), "writers need not wait for that");
+            let is_moving = chains.iter().all(|chain| !chain.next.is_empty());
+            world.standings.insert(NodeId(3), stands(1, 9));
+            is_moving
+        };
+        assert!(moves(100));
+        assert!(!moves(100));
+    }
+}
+
+#[test]
+fn nothing_moves_before_the_active_copy_knows_where_to() {
+    let mut world = World::new(cluster(1, 0));
+    let member = member(Membership::Added);
+    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
+    let keep = [NodeId(2)].into();
+    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+    world.cluster.apply(&rebalance).unwrap();
+    let elsewhere = Joint { next: vec![Some(NodeId(3))], from: 1 };
+    let unknowing = Standing { joint: Some(elsewhere), ..stands(1, 9) };
+    world.standings.insert(NodeId(1), unknowing);
+    for _ in 0..100 {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+        }
+    }
+    let chains = &world.cluster.buckets["b"].chains;
+    assert!(chains.iter().all(|chain| !chain.next.is_empty() && !chain.held));
 }

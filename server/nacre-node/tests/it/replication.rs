@@ -3,7 +3,7 @@
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
 use nacre_auth::User;
-use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, EvictionPolicy};
+use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy};
 use nacre_store::Fault;
 use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
@@ -412,6 +412,72 @@ fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash
     nodes.place(&[3, 2, 0]);
     nodes.run();
     assert_eq!(nodes.connect(2).get("k").value, b"1");
+}
+
+fn chain(nodes: &Nodes) -> Chain {
+    nodes.nodes.iter().flatten().next().unwrap().cluster().buckets["b"].chains[0].clone()
+}
+
+/// Has the first vBucket served by the first node of `copies` in the next term, as one that was `chosen`. Says in which term that
+/// is.
+fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
+    let copies = copies.iter().map(|node| Some(NodeId(*node))).collect();
+    let after = Chain { term: chain(nodes).term + 1, chosen, ..Chain::new(copies) };
+    let term = after.term;
+    let chains = BTreeMap::from([("b".to_owned(), BTreeMap::from([(0, after)]))]);
+    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+    term
+}
+
+fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
+    let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
+    let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+    vbucket.doubted()
+}
+
+/// What was known of it when it was chosen is no longer so: it was killed since, and had not stored what it had.
+#[test]
+fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
+    let mut nodes = Nodes::new(3, 2);
+    nodes.place(&[1, 2, 3]);
+    nodes.run();
+    nodes.worlds[1].store().inject(Some(Fault::Full));
+    let mut client = nodes.connect(0);
+    client.give(&durable(1, 1000, &set("1")));
+    nodes.run();
+    assert_eq!(client.resume()[0].status, 0);
+    nodes.run();
+    let chosen = Chosen { term: chain(&nodes).term, high_seqno: high_seqno(&nodes, 1).0 };
+    nodes.kill(1);
+    nodes.worlds[1].store().inject(None);
+    nodes.kill(0);
+    nodes.start(1);
+    let term = begin_term(&nodes, &[2, 3], Some(chosen));
+    assert_eq!(doubted(&nodes, 1), Some(term));
+    let status = nodes.connect(1).get("k").status;
+    assert!([0x07, 0x86].contains(&status), "{status:#x}: the third node has what is lost here");
+    begin_term(&nodes, &[3, 2], Some(chosen));
+    nodes.run();
+    assert_eq!(doubted(&nodes, 1), None);
+    assert_eq!(nodes.connect(2).get("k").value, b"1");
+}
+
+/// It was to go on as the active one when the others decided about something else, and was killed meanwhile.
+#[test]
+fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    nodes.kill(0);
+    nodes.start(0);
+    let before = chain(&nodes).term;
+    assert_eq!(doubted(&nodes, 0), Some(before));
+    let term = begin_term(&nodes, &[1, 2], None);
+    assert_eq!(doubted(&nodes, 0), Some(term));
+    let all = Chosen { term: before, high_seqno: high_seqno(&nodes, 0).0 };
+    begin_term(&nodes, &[1, 2], Some(all));
+    assert_eq!(doubted(&nodes, 0), None);
 }
 
 #[test]
