@@ -22,6 +22,18 @@ pub enum Interest {
 }
 
 impl Interest {
+    /// Whether the consumer may be shown something of a collection, or of that in which events are.
+    pub fn concerns(&self, collection: CollectionId) -> bool {
+        match self {
+            Interest::History | Interest::Everything => true,
+            Interest::DefaultCollection => collection == CollectionId::DEFAULT,
+            Interest::Scope(_, wanted) | Interest::Collections(wanted) => {
+                collection == CollectionId::SYSTEM || wanted.contains(&collection)
+            }
+            Interest::Nothing => false,
+        }
+    }
+
     /// Whether the consumer is shown this version. Versions are asked about in the order of history, as events change
     /// what is of interest.
     pub fn admits(&mut self, document: &Document) -> bool {

@@ -308,7 +308,9 @@ impl<E> Producer<E> {
                 let read = vbuckets.with(found.address.vbid, |vbucket| {
                     let purged = vbucket.purge_seqno();
                     let goes_on = goes_on(&found.stream, vbucket);
-                    goes_on.then(|| (found.stream.read(vbucket, limit), purged))
+                    let interest = &found.outlet.wanted().interest;
+                    let concerns = |collection| interest.concerns(collection);
+                    goes_on.then(|| (found.stream.read(vbucket, limit, concerns), purged))
                 });
                 match read.flatten() {
                     Some((Read::Portion(portion), purged)) => (portion, Origin::Memory, purged),

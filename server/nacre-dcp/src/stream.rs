@@ -1,7 +1,7 @@
 //! One consumer's way through one vBucket's history.
 
 use crate::ResumePoint;
-use nacre_types::{Document, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, Document, Seqno, VbUuid, Vbid};
 use nacre_vbucket::{CursorId, Vbucket};
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -183,8 +183,14 @@ impl<E> Stream<E> {
         self.backfill.is_some()
     }
 
-    /// Reads the next snapshot from memory.
-    pub fn read(&mut self, vbucket: &mut Vbucket, limit: Limit) -> Read {
+    /// Reads the next snapshot from memory. What has left memory is passed over where it has nothing of the `wanted` collections,
+    /// those of events and prepared writes included: they are what it is about, and not the length of the rest.
+    pub fn read(
+        &mut self,
+        vbucket: &mut Vbucket,
+        limit: Limit,
+        wanted: impl FnMut(CollectionId) -> bool,
+    ) -> Read {
         debug_assert!(self.backfill.is_none(), "a backfill comes before memory");
         self.vb_uuid = vbucket.failover_log().current();
         let count = vbucket.checkpoint().count_within(self.position, limit.count, limit.bytes);
@@ -194,7 +200,10 @@ impl<E> Stream<E> {
             // What is not stored yet must wait in memory for the end of the scan.
             let persisted = vbucket.persisted();
             vbucket.checkpoint_mut().advance(self.cursor, persisted);
-            return Read::Behind(self.position);
+            if vbucket.collections_after(self.position).any(wanted) {
+                return Read::Behind(self.position);
+            }
+            return Read::Portion(self.pass_over(persisted));
         };
         if drained.snapshot_end == self.position {
             return Read::CaughtUp;
@@ -208,6 +217,15 @@ impl<E> Stream<E> {
             snapshot_end: drained.snapshot_end,
         };
         Read::Portion(Portion { documents: drained.documents, position, is_history })
+    }
+
+    /// Goes on to `seqno`, with nothing that is wanted in between.
+    fn pass_over(&mut self, seqno: Seqno) -> Portion {
+        let snapshot_start = self.position.next();
+        self.position = seqno;
+        let vb_uuid = self.vb_uuid;
+        let position = ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end: seqno };
+        Portion { documents: Vec::new(), position, is_history: false }
     }
 
     /// Takes a scan of the store that began after [`Read::Behind`] was reported.
@@ -252,7 +270,7 @@ impl<E> Stream<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::{Cas, CollectionId, Meta, Now};
+    use nacre_types::{Cas, Meta, Now};
     use nacre_vbucket::{Command, Condition};
     use std::convert::Infallible;
 
@@ -288,7 +306,7 @@ mod tests {
     }
 
     fn read(stream: &mut Stream<Infallible>, vbucket: &mut Vbucket) -> String {
-        match stream.read(vbucket, limit(100)) {
+        match stream.read(vbucket, limit(100), |_| true) {
             Read::Portion(portion) => shown(&portion),
             Read::CaughtUp => "caught up".into(),
             Read::Behind(after) => format!("behind {after}"),
@@ -390,5 +408,22 @@ mod tests {
         stream.close(&mut vbucket);
         vbucket.set_persisted(Seqno(4), usize::MAX);
         assert_eq!(vbucket.checkpoint().memory_bytes(), 0, "a closed stream holds nothing back");
+    }
+
+    #[test]
+    fn what_has_left_memory_is_passed_over_where_it_has_nothing_of_what_is_wanted() {
+        let mut vbucket = vbucket();
+        ["a", "b"].into_iter().for_each(|key| set(&mut vbucket, key));
+        vbucket.set_persisted(Seqno(2), usize::MAX);
+        set(&mut vbucket, "c");
+        let mut stream = Stream::<Infallible>::open(&mut vbucket, Seqno::ZERO);
+        let mut read = |wanted| match stream.read(&mut vbucket, limit(100), |id| id == wanted) {
+            Read::Portion(portion) => shown(&portion),
+            Read::CaughtUp => "caught up".into(),
+            Read::Behind(after) => format!("behind {after}"),
+        };
+        assert_eq!(read(CollectionId::DEFAULT), "behind 0");
+        assert_eq!(read(CollectionId(8)), " -> 2 in 1..=2");
+        assert_eq!(read(CollectionId(8)), "c@3 -> 3 in 3..=3", "whoever reads looks for itself");
     }
 }

@@ -6,7 +6,9 @@ use crate::platform::{Hear, Next, Signal, Task};
 use crate::spread::{Answer, Answered, Question};
 use crossbeam_channel::TryRecvError;
 use nacre_cluster::Change;
-use nacre_cluster::orchestrator::{Effect, Message, Joint, Orchestrator, Standing, TICK_NS, needs_leases};
+use nacre_cluster::orchestrator::{
+    Effect, Joint, Message, Orchestrator, Standing, TICK_NS, needs_leases,
+};
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -205,6 +205,14 @@ impl Vbucket {
         counts.copied().find(|(id, _)| *id == collection).map_or_else(Default::default, |c| c.1)
     }
 
+    /// The collections of which history has something after `seqno`, those of events and of prepared writes included; also those
+    /// of which it had, until it was erased.
+    pub fn collections_after(&self, seqno: Seqno) -> impl Iterator<Item = CollectionId> {
+        let counts = self.table.counts().iter();
+        let later = counts.filter(move |(_, counts)| counts.high_seqno > seqno).map(|(id, _)| *id);
+        later.chain(std::iter::once(CollectionId::PREPARED))
+    }
+
     /// Bytes of the versions in the hash table and of prepared writes. History counts those that it holds for itself.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.prepares.memory_bytes()

@@ -318,7 +318,14 @@ impl Feed {
             }
             limit.count = limit.count.min(stored.max(1));
         }
-        next_portion(&self.bucket, stream, limit)
+        let (bucket, source, selection) =
+            (&self.bucket, &self.deployment.spec.source, &mut self.selection);
+        next_portion(bucket, stream, limit, |collection| {
+            if let Ok(source) = source {
+                selection.follow(&bucket.manifest(), source);
+            }
+            selection.holds(collection)
+        })
     }
 
     /// Drops the state and begins again with the first mutation of each vBucket.

@@ -3,18 +3,20 @@
 use crate::bucket::Bucket;
 use nacre_dcp::{Limit, Portion, Read, Stream};
 use nacre_store::Error;
-use nacre_types::{Document, Seqno, Vbid};
+use nacre_types::{CollectionId, Document, Seqno, Vbid};
 use std::sync::Arc;
 
-/// The next portion of a stream, from the store where memory has it no longer; none when there is nothing new.
+/// The next portion of a stream, from the store where memory has it no longer and there is something of the `wanted`
+/// collections; none when there is nothing new.
 pub(super) fn next_portion(
     bucket: &Bucket,
     stream: &mut Stream<Error>,
     limit: Limit,
+    wanted: impl FnMut(CollectionId) -> bool,
 ) -> Result<Option<Portion>, Error> {
     if !stream.is_backfilling() {
         let Some(mut vbucket) = bucket.vbucket(stream.vbid()) else { return Ok(None) };
-        match stream.read(&mut vbucket, limit) {
+        match stream.read(&mut vbucket, limit, wanted) {
             Read::Portion(portion) => return Ok(Some(portion)),
             Read::CaughtUp => return Ok(None),
             Read::Behind(after) => {
@@ -56,7 +58,9 @@ impl Past {
     /// The next versions; none at the end. What there is may be empty all the same.
     pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Arc<Document>>>, Error> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
-        let Some(Portion { mut documents, .. }) = next_portion(&self.bucket, stream, limit)? else {
+        let Some(Portion { mut documents, .. }) =
+            next_portion(&self.bucket, stream, limit, |_| true)?
+        else {
             self.close();
             return Ok(None);
         };

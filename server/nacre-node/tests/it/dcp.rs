@@ -624,6 +624,26 @@ fn a_store_that_cannot_be_read_ends_the_stream() {
 }
 
 #[test]
+fn what_has_left_memory_is_not_read_where_nothing_in_it_is_of_interest() {
+    let (world, node, mut connection) = world();
+    create_collection(&node, "_default", "c");
+    let mut writer = Consumer::connect(&world, &node, &[COLLECTIONS]);
+    assert_eq!(writer.ask(&request(0x01, &[0; 8], b"\x08a", b"1")).0, 0);
+    world.run_tasks();
+    world.store().inject(Some(Fault::Unreadable(Vbid(0))));
+    let mut consumer = Consumer::connect(&world, &node, &[]);
+    assert_eq!(consumer.dcp("of the default collection", PRODUCER), 0);
+    assert_eq!(consumer.stream(BEGINNING).0, 0);
+    assert_eq!(consumer.received(), [""; 0]);
+    connection.set("b", "2");
+    assert_eq!(consumer.received(), ["0 0..3", "0 b@3=2"]);
+    let mut other = Consumer::open(&world, &node);
+    let filter = r#"{"collections":["8"]}"#;
+    assert_eq!(other.stream(From { filter, ..BEGINNING }).0, 0);
+    assert_eq!(other.received(), ["0 end 5"]);
+}
+
+#[test]
 fn durable_writes_are_told_of_once_they_count() {
     let (world, node, mut connection) = world();
     let mut consumer = Consumer::open(&world, &node);
