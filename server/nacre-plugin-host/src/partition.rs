@@ -25,6 +25,8 @@ pub struct Partition {
     storage: Box<dyn StateStorage>,
     /// The vBuckets whose timers fire here, with the first moment of that.
     served: BTreeMap<Vbid, Moment>,
+    /// Where it has begun to serve vBuckets since the last commit.
+    begun: BTreeMap<Vbid, Standing>,
     /// Those of them that have moved on and were not told of.
     moved: BTreeSet<Vbid>,
     status: Status,
@@ -122,6 +124,7 @@ impl Partition {
             shared,
             storage,
             served: BTreeMap::new(),
+            begun: BTreeMap::new(),
             moved: BTreeSet::new(),
             status: Status::default(),
             documents_cut: Cut::default(),
@@ -153,16 +156,20 @@ impl Partition {
     }
 
     /// The timers of a vBucket fire here from now on: the node serves it under `term`, and began to at `begun`, by a clock
-    /// that goes on after a restart.
+    /// that goes on after a restart. It is stored with what comes next: a process that ends before that begins anew where this
+    /// one did.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition is stopped then.
+    /// Why the partition has stopped, if it has.
     pub fn serve(&mut self, vbid: Vbid, term: u64, begun: u64) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         fed.state.timers.serve(vbid, true);
         let Standing { moment, point } = self.standing(vbid);
         self.served.insert(vbid, moment.begin(term, begun));
-        self.commit(fed, BTreeMap::from([(vbid, point)]))
+        let standing = Standing { moment: self.next_moment(vbid), point };
+        self.begun.insert(vbid, standing);
+        self.show(fed, &[(vbid, standing)]);
+        Ok(())
     }
 
     /// The timers of a vBucket fire elsewhere from now on; they are kept for who asks.
@@ -386,6 +393,7 @@ impl Partition {
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
         self.served.clear();
+        self.begun.clear();
         self.moved.clear();
         self.documents_cut = Cut::default();
         self.timers_cut = Cut::default();
@@ -430,10 +438,7 @@ impl Partition {
             .into_iter()
             .map(|(vbid, point)| (vbid, Standing { moment: self.next_moment(vbid), point }))
             .collect();
-        self.keep(fed, &standings)?;
-        let ours = standings.iter().map(|(vbid, _)| *vbid);
-        self.moved.extend(ours.filter(|vbid| self.served.contains_key(vbid)));
-        Ok(())
+        self.keep(fed, &standings)
     }
 
     /// The moment of a commit; that before where only others commit.
@@ -454,6 +459,8 @@ impl Partition {
             return Err(Error::Retry { deployment, message });
         }
         let Fed { writes, .. } = &fed;
+        let mut progress = self.begun.clone();
+        progress.extend(standings.iter().copied());
         let changes = Changes {
             entries: writes
                 .entries
@@ -465,15 +472,22 @@ impl Partition {
                 .iter()
                 .map(|((home, name), timer)| ((*home, name.to_string()), timer.as_deref().cloned()))
                 .collect(),
-            progress: standings.to_vec(),
+            progress: progress.into_iter().collect(),
         };
         if let Err(message) = self.storage.commit(&changes) {
             let deployment = self.slot.context.setup.name.clone();
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
-        let is_served = |vbid| self.served.contains_key(&vbid);
-        self.shared.published.write().take(fed, standings, is_served);
+        self.begun.clear();
+        self.show(fed, standings);
         Ok(())
+    }
+
+    /// Shows readers and other nodes what was done.
+    fn show(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) {
+        let is_served = |vbid| self.served.contains_key(&vbid);
+        self.moved.extend(standings.iter().map(|(vbid, _)| *vbid).filter(|vbid| is_served(*vbid)));
+        self.shared.published.write().take(fed, standings, is_served);
     }
 
     fn stop_unless_retryable(&mut self, error: Error) -> Error {

@@ -177,6 +177,28 @@ fn timers_of_a_vbucket_fire_where_it_is_served() {
     assert_eq!(first.next_timer_us(), None, "they have fired elsewhere");
 }
 
+/// A node that takes over many vBuckets writes once for all of them.
+#[test]
+fn where_it_begins_to_serve_is_stored_with_what_comes_next() {
+    let storage = MemoryStorage::default();
+    let mut partition = open_on(&storage, granted(""));
+    for vbid in [1, 2] {
+        partition.serve(Vbid(vbid), 3, 1).unwrap();
+        assert_eq!(partition.standing(Vbid(vbid)).moment.term, 3);
+    }
+    partition.release(Vbid(2));
+    assert_eq!(partition.take_moved(), [Vbid(1)].into());
+    drop(partition);
+    let mut partition = open_on(&storage, granted(""));
+    assert_eq!(partition.standing(Vbid(1)).moment.term, 0, "nothing was done with it");
+    partition.serve(Vbid(1), 3, 2).unwrap();
+    partition.serve(Vbid(2), 3, 2).unwrap();
+    tell(&mut partition, &[r#"[["timer","a",1,[]]]"#]).unwrap();
+    drop(partition);
+    let partition = open_on(&storage, granted(""));
+    assert_eq!([1, 2].map(|vbid| partition.standing(Vbid(vbid)).moment.term), [3, 3]);
+}
+
 /// Names are those of the node, whosever the timers are.
 #[test]
 fn a_timer_takes_the_place_of_one_of_another_vbucket() {
