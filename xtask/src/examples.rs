@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Ports of the node.
-const PORT_BASE: u16 = 19_400;
+const PORT_BASE: u16 = 19_600;
 /// The worlds and languages of projects that no lesson begins.
 const PROJECTS: [(&str, &str); 4] =
     [("functions", "rust"), ("functions", "py"), ("resolver", "rust"), ("index-type", "rust")];

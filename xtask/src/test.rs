@@ -45,8 +45,8 @@ const LESSONS: [(&str, &str); 8] = [
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
 ];
 
-/// Runs all tests: a list of steps, in the order in which they say most. The conformance cases wait for one node most of the
-/// time, so that what is done with clients and by the pages runs beside them.
+/// Runs all tests: a list of steps, in the order in which they say most. What waits for nodes most of the time runs in two lists
+/// side by side: one has the default ports to itself, as pages and some clients need them.
 ///
 /// # Errors
 /// The first step that failed.
@@ -59,12 +59,18 @@ pub fn run(options: &Test) -> Result<(), String> {
     // The tests have built the server; building it by itself would choose other features and compile much of it again.
     let binary = node::built("dev")?;
     step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
-    let (cases, others) = std::thread::scope(|scope| {
-        let cases = scope.spawn(|| step("conformance cases", || cases(&binary)));
-        let others = clients(&binary).and_then(|python| pages(&binary, &python));
-        (cases.join().expect("a step does not panic"), others)
+    let (elsewhere, by_default) = std::thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| {
+            step("conformance cases", || cases(&binary))?;
+            step("official DCP client for Java", || java::check(&binary))?;
+            step("official Node SDK", || node_sdk(&binary))?;
+            step("example plugins", || examples::run(&binary))?;
+            step("sdk-py and sdk-js", || own_sdks(&binary))
+        });
+        let by_default = python_sdk(&binary).and_then(|python| pages(&binary, &python));
+        (elsewhere.join().expect("a step does not panic"), by_default)
     });
-    cases.and(others)?;
+    elsewhere.and(by_default)?;
     println!("\nall steps passed");
     Ok(())
 }
@@ -122,9 +128,8 @@ fn cases(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// The official clients; gives the Python that has theirs.
-fn clients(binary: &Path) -> Result<PathBuf, String> {
-    step("official DCP client for Java", || java::check(binary))?;
+/// The official Python SDK; gives the Python that has it.
+fn python_sdk(binary: &Path) -> Result<PathBuf, String> {
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
     step("official Python SDK", || {
         // On the default ports, as an application finds a server.
@@ -136,33 +141,33 @@ fn clients(binary: &Path) -> Result<PathBuf, String> {
         run_command(&mut operations, "do every operation of the official Python SDK")?;
         node.stop()
     })?;
-    step("official Node SDK", || {
-        let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
-        // As outside of a network of containers: there is no such name here.
-        node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
-        node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
-        let package = tools::npm("couchbase", "4.7.1")?;
-        let modules = package.parent().expect("a package lies in a folder");
-        let mut queries = Command::new("node");
-        queries
-            .arg(workspace().join("conformance/sdk/node/queries.cjs"))
-            .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
-            .args([USER, PASSWORD, "default"])
-            .env("NODE_PATH", modules);
-        run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
-        node.stop()
-    })?;
     Ok(python)
 }
 
-/// What README and guides say, the examples, and the SDKs of our own.
+fn node_sdk(binary: &Path) -> Result<(), String> {
+    let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
+    // As outside of a network of containers: there is no such name here.
+    node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
+    node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
+    let package = tools::npm("couchbase", "4.7.1")?;
+    let modules = package.parent().expect("a package lies in a folder");
+    let mut queries = Command::new("node");
+    queries
+        .arg(workspace().join("conformance/sdk/node/queries.cjs"))
+        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+        .args([USER, PASSWORD, "default"])
+        .env("NODE_PATH", modules);
+    run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
+    node.stop()
+}
+
+/// What README and guides say.
 fn pages(binary: &Path, python: &Path) -> Result<(), String> {
     step("README", || readme::run(binary, python))?;
     for (lesson, page) in LESSONS {
         step(lesson, || readme::follow(page, &[binary, python]))?;
     }
-    step("example plugins", || examples::run(binary))?;
-    step("sdk-py and sdk-js", || own_sdks(binary))
+    Ok(())
 }
 
 fn own_sdks(binary: &Path) -> Result<(), String> {
