@@ -51,7 +51,16 @@ pub fn wrapped(binary: &Path, wrapper: &[&str]) -> Command {
 
 /// The cargo that runs this chore.
 pub fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What Cargo says of the package of this program would be taken for news by build scripts of others, which look at it.
+    let of_this =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(of_this) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// The folder of the workspace that cargo runs the chore in.

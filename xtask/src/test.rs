@@ -64,10 +64,12 @@ pub fn run(options: &Test) -> Result<(), String> {
             step("conformance cases", || cases(&binary))?;
             step("official DCP client for Java", || java::check(&binary))?;
             step("official Node SDK", || node_sdk(&binary))?;
-            step("example plugins", || examples::run(&binary))?;
             step("sdk-py and sdk-js", || own_sdks(&binary))
         });
-        let by_default = python_sdk(&binary).and_then(|python| pages(&binary, &python));
+        let by_default = python_sdk(&binary).and_then(|python| {
+            pages(&binary, &python)?;
+            step("example plugins", || examples::run(&binary))
+        });
         (elsewhere.join().expect("a step does not panic"), by_default)
     });
     elsewhere.and(by_default)?;
