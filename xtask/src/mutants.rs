@@ -2,7 +2,9 @@
 
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,14 +81,17 @@ pub fn run(seeds: u64, only: &[String]) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join("; "))) }
 }
 
-/// The sources as they are, in a folder of their own.
+/// The sources as they are, and no others, in a folder of their own.
 fn copy(tree: &Path) -> Result<(), String> {
     let listed = Command::new("git")
         .current_dir(workspace())
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .output()
         .map_err(|error| format!("git: {error}"))?;
-    for name in String::from_utf8_lossy(&listed.stdout).lines() {
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let names: BTreeSet<PathBuf> = listed.lines().map(|name| tree.join(name)).collect();
+    remove_others(&tree.join("server"), &names).map_err(|error| error.to_string())?;
+    for name in listed.lines() {
         let (from, to) = (workspace().join(name), tree.join(name));
         let Ok(bytes) = fs::read(&from) else { continue };
         // What has not changed need not be built again.
@@ -96,6 +101,20 @@ fn copy(tree: &Path) -> Result<(), String> {
         let folder = to.parent().expect("a file is in a folder");
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         fs::write(&to, bytes).map_err(|error| format!("{}: {error}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes the files of a folder that are not among `names`: two places of a module would be one too many.
+fn remove_others(folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(&path, names)?;
+        } else if !names.contains(&path) {
+            fs::remove_file(path)?;
+        }
     }
     Ok(())
 }

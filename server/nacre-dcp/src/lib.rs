@@ -9,7 +9,7 @@
 //!                     │ ok
 //!                     ▼
 //!        Stream::read(vBucket)  ──► Memory portion … ──► CaughtUp (until the vBucket is written to)
-//!                     │ Behind: that part left memory
+//!                     │ Behind: that part left memory, and something in it is wanted
 //!                     ▼
 //!        Stream::begin_backfill(scan) ──► Stream::backfill() ──► Disk portions … ──► Stream::read again
 //! ```

@@ -104,7 +104,6 @@ pub struct Standing {
     /// The end of its history.
     pub high_seqno: u64,
     /// What of that is stored, where it is to be.
-    #[serde(default)]
     pub persisted: u64,
     /// Of the active copy while it moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]

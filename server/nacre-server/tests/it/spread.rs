@@ -431,7 +431,7 @@ fn a_rebalance_that_removes_a_node_waits_for_its_handlers() {
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     // Calls that are soon over come in large batches; then there is one of slow ones.
     write_batch(&nodes[0], "quick");
-    let slow = ids_at(&nodes[2], 20);
+    let slow = ids_at(&nodes[2], 8);
     let write = |work: u64| {
         let values = slow.iter().map(|id| format!("VALUES ('{id}', {{'work': {work}}})"));
         let values: Vec<String> = values.collect();
