@@ -387,9 +387,8 @@ fn a_durable_write_that_counts_is_never_refused() {
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
 }
 
-/// What it had stored did not even say that it was the active copy.
-#[test]
-fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
+/// Three nodes with a durable write, which the second has not stored.
+fn with_a_copy_in_memory_only() -> Nodes {
     let mut nodes = Nodes::new(3, 2);
     nodes.place(&[1, 2, 3]);
     nodes.run();
@@ -399,6 +398,13 @@ fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash
     nodes.run();
     assert_eq!(client.resume()[0].status, 0);
     nodes.run();
+    nodes
+}
+
+/// What it had stored did not even say that it was the active copy.
+#[test]
+fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
+    let mut nodes = with_a_copy_in_memory_only();
     nodes.kill(0);
     nodes.place(&[2, 3, 0]);
     nodes.run();
@@ -438,15 +444,7 @@ fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
 /// What was known of it when it was chosen is no longer so: it was killed since, and had not stored what it had.
 #[test]
 fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
-    let mut nodes = Nodes::new(3, 2);
-    nodes.place(&[1, 2, 3]);
-    nodes.run();
-    nodes.worlds[1].store().inject(Some(Fault::Full));
-    let mut client = nodes.connect(0);
-    client.give(&durable(1, 1000, &set("1")));
-    nodes.run();
-    assert_eq!(client.resume()[0].status, 0);
-    nodes.run();
+    let mut nodes = with_a_copy_in_memory_only();
     let chosen = Chosen { term: chain(&nodes).term, high_seqno: high_seqno(&nodes, 1).0 };
     nodes.kill(1);
     nodes.worlds[1].store().inject(None);
