@@ -30,6 +30,9 @@ const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
 
+/// Tests at a time: the long ones wait for nodes to notice that another is gone.
+const TEST_THREADS: &str = "3";
+
 /// Seeds of the simulation.
 const SIM_SEEDS: u64 = 1000;
 
@@ -96,6 +99,7 @@ fn sources() -> Result<(), String> {
         tests
             .args(["test", "--workspace"])
             .env("INSTA_UPDATE", "no")
+            .env("RUST_TEST_THREADS", TEST_THREADS)
             .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
         run_command(&mut tests, "pass the tests in Rust")
     })?;
