@@ -46,6 +46,11 @@ impl Chain {
         self.copies.first().copied().flatten()
     }
 
+    /// The node that is to serve the vBucket while it moves, if one is.
+    pub fn next_active(&self) -> Option<NodeId> {
+        self.next.first().copied().flatten()
+    }
+
     /// Whether `node` follows the active copy: as a replica, or as one that is to be.
     pub fn is_followed_by(&self, node: NodeId) -> bool {
         self.active().is_some_and(|active| active != node) && self.involves(node)

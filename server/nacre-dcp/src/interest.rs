@@ -43,14 +43,7 @@ impl Interest {
             CollectionId::SYSTEM => {
                 SystemEvent::read(document).is_some_and(|event| self.admits_event(&event))
             }
-            collection => match self {
-                Interest::History | Interest::Everything => true,
-                Interest::DefaultCollection => collection == CollectionId::DEFAULT,
-                Interest::Scope(_, wanted) | Interest::Collections(wanted) => {
-                    wanted.contains(&collection)
-                }
-                Interest::Nothing => false,
-            },
+            collection => self.concerns(collection),
         }
     }
 

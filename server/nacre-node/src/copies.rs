@@ -60,8 +60,7 @@ fn part_of(chain: &Chain, me: NodeId) -> VbState {
 
 /// Whether a vBucket is about to be served by another node instead of `me`, or the other way round.
 fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
-    let next = chain.next.first().copied().flatten();
-    chain.held && (chain.active() == Some(me) || next == Some(me))
+    chain.held && [chain.active(), chain.next_active()].contains(&Some(me))
 }
 
 impl Node {

@@ -148,13 +148,10 @@ fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbi
         left.rev().max_by_key(|node| poll.standing(*node, name, vbid).map(Standing::rank))
     });
     let mut replaced = chain.without(&all, best);
-    if active.is_none() && best == chain.active() {
-        // The same node, and another branch of history.
-        replaced.term = chain.term + 1;
-    }
     if active.is_none() {
-        let standing = best.and_then(|best| poll.standing(best, name, vbid));
-        replaced.chosen = standing.map(Standing::chosen);
+        // Another branch of history, even if it is the same node.
+        replaced.term = chain.term + 1;
+        replaced.chosen = poll.chosen(best, name, vbid);
     }
     replaced
 }

@@ -27,7 +27,7 @@ mod failover;
 mod poll;
 mod rebalance;
 
-use crate::{Change, Chosen, Cluster, Membership};
+use crate::{Change, Cluster, Membership};
 use nacre_types::NodeId;
 use poll::Poll;
 use rebalance::Hold;
@@ -123,10 +123,6 @@ impl Standing {
     /// Greater is better.
     fn rank(&self) -> (u64, u64, u64) {
         (self.term, self.prepared, self.high_seqno)
-    }
-
-    fn chosen(&self) -> Chosen {
-        Chosen { term: self.term, high_seqno: self.high_seqno }
     }
 }
 

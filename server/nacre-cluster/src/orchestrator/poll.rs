@@ -1,6 +1,7 @@
 //! Asking nodes how far their copies are.
 
 use super::{Effect, MS, Message, Standing};
+use crate::Chosen;
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +43,12 @@ impl Poll {
     /// What a node has said of its copy.
     pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<&Standing> {
         self.answers.get(&node)?.get(bucket)?.get(&vbid)
+    }
+
+    /// What a copy that is chosen has, as far as its node has said so.
+    pub(super) fn chosen(&self, node: Option<NodeId>, bucket: &str, vbid: u16) -> Option<Chosen> {
+        let Standing { term, high_seqno, .. } = *self.standing(node?, bucket, vbid)?;
+        Some(Chosen { term, high_seqno })
     }
 
     /// Sends it to those who have not answered, when that is due.

@@ -1,7 +1,7 @@
 //! Moving copies to where they are to be, step by step.
 
 use super::poll::Poll;
-use super::{Effect, MS, Orchestrator, Standing};
+use super::{Effect, MS, Orchestrator};
 use crate::{Chain, Change, Cluster, Copies, Member, Membership, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +129,7 @@ impl Orchestrator {
         let mut hand_overs = HAND_OVERS_MAX;
         for vbid in moving {
             let chain = &bucket.chains[usize::from(*vbid)];
-            let stays = chain.next.first() == chain.copies.first();
+            let stays = chain.next_active() == chain.active();
             let has_all = is_caught_up(chain, poll, name, *vbid);
             let moved = Chain { copies: chain.next.clone(), ..Chain::default() };
             let hold = match (self.holds.get(&(name.to_owned(), *vbid)), chain.held) {
@@ -146,9 +146,7 @@ impl Orchestrator {
                 }
                 // Nothing is written any more, and the next has it all.
                 (true, false, true) => {
-                    let next = chain.next.first().copied().flatten();
-                    let next = next.and_then(|next| poll.standing(next, name, *vbid));
-                    let chosen = next.map(Standing::chosen);
+                    let chosen = poll.chosen(chain.next_active(), name, *vbid);
                     chains.insert(*vbid, Chain { term: chain.term + 1, chosen, ..moved });
                 }
                 // What comes next is too slow: writers go on meanwhile, on another branch of history.
@@ -181,7 +179,7 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
-    let next = chain.next.first().copied().flatten().and_then(|it| poll.standing(it, name, vbid));
+    let next = chain.next_active().and_then(|next| poll.standing(next, name, vbid));
     if chain.held && next.is_some_and(|next| !next.is_known_held) {
         return false;
     }

@@ -1,6 +1,8 @@
 use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
 use super::*;
-use crate::{AutoFailover, BucketSettings, Chain, Endpoints, Member, Ports, Refusal, Service};
+use crate::{
+    AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Ports, Refusal, Service,
+};
 
 const SECOND: u64 = 1000 * MS;
 
@@ -53,6 +55,18 @@ impl World {
         World { cluster, leader, now: SECOND, down: Vec::new(), standings: BTreeMap::new() }
     }
 
+    /// A rebalance of which nothing was done yet: nodes are `added`, and it is about those to `keep`.
+    fn rebalancing(mut cluster: Cluster, added: &[u64], keep: &[u64]) -> World {
+        for id in added {
+            let member = member(Membership::Added);
+            cluster.apply(&Change::PutNode { id: NodeId(*id), member }).unwrap();
+        }
+        let keep = keep.iter().map(|id| NodeId(*id)).collect();
+        let rest = Membership::Leaving;
+        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+        World::new(cluster)
+    }
+
     fn standing(&self, node: NodeId, chain: &Chain) -> Standing {
         let rests = chain.held && chain.active() == Some(node);
         let good = Standing { rests, is_known_held: chain.held, ..stands(chain.term, 9) };
@@ -85,6 +99,13 @@ impl World {
             }
         }
         proposed
+    }
+
+    /// One tick, and all that is proposed.
+    fn step(&mut self) {
+        for change in self.tick() {
+            self.cluster.apply(&change).unwrap();
+        }
     }
 
     fn leads(&self) -> Option<Leadership> {
@@ -276,9 +297,7 @@ fn a_rebalance_leaves_time_for_requests() {
     let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
     while world.cluster.rebalance.is_some() {
         let before = chains(&world);
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
         let after = chains(&world);
         let begun = before.iter().zip(&after);
         let begun =
@@ -290,16 +309,7 @@ fn a_rebalance_leaves_time_for_requests() {
 
 #[test]
 fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
-    let mut world = World::new(cluster(2, 1));
-    for id in [3, 4] {
-        let member = member(Membership::Added);
-        world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
-    }
-    let keep = [1, 3, 4].map(NodeId).into();
-    world
-        .cluster
-        .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
-        .unwrap();
+    let mut world = World::rebalancing(cluster(2, 1), &[3, 4], &[1, 3, 4]);
     let mut held = 0;
     for _ in 0..200 {
         for change in world.tick() {
@@ -330,17 +340,10 @@ fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
 
 #[test]
 fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
-    let mut world = World::new(cluster(3, 1));
-    let added = member(Membership::Added);
-    world.cluster.apply(&Change::PutNode { id: NodeId(4), member: added }).unwrap();
-    let keep = [1, 2, 4].map(NodeId).into();
-    let rest = Membership::Leaving;
-    world.cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+    let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
     world.down = vec![NodeId(4)];
     for _ in 0..200 {
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
     }
     assert_eq!(world.cluster.rebalance, None);
     assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
@@ -368,22 +371,13 @@ fn a_rebalance_leaves_the_data_to_nodes_that_are_there() {
 
 #[test]
 fn a_copy_that_lags_behind_takes_nothing_over() {
-    let mut world = World::new(cluster(1, 0));
-    let member = member(Membership::Added);
-    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
-    let keep = [NodeId(2)].into();
-    world
-        .cluster
-        .apply(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving })
-        .unwrap();
+    let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
     let behind = stands(100, 8);
     world.standings.insert(NodeId(2), behind);
     let is_held = |world: &World| world.cluster.buckets["b"].chains.iter().all(|c| c.held);
     let (mut held, mut longest, mut ticks) = (0, 0, 0);
     for _ in 0..300 {
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
         ticks = if is_held(&world) { ticks + 1 } else { 0 };
         (held, longest) = (held + u64::from(ticks > 0), longest.max(ticks));
     }
@@ -392,9 +386,7 @@ fn a_copy_that_lags_behind_takes_nothing_over() {
     assert!((1..=HOLD_NS_MAX / TICK_NS + 1).contains(&longest), "writers wait for {longest}");
     assert!(held * TICK_NS * 2 < 300 * TICK_NS, "and seldom: {held} ticks of 300");
     while !is_held(&world) {
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
     }
     let term = world.cluster.buckets["b"].chains[0].term;
     world.cluster.apply(&Change::StopRebalance).unwrap();
@@ -404,16 +396,9 @@ fn a_copy_that_lags_behind_takes_nothing_over() {
 
 #[test]
 fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_known() {
-    let mut world = World::new(cluster(1, 0));
-    let member = member(Membership::Added);
-    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
-    let keep = [NodeId(2)].into();
-    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
-    world.cluster.apply(&rebalance).unwrap();
+    let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
     let tick = |world: &mut World| {
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
         world.cluster.buckets["b"].chains[0].clone()
     };
     while !tick(&mut world).held {}
@@ -436,18 +421,11 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
 fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_without_them() {
     // The active copy goes, or another: 3 comes for one of 1 and 2.
     for keep in [[2, 3], [1, 3]] {
-        let mut world = World::new(cluster(2, 1));
-        let member = member(Membership::Added);
-        world.cluster.apply(&Change::PutNode { id: NodeId(3), member }).unwrap();
-        let keep = keep.map(NodeId).into();
-        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
-        world.cluster.apply(&rebalance).unwrap();
+        let mut world = World::rebalancing(cluster(2, 1), &[3], &keep);
         world.standings.insert(NodeId(3), Standing { persisted: 7, ..stands(1, 9) });
         let mut moves = |ticks| {
             for _ in 0..ticks {
-                for change in world.tick() {
-                    world.cluster.apply(&change).unwrap();
-                }
+                world.step();
             }
             let chains = &world.cluster.buckets["b"].chains;
             assert!(chains.iter().all(|chain| !chain.held), "writers need not wait for that");
@@ -462,19 +440,12 @@ fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_
 
 #[test]
 fn nothing_moves_before_the_active_copy_knows_where_to() {
-    let mut world = World::new(cluster(1, 0));
-    let member = member(Membership::Added);
-    world.cluster.apply(&Change::PutNode { id: NodeId(2), member }).unwrap();
-    let keep = [NodeId(2)].into();
-    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
-    world.cluster.apply(&rebalance).unwrap();
+    let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
     let elsewhere = Joint { next: vec![Some(NodeId(3))], from: 1 };
     let unknowing = Standing { joint: Some(elsewhere), ..stands(1, 9) };
     world.standings.insert(NodeId(1), unknowing);
     for _ in 0..100 {
-        for change in world.tick() {
-            world.cluster.apply(&change).unwrap();
-        }
+        world.step();
     }
     let chains = &world.cluster.buckets["b"].chains;
     assert!(chains.iter().all(|chain| !chain.next.is_empty() && !chain.held));

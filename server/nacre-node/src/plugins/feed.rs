@@ -208,9 +208,7 @@ impl Feed {
             self.news.note(vbid);
             bytes +=
                 portion.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
-            if let Ok(source) = &self.deployment.spec.source {
-                self.selection.follow(&self.bucket.manifest(), source);
-            }
+            self.selection.follow_spec(&self.bucket.manifest(), &self.deployment.spec);
             if self.deployment.spec.old && portion.is_history {
                 bytes += self.find_previous(vbid, &portion, &mut batch).map_err(Failure::Store)?;
             }
@@ -318,12 +316,9 @@ impl Feed {
             }
             limit.count = limit.count.min(stored.max(1));
         }
-        let (bucket, source, selection) =
-            (&self.bucket, &self.deployment.spec.source, &mut self.selection);
+        let (bucket, deployment, selection) = (&self.bucket, &self.deployment, &mut self.selection);
         next_portion(bucket, stream, limit, |collection| {
-            if let Ok(source) = source {
-                selection.follow(&bucket.manifest(), source);
-            }
+            selection.follow_spec(&bucket.manifest(), &deployment.spec);
             selection.holds(collection)
         })
     }
@@ -436,9 +431,7 @@ impl Feed {
     /// Gives the plugin some of what it is to be given once more; gives whether there was any.
     fn replay(&mut self) -> Result<bool, Failure> {
         let Feed { replaying, deployment, bucket, partition, selection, .. } = self;
-        if let Ok(source) = &deployment.spec.source {
-            selection.follow(&bucket.manifest(), source);
-        }
+        selection.follow_spec(&bucket.manifest(), &deployment.spec);
         let is_ours = |document: &Document| selection.holds(document.collection());
         let serves = |vbid| partition.serves(vbid);
         let next = replaying.next(&deployment.replays, bucket, serves, is_ours);

@@ -379,6 +379,13 @@ impl Selection {
         }
     }
 
+    /// As [`Selection::follow`]. A source that is refused names no collections.
+    pub fn follow_spec(&mut self, manifest: &Collections, spec: &Spec) {
+        if let Ok(source) = &spec.source {
+            self.follow(manifest, source);
+        }
+    }
+
     pub fn holds(&self, collection: CollectionId) -> bool {
         self.collections.contains(&collection)
     }
