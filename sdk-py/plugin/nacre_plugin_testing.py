@@ -29,7 +29,6 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import nacre_plugin
 from nacre_plugin import (
     DATATYPE_JSON,
     MAGIC,
@@ -42,7 +41,12 @@ from nacre_plugin import (
     Response,
     Service,
     Timer,
+    kv,
+    outside,
 )
+from nacre_plugin._kv import document_of
+from nacre_plugin._outside import Err
+from nacre_plugin._plugins import handled
 
 BEGIN_US = 1_767_225_600_000_000
 """The clock of a new harness and of every script: 2026-01-01 00:00:00 UTC, in microseconds since
@@ -137,13 +141,13 @@ class _Counted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    value: _Stored
+    value: _Stored | bytes
 
 
 def _refused(name: str, *values: str) -> Exception:
     """An error as the component raises it: a variant case, by its name there."""
     case = type(f"Error_{name}", (), {"value": values[0]} if values else {})
-    error: Exception = nacre_plugin._Err(case())
+    error: Exception = Err(case())
     return error
 
 
@@ -181,7 +185,7 @@ def _at(document: Any, path: str) -> Any:
     """What a lookup gives at names that are joined by dots."""
     for name in path.split("."):
         if not isinstance(document, dict) or name not in document:
-            return nacre_plugin._Err("path not found")
+            return Err("path not found")
         document = document[name]
     return _Found(json.dumps(document).encode())
 
@@ -302,7 +306,7 @@ class _Kv:
     def _result(self, keyspace: str, key: bytes) -> Any:
         try:
             return _Found(self.get(keyspace, key))
-        except nacre_plugin._Err as error:
+        except Err as error:
             return error
 
 
@@ -414,7 +418,7 @@ class Harness:
         self._log, self._metrics = _Log(), _Metrics()
         self.now_us = BEGIN_US
         """The time, in microseconds since the Unix epoch."""
-        nacre_plugin.outside.update(
+        outside.update(
             state=self._state,
             kv=self._kv,
             timer=self._timers,
@@ -515,7 +519,7 @@ class Harness:
             Fault: what the service says.
         """
         service = self._service(self._config)
-        response = nacre_plugin._handled(service, replace(request, now_us=self.now_us))
+        response = handled(service, replace(request, now_us=self.now_us))
         body, cursor = response.body, response.cursor
         while cursor is not None:
             chunk = service.more(cursor)
@@ -528,13 +532,13 @@ class Harness:
 
     def store(self, keyspace: str, key: str, body: Any) -> None:
         """Stores a document that the service can read, without feeding it."""
-        nacre_plugin.kv.upsert(keyspace, key, body)
+        kv.upsert(keyspace, key, body)
 
     @property
     def documents(self) -> dict[tuple[str, str], Document]:
         """The documents that can be read through `kv`, by keyspace and key."""
         return {
-            (keyspace, key.decode()): nacre_plugin._document(stored)
+            (keyspace, key.decode()): document_of(stored)
             for (keyspace, key), stored in sorted(self._kv.documents.items())
         }
 

@@ -33,6 +33,7 @@ from nacre_plugin import (
     successor,
     timer,
 )
+from nacre_plugin._outside import Err
 from nacre_plugin_testing import BEGIN_US, Harness, pack, play
 
 EXAMPLE = Path(__file__).parents[3] / "plugins/wit/event-buffer.example"
@@ -269,6 +270,15 @@ class ServiceTest(unittest.TestCase):
         cities.delete("a").expire("b").feed()
         self.assertEqual(cities.state, {})
 
+    def test_an_error_of_the_kit_is_said_with_the_place_in_the_plugin(self) -> None:
+        class Reading(Service):
+            def on_update(self, doc: Any, meta: Event) -> None:
+                state.put("k", b"\xff")
+                state.get_text("k")
+
+        (error,) = Harness(Reading).put("a", 1).feed()
+        self.assertRegex(error.message, r"^UnicodeDecodeError: .* \(test_plugin.py:\d+\)$")
+
     def test_a_fault_drops_the_batch(self) -> None:
         cities = Harness(Cities)
         with self.assertRaisesRegex(Reject, "b is no JSON"):
@@ -391,7 +401,7 @@ class ExportTest(unittest.TestCase):
         return self.app
 
     def fault(self, call: Any) -> tuple[str, str]:
-        with self.assertRaises(nacre_plugin._Err) as caught:
+        with self.assertRaises(Err) as caught:
             call()
         value = caught.exception.value
         return type(value).__name__, value.values[0]

@@ -134,14 +134,21 @@ fn functions() -> Files {
     files
 }
 
+/// What all projects in Python have.
+fn python() -> Files {
+    let mut files = vec![(".gitignore", PYTHON_IGNORED)];
+    files.extend(PYTHON_KIT);
+    files
+}
+
 fn functions_in_python() -> Files {
-    vec![
+    let mut files = python();
+    files.extend([
         ("plugin.toml", include_str!("../../templates/rust/functions/plugin.toml")),
         ("app.py", include_str!("../../templates/py/functions.py")),
         ("tests/calls.json", include_str!("../../templates/rust/functions/calls.json")),
-        PYTHON_KIT,
-        (".gitignore", PYTHON_IGNORED),
-    ]
+    ]);
+    files
 }
 
 fn resolver() -> Files {
@@ -181,12 +188,14 @@ fn service(language: Language) -> Files {
             ]);
             files
         }
-        Language::Py => vec![
-            ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
-            ("app.py", include_str!("../../templates/py/app.py")),
-            PYTHON_KIT,
-            (".gitignore", PYTHON_IGNORED),
-        ],
+        Language::Py => {
+            let mut files = python();
+            files.extend([
+                ("plugin.toml", include_str!("../../templates/py/plugin.toml")),
+                ("app.py", include_str!("../../templates/py/app.py")),
+            ]);
+            files
+        }
     });
     files
 }
@@ -211,6 +220,9 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::PYTHON_KIT;
+    use std::path::Path;
+
     /// The lines of a manifest that say what features there are.
     fn features(manifest: &str) -> Vec<&str> {
         let behind = manifest.split_once("[features]\n").unwrap().1;
@@ -233,5 +245,15 @@ mod tests {
             let known = workspace.lines().find(is_it).unwrap();
             assert_eq!(vendored.lines().find(is_it), Some(known));
         }
+    }
+
+    #[test]
+    fn a_project_in_python_has_all_files_of_the_guest_sdk() {
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk-py/plugin");
+        let entries = std::fs::read_dir(sdk.join("nacre_plugin")).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.extension().is_some_and(|kind| kind == "py"));
+        files.sort();
+        assert_eq!(files, PYTHON_KIT.map(|(path, _)| sdk.join(path)));
     }
 }

@@ -11,6 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+/// A file of the guest SDK in Python.
+macro_rules! python_kit {
+    ($file:literal) => {
+        (
+            concat!("nacre_plugin/", $file),
+            include_str!(concat!("../../../../sdk-py/plugin/nacre_plugin/", $file)),
+        )
+    };
+}
+
 /// What Rust code is built for.
 const TARGET: &str = "wasm32-unknown-unknown";
 /// Makes a component of Python code.
@@ -18,9 +28,23 @@ const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 
 /// What plugins import and export.
 pub const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
-/// The guest SDK in Python, a file that projects have a copy of.
-pub const PYTHON_KIT: (&str, &str) =
-    ("nacre_plugin.py", include_str!("../../../../sdk-py/plugin/nacre_plugin.py"));
+/// Where a project has the guest SDK in Python.
+const PYTHON_KIT_FOLDER: &str = "nacre_plugin";
+/// The guest SDK in Python, which projects have a copy of: path in the project, and text.
+pub const PYTHON_KIT: [(&str, &str); 12] = [
+    python_kit!("__init__.py"),
+    python_kit!("_component.py"),
+    python_kit!("_events.py"),
+    python_kit!("_faults.py"),
+    python_kit!("_http.py"),
+    python_kit!("_kv.py"),
+    python_kit!("_outside.py"),
+    python_kit!("_plugins.py"),
+    python_kit!("_reports.py"),
+    python_kit!("_requests.py"),
+    python_kit!("_state.py"),
+    python_kit!("_timers.py"),
+];
 
 /// Options of `nacre plugin build`.
 #[derive(Args, Clone, Debug)]
@@ -83,6 +107,11 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
     std::fs::write(path, content)
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn make_folder(path: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| format!("cannot make {}: {error}", path.display()))
 }
 
 /// Runs a tool, whose output is shown as it comes.
@@ -153,13 +182,15 @@ fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
         )?;
     }
     let wit = project.join("wit");
-    std::fs::create_dir_all(&wit)
-        .map_err(|error| format!("cannot make {}: {error}", wit.display()))?;
+    make_folder(&wit)?;
     write(&wit.join("plugin.wit"), WIT)?;
     write(&wit.join("project.wit"), world_of(manifest))?;
-    let (kit, text) = PYTHON_KIT;
-    if !project.join(kit).exists() {
-        write(&project.join(kit), text)?;
+    make_folder(&project.join(PYTHON_KIT_FOLDER))?;
+    for (path, text) in PYTHON_KIT {
+        let path = project.join(path);
+        if !path.exists() {
+            write(&path, text)?;
+        }
     }
     let componentize = std::path::absolute(componentize).map_err(|error| error.to_string())?;
     run(
@@ -196,12 +227,13 @@ fn strip(file: &Path) -> Result<String, String> {
     stripped.map_err(|reason| format!("{}: {reason}", file.display()))
 }
 
-/// Whether `file` was made after all Python code of `project` and its manifest.
+/// Whether `file` was made after all Python code of `project`, its copy of the guest SDK too, and its manifest.
 fn is_newer(file: &Path, project: &Path) -> bool {
     let modified = |path: &Path| std::fs::metadata(path)?.modified();
     let Ok(made) = modified(file) else { return false };
+    let folders = [project.to_owned(), project.join(PYTHON_KIT_FOLDER)];
     let sources =
-        std::fs::read_dir(project).into_iter().flatten().flatten().map(|entry| entry.path());
+        folders.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let is_source = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "py" || extension == "toml")
     };

@@ -1,0 +1,159 @@
+"""The documents that changed, as the host gives them: a buffer a batch."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+MAGIC = b"NEB1"
+"""The first four bytes of an event buffer."""
+DATATYPE_JSON = 1
+"""Datatype bit: the body is JSON."""
+
+_HEADER = struct.Struct("<4sIQII8x")
+_EVENT = struct.Struct("<QQQIIIIIIIHHBB6x")
+
+
+class DecodeError(ValueError):
+    """Why a buffer is no batch of events."""
+
+
+class EventKind(IntEnum):
+    """What happened to a document."""
+
+    UPSERT = 1
+    DELETE = 2
+    EXPIRE = 3
+
+
+class Event(NamedTuple):
+    """One change of one document."""
+
+    seqno: int
+    """Position in the history of the vBucket."""
+    cas: int
+    """The version of the document."""
+    rev: int
+    """How often the key was changed."""
+    flags: int
+    """Opaque to the server."""
+    expiry: int
+    """Unix second of expiry, 0 for never; of deletion for a tombstone."""
+    collection: int
+    """The number of the collection."""
+    vb: int
+    """The vBucket of the document."""
+    kind: EventKind
+    """What happened."""
+    datatype: int
+    """JSON, snappy and extended-attribute bits."""
+    key: bytes
+    """The key as the application knows it."""
+    xattrs: bytes
+    """The extended-attribute section, its length word included; empty when there is none."""
+    body: bytes
+    """The document body; empty for a deletion."""
+    now_us: int
+    """When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has.
+    """
+
+    @property
+    def id(self) -> str:
+        """The key as text.
+
+        Raises:
+            UnicodeDecodeError: it is none.
+        """
+        return self.key.decode()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is JSON."""
+        return bool(self.datatype & DATATYPE_JSON)
+
+    def json(self) -> Any:
+        """The body, parsed.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        return json.loads(self.body)
+
+
+class Events(Sequence[Event]):
+    """A decoded buffer: the events of a batch, in history order within each vBucket. No JSON is
+    parsed.
+
+    Its layout is in the documentation of the plugin ABI. Every offset is checked once, so that
+    reading an event cannot fail.
+    """
+
+    def __init__(self, buffer: bytes) -> None:
+        """Reads a buffer and checks all of it.
+
+        Raises:
+            DecodeError: by the first thing that is wrong.
+        """
+        if buffer[:4] != MAGIC:
+            raise DecodeError("not an event buffer: the magic number is missing")
+        wrong = DecodeError(f"the header of the event buffer does not fit its {len(buffer)} bytes")
+        if len(buffer) < _HEADER.size:
+            raise wrong
+        _, count, self.now_us, arena, total = _HEADER.unpack_from(buffer)
+        end = _HEADER.size + count * _EVENT.size
+        if total != len(buffer) or not end <= arena <= total:
+            raise wrong
+        self._buffer, self._arena = buffer, arena
+        self._records = list(_EVENT.iter_unpack(memoryview(buffer)[_HEADER.size : end]))
+        arena_bytes = total - arena
+        for index, record in enumerate(self._records):
+            key, value, value_bytes, xattr_bytes, _, key_bytes, kind, _ = record[6:]
+            inside = max(key + key_bytes, value + value_bytes) <= arena_bytes
+            if not inside or xattr_bytes > value_bytes or kind not in (1, 2, 3):
+                raise DecodeError(f"event {index} of the event buffer is malformed")
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(self._event, self._records)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._event(record) for record in self._records[index]]
+        return self._event(self._records[index])
+
+    def _event(self, record: tuple[int, ...]) -> Event:
+        seqno, cas, rev, flags, expiry, collection, key, value, value_bytes = record[:9]
+        xattr_bytes, vb, key_bytes, kind, datatype = record[9:]
+        key, value = self._arena + key, self._arena + value
+        body = value + xattr_bytes
+        return Event(
+            seqno=seqno,
+            cas=cas,
+            rev=rev,
+            flags=flags,
+            expiry=expiry,
+            collection=collection,
+            vb=vb,
+            kind=EventKind(kind),
+            datatype=datatype,
+            key=self._buffer[key : key + key_bytes],
+            xattrs=self._buffer[value:body],
+            body=self._buffer[body : value + value_bytes],
+            now_us=self.now_us,
+        )
+
+
+@dataclass(frozen=True)
+class DocumentError:
+    """A document that could not be processed; the feed goes on."""
+
+    index: int
+    """Position of the event within the batch, from 0."""
+    message: str
+    """What went wrong, for the author of the code that failed."""
