@@ -79,7 +79,14 @@ pub fn request_within(
     // One write: a server may answer and close before it has read a second one.
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let reason = format!("no answer within {} s", patience.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        }
+        _ => error,
+    })?;
     parse(&answer)
 }
 

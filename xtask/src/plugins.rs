@@ -100,7 +100,7 @@ fn encode(module: &Path, component: &Path) -> Result<(), String> {
     let encoded = wit_component::ComponentEncoder::default()
         .validate(true)
         .module(&bytes)
-        .and_then(|encoder| encoder.encode())
+        .and_then(|mut encoder| encoder.encode())
         .map_err(|error| failed(&format!("{error:#}")))?;
     let folder = component.parent().expect("the path has a folder");
     fs::create_dir_all(folder).map_err(|error| failed(&error))?;

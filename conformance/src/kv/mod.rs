@@ -24,8 +24,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a reply may take.
-pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a reply may take: long, as the machine may compile meanwhile.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Features that are asked for with HELLO: mutation tokens, xattrs, extended errors, bucket selection, JSON,
 /// flexible frames, durability, collections, preserved expiry, documents created as deleted, body replacement.

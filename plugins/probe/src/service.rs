@@ -179,6 +179,7 @@ fn run(script: &[u8], now_us: u64, state: &mut dyn StateMut) -> Result<(), Fault
 }
 
 /// A table: an arm for each step that a script knows.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn step_of(step: &[Value], now_us: u64, state: &mut dyn StateMut) -> Result<(), Fault> {
     let text = |at: usize| step.get(at).and_then(Value::as_str).unwrap_or_default();
     let number = |at: usize| step.get(at).and_then(Value::as_i64).unwrap_or_default();

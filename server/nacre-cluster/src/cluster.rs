@@ -427,6 +427,7 @@ impl Cluster {
     }
 
     /// A table: an arm for each change, which is long as there are many.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn dispatch(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         match change {
             Change::NameCluster { name } => self.rename(name)?,

@@ -5,18 +5,23 @@ use nacre_types::Vbid;
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// The features it asks for: SELECT_BUCKET, extended errors, flexible frames, durability and collections.
 const FEATURES: [u16; 5] = [0x08, 0x07, 0x10, 0x11, 0x12];
+/// The feature of answers that come in whatever order.
+const UNORDERED: u16 = 0x0e;
 
 /// A connection, logged in and with its bucket chosen.
 pub struct Client {
     stream: TcpStream,
     output: Vec<u8>,
+    /// Room for what is read.
     input: Vec<u8>,
-    consumed: usize,
+    /// What was read and not yet shown.
+    unread: Range<usize>,
     vbucket_count: u16,
     servers: Vec<String>,
     active: Vec<Option<usize>>,
@@ -127,7 +132,7 @@ impl Client {
             stream,
             output: Vec::new(),
             input: Vec::new(),
-            consumed: 0,
+            unread: 0..0,
             vbucket_count: 1,
             servers: Vec::new(),
             active: Vec::new(),
@@ -145,8 +150,7 @@ impl Client {
         bucket: &str,
     ) -> Result<Client, String> {
         let mut client = Client::plain(address)?;
-        let features: Vec<u8> = FEATURES.iter().flat_map(|code| code.to_be_bytes()).collect();
-        client.expect(Opcode::Hello, b"nacre", &features, "agree on features")?;
+        client.hello(&FEATURES)?;
         let login = format!("\0{user}\0{password}");
         client.expect(
             Opcode::SaslAuth,
@@ -174,6 +178,19 @@ impl Client {
         let servers = servers.filter_map(Value::as_str);
         client.servers = servers.map(|server| server.replace("$HOST", host)).collect();
         Ok(client)
+    }
+
+    fn hello(&mut self, features: &[u16]) -> Result<(), String> {
+        let features: Vec<u8> = features.iter().flat_map(|code| code.to_be_bytes()).collect();
+        self.expect(Opcode::Hello, b"nacre", &features, "agree on features").map(drop)
+    }
+
+    /// Lets answers come in whatever order: a request that takes its time holds up no other.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn allow_any_order(&mut self) -> Result<(), String> {
+        self.hello(&[&FEATURES[..], &[UNORDERED]].concat())
     }
 
     /// The nodes that keep the bucket, by their addresses for keys, as the map had them when the connection was made.
@@ -250,30 +267,39 @@ impl Client {
     /// When the connection is gone.
     pub fn receive<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Result<T, String> {
         while !self.has_answer()? {
-            self.input.drain(..self.consumed);
-            self.consumed = 0;
-            let filled = self.input.len();
-            self.input.resize(filled + READ_BYTES, 0);
-            let count = self
-                .stream
-                .read(&mut self.input[filled..])
-                .map_err(|error| format!("the connection broke: {error}"))?;
-            self.input.truncate(filled + count);
-            if count == 0 {
-                return Err("the server closed the connection".into());
-            }
+            self.read()?;
         }
-        let (frame, length) = decode(&self.input[self.consumed..])
+        let (frame, length) = decode(&self.input[self.unread.clone()])
             .ok()
             .flatten()
             .ok_or("the server's answer is no frame")?;
         let seen = look(&frame);
-        self.consumed += length;
+        self.unread.start += length;
         Ok(seen)
     }
 
-    fn has_answer(&self) -> Result<bool, String> {
-        decode(&self.input[self.consumed..])
+    /// Reads what has come, or waits until something has.
+    fn read(&mut self) -> Result<(), String> {
+        self.input.copy_within(self.unread.clone(), 0);
+        self.unread = 0..self.unread.len();
+        let needed = self.unread.end + READ_BYTES;
+        if self.input.len() < needed {
+            self.input.resize(needed.next_power_of_two(), 0);
+        }
+        let count = self
+            .stream
+            .read(&mut self.input[self.unread.end..])
+            .map_err(|error| format!("the connection broke: {error}"))?;
+        self.unread.end += count;
+        if count == 0 { Err("the server closed the connection".into()) } else { Ok(()) }
+    }
+
+    /// Whether an answer can be had without waiting.
+    ///
+    /// # Errors
+    /// When what was read is none.
+    pub fn has_answer(&self) -> Result<bool, String> {
+        decode(&self.input[self.unread.clone()])
             .map(|frame| frame.is_some())
             .map_err(|error| format!("what answers is no port for keys: {error}"))
     }

@@ -297,6 +297,21 @@ fn open(
     Ok((platform, node))
 }
 
+/// Writes into the log where the node serves.
+fn tell(options: &Serve, endpoints: &Endpoints) {
+    let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
+    tracing::info!(
+        "nacre {} serves on {}: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}",
+        env!("CARGO_PKG_VERSION"),
+        options.host,
+    );
+    if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
+        tracing::info!(
+            "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
+        );
+    }
+}
+
 fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     if options.password.as_deref() == Some("") {
         return Err(EMPTY_PASSWORD.into());
@@ -361,24 +376,14 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
-        let stop = StopSignals::catch()
-            .map_err(|error| format!("cannot wait for signals: {error}"))?;
+        let stop =
+            StopSignals::catch().map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
             rest::serve(&consensus, &tls, &claim, port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
-        let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
-        tracing::info!(
-            "nacre {} serves on {}: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}",
-            env!("CARGO_PKG_VERSION"),
-            options.host,
-        );
-        if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
-            tracing::info!(
-                "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
-            );
-        }
+        tell(options, &endpoints);
         tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
         consensus.tell_where();
         ready(&endpoints);

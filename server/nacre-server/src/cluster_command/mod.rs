@@ -218,19 +218,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             status(server)
         }
         Action::Rebalance { removed, query, eventing, index } => {
-            let pool = server.call("GET", "/pools/default", b"")?;
-            let known = pool["nodes"].as_array().into_iter().flatten();
-            let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
-            let topology = [query, eventing, index].into_iter().flatten().flatten();
-            check_known(&known, removed.iter().chain(topology))?;
-            let names = |nodes: &[String]| {
-                nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",")
-            };
-            let mut fields =
-                vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
-            fields.extend(query.as_deref().map(|nodes| ("topology[n1ql]", names(nodes))));
-            fields.extend(eventing.as_deref().map(|nodes| ("topology[eventing]", names(nodes))));
-            fields.extend(index.as_deref().map(|nodes| ("topology[index]", names(nodes))));
+            let fields = fields_of_rebalance(server, removed, [query, eventing, index])?;
             let fields: Vec<_> =
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             post("/controller/rebalance", &fields)?;
@@ -272,6 +260,26 @@ pub fn run(options: &Options) -> Result<(), String> {
             Ok(())
         }
     }
+}
+
+/// What is asked of a rebalance that takes `removed` out, and puts services of queries, functions and indexes on nodes.
+fn fields_of_rebalance(
+    server: &Server,
+    removed: &[String],
+    services: [&Option<Vec<String>>; 3],
+) -> Result<Vec<(&'static str, String)>, String> {
+    let pool = server.call("GET", "/pools/default", b"")?;
+    let known = pool["nodes"].as_array().into_iter().flatten();
+    let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
+    check_known(&known, removed.iter().chain(services.into_iter().flatten().flatten()))?;
+    let names =
+        |nodes: &[String]| nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",");
+    let mut fields = vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
+    let topologies = ["topology[n1ql]", "topology[eventing]", "topology[index]"];
+    for (topology, nodes) in topologies.into_iter().zip(services) {
+        fields.extend(nodes.as_deref().map(|nodes| (topology, names(nodes))));
+    }
+    Ok(fields)
 }
 
 /// That login is the same when nothing is said, and so easily forgotten.

@@ -156,7 +156,7 @@ fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
     let component = wit_component::ComponentEncoder::default()
         .validate(true)
         .module(&module)
-        .and_then(|encoder| encoder.encode())
+        .and_then(|mut encoder| encoder.encode())
         .map_err(|error| format!("the module cannot be made a component: {error:#}"))?;
     write(&project.join(manifest.file()), component)
 }

@@ -57,6 +57,11 @@ fn each_workload_of_ycsb_has_its_operations() {
     assert_eq!(operations, expected);
     let all = found.iter().filter(|row| row["operation"] == "all");
     assert!(all.clone().all(|row| row["operations"] == "200"), "{all:?}");
+    let shared = ["--share", "--workload", "a,f,d", "--durability", "persistToMajority"];
+    let found = ycsb(&[&shared[..], &["--seconds", "60", "--operations", "200"]].concat());
+    let sums: Vec<_> = found.iter().filter(|row| row["operation"] == "all").collect();
+    assert_eq!(sums.len(), 3, "{found:?}");
+    assert!(sums.iter().all(|row| row["operations"] == "200"), "{sums:?}");
     // What was inserted is not loaded again, and does not stand in the way of another run.
     let again = [
         "--no-load",

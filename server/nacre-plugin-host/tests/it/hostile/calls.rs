@@ -219,6 +219,7 @@ fn storms_of_host_calls_end_at_the_deadline() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn arguments_that_lie_are_refused_before_they_are_copied() {
     let all = "(i32.const 0) (i32.const -1)";
     check(vec![

@@ -126,8 +126,8 @@ pub fn component_of(world: &str, mut module: Vec<u8>) -> Vec<u8> {
     let (package, _) = resolve.push_path(WIT).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let encoding = wit_component::StringEncoding::UTF8;
-    wit_component::embed_component_metadata(&mut module, &resolve, world, encoding, false).unwrap();
-    let mut encoder = wit_component::ComponentEncoder::default();
-    let encoded = encoder.validate(true).module(&module).and_then(|encoder| encoder.encode());
+    wit_component::embed_component_metadata(&mut module, &resolve, world, encoding).unwrap();
+    let encoder = wit_component::ComponentEncoder::default();
+    let encoded = encoder.validate(true).module(&module).and_then(|mut encoder| encoder.encode());
     encoded.unwrap_or_else(|error| panic!("{error:#}"))
 }

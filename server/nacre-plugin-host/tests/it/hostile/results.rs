@@ -23,6 +23,7 @@ pub fn with_cursor() -> Module {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn results_that_lie_are_refused() {
     let beyond = "i32.const -16";
     let odd = "i32.const 1025";

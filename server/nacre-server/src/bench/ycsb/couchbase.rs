@@ -1,6 +1,6 @@
 //! Records as documents of a bucket: by key over the key-value port, scans over the query service.
 
-use super::store::{Login, Scans, Store};
+use super::store::{Login, Scans, Step, Store};
 use crate::bench::http::QueryClient;
 use crate::client::{Client, Request};
 use nacre_protocol::{Opcode, Status};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long a request waits after a temporary failure.
-const AGAIN_AFTER: Duration = Duration::from_millis(5);
+pub const AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// Requests in flight while records are loaded.
 const LOAD_DEPTH: usize = 64;
 const SUCCESS: u16 = Status::Success as u16;
@@ -77,90 +77,82 @@ impl Couchbase {
         Ok(())
     }
 
-    /// Sends a request until it is not refused for a moment only; whether there was such a key.
-    fn call(
-        &mut self,
-        opcode: Opcode,
-        key: &str,
-        extras: &[u8],
-        value: &[u8],
-    ) -> Result<bool, String> {
-        let framing: &[u8] = if opcode == Opcode::Get { &[] } else { &self.framing };
+    /// Takes answers in whatever order they come.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn allow_any_order(&mut self) -> Result<(), String> {
+        self.keys.allow_any_order()
+    }
+
+    /// Adds a request to those that the next [`Couchbase::answer`] that has to wait sends; `number` is that of the answer.
+    pub fn send(&mut self, number: u32, key: &str, step: Step<'_>) {
         let vbid = self.keys.vbucket_of(key.as_bytes());
-        let key = prefixed(key);
-        let request = Request {
-            opcode: opcode as u8,
-            vbid,
-            key: &key,
-            framing,
-            extras,
-            value,
-            ..Request::default()
-        };
-        loop {
-            self.keys.send(request);
-            self.keys.flush()?;
-            match self.keys.receive(|frame| frame.vbid)? {
-                SUCCESS => return Ok(true),
-                NOT_FOUND => return Ok(false),
-                status if BUSY.contains(&status) => std::thread::sleep(AGAIN_AFTER),
-                status => return Err(refused(status)),
+        // Behind the id of the default collection.
+        let key = [&[0], key.as_bytes()].concat();
+        let all = Request { vbid, opaque: number, key: &key, ..Request::default() };
+        let framing = &self.framing;
+        match step {
+            Step::Read => self.keys.send(Request { opcode: Opcode::Get as u8, ..all }),
+            Step::Insert(record) => {
+                let (opcode, value) = (Opcode::Set as u8, record.as_bytes());
+                self.keys.send(Request { opcode, framing, extras: &JSON, value, ..all });
             }
+            Step::Update(field, value) => {
+                let (opcode, path) = (Opcode::SubdocDictUpsert as u8, format!("field{field}"));
+                let [high, low] = (path.len() as u16).to_be_bytes();
+                // The length of the path, and no flags.
+                let extras = &[high, low, 0];
+                let value = format!("{path}\"{value}\"");
+                let value = value.as_bytes();
+                self.keys.send(Request { opcode, framing, extras, value, ..all });
+            }
+        }
+    }
+
+    /// The next answer: the number of its request, and whether there was such a key; nothing when it was refused for a
+    /// moment only.
+    ///
+    /// # Errors
+    /// When the connection is gone, or a request was refused.
+    pub fn answer(&mut self) -> Result<(u32, Option<bool>), String> {
+        if !self.keys.has_answer()? {
+            self.keys.flush()?;
+        }
+        match self.keys.receive(|frame| (frame.opaque, frame.vbid))? {
+            (number, SUCCESS) => Ok((number, Some(true))),
+            (number, NOT_FOUND) => Ok((number, Some(false))),
+            (number, status) if BUSY.contains(&status) => Ok((number, None)),
+            (_, status) => Err(format!("the server refused a request: status 0x{status:02x}")),
         }
     }
 
     /// Sends many requests at once; how many keys there were.
     fn pipeline<'a>(
         &mut self,
-        opcode: Opcode,
-        extras: &[u8],
-        requests: impl ExactSizeIterator<Item = (&'a str, &'a [u8])>,
+        requests: impl ExactSizeIterator<Item = (&'a str, Step<'a>)>,
     ) -> Result<usize, String> {
         let count = requests.len();
-        for (key, value) in requests {
-            let vbid = self.keys.vbucket_of(key.as_bytes());
-            let key = prefixed(key);
-            let opcode = opcode as u8;
-            self.keys.send(Request {
-                opcode,
-                vbid,
-                key: &key,
-                extras,
-                value,
-                ..Request::default()
-            });
-        }
-        self.keys.flush()?;
+        requests.for_each(|(key, step)| self.send(0, key, step));
         let mut found = 0;
         for _ in 0..count {
-            match self.keys.receive(|frame| frame.vbid)? {
-                SUCCESS => found += 1,
-                NOT_FOUND => {}
-                status => return Err(refused(status)),
-            }
+            let is_found = self.answer()?.1.ok_or("the server has no room for records")?;
+            found += usize::from(is_found);
         }
         Ok(found)
     }
 }
 
-fn refused(status: u16) -> String {
-    format!("the server refused a request: status 0x{status:02x}")
-}
-
-/// A key behind the id of the default collection.
-fn prefixed(key: &str) -> Vec<u8> {
-    [&[0], key.as_bytes()].concat()
-}
-
 impl Store for Couchbase {
     fn load(&mut self, records: &mut dyn Iterator<Item = (String, String)>) -> Result<(), String> {
+        // Only what is measured has to be durable.
+        self.framing.clear();
         loop {
             let batch: Vec<_> = records.take(LOAD_DEPTH).collect();
             if batch.is_empty() {
                 return Ok(());
             }
-            let requests = batch.iter().map(|(key, record)| (key.as_str(), record.as_bytes()));
-            self.pipeline(Opcode::Set, &JSON, requests)?;
+            self.pipeline(batch.iter().map(|(key, record)| (&key[..], Step::Insert(record))))?;
         }
     }
 
@@ -173,20 +165,14 @@ impl Store for Couchbase {
         queries.rows(&request.to_string()).map(drop)
     }
 
-    fn read(&mut self, key: &str) -> Result<bool, String> {
-        self.call(Opcode::Get, key, &[], &[])
-    }
-
-    fn update(&mut self, key: &str, field: usize, value: &str) -> Result<bool, String> {
-        let path = format!("field{field}");
-        let [high, low] = (path.len() as u16).to_be_bytes();
-        // The length of the path, and no flags.
-        let extras = [high, low, 0];
-        self.call(Opcode::SubdocDictUpsert, key, &extras, format!("{path}\"{value}\"").as_bytes())
-    }
-
-    fn insert(&mut self, key: &str, record: &str) -> Result<bool, String> {
-        self.call(Opcode::Set, key, &JSON, record.as_bytes())
+    fn call(&mut self, key: &str, step: Step<'_>) -> Result<bool, String> {
+        loop {
+            self.send(0, key, step);
+            match self.answer()?.1 {
+                Some(found) => return Ok(found),
+                None => std::thread::sleep(AGAIN_AFTER),
+            }
+        }
     }
 
     fn scan(&mut self, from: &str, records: usize) -> Result<usize, String> {
@@ -200,7 +186,7 @@ impl Store for Couchbase {
             Scans::Keys => {
                 let ids = queries.rows(&request)?;
                 let ids: Vec<&str> = ids.iter().filter_map(Value::as_str).collect();
-                self.pipeline(Opcode::Get, &[], ids.into_iter().map(|id| (id, &[][..])))
+                self.pipeline(ids.into_iter().map(|id| (id, Step::Read)))
             }
         }
     }

@@ -1,10 +1,12 @@
 //! `nacre bench ycsb`: the workloads A to F of YCSB, against a node, and against PostgreSQL beside it.
 //!
-//! [`workload`] draws operations, a [`Store`] carries them out, and each client is a thread that has one operation in flight,
-//! as in YCSB. Records have ten fields of 100 bytes; an update writes one of them.
+//! [`workload`] draws operations, a [`Store`] carries them out, and each client has one operation in flight, as in YCSB: as
+//! a thread with a connection, or as one of several that share a connection ([`shared`]). Records have ten fields of 100
+//! bytes; an update writes one of them.
 
 mod couchbase;
 mod postgres;
+mod shared;
 mod store;
 mod workload;
 
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use store::{Login, Scans, Store};
-use workload::{Operation, Popularity, Records, Source, Workload};
+use workload::{Operation, Popularity, Records, Source, Task, Workload};
 
 /// Threads that load records.
 const LOADERS: usize = 4;
@@ -59,6 +61,9 @@ pub struct Ycsb {
     /// Clients, each with one operation in flight
     #[arg(long, default_value_t = 16)]
     clients: usize,
+    /// All clients share one connection, as those of one application do with an SDK, rather than having one each
+    #[arg(long)]
+    share: bool,
     /// Seconds to measure each workload; 0 only loads
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -104,12 +109,42 @@ struct Run<'a> {
     left: AtomicU64,
 }
 
-type Latencies = BTreeMap<Operation, Histogram<u64>>;
+/// Latencies in nanoseconds, by operation.
+#[derive(Default)]
+struct Latencies(BTreeMap<Operation, Histogram<u64>>);
+
+impl Latencies {
+    fn record(&mut self, operation: Operation, latency: Duration) -> Result<(), String> {
+        let latency = latency.as_nanos() as u64;
+        match self.0.get_mut(&operation) {
+            Some(known) => known.saturating_record(latency),
+            None => self.0.entry(operation).or_insert(latencies()?).saturating_record(latency),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, other: Latencies) -> Result<(), String> {
+        for (operation, latencies) in other.0 {
+            match self.0.get_mut(&operation) {
+                Some(known) => known.add(latencies).map_err(|error| error.to_string())?,
+                None => drop(self.0.insert(operation, latencies)),
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Ycsb {
     pub fn run(&self) -> Result<(), String> {
         if self.clients == 0 || !(0.0..=1e6).contains(&self.seconds) {
             return Err("--clients begins at 1, --seconds goes from 0 to 1000000".into());
+        }
+        if self.share
+            && (self.protocol != Protocol::Couchbase || self.workload.contains(&Workload::E))
+        {
+            return Err(
+                "--share is for keys of a node: neither for PostgreSQL nor for workload e".into()
+            );
         }
         let salt = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
         // Numbers of records stay below, so that keys of two runs differ.
@@ -128,15 +163,19 @@ impl Ycsb {
         report.finish()
     }
 
-    fn connect(&self, scans: bool) -> Result<Box<dyn Store>, String> {
-        let login = Login {
+    fn login(&self, scans: bool) -> Login {
+        Login {
             server: self.server.clone(),
             query: self.query.clone(),
             user: self.user.clone(),
             password: self.password.clone(),
             database: self.bucket.clone(),
             scans: scans.then_some(self.scans),
-        };
+        }
+    }
+
+    fn connect(&self, scans: bool) -> Result<Box<dyn Store>, String> {
+        let login = self.login(scans);
         Ok(match self.protocol {
             Protocol::Couchbase => Box::new(Couchbase::connect(&login, self.durability as u8)?),
             Protocol::Postgres => Box::new(Postgres::connect(&login, &self.setting)?),
@@ -165,10 +204,7 @@ impl Ycsb {
         text: &[u8],
     ) -> Result<Latencies, String> {
         let scans = workload == Workload::E;
-        let stores =
-            (0..self.clients).map(|_| self.connect(scans)).collect::<Result<Vec<_>, _>>()?;
-        let stores = parking_lot::Mutex::new(stores);
-        let run = Run {
+        let run = || Run {
             workload,
             records,
             text,
@@ -176,18 +212,20 @@ impl Ycsb {
             until: Instant::now() + Duration::from_secs_f64(self.seconds),
             left: AtomicU64::new(self.operations.unwrap_or(u64::MAX)),
         };
+        if self.share {
+            let store = Couchbase::connect(&self.login(scans), self.durability as u8)?;
+            return shared::run(&run(), self.clients, store);
+        }
+        let stores =
+            (0..self.clients).map(|_| self.connect(scans)).collect::<Result<Vec<_>, _>>()?;
+        let (stores, run) = (parking_lot::Mutex::new(stores), run());
         let client = |number: usize| {
             let store = stores.lock().pop().ok_or("there are as many stores as clients")?;
-            run.client(number as u64, store)
+            run.client(number, store)
         };
-        let mut all = Latencies::new();
+        let mut all = Latencies::default();
         for one in each_of(self.clients, client)? {
-            for (operation, latencies) in one {
-                match all.get_mut(&operation) {
-                    Some(known) => known.add(latencies).map_err(|error| error.to_string())?,
-                    None => drop(all.insert(operation, latencies)),
-                }
-            }
+            all.add(one)?;
         }
         Ok(all)
     }
@@ -200,10 +238,10 @@ impl Ycsb {
         report: &mut Report<'_>,
     ) -> Result<(), String> {
         let mut total = super::load::latencies()?;
-        for one in latencies.values() {
+        for one in latencies.0.values() {
             total.add(one).map_err(|error| error.to_string())?;
         }
-        let rows = latencies.iter().map(|(operation, one)| (operation.name(), one));
+        let rows = latencies.0.iter().map(|(operation, one)| (operation.name(), one));
         for (name, latencies) in rows.chain([("all", &total)]) {
             let per_s = latencies.len() as f64 / elapsed.as_secs_f64().max(1e-9);
             let row = [
@@ -220,60 +258,43 @@ impl Ycsb {
     }
 }
 
-impl Run<'_> {
-    /// What one client saw.
-    fn client(&self, number: u64, mut store: Box<dyn Store>) -> Result<Latencies, String> {
-        let random = StdRng::seed_from_u64(number ^ (self.workload as u64) << 32);
-        let mut source = Source::new(self.records, self.text, self.popularity, random)?;
-        let mut all = Latencies::new();
-        loop {
-            let begun = Instant::now();
-            let take = |left: u64| left.checked_sub(1);
-            let may = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-            if begun >= self.until || may.is_err() {
-                return Ok(all);
-            }
-            let operation = source.operation(self.workload);
-            let begun = self.carry_out(operation, &mut source, &mut *store)?;
-            let latency = begun.elapsed().as_nanos() as u64;
-            match all.get_mut(&operation) {
-                Some(known) => known.saturating_record(latency),
-                None => all.entry(operation).or_insert(latencies()?).saturating_record(latency),
-            }
-        }
+impl<'a> Run<'a> {
+    /// Where the client of this number draws from.
+    fn source(&self, client: usize) -> Result<Source<'a>, String> {
+        let random = StdRng::seed_from_u64(client as u64 ^ (self.workload as u64) << 32);
+        Source::new(self.records, self.text, self.popularity, random)
     }
 
-    /// Does it; gives the moment when all was drawn and the database was asked first.
-    fn carry_out(
-        &self,
-        operation: Operation,
-        source: &mut Source<'_>,
-        store: &mut dyn Store,
-    ) -> Result<Instant, String> {
-        let there = |found: bool, key: &str| match found {
-            true => Ok(()),
-            false => Err(format!("{key} is not there: load first, as many records as are read")),
-        };
-        if operation == Operation::Insert {
-            let (number, record) = (self.records.begin_insert(), source.record());
-            let begun = Instant::now();
-            store.insert(&self.records.key(number), &record)?;
-            self.records.inserted(number);
-            return Ok(begun);
-        }
-        let key = source.key();
-        let (field, value, count) = (source.field(), source.value(), source.scan_records());
-        let begun = Instant::now();
-        match operation {
-            Operation::Insert => {}
-            Operation::Read => there(store.read(&key)?, &key)?,
-            Operation::Update => there(store.update(&key, field, value)?, &key)?,
-            Operation::Scan => there(store.scan(&key, count)? > 0, &key)?,
-            Operation::ReadModifyWrite => {
-                there(store.read(&key)?, &key)?;
-                there(store.update(&key, field, value)?, &key)?;
-            }
-        }
-        Ok(begun)
+    /// The next operation, unless the run is over.
+    fn task(&self, source: &mut Source<'a>) -> Option<Task<'a>> {
+        let take = |left: u64| left.checked_sub(1);
+        let may = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        (may.is_ok() && Instant::now() < self.until).then(|| source.task(self.workload))
     }
+
+    /// What one client saw that has a connection of its own.
+    fn client(&self, number: usize, mut store: Box<dyn Store>) -> Result<Latencies, String> {
+        let (mut source, mut all) = (self.source(number)?, Latencies::default());
+        while let Some(task) = self.task(&mut source) {
+            let begun = Instant::now();
+            if task.operation == Operation::Scan {
+                there(store.scan(&task.key, task.scanned)? > 0, &task)?;
+            }
+            let mut taken = 0;
+            while let Some(step) = task.step(taken) {
+                there(store.call(&task.key, step)?, &task)?;
+                taken += 1;
+            }
+            all.record(task.operation, begun.elapsed())?;
+            self.records.done(&task);
+        }
+        Ok(all)
+    }
+}
+
+fn there(found: bool, task: &Task<'_>) -> Result<(), String> {
+    let key = &task.key;
+    found
+        .then_some(())
+        .ok_or_else(|| format!("{key} is not there: load first, as many records as are read"))
 }

@@ -6,7 +6,7 @@
 //!
 //! It takes servers that trust who connects, as one for measuring does. Source: PostgreSQL's documentation, "Message Flow".
 
-use super::store::{Login, Store};
+use super::store::{Login, Step, Store};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -144,11 +144,6 @@ impl Postgres {
             }
         }
     }
-
-    fn one(&mut self, statement: &str, parameters: &[&str]) -> Result<bool, String> {
-        self.execute(statement, parameters);
-        Ok(self.sync()?.affected == 1)
-    }
 }
 
 /// The fields of an error, each with its kind.
@@ -194,16 +189,15 @@ impl Store for Postgres {
         self.simple("VACUUM ANALYZE usertable").map(drop)
     }
 
-    fn read(&mut self, key: &str) -> Result<bool, String> {
-        self.one("read", &[key])
-    }
-
-    fn update(&mut self, key: &str, field: usize, value: &str) -> Result<bool, String> {
-        self.one("update", &[key, &format!("{{\"field{field}\":\"{value}\"}}")])
-    }
-
-    fn insert(&mut self, key: &str, record: &str) -> Result<bool, String> {
-        self.one("insert", &[key, record])
+    fn call(&mut self, key: &str, step: Step<'_>) -> Result<bool, String> {
+        match step {
+            Step::Read => self.execute("read", &[key]),
+            Step::Insert(record) => self.execute("insert", &[key, record]),
+            Step::Update(field, value) => {
+                self.execute("update", &[key, &format!("{{\"field{field}\":\"{value}\"}}")]);
+            }
+        }
+        Ok(self.sync()?.affected == 1)
     }
 
     fn scan(&mut self, from: &str, records: usize) -> Result<usize, String> {

@@ -27,7 +27,18 @@ pub struct Login {
     pub scans: Option<Scans>,
 }
 
-/// One client of a database. A method that gives a truth value says whether there was such a key.
+/// One request for one record.
+#[derive(Clone, Copy)]
+pub enum Step<'a> {
+    /// All fields are read.
+    Read,
+    /// One field, given by its number, is written.
+    Update(usize, &'a str),
+    /// A record of JSON that was not there is written.
+    Insert(&'a str),
+}
+
+/// One client of a database.
 ///
 /// All fail with what the server said, or what the connection broke of.
 pub trait Store: Send {
@@ -37,14 +48,8 @@ pub trait Store: Send {
     /// Waits until all that was loaded can be found.
     fn ready(&mut self) -> Result<(), String>;
 
-    /// Reads all fields.
-    fn read(&mut self, key: &str) -> Result<bool, String>;
-
-    /// Writes one field.
-    fn update(&mut self, key: &str, field: usize, value: &str) -> Result<bool, String>;
-
-    /// Writes a record of JSON that was not there.
-    fn insert(&mut self, key: &str, record: &str) -> Result<bool, String>;
+    /// Takes one step, and says whether there was such a key.
+    fn call(&mut self, key: &str, step: Step<'_>) -> Result<bool, String>;
 
     /// Reads up to so many records in the order of their keys, and says how many there were.
     fn scan(&mut self, from: &str, records: usize) -> Result<usize, String>;

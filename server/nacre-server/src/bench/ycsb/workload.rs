@@ -6,6 +6,7 @@
 //!
 //! Source: B. Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010.
 
+use super::store::Step;
 use clap::ValueEnum;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -143,14 +144,20 @@ impl Records {
     }
 
     /// The number of a record that is to be inserted.
-    pub fn begin_insert(&self) -> u64 {
+    fn begin_insert(&self) -> u64 {
         let mut grown = self.grown();
         grown.next += 1;
         grown.next - 1
     }
 
-    /// Tells that a record is there.
-    pub fn inserted(&self, number: u64) {
+    /// Tells that all was done, and its record, if it was inserted, is there.
+    pub fn done(&self, task: &Task<'_>) {
+        if let Some((number, _)) = task.inserted {
+            self.inserted(number);
+        }
+    }
+
+    fn inserted(&self, number: u64) {
         let mut guard = self.grown();
         let grown = &mut *guard;
         grown.apart.insert(number);
@@ -165,6 +172,35 @@ fn hash(number: u64) -> u64 {
     number.to_le_bytes().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
     })
+}
+
+/// An operation, and all that it needs.
+pub struct Task<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// The record's key, or the first one's.
+    pub key: String,
+    /// Records of a scan.
+    pub scanned: usize,
+    field: usize,
+    value: &'a str,
+    /// The number and the text of a record that is inserted.
+    inserted: Option<(u64, String)>,
+}
+
+impl Task<'_> {
+    /// The step that comes after so many, if there is one; a scan has none.
+    pub fn step(&self, taken: usize) -> Option<Step<'_>> {
+        let update = Step::Update(self.field, self.value);
+        match (self.operation, taken) {
+            (Operation::Read | Operation::ReadModifyWrite, 0) => Some(Step::Read),
+            (Operation::Update, 0) | (Operation::ReadModifyWrite, 1) => Some(update),
+            (Operation::Insert, 0) => {
+                self.inserted.as_ref().map(|(_, record)| Step::Insert(record))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Draws operations and records.
@@ -196,14 +232,27 @@ impl<'a> Source<'a> {
         Ok(Source { records, text, zipf, popularity, random })
     }
 
-    /// The next operation of a workload.
-    pub fn operation(&mut self, workload: Workload) -> Operation {
+    /// The next operation of a workload, on a record that is there or is to be inserted.
+    pub fn task(&mut self, workload: Workload) -> Task<'a> {
+        let operation = self.operation(workload);
+        let is_insert = operation == Operation::Insert;
+        let inserted = is_insert.then(|| (self.records.begin_insert(), self.record()));
+        let key = match inserted {
+            Some((number, _)) => self.records.key(number),
+            None => self.key(),
+        };
+        let (field, value) = (self.random.random_range(0..FIELDS), self.value());
+        let scanned = self.random.random_range(1..=SCAN_RECORDS_MAX);
+        Task { operation, key, scanned, field, value, inserted }
+    }
+
+    fn operation(&mut self, workload: Workload) -> Operation {
         let (usual, other, percent) = workload.mix();
         if self.random.random_range(0..100) < percent { other } else { usual }
     }
 
     /// The key of a record that is there.
-    pub fn key(&mut self) -> String {
+    fn key(&mut self) -> String {
         // Ranks of the distribution begin at 1.
         let rank = self.zipf.sample(&mut self.random) as u64 - 1;
         let number = match self.popularity {
@@ -214,18 +263,8 @@ impl<'a> Source<'a> {
         self.records.key(number)
     }
 
-    /// How many records a scan is to read.
-    pub fn scan_records(&mut self) -> usize {
-        self.random.random_range(1..=SCAN_RECORDS_MAX)
-    }
-
-    /// One of the fields.
-    pub fn field(&mut self) -> usize {
-        self.random.random_range(0..FIELDS)
-    }
-
     /// What a field holds.
-    pub fn value(&mut self) -> &'a str {
+    fn value(&mut self) -> &'a str {
         let start = self.random.random_range(0..TEXT_STARTS);
         let value = &self.text[start..start + FIELD_BYTES];
         str::from_utf8(value).expect("letters are text")

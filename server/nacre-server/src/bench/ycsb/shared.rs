@@ -1,0 +1,68 @@
+//! Clients that share a connection: what several of them ask, or are answered, goes through the kernel at once.
+
+use super::couchbase::{AGAIN_AFTER, Couchbase};
+use super::workload::{Source, Task};
+use super::{Latencies, Run, there};
+use std::time::Instant;
+
+/// One of the clients.
+struct Client<'a> {
+    source: Source<'a>,
+    /// What it does, and since when; nothing when its run is over.
+    current: Option<(Task<'a>, Instant)>,
+    /// Steps that were answered.
+    taken: usize,
+}
+
+impl<'a> Client<'a> {
+    /// Draws the next operation, and sends its first step.
+    fn begin(&mut self, number: u32, run: &Run<'a>, store: &mut Couchbase) {
+        self.current = run.task(&mut self.source).map(|task| (task, Instant::now()));
+        self.taken = 0;
+        self.send(number, store);
+    }
+
+    /// Sends the step that is due; whether there is one.
+    fn send(&self, number: u32, store: &mut Couchbase) -> bool {
+        let step = self.current.as_ref().and_then(|(task, _)| Some((task, task.step(self.taken)?)));
+        step.map(|(task, step)| store.send(number, &task.key, step)).is_some()
+    }
+}
+
+/// What all clients saw, each of which has one operation in flight.
+///
+/// # Errors
+/// When the connection is gone, or a request was refused.
+pub fn run(run: &Run<'_>, clients: usize, mut store: Couchbase) -> Result<Latencies, String> {
+    store.allow_any_order()?;
+    let client = |number| Ok(Client { source: run.source(number)?, current: None, taken: 0 });
+    let mut clients = (0..clients).map(client).collect::<Result<Vec<_>, String>>()?;
+    for (number, client) in (0..).zip(&mut clients) {
+        client.begin(number, run, &mut store);
+    }
+    let mut all = Latencies::default();
+    let mut busy = clients.iter().filter(|client| client.current.is_some()).count();
+    while busy > 0 {
+        let (number, found) = store.answer()?;
+        let client = clients.get_mut(number as usize).filter(|client| client.current.is_some());
+        let client = client.ok_or("the server answered what was not asked")?;
+        match found {
+            Some(found) => {
+                let task = client.current.as_ref().map(|(task, _)| task);
+                task.map_or(Ok(()), |task| there(found, task))?;
+                client.taken += 1;
+            }
+            None => std::thread::sleep(AGAIN_AFTER),
+        }
+        if client.send(number, &mut store) {
+            continue;
+        }
+        if let Some((task, begun)) = client.current.take() {
+            all.record(task.operation, begun.elapsed())?;
+            run.records.done(&task);
+        }
+        client.begin(number, run, &mut store);
+        busy -= usize::from(client.current.is_none());
+    }
+    Ok(all)
+}
