@@ -156,9 +156,8 @@ impl Ycsb {
             self.load(&records, &text).map_err(|reason| format!("loading failed: {reason}"))?;
         }
         for workload in self.workload.iter().filter(|_| self.seconds > 0.0) {
-            let begun = Instant::now();
-            let latencies = self.measure(*workload, &records, &text)?;
-            self.show(*workload, &latencies, begun.elapsed(), &mut report)?;
+            let (latencies, elapsed) = self.measure(*workload, &records, &text)?;
+            self.show(*workload, &latencies, elapsed, &mut report)?;
         }
         report.finish()
     }
@@ -197,28 +196,31 @@ impl Ycsb {
         self.connect(self.workload.contains(&Workload::E))?.ready()
     }
 
+    /// What all clients saw, and how long it took once they were connected.
     fn measure(
         &self,
         workload: Workload,
         records: &Records,
         text: &[u8],
-    ) -> Result<Latencies, String> {
+    ) -> Result<(Latencies, Duration), String> {
         let scans = workload == Workload::E;
-        let run = || Run {
+        let run = |begun: Instant| Run {
             workload,
             records,
             text,
             popularity: self.popularity.unwrap_or(workload.popularity()),
-            until: Instant::now() + Duration::from_secs_f64(self.seconds),
+            until: begun + Duration::from_secs_f64(self.seconds),
             left: AtomicU64::new(self.operations.unwrap_or(u64::MAX)),
         };
         if self.share {
             let store = Couchbase::connect(&self.login(scans), self.durability as u8)?;
-            return shared::run(&run(), self.clients, store);
+            let begun = Instant::now();
+            return Ok((shared::run(&run(begun), self.clients, store)?, begun.elapsed()));
         }
         let stores =
             (0..self.clients).map(|_| self.connect(scans)).collect::<Result<Vec<_>, _>>()?;
-        let (stores, run) = (parking_lot::Mutex::new(stores), run());
+        let begun = Instant::now();
+        let (stores, run) = (parking_lot::Mutex::new(stores), run(begun));
         let client = |number: usize| {
             let store = stores.lock().pop().ok_or("there are as many stores as clients")?;
             run.client(number, store)
@@ -227,7 +229,7 @@ impl Ycsb {
         for one in each_of(self.clients, client)? {
             all.add(one)?;
         }
-        Ok(all)
+        Ok((all, begun.elapsed()))
     }
 
     fn show(

@@ -3,6 +3,7 @@
 use super::couchbase::{AGAIN_AFTER, Couchbase};
 use super::workload::{Source, Task};
 use super::{Latencies, Run, there};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// One of the clients.
@@ -42,18 +43,25 @@ pub fn run(run: &Run<'_>, clients: usize, mut store: Couchbase) -> Result<Latenc
     }
     let mut all = Latencies::default();
     let mut busy = clients.iter().filter(|client| client.current.is_some()).count();
+    // Those that were refused for a moment, and when they ask again.
+    let mut refused: VecDeque<(Instant, u32)> = VecDeque::new();
     while busy > 0 {
+        if let Some((due, _)) = refused.front().filter(|_| refused.len() == busy) {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        while let Some((_, number)) = refused.pop_front_if(|(due, _)| *due <= Instant::now()) {
+            clients[number as usize].send(number, &mut store);
+        }
         let (number, found) = store.answer()?;
         let client = clients.get_mut(number as usize).filter(|client| client.current.is_some());
         let client = client.ok_or("the server answered what was not asked")?;
-        match found {
-            Some(found) => {
-                let task = client.current.as_ref().map(|(task, _)| task);
-                task.map_or(Ok(()), |task| there(found, task))?;
-                client.taken += 1;
-            }
-            None => std::thread::sleep(AGAIN_AFTER),
-        }
+        let Some(found) = found else {
+            refused.push_back((Instant::now() + AGAIN_AFTER, number));
+            continue;
+        };
+        let task = client.current.as_ref().map(|(task, _)| task);
+        task.map_or(Ok(()), |task| there(found, task))?;
+        client.taken += 1;
         if client.send(number, &mut store) {
             continue;
         }
