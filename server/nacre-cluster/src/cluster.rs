@@ -3,10 +3,10 @@
 use crate::nodes;
 use crate::refusal::Refusal;
 use crate::{
-    Alternate, AutoFailover, Bucket, BucketSettings, Chain, Deployment, Endpoints,
+    Alternate, AutoFailover, Bucket, BucketSettings, Chain, Deployment, EndedRebalance, Endpoints,
     FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest,
-    Member, Membership, Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance,
-    Script, Secret, Service, Source, place,
+    Member, Membership, Outcome, Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries,
+    Rebalance, RetryRebalance, Script, Secret, Service, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,12 @@ pub struct Cluster {
     /// The rebalance that is under way.
     #[serde(default)]
     pub rebalance: Option<Rebalance>,
+    /// The last one that has ended.
+    #[serde(default)]
+    pub last_rebalance: Option<EndedRebalance>,
+    /// Whether one that has failed is begun again.
+    #[serde(default)]
+    pub retry_rebalance: RetryRebalance,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
     /// Packages of plugins, and what is deployed of them.
@@ -151,6 +157,21 @@ pub enum Change {
     },
     /// The rebalance that is under way goes no further.
     StopRebalance,
+    /// What happens after a rebalance that has failed.
+    SetRetryRebalance {
+        /// The settings.
+        settings: RetryRebalance,
+    },
+    /// The rebalance that is [pending](Cluster::pending_rebalance) is begun again.
+    BeginAgain {
+        /// Which.
+        id: String,
+    },
+    /// The rebalance that is [pending](Cluster::pending_rebalance) is not begun again.
+    GiveUpRebalance {
+        /// Which.
+        id: String,
+    },
     /// The rebalance that is under way has come to its end.
     EndRebalance {
         /// The part of each node.
@@ -394,6 +415,8 @@ impl Cluster {
             failing_over: Vec::new(),
             auto_failover: AutoFailover::default(),
             rebalance: None,
+            last_rebalance: None,
+            retry_rebalance: RetryRebalance::default(),
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
@@ -456,6 +479,9 @@ impl Cluster {
             }
             Change::Recover { id } => {
                 self.check_node(*id)?;
+                if self.rebalance.is_some() {
+                    return Err(Refusal::RebalanceRuns);
+                }
                 self.set_memberships(&BTreeMap::from([(*id, Membership::Added)]));
             }
             Change::SetAutoFailover { settings } => {
@@ -464,22 +490,17 @@ impl Cluster {
             Change::ResetAutoFailover => self.auto_failover.count = 0,
             Change::StartRebalance { id, keep, rest } => {
                 keep.iter().try_for_each(|id| self.check_node(*id))?;
-                if self.rebalance.is_some() {
-                    return Err(Refusal::RebalanceRuns);
-                }
-                let is_out = |id: &NodeId| self.nodes[id].membership == Membership::FailedOver;
-                if self.with_data(keep).is_empty() || keep.iter().any(is_out) {
-                    return Err(Refusal::NobodyKeeps);
-                }
-                self.rebalance =
-                    Some(Rebalance { id: id.clone(), keep: keep.clone(), rest: *rest });
+                self.start_rebalance(self.plan_rebalance(id, keep, *rest))?;
             }
             Change::StopRebalance => {
-                self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.end_rebalance(Outcome::Stopped)?;
                 self.settle_chains();
             }
+            Change::SetRetryRebalance { settings } => self.retry_rebalance = *settings,
+            Change::BeginAgain { id } => self.begin_again(id)?,
+            Change::GiveUpRebalance { id } => self.give_up_rebalance(id)?,
             Change::EndRebalance { memberships } => {
-                self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+                self.end_rebalance(Outcome::Completed)?;
                 self.set_memberships(memberships);
                 self.auto_failover.count = 0;
                 self.place_buckets();
@@ -688,10 +709,12 @@ impl Cluster {
                 known[usize::from(*vbid)] = chain.clone();
             }
         }
-        let is_lost = |node: &NodeId| memberships.get(node) == Some(&Membership::FailedOver);
-        if self.rebalance.as_ref().is_some_and(|rebalance| rebalance.keep.iter().any(is_lost)) {
+        let is_lost = |node: &&NodeId| memberships.get(node) == Some(&Membership::FailedOver);
+        let keep = self.rebalance.iter().flat_map(|rebalance| &rebalance.keep);
+        let lost: BTreeSet<NodeId> = keep.filter(is_lost).copied().collect();
+        if !lost.is_empty() {
             // Its plan cannot be carried out any more.
-            self.rebalance = None;
+            self.end_rebalance(Outcome::Failed { lost })?;
             self.settle_chains();
         }
         self.set_memberships(memberships);
@@ -705,7 +728,7 @@ impl Cluster {
         self.secret = secret;
         self.rev += 1;
         self.failing_over.clear();
-        if self.rebalance.take().is_some() {
+        if self.end_rebalance(Outcome::Failed { lost: BTreeSet::new() }).is_ok() {
             self.settle_chains();
         }
     }

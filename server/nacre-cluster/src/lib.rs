@@ -22,6 +22,7 @@ mod placement;
 mod plugin;
 mod query_function;
 mod query_library;
+mod rebalance;
 mod refusal;
 mod secret;
 mod settings;
@@ -36,14 +37,13 @@ pub use function::{
 };
 pub use index::{Index, Partitioning};
 pub use manifest::{Collection, Manifest, Scope};
-pub use member::{
-    Alternate, AutoFailover, Endpoints, Member, Membership, Ports, Rebalance, Service,
-};
+pub use member::{Alternate, AutoFailover, Endpoints, Member, Membership, Ports, Service};
 pub use nodes::GROUP_DEFAULT;
 pub use placement::{Copies, place};
 pub use plugin::{Deployment, Package, Plugins, Since, Source, World};
 pub use query_function::{QueryFunction, QueryFunctions, Script};
 pub use query_library::QueryLibraries;
+pub use rebalance::{EndedRebalance, Outcome, Rebalance, RetryRebalance};
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use settings::{

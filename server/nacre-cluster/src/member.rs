@@ -1,7 +1,6 @@
 //! The nodes of a cluster.
 
 use crate::{Fingerprint, Refusal};
-use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,17 +201,6 @@ impl Default for AutoFailover {
     fn default() -> AutoFailover {
         AutoFailover { enabled: true, timeout_ms: 5000, count_max: 1, count: 0 }
     }
-}
-
-/// A rebalance: the copies are moved until they are spread evenly.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rebalance {
-    /// 32 hexadecimal digits.
-    pub id: String,
-    /// The nodes that have a share afterwards.
-    pub keep: BTreeSet<NodeId>,
-    /// What becomes of those that had one and are not among them.
-    pub rest: Membership,
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ fn mixed(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Endpoints, Member, Ports, Rebalance};
+    use crate::{Change, Endpoints, Member, Ports};
 
     fn cluster(nodes: u64) -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -181,7 +181,7 @@ mod tests {
         let index = index("u", 8, 1);
         let keep = BTreeSet::from([NodeId(1), NodeId(2)]);
         let rest = Membership::Leaving;
-        cluster.rebalance = Some(Rebalance { id: "r".into(), keep, rest });
+        cluster.rebalance = Some(cluster.plan_rebalance("r", &keep, rest));
         assert!(cluster.held_by(NodeId(3), &index).is_empty());
         cluster.rebalance = None;
         for (node, group) in [(1, "a"), (2, "a"), (3, "b")] {

@@ -31,6 +31,9 @@ impl Node {
             | Change::Recover { .. }
             | Change::SetAutoFailover { .. }
             | Change::ResetAutoFailover
+            | Change::SetRetryRebalance { .. }
+            | Change::BeginAgain { .. }
+            | Change::GiveUpRebalance { .. }
             | Change::StartRebalance { .. } => {}
             Change::MoveCopies { chains, .. } if before.rebalance == after.rebalance => {
                 for bucket in chains.keys() {

@@ -8,6 +8,7 @@ use crate::workload::{BUCKET, Counts, KEYS, VBUCKETS, Workload, vbid};
 use crate::{Chance, Clock, Cluster, Happening};
 use nacre_cluster::{
     AutoFailover, BucketKind, BucketSettings, Chain, Change, EvictionPolicy, Membership,
+    RetryRebalance,
 };
 use nacre_node::Vbids;
 use nacre_types::{CollectionId, VbState, Vbid};
@@ -23,6 +24,8 @@ const READER: u64 = 2 << 56;
 const LOOK: u64 = 3 << 56;
 /// How long the copies may take to be whole once nothing is broken any more.
 const MEND_NS_MAX: u64 = 120_000 * MS;
+/// When a rebalance that has failed is begun again, in seconds.
+const RETRY_AFTER_S: u64 = 3;
 /// How long a vBucket that is about to be given to another node is waited for.
 const SUCCESSION_NS_MAX: u64 = 6_000 * MS;
 /// How long everything else may take then.
@@ -111,7 +114,9 @@ impl Simulation {
         };
         let create =
             Change::CreateBucket { name: BUCKET.into(), uuid: "b".repeat(32), settings: bucket };
-        for change in [Change::SetAutoFailover { settings }, create] {
+        let retry = RetryRebalance { enabled: true, after_s: RETRY_AFTER_S, retries_max: 3 };
+        let retry = Change::SetRetryRebalance { settings: retry };
+        for change in [Change::SetAutoFailover { settings }, retry, create] {
             while cluster.change(&change).is_err() {
                 let until = cluster.now() + 10 * MS;
                 while cluster.next(until).is_some() {}

@@ -90,11 +90,9 @@ impl Orchestrator {
             self.failover = None;
             return;
         }
-        let up: BTreeSet<NodeId> =
-            cluster.nodes.keys().copied().filter(|node| !lost.contains(node)).collect();
         let is_same = |poll: &Poll| poll.lost == lost && poll.wanted == wanted;
         if !self.failover.as_ref().is_some_and(is_same) {
-            self.failover = Some(self.poll(lost.clone(), wanted.clone(), up));
+            self.failover = Some(self.poll(cluster, lost.clone(), wanted.clone()));
         }
         let Some(poll) = &mut self.failover else { return };
         poll.send(now, effects);

@@ -163,6 +163,8 @@ pub struct Orchestrator {
     moving: Option<Poll>,
     /// The id of the last rebalance, and when more vBuckets may begin to move in it.
     move_at: (String, u64),
+    /// The id of the rebalance that is pending, and when it is begun again.
+    retry_at: Option<(String, u64)>,
     /// vBuckets that are held, or were in vain: by bucket and number.
     holds: BTreeMap<(String, u16), Hold>,
 }
@@ -180,6 +182,7 @@ impl Orchestrator {
             failover: None,
             moving: None,
             move_at: (String::new(), 0),
+            retry_at: None,
             holds: BTreeMap::new(),
         }
     }
@@ -243,6 +246,7 @@ impl Orchestrator {
         if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
             self.leads = leads.map(|leads| (leads.term, now));
             (self.failover, self.moving) = (None, None);
+            self.retry_at = None;
             self.holds.clear();
             // What was heard before may be of long ago.
             self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
@@ -253,18 +257,26 @@ impl Orchestrator {
         self.replace_lost(cluster, since, now, &mut effects);
         if self.failover.is_none() {
             self.rebalance(cluster, now, &mut effects);
+            self.begin_again(cluster, now, &mut effects);
         }
         effects
     }
 
-    /// A question to `asked` that was not asked before.
+    /// A question about copies that was not asked before, to those who have one, or are about to, but for `lost`.
     fn poll(
         &mut self,
+        cluster: &Cluster,
         lost: BTreeSet<NodeId>,
         wanted: BTreeMap<String, BTreeSet<u16>>,
-        asked: BTreeSet<NodeId>,
     ) -> Poll {
         self.polls += 1;
+        // Whoever has none has nothing to say, and may be gone for good.
+        let chains = wanted.iter().flat_map(|(name, vbids)| {
+            let chains = &cluster.buckets[name].chains;
+            vbids.iter().map(|vbid| &chains[usize::from(*vbid)])
+        });
+        let holders = chains.flat_map(|chain| chain.copies.iter().chain(&chain.next).flatten());
+        let asked = holders.copied().filter(|node| !lost.contains(node)).collect();
         // Not to be mistaken for one of a leader before.
         let number = self.me.0 << 48 | self.polls;
         Poll::new(number, lost, wanted, asked)

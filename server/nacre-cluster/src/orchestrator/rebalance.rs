@@ -2,7 +2,7 @@
 
 use super::poll::Poll;
 use super::{Effect, MS, Orchestrator};
-use crate::{Chain, Change, Cluster, Copies, Member, Membership, place};
+use crate::{Chain, Change, Cluster, Copies, Membership, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,15 +64,13 @@ impl Orchestrator {
         });
         let Some((name, bucket, target)) = unfinished else {
             self.moving = None;
-            let part = |(node, member): (&NodeId, &Member)| {
-                let part = match member.membership {
-                    _ if wanted.keep.contains(node) => Membership::Active,
-                    Membership::Added if wanted.rest == Membership::FailedOver => return None,
-                    _ => wanted.rest,
-                };
-                Some((*node, part))
+            let part = |node: &NodeId| match node {
+                _ if wanted.keep.contains(node) => Some((*node, Membership::Active)),
+                _ if wanted.leaving.contains(node) => Some((*node, wanted.rest)),
+                // It came meanwhile: the next rebalance is about it.
+                _ => None,
             };
-            let memberships = cluster.nodes.iter().filter_map(part).collect();
+            let memberships = cluster.nodes.keys().filter_map(part).collect();
             effects.push(Effect::Propose(Change::EndRebalance { memberships }));
             return;
         };
@@ -103,6 +101,21 @@ impl Orchestrator {
         }
     }
 
+    /// Begins the rebalance again that has failed, once its time has come: as long after a new leader as after the failure.
+    pub(super) fn begin_again(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
+        let Some(pending) = cluster.pending_rebalance() else {
+            self.retry_at = None;
+            return;
+        };
+        let pause = cluster.retry_rebalance.after_s.saturating_mul(1000 * MS);
+        let known = self.retry_at.take().filter(|(id, _)| *id == pending.id);
+        let (id, due) = known.unwrap_or_else(|| (pending.id.clone(), now.saturating_add(pause)));
+        if now >= due {
+            effects.push(Effect::Propose(Change::BeginAgain { id: id.clone() }));
+        }
+        self.retry_at = Some((id, due));
+    }
+
     /// Moves those on whose next copies have all there is.
     fn advance(
         &mut self,
@@ -121,8 +134,7 @@ impl Orchestrator {
         }
         let wanted = BTreeMap::from([(name.to_owned(), moving.clone())]);
         if self.moving.as_ref().is_none_or(|poll| poll.wanted != wanted) {
-            let asked = cluster.nodes.keys().copied().collect();
-            self.moving = Some(self.poll(BTreeSet::new(), wanted, asked));
+            self.moving = Some(self.poll(cluster, BTreeSet::new(), wanted));
         }
         let Some(poll) = &mut self.moving else { return };
         poll.send(now, effects);

@@ -1,7 +1,8 @@
 use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
 use super::*;
 use crate::{
-    AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Ports, Refusal, Service,
+    AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Outcome, Ports, Refusal,
+    RetryRebalance, Service,
 };
 
 const SECOND: u64 = 1000 * MS;
@@ -262,6 +263,39 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
 }
 
 #[test]
+fn who_has_no_copy_is_not_waited_for() {
+    // Node 5 was replaced before and is still gone, and so is node 6, which has no share yet.
+    let mut world = World::new(cluster(5, 2));
+    world.cluster.auto_failover.count_max = 2;
+    world.tick();
+    world.down = vec![NodeId(5)];
+    let change = world.until_proposed(40).unwrap();
+    world.cluster.apply(&change).unwrap();
+    let newcomer = Change::PutNode { id: NodeId(6), member: member(Membership::Added) };
+    world.cluster.apply(&newcomer).unwrap();
+    let seventh = Change::PutNode { id: NodeId(7), member: member(Membership::Added) };
+    world.cluster.apply(&seventh).unwrap();
+    world.down = [4, 5, 6].map(NodeId).into();
+    let change = world.until_proposed(40).expect("a change");
+    world.cluster.apply(&change).unwrap();
+    assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
+    // Nor is it when copies move: what the others report has to be new.
+    let keep = [1, 2, 3, 7].map(NodeId).into();
+    let (id, rest) = ("r".to_owned(), Membership::Leaving);
+    world.cluster.apply(&Change::StartRebalance { id, keep, rest }).unwrap();
+    world.standings.insert(NodeId(7), stands(0, 0));
+    for _ in 0..20 {
+        world.step();
+    }
+    world.standings.clear();
+    for _ in 0..400 {
+        world.step();
+    }
+    assert_eq!(world.cluster.rebalance, None);
+    assert_eq!(world.cluster.last_rebalance.unwrap().outcome, Outcome::Completed);
+}
+
+#[test]
 fn too_many_nodes_or_the_last_copy_are_not_replaced_by_themselves() {
     let silent = |cluster: Cluster, down: &[u64]| {
         let mut world = World::new(cluster);
@@ -346,11 +380,85 @@ fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
         world.step();
     }
     assert_eq!(world.cluster.rebalance, None);
+    let ended = world.cluster.last_rebalance.as_ref().unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed { lost: [NodeId(4)].into() });
     assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
     for chain in &world.cluster.buckets["b"].chains {
         assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(4)));
         assert_eq!(chain.copies.iter().flatten().count(), 2, "what was there stays");
     }
+}
+
+#[test]
+fn a_node_that_comes_during_a_rebalance_stays_for_the_next_one() {
+    let mut world = World::rebalancing(cluster(2, 1), &[3], &[1, 3]);
+    world.step();
+    let newcomer = Change::PutNode { id: NodeId(4), member: member(Membership::Added) };
+    world.cluster.apply(&newcomer).unwrap();
+    let recovered = Change::Recover { id: NodeId(2) };
+    assert_eq!(world.cluster.apply(&recovered), Err(Refusal::RebalanceRuns));
+    while world.cluster.rebalance.is_some() {
+        world.step();
+    }
+    let part = |id| world.cluster.nodes[&NodeId(id)].membership;
+    let expected = [Membership::Active, Membership::Leaving, Membership::Active, Membership::Added];
+    assert_eq!([1, 2, 3, 4].map(part), expected);
+}
+
+#[test]
+fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_often_as_is_wanted() {
+    let mut world = World::rebalancing(cluster(4, 1), &[5], &[1, 2, 4, 5]);
+    world.cluster.auto_failover.count_max = 3;
+    let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 1 };
+    world.cluster.apply(&Change::SetRetryRebalance { settings }).unwrap();
+    world.down = vec![NodeId(5)];
+    while world.cluster.rebalance.is_some() {
+        world.step();
+    }
+    let failed_at = world.now;
+    assert_eq!(world.cluster.pending_rebalance().map(|pending| &*pending.id), Some("r"));
+    while world.cluster.rebalance.is_none() {
+        world.step();
+    }
+    assert_eq!(world.now - failed_at, 20 * SECOND + TICK_NS);
+    let again = world.cluster.rebalance.clone().unwrap();
+    assert_eq!((again.keep, again.retries), ([1, 2, 4].map(NodeId).into(), 1));
+    assert_eq!(again.leaving, [NodeId(3)].into(), "whom the operator took out, not who was lost");
+    // It fails again, and that was the last time.
+    world.down.push(NodeId(4));
+    for _ in 0..600 {
+        world.step();
+    }
+    let ended = world.cluster.last_rebalance.clone().unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed { lost: [NodeId(4)].into() });
+    assert_eq!((world.cluster.rebalance.as_ref(), world.cluster.pending_rebalance()), (None, None));
+    let id = || "r".to_owned();
+    let refused = Err(Refusal::NoRebalance);
+    assert_eq!(world.cluster.apply(&Change::BeginAgain { id: id() }), refused);
+    // The operator begins another, and stops it: nothing is pending then.
+    let (keep, rest) = ([1, 2].map(NodeId).into(), Membership::Leaving);
+    world.cluster.apply(&Change::StartRebalance { id: "s".into(), keep, rest }).unwrap();
+    world.cluster.apply(&Change::StopRebalance).unwrap();
+    assert_eq!(world.cluster.last_rebalance.unwrap().outcome, Outcome::Stopped);
+}
+
+#[test]
+fn a_rebalance_that_is_pending_may_be_given_up() {
+    let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
+    let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 3 };
+    world.cluster.apply(&Change::SetRetryRebalance { settings }).unwrap();
+    world.down = vec![NodeId(4)];
+    while world.cluster.rebalance.is_some() {
+        world.step();
+    }
+    let give_up = |id: &str| Change::GiveUpRebalance { id: id.to_owned() };
+    assert_eq!(world.cluster.apply(&give_up("other")), Err(Refusal::NoRebalance));
+    world.cluster.apply(&give_up("r")).unwrap();
+    assert_eq!(world.cluster.apply(&give_up("r")), Err(Refusal::NoRebalance));
+    for _ in 0..300 {
+        world.step();
+    }
+    assert_eq!(world.cluster.rebalance, None);
 }
 
 #[test]

@@ -330,7 +330,9 @@ fn wait_for_rebalance(server: &Server) -> Result<(), String> {
     loop {
         let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
         if progress["status"] == "none" {
-            return status(server);
+            status(server)?;
+            let failure = progress["errorMessage"].as_str().map(str::to_owned);
+            return failure.map_or(Ok(()), Err);
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
     }

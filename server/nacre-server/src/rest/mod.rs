@@ -392,8 +392,10 @@ async fn management(call: Call) -> Reply {
         ("POST", ["controller", "addNode"]) => nodes::add(call, GROUP_DEFAULT.to_owned()).await,
         (_, ["pools", "default", "serverGroups", rest @ ..]) => groups::route(call, rest).await,
         ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
-        (_, ["settings", "autoFailover", ..])
-        | ("GET", ["pools", "default", "rebalanceProgress" | "tasks"])
+        (_, ["settings", "autoFailover", ..] | ["settings", "retryRebalance"])
+        | ("GET", ["pools", "default", "rebalanceProgress" | "tasks" | "pendingRetryRebalance"])
+        | ("GET", ["logs", "rebalanceReport"])
+        | ("POST", ["controller", "cancelRebalanceRetry", _])
         | (
             "POST",
             [

@@ -6,11 +6,15 @@ use super::nodes::{self, Form};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_cluster::{AutoFailover, Change, Cluster, Copies, Membership, Service, place};
+use nacre_cluster::{
+    AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, Outcome, RetryRebalance,
+    Service, place,
+};
 use nacre_node::Node;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,9 +24,10 @@ const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// What Couchbase says too when most nodes are gone.
 const UNSAFE: &str = "Cannot safely perform a failover at the moment";
-/// What a node that falls silent is given at least, in seconds.
-const TIMEOUT_S_MIN: u64 = 1;
-const TIMEOUT_S_MAX: u64 = 3600;
+/// What a node that falls silent is given, in seconds.
+const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
+/// When a rebalance that has failed is begun again, in seconds.
+const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
 
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     let reads = call.method == "GET";
@@ -39,6 +44,23 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         ("POST", ["settings", "autoFailover", "resetCount"]) => {
             change(&call, Change::ResetAutoFailover).await
+        }
+        ("GET", ["settings", "retryRebalance"]) => Ok(ok(&retry_settings(&cluster))),
+        ("POST", ["settings", "retryRebalance"]) => {
+            let settings = read_retry_settings(&Form(call.form()), cluster.retry_rebalance)?;
+            call.change(Change::SetRetryRebalance { settings }).await?;
+            Ok(ok(&retry_settings(&call.node.cluster())))
+        }
+        ("GET", ["pools", "default", "pendingRetryRebalance"]) => Ok(ok(&pending(&cluster))),
+        ("POST", ["controller", "cancelRebalanceRetry", id]) => {
+            change(&call, Change::GiveUpRebalance { id: (*id).to_owned() }).await
+        }
+        ("GET", ["logs", "rebalanceReport"]) => {
+            let form = Form(call.form());
+            let wanted = form.optional("reportID");
+            let ended = cluster.last_rebalance.as_ref();
+            let ended = ended.filter(|ended| wanted.is_none_or(|id| id == ended.rebalance.id));
+            Ok(ok(&report(&cluster, ended.ok_or_else(not_found)?)))
         }
         ("POST", ["controller", "stopRebalance"]) => change(&call, Change::StopRebalance).await,
         ("POST", ["controller", "rebalance"]) => {
@@ -228,7 +250,11 @@ fn share(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> f64 {
 }
 
 fn progress(cluster: &Cluster) -> Value {
-    let Some(rebalance) = &cluster.rebalance else { return json!({"status": "none"}) };
+    let Some(rebalance) = &cluster.rebalance else {
+        let mut progress = json!({"status": "none"});
+        add_failure(cluster, &mut progress);
+        return progress;
+    };
     let share = share(cluster, &rebalance.keep);
     let mut progress = json!({"status": "running"});
     for node in cluster.nodes.values() {
@@ -239,7 +265,16 @@ fn progress(cluster: &Cluster) -> Value {
 
 fn task(cluster: &Cluster) -> Value {
     match &cluster.rebalance {
-        None => json!({"type": "rebalance", "status": "notRunning", "statusIsStale": false}),
+        None => {
+            let mut task =
+                json!({"type": "rebalance", "status": "notRunning", "statusIsStale": false});
+            if let Some(ended) = &cluster.last_rebalance {
+                let id = &ended.rebalance.id;
+                task["lastReportURI"] = json!(format!("/logs/rebalanceReport?reportID={id}"));
+            }
+            add_failure(cluster, &mut task);
+            task
+        }
         Some(rebalance) => json!({
             "type": "rebalance",
             "subtype": "rebalance",
@@ -248,6 +283,83 @@ fn task(cluster: &Cluster) -> Value {
             "progress": 100.0 * share(cluster, &rebalance.keep),
         }),
     }
+}
+
+/// Adds what went wrong, when the last rebalance has failed.
+fn add_failure(cluster: &Cluster, told: &mut Value) {
+    if let Some(EndedRebalance { outcome: Outcome::Failed { lost }, .. }) = &cluster.last_rebalance
+    {
+        told["errorMessage"] = json!(failure(cluster, lost));
+    }
+}
+
+fn failure(cluster: &Cluster, lost: &BTreeSet<NodeId>) -> String {
+    let lost = match &names(cluster, lost)[..] {
+        [] => "most nodes were".to_owned(),
+        [one] => format!("{one} was"),
+        some => format!("{} were", some.join(", ")),
+    };
+    let next = match cluster.pending_rebalance() {
+        Some(_) => "It is begun again by itself.",
+        None => "You can try again.",
+    };
+    format!("Rebalance failed: {lost} lost meanwhile. {next}")
+}
+
+/// Nodes as they are called in maps, but for those that have left.
+fn names(cluster: &Cluster, nodes: &BTreeSet<NodeId>) -> Vec<String> {
+    let known = nodes.iter().filter_map(|id| cluster.nodes.get(id));
+    known.map(|node| otp_node(&node.endpoints)).collect()
+}
+
+/// What is left to tell of a rebalance that has ended.
+fn report(cluster: &Cluster, ended: &EndedRebalance) -> Value {
+    let rebalance = &ended.rebalance;
+    let message = match &ended.outcome {
+        Outcome::Completed => "Rebalance completed successfully.".to_owned(),
+        Outcome::Stopped => "Rebalance stopped by user.".to_owned(),
+        Outcome::Failed { lost } => failure(cluster, lost),
+    };
+    let lost = match &ended.outcome {
+        Outcome::Failed { lost } => names(cluster, lost),
+        _ => Vec::new(),
+    };
+    json!({
+        "rebalanceId": rebalance.id,
+        "nodesInfo": {
+            "active_nodes": names(cluster, &cluster.active_nodes()),
+            "keep_nodes": names(cluster, &rebalance.keep),
+            "failed_nodes": lost,
+        },
+        "retries": rebalance.retries,
+        "completionMessage": message,
+    })
+}
+
+fn retry_settings(cluster: &Cluster) -> Value {
+    let RetryRebalance { enabled, after_s, retries_max } = cluster.retry_rebalance;
+    json!({"enabled": enabled, "afterTimePeriod": after_s, "maxAttempts": retries_max})
+}
+
+fn pending(cluster: &Cluster) -> Value {
+    let Some(pending) = cluster.pending_rebalance() else {
+        return json!({"retry_rebalance": "not_pending"});
+    };
+    let RetryRebalance { after_s, retries_max, .. } = cluster.retry_rebalance;
+    json!({
+        "retry_rebalance": "pending",
+        "rebalance_id": pending.id,
+        "type": "rebalance",
+        "attempts_remaining": retries_max - pending.retries,
+        "retry_after_secs": after_s,
+    })
+}
+
+fn read_retry_settings(form: &Form, known: RetryRebalance) -> Result<RetryRebalance, Reply> {
+    let enabled = read_enabled(form)?;
+    let after_s = read_number(form, "afterTimePeriod", RETRY_AFTER_S, known.after_s)?;
+    let retries_max = read_number(form, "maxAttempts", 1..=3, known.retries_max.into())? as u32;
+    Ok(RetryRebalance { enabled, after_s, retries_max })
 }
 
 fn settings(settings: &AutoFailover) -> Value {
@@ -260,22 +372,31 @@ fn settings(settings: &AutoFailover) -> Value {
 }
 
 fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply> {
-    let enabled = match form.optional("enabled") {
-        Some("true") => true,
-        Some("false") => false,
-        _ => {
-            return Err(invalid("enabled", "The value must be one of the following: [true,false]"));
-        }
-    };
-    let number = |field: &str, range: std::ops::RangeInclusive<u64>, known: u64| {
-        let Some(text) = form.optional(field) else { return Ok(known) };
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| {
-            let (least, most) = (range.start(), range.end());
-            invalid(field, format!("The value must be in range from {least} to {most}"))
-        })
-    };
-    let timeout_s = number("timeout", TIMEOUT_S_MIN..=TIMEOUT_S_MAX, known.timeout_ms / 1000)?;
-    let count_max = number("maxCount", 1..=100, known.count_max as u64)? as usize;
+    let enabled = read_enabled(form)?;
+    let timeout_s = read_number(form, "timeout", TIMEOUT_S, known.timeout_ms / 1000)?;
+    let count_max = read_number(form, "maxCount", 1..=100, known.count_max as u64)? as usize;
     Ok(AutoFailover { enabled, timeout_ms: timeout_s * 1000, count_max, ..known })
+}
+
+fn read_enabled(form: &Form) -> Result<bool, Reply> {
+    match form.optional("enabled") {
+        Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        _ => Err(invalid("enabled", "The value must be one of the following: [true,false]")),
+    }
+}
+
+/// A field, or what is `known` where it is not given.
+fn read_number(
+    form: &Form,
+    field: &str,
+    range: RangeInclusive<u64>,
+    known: u64,
+) -> Result<u64, Reply> {
+    let Some(text) = form.optional(field) else { return Ok(known) };
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        invalid(field, format!("The value must be in range from {least} to {most}"))
+    })
 }

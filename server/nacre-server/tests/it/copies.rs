@@ -192,6 +192,45 @@ fn writes_go_on_while_a_rebalance_moves_the_copies() {
 }
 
 #[test]
+fn a_rebalance_whose_node_is_lost_says_so_and_is_begun_again() {
+    let mut nodes = nodes_with_bucket(1);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    let settings = "/settings/retryRebalance";
+    assert_eq!(nodes[0].ask("POST", settings, "enabled=true&afterTimePeriod=4").0, 400);
+    nodes[0].succeed("POST", settings, "enabled=true&afterTimePeriod=5&maxAttempts=1");
+    let pending = |node: &Node| node.json("/pools/default/pendingRetryRebalance");
+    assert_eq!(pending(&nodes[1])["retry_rebalance"], "not_pending");
+    rebalance(&nodes, &[]);
+    nodes[2].kill();
+    nodes[0].wait_until("the rebalance fails", |node| !is_rebalancing(node));
+    let said = nodes[0].json("/pools/default/rebalanceProgress")["errorMessage"].to_string();
+    let lost = format!("{} was lost meanwhile. It is begun again", nodes[2].address());
+    assert!(said.contains(&lost), "{said}");
+    let told = pending(&nodes[0]);
+    assert_eq!(
+        (&told["retry_rebalance"], &told["attempts_remaining"]),
+        (&"pending".into(), &1.into())
+    );
+    let report = |node: &Node| {
+        let id = &told["rebalance_id"];
+        node.json(&format!("/logs/rebalanceReport?reportID={}", id.as_str().unwrap()))
+    };
+    assert!(report(&nodes[0])["completionMessage"].as_str().unwrap().contains(&lost));
+    nodes[0].wait_until("it is begun again and comes to its end", |node| {
+        report(node)["completionMessage"] == "Rebalance completed successfully."
+    });
+    let task = &nodes[0].json("/pools/default/tasks")[0];
+    assert_eq!((&task["status"], &task["errorMessage"]), (&"notRunning".into(), &Value::Null));
+    let client = SmartClient::new(&nodes[..2], BUCKET);
+    let mut share = [0; 2];
+    client.map.iter().for_each(|chain| share[chain[0] as usize] += 1);
+    assert_eq!(share, [512; 2]);
+    let id = told["rebalance_id"].as_str().unwrap();
+    let cancelled = nodes[0].ask("POST", &format!("/controller/cancelRebalanceRetry/{id}"), "");
+    assert_eq!(cancelled.0, 400, "nothing is pending");
+}
+
+#[test]
 fn an_import_writes_each_document_where_it_is_served() {
     let nodes = nodes_with_bucket(1);
     rebalance(&nodes, &[]);
@@ -237,6 +276,13 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     assert_eq!(client.servers.len(), 2, "{:?}", client.servers);
     let map = nodes[0].json(&format!("/pools/default/b/{BUCKET}"));
     assert_eq!(map["nodesExt"].as_array().unwrap().len(), 2, "{map}");
+    // It is gone for good: the rebalance that takes it out needs nothing of it.
+    rebalance(&nodes, &[]);
+    acknowledged.write_while(&mut client, 1, |round| round < 100 || is_rebalancing(&nodes[0]));
+    nodes[0].wait_until("it is no part of the cluster", |node| {
+        node.json("/pools/default")["nodes"].as_array().unwrap().len() == 2
+    });
+    acknowledged.check(&mut client);
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! Rebalances: the one that is under way, how the last one ended, and whether it is begun again by itself.
+
+use crate::{Cluster, Member, Membership, Refusal};
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A rebalance: the copies are moved until they are spread evenly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// The nodes that have a share afterwards.
+    pub keep: BTreeSet<NodeId>,
+    /// Nodes that have none: those that were there when it began and are not among the others.
+    #[serde(default)]
+    pub leaving: BTreeSet<NodeId>,
+    /// What becomes of these.
+    pub rest: Membership,
+    /// How often it was begun again after it had failed.
+    #[serde(default)]
+    pub retries: u32,
+}
+
+/// How a rebalance ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The copies are spread evenly.
+    Completed,
+    /// The operator stopped it.
+    Stopped,
+    /// Nodes that were to have a share were lost.
+    Failed {
+        /// Which; none where the nodes that were left have gone on without most of the others.
+        lost: BTreeSet<NodeId>,
+    },
+}
+
+/// A rebalance that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedRebalance {
+    /// What it was.
+    pub rebalance: Rebalance,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether it is not to be begun again, whatever the settings.
+    pub is_given_up: bool,
+}
+
+/// Whether a rebalance that has failed is begun again, with the nodes that are left.
+///
+/// Source: Couchbase's REST `/settings/retryRebalance`, with its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryRebalance {
+    /// Whether it is.
+    pub enabled: bool,
+    /// After how many seconds: 5 to 3600.
+    pub after_s: u64,
+    /// How often, at most: 1 to 3.
+    pub retries_max: u32,
+}
+
+impl Default for RetryRebalance {
+    fn default() -> RetryRebalance {
+        RetryRebalance { enabled: false, after_s: 300, retries_max: 1 }
+    }
+}
+
+impl Cluster {
+    /// The rebalance that has failed and is begun again when its time has come, by
+    /// [`Change::BeginAgain`](crate::Change::BeginAgain).
+    pub fn pending_rebalance(&self) -> Option<&Rebalance> {
+        let ended = self.last_rebalance.as_ref().filter(|_| self.rebalance.is_none())?;
+        let RetryRebalance { enabled, retries_max, .. } = self.retry_rebalance;
+        let is_pending = matches!(ended.outcome, Outcome::Failed { .. })
+            && !ended.is_given_up
+            && enabled
+            && ended.rebalance.retries < retries_max;
+        is_pending.then_some(&ended.rebalance)
+    }
+
+    /// A rebalance of the nodes that are there: `keep` have a share afterwards, and the others become `rest`.
+    pub(crate) fn plan_rebalance(
+        &self,
+        id: &str,
+        keep: &BTreeSet<NodeId>,
+        rest: Membership,
+    ) -> Rebalance {
+        // One that has no share yet has none to lose.
+        let stays = |(id, node): &(&NodeId, &Member)| {
+            let is_new = node.membership == Membership::Added;
+            keep.contains(id) || (is_new && rest == Membership::FailedOver)
+        };
+        let leaving = self.nodes.iter().filter(|node| !stays(node)).map(|(id, _)| *id).collect();
+        Rebalance { id: id.to_owned(), keep: keep.clone(), leaving, rest, retries: 0 }
+    }
+
+    pub(crate) fn start_rebalance(&mut self, rebalance: Rebalance) -> Result<(), Refusal> {
+        if self.rebalance.is_some() {
+            return Err(Refusal::RebalanceRuns);
+        }
+        let is_out = |id: &NodeId| self.nodes[id].membership == Membership::FailedOver;
+        if self.with_data(&rebalance.keep).is_empty() || rebalance.keep.iter().any(is_out) {
+            return Err(Refusal::NobodyKeeps);
+        }
+        self.rebalance = Some(rebalance);
+        Ok(())
+    }
+
+    /// Notes how the rebalance that is under way has ended.
+    ///
+    /// # Errors
+    /// [`Refusal::NoRebalance`].
+    pub(crate) fn end_rebalance(&mut self, outcome: Outcome) -> Result<(), Refusal> {
+        let rebalance = self.rebalance.take().ok_or(Refusal::NoRebalance)?;
+        self.last_rebalance = Some(EndedRebalance { rebalance, outcome, is_given_up: false });
+        Ok(())
+    }
+
+    /// Begins the rebalance again that is pending; where none of its nodes is left to have a share, it is given up.
+    pub(crate) fn begin_again(&mut self, id: &str) -> Result<(), Refusal> {
+        let pending = self.pending_rebalance().filter(|pending| pending.id == id);
+        let failed = pending.ok_or(Refusal::NoRebalance)?;
+        let is_there = |node: &&NodeId| {
+            let part = self.nodes.get(node).map(|member| member.membership);
+            matches!(part, Some(Membership::Active | Membership::Added))
+        };
+        let keep = failed.keep.iter().filter(is_there).copied().collect();
+        let again = Rebalance { keep, retries: failed.retries + 1, ..failed.clone() };
+        match self.start_rebalance(again) {
+            Err(Refusal::NobodyKeeps) => self.give_up_rebalance(id),
+            started => started,
+        }
+    }
+
+    pub(crate) fn give_up_rebalance(&mut self, id: &str) -> Result<(), Refusal> {
+        let pending = self.pending_rebalance().is_some_and(|pending| pending.id == id);
+        let ended = self.last_rebalance.as_mut().filter(|_| pending);
+        ended.ok_or(Refusal::NoRebalance)?.is_given_up = true;
+        Ok(())
+    }
+}
