@@ -696,8 +696,16 @@ impl Cluster {
         memberships.keys().try_for_each(|id| self.check_node(*id))?;
         for (bucket, moved) in chains {
             let known = &self.bucket(bucket)?.chains;
+            // Nothing begins to move but for the rebalance that is under way: what was proposed for one that has ended is late.
+            let is_kept = |node: &&NodeId| {
+                self.rebalance.as_ref().is_some_and(|rebalance| rebalance.keep.contains(node))
+            };
             let follows = |(vbid, chain): (&u16, &Chain)| {
-                known.get(usize::from(*vbid)).is_some_and(|known| chain.follows(known))
+                known.get(usize::from(*vbid)).is_some_and(|known| {
+                    let mut next = chain.next.iter().flatten();
+                    let is_next = |node: &&NodeId| known.next.contains(&Some(**node));
+                    chain.follows(known) && next.all(|node| is_kept(&node) || is_next(&node))
+                })
             };
             if !moved.iter().all(follows) {
                 return Err(Refusal::CopiesMoved { bucket: bucket.clone() });
@@ -875,6 +883,29 @@ mod tests {
         let settings = BucketSettings { replicas: 1, ..BucketSettings::default() };
         cluster.apply(&Change::UpdateBucket { name: "a".into(), settings }).unwrap();
         assert_eq!(cluster.buckets["a"].chains[7].copies, [Some(NodeId(1)), None]);
+    }
+
+    #[test]
+    fn copies_begin_to_move_only_for_the_rebalance_that_is_under_way() {
+        let mut cluster = cluster();
+        for id in [1, 2] {
+            let member = member(Membership::Active);
+            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        let (name, uuid) = ("late".to_owned(), "u".to_owned());
+        let settings = BucketSettings { vbucket_count: 1, replicas: 0, ..Default::default() };
+        cluster.apply(&Change::CreateBucket { name: name.clone(), uuid, settings }).unwrap();
+        let known = cluster.buckets[&name].chains[0].clone();
+        let next = if known.active() == Some(NodeId(1)) { NodeId(2) } else { NodeId(1) };
+        let chain = Chain { next: vec![Some(next)], ..known };
+        let chains = BTreeMap::from([(name, BTreeMap::from([(0, chain)]))]);
+        let change = Change::MoveCopies { memberships: BTreeMap::new(), chains };
+        assert!(matches!(cluster.apply(&change), Err(Refusal::CopiesMoved { .. })));
+        let (keep, rest) = ([next].into(), Membership::Leaving);
+        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+        cluster.apply(&change).unwrap();
+        cluster.apply(&Change::StopRebalance).unwrap();
+        assert!(matches!(cluster.apply(&change), Err(Refusal::CopiesMoved { .. })));
     }
 
     #[test]

@@ -17,9 +17,9 @@
 //! needs a lease.
 //!
 //! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
-//! length of its history. One answer missing, and nothing is decided; nor is a silent node replaced where no copy that is
-//! left has all of the present term's beginning: acknowledged writes may be on that node alone. Source: vertical replication with an external
-//! chooser, as in the rules of failover for durable writes.
+//! length of its history. One answer of a node with a copy missing, and nothing is decided; nor is a silent node replaced
+//! where no copy that is left has all of the present term's beginning: acknowledged writes may be on that node alone.
+//! Source: vertical replication with an external chooser, as in the rules of failover for durable writes.
 //!
 //! [tick]: Orchestrator::tick
 
@@ -255,7 +255,8 @@ impl Orchestrator {
         self.heard.insert(self.me, now);
         let mut effects = Vec::new();
         self.replace_lost(cluster, since, now, &mut effects);
-        if self.failover.is_none() {
+        // What is proposed already may be the end of a rebalance.
+        if self.failover.is_none() && effects.is_empty() {
             self.rebalance(cluster, now, &mut effects);
             self.begin_again(cluster, now, &mut effects);
         }
