@@ -3,7 +3,9 @@
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
 use nacre_auth::User;
-use nacre_cluster::{BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy};
+use nacre_cluster::{
+    BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
+};
 use nacre_store::Fault;
 use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
@@ -582,7 +584,12 @@ fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_wer
 /// Holds all vBuckets, which `next` are to have.
 fn hold(nodes: &mut Nodes, next: [u64; 2]) {
     let node = nodes.nodes.iter().flatten().next().unwrap();
-    let chains = node.cluster().buckets["b"].chains.clone();
+    let cluster = node.cluster();
+    if cluster.rebalance.is_none() {
+        let (id, keep, rest) = ("r".into(), next.map(NodeId).into(), Membership::Leaving);
+        nodes.change(&Change::StartRebalance { id, keep, rest });
+    }
+    let chains = cluster.buckets["b"].chains.clone();
     let next = next.map(|node| Some(NodeId(node))).to_vec();
     let held = chains.into_iter().map(|it| Chain { held: true, next: next.clone(), ..it });
     let chains = BTreeMap::from([("b".to_owned(), (0..).zip(held).collect())]);
