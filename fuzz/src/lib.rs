@@ -1,8 +1,12 @@
-//! What decoders of foreign bytes must withstand: a function a decoder, to be fed with anything.
+//! What decoders of foreign bytes, and the planner of queries, must withstand: a function for each, to be fed with anything.
 //!
 //! Each returns for whatever bytes, and panics when a law is broken. The tests feed them with the files of `corpus`
 //! and with mutations of these that a seed decides; `cargo xtask fuzz` looks for inputs that take new paths through one
 //! of them, for as long as it is told to.
+
+mod plans;
+mod queries;
+mod tables;
 
 use nacre_auth::sasl::{Mechanism, Session, Step};
 use nacre_auth::{Role, User, Users};
@@ -15,19 +19,24 @@ use nacre_value::subdoc::{self, Lookup, Mutation};
 use nacre_value::xattr::{self, Xattrs};
 use std::sync::LazyLock;
 
-/// A decoder under test.
+pub use plans::plans;
+pub use queries::queries;
+
+/// What is under test.
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its folder in `corpus`.
-pub const TARGETS: [(&str, Target); 8] = [
-    ("frames", frames),
-    ("subdocuments", subdocuments),
-    ("attributes", attributes),
-    ("logins", logins),
-    ("statements", statements),
-    ("expressions", expressions),
-    ("entries", entries),
-    ("events", events),
+/// Every target by the name of its folder in `corpus`, and how often tests mutate each of the files there.
+pub const TARGETS: [(&str, Target, u64); 10] = [
+    ("frames", frames, 30_000),
+    ("subdocuments", subdocuments, 30_000),
+    ("attributes", attributes, 30_000),
+    ("logins", logins, 30_000),
+    ("statements", statements, 30_000),
+    ("expressions", expressions, 30_000),
+    ("entries", entries, 30_000),
+    ("events", events, 30_000),
+    ("queries", queries, 1_000),
+    ("plans", plans, 1_000),
 ];
 
 /// Reads `bytes` as a connection would: frames, framing extras and requests, or what another node tells, one behind the other.

@@ -1,11 +1,10 @@
 //! Feeds every target with its corpus, and with mutations of it that a seed decides.
+//!
+//! `NACRE_SQL_CASES` says how many queries are made of chance alone; 3,000 when it is not set.
 #![expect(clippy::disallowed_methods, reason = "the corpus is in files")]
 
-use nacre_fuzz::TARGETS;
+use nacre_fuzz::{TARGETS, plans};
 use std::path::Path;
-
-/// Mutations of each file. Together they take about a second.
-const MUTATIONS: u64 = 30_000;
 
 /// A short sequence of numbers that a seed decides. Source: Marsaglia, "Xorshift RNGs" (2003).
 struct Chance(u64);
@@ -41,7 +40,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
 
 #[test]
 fn no_target_falls_over_its_corpus_or_what_is_near_it() {
-    for (name, target) in TARGETS {
+    for (name, target, mutations) in TARGETS {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
         let mut files: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -50,7 +49,7 @@ fn no_target_falls_over_its_corpus_or_what_is_near_it() {
         for (index, file) in files.iter().enumerate() {
             let original = std::fs::read(file).unwrap();
             target(&original);
-            for seed in 1..=MUTATIONS {
+            for seed in 1..=mutations {
                 let mut chance = Chance(seed << 8 | index as u64);
                 let mut bytes = original.clone();
                 mutate(&mut bytes, &mut chance);
@@ -59,6 +58,20 @@ fn no_target_falls_over_its_corpus_or_what_is_near_it() {
                     panic!("{name}, {}, seed {seed}: {bytes_again:?}", file.display());
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn plans_give_the_rows_of_nested_loops() {
+    /// More than a query, its documents and its indexes take.
+    const DECISIONS: usize = 512;
+    let cases: u64 = std::env::var("NACRE_SQL_CASES").map_or(3000, |count| count.parse().unwrap());
+    for seed in 1..=cases {
+        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let bytes: Vec<u8> = (0..DECISIONS).map(|_| chance.next(256) as u8).collect();
+        if std::panic::catch_unwind(|| plans(&bytes)).is_err() {
+            panic!("seed {seed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: looks for bytes over which a decoder falls, by the paths that they take through it.
+//! `cargo xtask fuzz`: looks for bytes over which a decoder or the planner falls, by the paths that they take through it.
 
 use crate::command::{cargo, output, run as run_command, target_dir, workspace};
 use clap::Args;

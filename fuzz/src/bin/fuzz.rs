@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 static TARGET: LazyLock<Target> = LazyLock::new(|| {
     let wanted = std::env::var("NACRE_FUZZ_TARGET").unwrap_or_default();
-    let found = TARGETS.iter().find(|(name, _)| *name == wanted);
-    found.map(|(_, target)| *target).expect("NACRE_FUZZ_TARGET names a target")
+    let found = TARGETS.iter().find(|(name, ..)| *name == wanted);
+    found.map(|(_, target, _)| *target).expect("NACRE_FUZZ_TARGET names a target")
 });
 
 fuzz_target!(|bytes: &[u8]| TARGET(bytes));

