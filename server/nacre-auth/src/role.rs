@@ -315,6 +315,16 @@ impl Role {
     }
 }
 
+impl Keyspace<'_> {
+    /// Whether it is `other` or a part of it.
+    pub fn is_within(self, other: Keyspace<'_>) -> bool {
+        let agrees = |own: Option<&str>, other: Option<&str>| other.is_none() || own == other;
+        agrees(self.bucket, other.bucket)
+            && agrees(self.scope, other.scope)
+            && agrees(self.collection, other.collection)
+    }
+}
+
 impl FromStr for Role {
     type Err = RoleError;
 

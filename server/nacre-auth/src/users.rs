@@ -204,6 +204,21 @@ impl Users {
         self.groups.values()
     }
 
+    /// Takes away all roles on `keyspace` and its parts, which is no more: one that is made later under the same name is
+    /// another. Whether there were any.
+    pub fn forget(&mut self, keyspace: Keyspace<'_>) -> bool {
+        let users = self.users.values_mut().map(|user| &mut user.roles);
+        let groups = self.groups.values_mut().map(|group| &mut group.roles);
+        let mut forgot = false;
+        for roles in users.chain(groups) {
+            let before = roles.len();
+            roles.retain(|role| !role.keyspace().is_within(keyspace));
+            forgot |= roles.len() < before;
+        }
+        self.inherit();
+        forgot
+    }
+
     fn inherit(&mut self) {
         for user in self.users.values_mut() {
             user.inherited = inherited(&user.groups, &self.groups);
@@ -363,5 +378,45 @@ mod tests {
             assert_eq!(known.of(hash).salt.len(), unknown.of(hash).salt.len());
             assert_eq!(known.of(hash).stored_key.len(), unknown.of(hash).stored_key.len());
         }
+    }
+
+    #[test]
+    fn roles_end_with_what_they_are_on() {
+        let roles = [
+            "admin",
+            "data_reader[a]",
+            "data_reader[a:s:c]",
+            "data_reader[a:t]",
+            "data_reader[b]",
+            "bucket_admin[*]",
+        ];
+        let roles = || roles.iter().map(|role| role.parse().unwrap()).collect::<Vec<Role>>();
+        let mut users = Users::new([0; 32]);
+        let group = Group {
+            name: "g".into(),
+            description: String::new(),
+            roles: roles(),
+            ldap_group: None,
+        };
+        users.insert_group(group);
+        let mut user = User::new("u", "password", roles(), [0; SALT_BYTES]);
+        user.groups = vec!["g".into()];
+        users.insert(user);
+        let left = |users: &Users| {
+            let all = users.get("u").unwrap().all_roles();
+            let texts: Vec<String> = all.map(|(role, _)| role.to_string()).collect();
+            let (own, inherited) = texts.split_at(texts.len() / 2);
+            assert_eq!(own, inherited);
+            own.join(" ")
+        };
+        let scope = Keyspace { bucket: Some("a"), scope: Some("s"), collection: None };
+        assert!(users.forget(scope));
+        assert_eq!(
+            left(&users),
+            "admin data_reader[a] data_reader[a:t] data_reader[b] bucket_admin[*]"
+        );
+        assert!(users.forget(Keyspace { bucket: Some("a"), ..Keyspace::default() }));
+        assert_eq!(left(&users), "admin data_reader[b] bucket_admin[*]");
+        assert!(!users.forget(Keyspace { bucket: Some("c"), ..Keyspace::default() }));
     }
 }

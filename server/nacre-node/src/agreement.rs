@@ -10,7 +10,7 @@
 
 use crate::Error;
 use crate::node::{Identity, Node, row};
-use nacre_auth::{Group, PasswordPolicy, User, Users};
+use nacre_auth::{Group, Keyspace, PasswordPolicy, User, Users};
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{Change, Cluster, Refusal, Secret};
 use nacre_store::Write;
@@ -207,7 +207,16 @@ impl Node {
         let mut after = (*before).clone();
         after.apply(change).map_err(Error::Refused)?;
         let after = Arc::new(after);
-        self.store(vec![write(row::CLUSTER, &*after)], position, true)?;
+        let mut writes = vec![write(row::CLUSTER, &*after)];
+        let users = dropped(change).and_then(|keyspace| {
+            let mut users = self.users().clone();
+            users.forget(keyspace).then_some(users)
+        });
+        writes.extend(users.iter().flat_map(rows_of));
+        self.store(writes, position, true)?;
+        if let Some(users) = users {
+            self.set_users(users);
+        }
         self.show(&after, || self.take_effect(change, &before, &after))?;
         Ok(after)
     }
@@ -243,9 +252,7 @@ impl Node {
             }
             Proposal::Change(_) | Proposal::SetPasswordPolicy(_) => {}
         }
-        let (all, groups): (Vec<&User>, Vec<&Group>) =
-            (users.iter().collect(), users.groups().collect());
-        self.store(vec![write(row::USERS, &all), write(row::GROUPS, &groups)], position, true)?;
+        self.store(rows_of(&users).into(), position, true)?;
         self.set_users(users);
         Ok(self.cluster())
     }
@@ -377,6 +384,26 @@ impl Node {
         let (before, after) = (self.cluster(), Arc::new(cluster));
         self.show(&after, || self.bring_in_line(&before, &after))
     }
+}
+
+/// What a change drops, with all that is in it.
+fn dropped(change: &Change) -> Option<Keyspace<'_>> {
+    let part =
+        |bucket, scope, collection| Some(Keyspace { bucket: Some(bucket), scope, collection });
+    match change {
+        Change::DropBucket { name } => part(name, None, None),
+        Change::DropScope { bucket, scope } => part(bucket, Some(scope), None),
+        Change::DropCollection { bucket, scope, collection } => {
+            part(bucket, Some(scope), Some(collection))
+        }
+        _ => None,
+    }
+}
+
+fn rows_of(users: &Users) -> [Write; 2] {
+    let (all, groups): (Vec<&User>, Vec<&Group>) =
+        (users.iter().collect(), users.groups().collect());
+    [write(row::USERS, &all), write(row::GROUPS, &groups)]
 }
 
 /// Names that begin with `@` belong to the server.

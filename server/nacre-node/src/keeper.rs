@@ -15,8 +15,8 @@ use std::time::Duration;
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the deadlines of requests that wait are looked at, while there are any.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often old tombstones are looked for.
-const PURGE_INTERVAL: Duration = Duration::from_secs(3600);
+/// How often old tombstones are looked for, unless they are kept for less.
+const PURGE_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// How soon room is looked for again after a pass that found none.
 const BARREN_INTERVAL: Duration = Duration::from_millis(200);
 /// The least that a vBucket is asked to give in one pass, in percent, so that a pass is worth its walk.
@@ -39,9 +39,15 @@ pub(crate) struct Keeper {
     room_at: u64,
 }
 
+/// When to look for old tombstones after `now`, in monotonic nanoseconds.
+fn purge_at(bucket: &Bucket, now: Now) -> u64 {
+    let age = Duration::from_secs(u64::from(bucket.purge_age_s()));
+    now.monotonic_ns + age.min(PURGE_INTERVAL_MAX).as_nanos() as u64
+}
+
 impl Keeper {
     pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Keeper {
-        let purge_at = platform.now().monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
+        let purge_at = purge_at(&bucket, platform.now());
         Keeper {
             bucket,
             platform,
@@ -195,7 +201,7 @@ impl Task for Keeper {
             self.bucket.lines.tick(now);
         }
         if now.monotonic_ns >= self.purge_at {
-            self.purge_at = now.monotonic_ns + PURGE_INTERVAL.as_nanos() as u64;
+            self.purge_at = purge_at(&self.bucket, now);
             self.purge(now);
         }
         if !self.bucket.has_deadlines() {

@@ -49,6 +49,8 @@ features! {
     SnappyEverywhere = 0x13,
     /// Writes may keep the document's expiry.
     PreserveExpiry = 0x14,
+    /// Attributes that are computed, beside `$document`.
+    VirtualXattrs = 0x15,
     /// Sub-document writes may create tombstones.
     CreateAsDeleted = 0x17,
     /// Macros may name parts of `$document`.
@@ -65,8 +67,12 @@ features! {
     DedupeNotMyVbucket = 0x1e,
     /// The server pushes the version of the cluster map.
     ClustermapPushBrief = 0x1f,
+    /// A sub-document request may name several attributes.
+    SubdocSeveralXattrs = 0x20,
     /// Attributes may hold bytes of any kind.
     SubdocBinaryXattr = 0x21,
+    /// Range scans may give attributes.
+    RangeScanXattrs = 0x22,
     /// DCP streams may leave out deletions while they read what is old.
     DcpSkipDeletes = 0x26,
 }

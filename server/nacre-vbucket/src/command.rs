@@ -128,6 +128,8 @@ pub enum Command<'a> {
         cas: Cas,
         /// New expiry; `None` keeps the old one.
         expiry: Option<u32>,
+        /// The expiry of a document that is created where no other is given.
+        expiry_when_new: u32,
         /// New flags; `None` keeps the old ones.
         flags: Option<u32>,
         /// Keep the expiry of a document that exists in any case.

@@ -48,6 +48,7 @@ impl Vbucket {
             revive,
             cas,
             expiry,
+            expiry_when_new,
             flags,
             keep_expiry,
         } = *command
@@ -55,11 +56,14 @@ impl Vbucket {
             return Err(Refusal::Invalid);
         };
         let alive = self.peek(key, now);
-        let current = match (&alive, condition) {
-            (Some(_), Condition::Absent) => return Err(Refusal::Exists),
-            (Some(document), _) => Some(Arc::clone(document)),
-            (None, _) => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
+        let current = match &alive {
+            Some(document) => Some(Arc::clone(document)),
+            None => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
         };
+        // Whoever sees tombstones cannot add over one: it may hold what another transaction has staged.
+        if current.is_some() && condition == Condition::Absent {
+            return Err(Refusal::Exists);
+        }
         if revive && current.as_ref().is_none_or(|document| document.is_alive()) {
             return Err(Refusal::NotDeleted);
         }
@@ -101,13 +105,14 @@ impl Vbucket {
             Body::Removed => (&b""[..], true),
         };
         let deleted = removed || source.deleted;
-        let old = alive.as_ref().map_or(Meta::default(), |document| document.meta);
+        let new = Meta { expiry: expiry_when_new, ..Meta::default() };
+        let old = alive.as_ref().map_or(new, |document| document.meta);
         let meta = if deleted {
             Meta { expiry: now.unix_s(), kind: Kind::Deleted, ..Meta::default() }
         } else {
             Meta {
                 flags: flags.unwrap_or(old.flags),
-                expiry: expiry.filter(|_| creates || !keep_expiry).unwrap_or(old.expiry),
+                expiry: expiry.filter(|_| alive.is_none() || !keep_expiry).unwrap_or(old.expiry),
                 kind: Kind::Alive,
                 ..Meta::default()
             }

@@ -15,7 +15,7 @@ use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid
 use std::sync::Arc;
 
 /// What the server grants. A feature stands here only when it works.
-const GRANTED: [Feature; 24] = [
+const GRANTED: [Feature; 27] = [
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::Xerror,
@@ -30,6 +30,7 @@ const GRANTED: [Feature; 24] = [
     Feature::SyncReplication,
     Feature::Collections,
     Feature::PreserveExpiry,
+    Feature::VirtualXattrs,
     Feature::CreateAsDeleted,
     Feature::DocumentMacros,
     Feature::ReplaceBodyWithXattr,
@@ -38,7 +39,9 @@ const GRANTED: [Feature; 24] = [
     Feature::ConfigWithKnownVersion,
     Feature::DedupeNotMyVbucket,
     Feature::ClustermapPushBrief,
+    Feature::SubdocSeveralXattrs,
     Feature::SubdocBinaryXattr,
+    Feature::RangeScanXattrs,
     Feature::DcpSkipDeletes,
 ];
 

@@ -600,6 +600,7 @@ impl<'a> Call<'a> {
             revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
             expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
+            expiry_when_new: self.bucket.expiry(self.max_ttl, 0, now),
             flags,
             keep_expiry: self.preserve_expiry,
         };

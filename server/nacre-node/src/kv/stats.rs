@@ -10,46 +10,93 @@ use std::sync::Arc;
 
 type Stats = Vec<(String, String)>;
 
-/// Answers with the statistics of a group; the empty name is the general one.
+/// Answers with the statistics of a group; the empty name is the general one. Behind a space it may be said of which vBucket,
+/// collection or scope, where the group has such.
 pub(super) fn answer(
     session: &mut Session,
     group: &[u8],
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let stats = match group {
-        b"" => general(session, &bucket),
-        b"memory" => memory(&bucket),
-        b"vbucket" => of_vbuckets(&bucket, |_, vbucket, push| {
-            push("", &format!("{:?}", vbucket.state()).to_lowercase());
-        }),
-        b"vbucket-seqno" => of_vbuckets(&bucket, |_, vbucket, push| seqnos(vbucket, push)),
-        b"vbucket-details" => of_vbuckets(&bucket, details),
-        b"failovers" => of_vbuckets(&bucket, |_, vbucket, push| {
-            let entries = vbucket.failover_log().entries();
-            push(":num_entries", &entries.len());
-            for (index, (vb_uuid, seqno)) in entries.iter().enumerate() {
-                push(&format!(":{index}:id"), &vb_uuid.0);
-                push(&format!(":{index}:seq"), seqno);
-            }
-        }),
-        b"durability-monitor" => of_vbuckets(&bucket, |_, vbucket, push| {
-            push(":num_tracked", &vbucket.prepare_count());
-        }),
-        b"collections" => collections(&bucket),
-        b"scopes" => scopes(&bucket),
-        b"config" => vec![
-            ("ep_max_size".into(), bucket.quota_bytes().to_string()),
-            ("ep_max_vbuckets".into(), bucket.vbucket_count().to_string()),
-        ],
-        b"dcp" => vec![("ep_dcp_count".into(), bucket.lines.count().to_string())],
-        _ => return Err(Status::KeyNotFound),
+    let group = str::from_utf8(group).map_err(|_| Status::InvalidArguments)?;
+    let (group, part) = match group.split_once(' ') {
+        Some((group, part)) => (group, Some(part)),
+        None => (group, None),
+    };
+    let stats = match part {
+        None => of_all(session, &bucket, group)?,
+        Some(part) => of_part(&bucket, group, part)?,
     };
     for (name, value) in &stats {
         answer.send(Reply { key: name.as_bytes(), value: value.as_bytes(), ..Reply::default() });
     }
     answer.send(Reply::default());
     Ok(Outcome::Answered)
+}
+
+fn of_all(session: &Session, bucket: &Bucket, group: &str) -> Result<Stats, Status> {
+    if let Some(each) = of_vbucket(group) {
+        let vbids = (0..bucket.vbucket_count()).map(Vbid);
+        return Ok(vbids.filter_map(|vbid| stats_of(bucket, vbid, each)).flatten().collect());
+    }
+    Ok(match group {
+        "" => general(session, bucket),
+        "memory" => memory(bucket),
+        "collections" => collections(bucket, |_| true),
+        "scopes" => scopes(bucket, |_| true),
+        "config" => vec![
+            ("ep_max_size".into(), bucket.quota_bytes().to_string()),
+            ("ep_max_vbuckets".into(), bucket.vbucket_count().to_string()),
+        ],
+        "dcp" => vec![("ep_dcp_count".into(), bucket.lines.count().to_string())],
+        "uuid" => vec![("uuid".into(), bucket.uuid.clone())],
+        _ => return Err(Status::KeyNotFound),
+    })
+}
+
+fn of_part(bucket: &Bucket, group: &str, part: &str) -> Result<Stats, Status> {
+    if let Some(each) = of_vbucket(group) {
+        let vbid = part.parse().map(Vbid).map_err(|_| Status::InvalidArguments)?;
+        return stats_of(bucket, vbid, each).ok_or(Status::NotMyVbucket);
+    }
+    let manifest = bucket.manifest();
+    match group {
+        "collections" => {
+            let id = manifest.resolve(part).map_err(|_| Status::UnknownCollection)?;
+            Ok(collections(bucket, |collection| collection == id.0))
+        }
+        "scopes" => {
+            let scope = manifest.scopes.iter().find(|scope| scope.name == part);
+            let id = scope.ok_or(Status::UnknownScope)?.id;
+            Ok(scopes(bucket, |scope| scope == id))
+        }
+        _ => Err(Status::KeyNotFound),
+    }
+}
+
+type Push<'a> = &'a mut dyn FnMut(&str, &dyn Display);
+type OfVbucket = fn(&Vbucket, Push<'_>);
+
+/// What a group tells of each vBucket, if that is what it is about.
+fn of_vbucket(group: &str) -> Option<OfVbucket> {
+    Some(match group {
+        "vbucket" => state,
+        "vbucket-seqno" => seqnos,
+        "vbucket-details" => details,
+        "failovers" => failovers,
+        "durability-monitor" => |vbucket, push| push(":num_tracked", &vbucket.prepare_count()),
+        _ => return None,
+    })
+}
+
+/// Statistics of a vBucket, whose names begin with it; nothing if it is not here.
+fn stats_of(bucket: &Bucket, vbid: Vbid, each: OfVbucket) -> Option<Stats> {
+    let vbucket = bucket.vbucket(vbid)?;
+    let mut stats = Vec::new();
+    each(&vbucket, &mut |name, value| {
+        stats.push((format!("vb_{}{name}", vbid.0), value.to_string()));
+    });
+    Some(stats)
 }
 
 fn general(session: &Session, bucket: &Bucket) -> Stats {
@@ -94,22 +141,20 @@ fn memory(bucket: &Bucket) -> Stats {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
 }
 
-/// Statistics of each vBucket, whose names begin with it.
-fn of_vbuckets(
-    bucket: &Bucket,
-    each: impl Fn(Vbid, &Vbucket, &mut dyn FnMut(&str, &dyn Display)),
-) -> Stats {
-    let mut stats = Vec::new();
-    for vbid in (0..bucket.vbucket_count()).map(Vbid) {
-        let Some(vbucket) = bucket.vbucket(vbid) else { continue };
-        each(vbid, &vbucket, &mut |name, value| {
-            stats.push((format!("vb_{}{name}", vbid.0), value.to_string()));
-        });
-    }
-    stats
+fn state(vbucket: &Vbucket, push: Push<'_>) {
+    push("", &format!("{:?}", vbucket.state()).to_lowercase());
 }
 
-fn seqnos(vbucket: &Vbucket, push: &mut dyn FnMut(&str, &dyn Display)) {
+fn failovers(vbucket: &Vbucket, push: Push<'_>) {
+    let entries = vbucket.failover_log().entries();
+    push(":num_entries", &entries.len());
+    for (index, (vb_uuid, seqno)) in entries.iter().enumerate() {
+        push(&format!(":{index}:id"), &vb_uuid.0);
+        push(&format!(":{index}:seq"), seqno);
+    }
+}
+
+fn seqnos(vbucket: &Vbucket, push: Push<'_>) {
     push(":uuid", &vbucket.failover_log().current().0);
     push(":high_seqno", &vbucket.high_seqno());
     push(":abs_high_seqno", &vbucket.high_seqno());
@@ -117,8 +162,8 @@ fn seqnos(vbucket: &Vbucket, push: &mut dyn FnMut(&str, &dyn Display)) {
     push(":purge_seqno", &vbucket.purge_seqno());
 }
 
-fn details(_: Vbid, vbucket: &Vbucket, push: &mut dyn FnMut(&str, &dyn Display)) {
-    push("", &format!("{:?}", vbucket.state()).to_lowercase());
+fn details(vbucket: &Vbucket, push: Push<'_>) {
+    state(vbucket, push);
     seqnos(vbucket, push);
     push(":num_items", &vbucket.alive_count());
     push(":num_non_resident", &vbucket.stub_count());
@@ -126,11 +171,12 @@ fn details(_: Vbid, vbucket: &Vbucket, push: &mut dyn FnMut(&str, &dyn Display))
     push(":max_cas", &vbucket.max_cas().0);
 }
 
-fn collections(bucket: &Bucket) -> Stats {
+/// `wanted` takes ids.
+fn collections(bucket: &Bucket, wanted: impl Fn(u32) -> bool) -> Stats {
     let manifest = bucket.manifest();
     let mut stats = vec![("manifest_uid".to_owned(), format!("{:x}", manifest.uid))];
     for scope in &manifest.scopes {
-        for collection in &scope.collections {
+        for collection in scope.collections.iter().filter(|c| wanted(c.id)) {
             let counts = bucket.counts_of(CollectionId(collection.id));
             let mut push = |name: &str, value: &dyn Display| {
                 let at = format!("0x{:x}:0x{:x}", scope.id, collection.id);
@@ -145,10 +191,10 @@ fn collections(bucket: &Bucket) -> Stats {
     stats
 }
 
-fn scopes(bucket: &Bucket) -> Stats {
+fn scopes(bucket: &Bucket, wanted: impl Fn(u32) -> bool) -> Stats {
     let manifest = bucket.manifest();
     let mut stats = vec![("manifest_uid".to_owned(), format!("{:x}", manifest.uid))];
-    for scope in &manifest.scopes {
+    for scope in manifest.scopes.iter().filter(|scope| wanted(scope.id)) {
         stats.push((format!("0x{:x}:name", scope.id), scope.name.clone()));
         stats.push((format!("0x{:x}:collections", scope.id), scope.collections.len().to_string()));
     }

@@ -544,6 +544,7 @@ impl BucketDocuments {
                 true => None,
                 false => expiry.map(|expiry| call.expiry(expiry)),
             },
+            expiry_when_new: call.expiry(0),
             flags,
             keep_expiry: false,
         };

@@ -147,3 +147,27 @@ fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
     assert_eq!(node.silence_ns(NodeId(2)), Some(3_000_000_000));
     assert_eq!(node.silence_ns(NodeId(3)), Some(0));
 }
+
+#[test]
+fn roles_on_what_is_dropped_end_with_it() {
+    let world = World::new();
+    let node = world.node();
+    let roles = ["data_reader[b]", "data_writer[b:s]", "data_reader[*]"];
+    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+    node.put_user(User::new("ann", "secret", roles, node.new_salt())).unwrap();
+    let left = |node: &Node| {
+        let users = node.users();
+        let roles: Vec<String> =
+            users.get("ann").unwrap().roles.iter().map(Role::to_string).collect();
+        roles.join(" ")
+    };
+    let (bucket, scope) = ("b".to_owned(), "s".to_owned());
+    node.change(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() }).unwrap();
+    node.change(&Change::DropScope { bucket, scope }).unwrap();
+    assert_eq!(left(&node), "data_reader[b] data_reader[*]");
+    let before = node.users_version();
+    node.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    assert!(node.users_version() > before, "connections look again what their users may");
+    let node = reopen(&world, &node);
+    assert_eq!(left(&node), "data_reader[*]");
+}

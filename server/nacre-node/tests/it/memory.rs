@@ -288,3 +288,42 @@ fn what_was_evicted_whole_expires_and_is_purged_too() {
         (DOCUMENTS as u64 + 1, 0)
     );
 }
+
+/// Else what it deletes to make room would fill it.
+#[test]
+fn a_bucket_without_a_store_forgets_tombstones_after_a_minute() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::NotRecentlyUsed, BucketKind::Ephemeral));
+    let mut connection = Connection::open(&node);
+    connection.set("k", "1");
+    connection.ask(&request(0x04, b"", b"k", b""));
+    // The last of a history stays.
+    connection.set("last", "1");
+    let keys = || node.bucket("b").unwrap().vbucket(Vbid(0)).unwrap().key_count();
+    for (seconds, left) in [(59, 2), (120, 1)] {
+        world.wait(seconds);
+        world.run_tasks();
+        assert_eq!(keys(), left, "after {seconds} s more");
+    }
+}
+
+#[test]
+fn what_a_path_creates_lives_as_long_as_the_bucket_allows() {
+    let world = World::new();
+    let node = world.node_with(BucketSettings { max_ttl: 100, ..BucketSettings::default() });
+    let mut connection = Connection::open(&node);
+    let mut expiry_after = |frame: &[u8], key: &[u8]| {
+        connection.ask(frame);
+        let extras = connection.ask(&request(0xa0, b"", key, b"")).extras;
+        u32::from_be_bytes(extras[8..12].try_into().unwrap())
+    };
+    let end = node.now().unix_s() + 100;
+    let upsert = |extras: &[u8], key: &[u8]| request(0xc8, extras, key, b"a1");
+    assert_eq!(expiry_after(&upsert(&[0, 1, 0, 0x01], b"new"), b"new"), end, "create it");
+    let staged = request(0xd1, &[0x0c | 0x01], b"staged", b"\xc8\x04\0\x01\0\0\0\x01x1");
+    expiry_after(&staged, b"staged");
+    let revived = request(0xd1, &[0x04 | 0x10], b"staged", b"\x01\0\0\0\0\0\0\x011");
+    assert_eq!(expiry_after(&revived, b"staged"), end, "make a document of a tombstone");
+    world.wait(10);
+    assert_eq!(expiry_after(&upsert(&[0, 1, 0, 0], b"new"), b"new"), end, "later changes keep it");
+}

@@ -57,6 +57,31 @@ fn a_client_that_counts_is_told_what_each_request_has_used() {
 }
 
 #[test]
+fn statistics_are_of_all_or_of_one_part() {
+    let world = World::new();
+    let node = world.node();
+    let mut connection = Connection::open(&node);
+    let mut ask = |group: &str| {
+        let (answers, _, _) = connection.give(&request(0x10, b"", group.as_bytes(), b""));
+        (answers.last().unwrap().status, answers.len() - 1)
+    };
+    for group in ["vbucket", "vbucket-seqno", "vbucket-details", "failovers", "durability-monitor"]
+    {
+        let (all, one) = (ask(group), ask(&format!("{group} 0")));
+        assert!(
+            all.0 == 0 && one.0 == 0 && one.1 > 0 && all.1 % one.1 == 0,
+            "{group}: {all:?} {one:?}"
+        );
+        assert_eq!(ask(&format!("{group} 70000")).0, 0x04, "{group}");
+        assert_eq!(ask(&format!("{group} 1024")).0, 0x07, "{group}");
+    }
+    assert_eq!(ask("collections _default._default"), (0, 5));
+    assert_eq!(ask("collections _default.none").0, 0x88);
+    assert_eq!((ask("scopes _default"), ask("scopes none").0), ((0, 3), 0x8c));
+    assert_eq!((ask("uuid"), ask("none").0, ask("memory 1").0), ((0, 1), 0x01, 0x01));
+}
+
+#[test]
 fn quiet_requests_answer_only_what_is_unusual() {
     let world = World::new();
     let node = world.node();

@@ -142,6 +142,7 @@ impl Script {
             revive: false,
             cas,
             expiry: None,
+            expiry_when_new: 0,
             flags: None,
             keep_expiry,
         };

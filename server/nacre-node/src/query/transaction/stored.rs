@@ -94,8 +94,8 @@ pub fn answer_step(
         }
         Step::Edit(edit, durability) => {
             let specs: Vec<_> = edit.parts.iter().map(spec).collect();
-            let expiry = edit.expiry.map(|expiry| absolute(node, bucket, path, expiry));
-            let command = mutation(edit, &specs, expiry);
+            let absolute = |expiry| absolute(node, bucket, path, expiry);
+            let command = mutation(edit, &specs, edit.expiry.map(absolute), absolute(0));
             written(documents.write_by(path, key, &command, durability.level(), left)?)
         }
         Step::Remove(cas, durability) => {
@@ -123,7 +123,12 @@ fn absolute(node: &Node, bucket: &Bucket, path: &str, expiry: u32) -> u32 {
     bucket.expiry(max_ttl, expiry, node.now())
 }
 
-fn mutation<'a>(edit: &Edit, specs: &'a [MutationSpec<'a>], expiry: Option<u32>) -> Command<'a> {
+fn mutation<'a>(
+    edit: &Edit,
+    specs: &'a [MutationSpec<'a>],
+    expiry: Option<u32>,
+    expiry_when_new: u32,
+) -> Command<'a> {
     Command::Mutate {
         specs,
         condition: match edit.presence {
@@ -136,6 +141,7 @@ fn mutation<'a>(edit: &Edit, specs: &'a [MutationSpec<'a>], expiry: Option<u32>)
         revive: edit.revives,
         cas: Cas(edit.cas),
         expiry,
+        expiry_when_new,
         flags: edit.flags,
         keep_expiry: false,
     }

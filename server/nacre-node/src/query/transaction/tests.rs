@@ -114,7 +114,9 @@ impl Memory {
         let known = documents.get(id).cloned();
         let is_alive = known.as_ref().is_some_and(|document| document.body.is_some());
         match edit.presence {
-            Presence::Absent if is_alive => return Err(KvError::Exists),
+            Presence::Absent if is_alive || edit.sees_tombstones && known.is_some() => {
+                return Err(KvError::Exists);
+            }
             Presence::Present if !(is_alive || edit.sees_tombstones && known.is_some()) => {
                 return Err(KvError::NotFound);
             }
