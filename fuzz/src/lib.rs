@@ -123,6 +123,7 @@ pub fn statements(bytes: &[u8]) {
     let _ = Definition::parse(text);
     let _ = Condition::parse(text);
     let _ = nacre_sql::parse(text);
+    let _ = nacre_sql::inline::as_calls(text);
 }
 
 /// Parses an expression and prints it, as the definition of an index is kept.

@@ -1,6 +1,7 @@
 //! A file of functions, ready to be called.
 
 use nacre_js::{Argument, Chance, Engine, Error, FunctionId, Host, HostError, HostValue, Limits};
+use nacre_sql::inline::as_calls;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -146,7 +147,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads `code`, which exceptions know as `file`, and whose queries `queries` answers.
+    /// Loads `code`, which exceptions know as `file`, and whose queries `queries` answers; statements of SQL++ in it are calls
+    /// of `N1QL`.
     ///
     /// # Errors
     /// What is wrong with it, for its author.
@@ -155,7 +157,7 @@ impl Library {
         let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
         engine.set_host(outside.clone())?;
         engine.load_script("prelude.js", &PRELUDE, &[])?;
-        engine.load_script(file, code, &[])?;
+        engine.load_script(file, &as_calls(code).0, &[])?;
         Ok(Library { code: code.to_owned(), engine, outside, functions: BTreeMap::new() })
     }
 

@@ -1,6 +1,7 @@
 //! What a function is, as the node tells it.
 
 use nacre_js::{Error, Position};
+use nacre_sql::inline::as_calls;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -138,9 +139,14 @@ impl Config {
     }
 
     /// The code with what stands before and behind it.
-    pub fn script(&self) -> String {
+    fn text(&self) -> String {
         let lines = self.headers.iter().chain([&self.source]).chain(&self.footers);
         lines.map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The same with the statements of SQL++ in it as calls.
+    pub fn script(&self) -> String {
+        as_calls(&self.text()).0.into_owned()
     }
 
     /// Whether the code has a word in it that only modules know.
@@ -160,8 +166,12 @@ impl Config {
         };
         match error.clone() {
             Error::Syntax { message, position } => {
-                let hint = if is_statement(&self.script(), position) { HINT } else { "" };
-                Error::Syntax { message: message + hint, position: moved(position) }.to_string()
+                let line = position.map_or(1, |position| position.line);
+                let (_, mistakes) = as_calls(&self.text());
+                let near = mistakes.iter().find(|mistake| mistake.lines.contains(&line));
+                let hint = near.map(|mistake| format!(": as SQL++, {}", mistake.message));
+                let message = message + &hint.unwrap_or_default();
+                Error::Syntax { message, position: moved(position) }.to_string()
             }
             Error::Thrown { message, position, code } => {
                 Error::Thrown { message, position: moved(position), code }.to_string()
@@ -169,30 +179,4 @@ impl Config {
             other => other.to_string(),
         }
     }
-}
-
-/// Said of code that has a statement of SQL++ in it.
-const HINT: &str = ": SQL++ is not part of the code, write N1QL(\"SELECT …\", {parameter: value})";
-
-/// Whether the line of a mistake, or the one before, has a statement of SQL++ where one of JavaScript would begin.
-fn is_statement(script: &str, position: Option<Position>) -> bool {
-    // Each with what has to follow, where JavaScript has the same word.
-    const WORDS: [(&str, &str); 6] = [
-        ("SELECT", ""),
-        ("UPDATE", ""),
-        ("INSERT", "INTO"),
-        ("UPSERT", "INTO"),
-        ("MERGE", "INTO"),
-        ("DELETE", "FROM"),
-    ];
-    let line = position.map_or(1, |position| position.line as usize);
-    let lines = script.lines().skip(line.saturating_sub(2)).take(2);
-    lines.flat_map(|line| line.split(['=', '(', '{', ';'])).any(|part| {
-        let mut words = part.split_whitespace();
-        let (Some(first), Some(second)) = (words.next(), words.next()) else { return false };
-        WORDS.iter().any(|(word, next)| {
-            first.eq_ignore_ascii_case(word)
-                && (next.is_empty() || second.eq_ignore_ascii_case(next))
-        })
-    })
 }

@@ -16,6 +16,7 @@ mod error;
 mod eval;
 pub mod functions;
 pub mod index;
+pub mod inline;
 pub mod key;
 mod lexer;
 mod parser;

@@ -168,6 +168,9 @@ impl Queries for Counting {
     fn begin(&mut self, statement: &str, parameters: &str) -> Result<u32, Refused> {
         let refused =
             |message: &str| Refused { code: 3000, message: format!("{message} {parameters}") };
+        if statement.starts_with("SELECT") {
+            return Err(refused(statement));
+        }
         let count = statement.strip_prefix("ROWS ").ok_or_else(|| refused("syntax error"))?;
         let query = self.open.last_key_value().map_or(1, |(last, _)| last + 1);
         self.open.insert(query, (1, count.parse().unwrap()));
@@ -209,6 +212,13 @@ fn code_reads_rows_and_catches_what_is_refused() {
     {"exception":{"column":24,"line":8,"text":"        function g() { N1QL('SELEC') }","thrown":{"code":3000,"message":"syntax error "}}}
     {"exception":{"column":24,"line":9,"text":"        function h() { N1QL(7) }","thrown":"TypeError: N1QL needs a statement as a string"}}
     "#);
+}
+
+#[test]
+fn statements_stand_in_code() {
+    let code = "function f(a) {\n const b = SELECT 1\n WHERE $a;\n return b }";
+    let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
+    insta::assert_snapshot!(library.call("f", NOON, &[Some("1")]).to_json(), @"");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn what_is_wrong_with_code_is_said_with_its_place() {
         refusal("function OnUpdate(doc, meta) {\n  log(..)\n}"),
         refusal("function Other() {}"),
         refusal("function OnDelete() {}"),
-        refusal("function OnUpdate(doc, meta) { SELECT * FROM b; }"),
+        refusal("function OnUpdate(doc, meta) { SELECT * FRM b; }"),
         refusal("export function OnUpdate(doc, meta) {\n  log(..)\n}"),
         refusal("while (true) {} function OnUpdate() {}"),
         refusal("dst.a = 1; function OnUpdate() {}"),
