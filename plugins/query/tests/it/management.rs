@@ -38,6 +38,16 @@ fn deferred_indexes_are_built_by_name_or_by_query() {
     assert_eq!(code(&world, "BUILD INDEX ON default:`default`(1)"), 5000);
 }
 
+/// What the shell completes paths with was a syntax error once, which completion keeps to itself.
+#[test]
+fn the_shell_is_given_the_keyspaces() {
+    let statement = include_str!("../../../../server/nacre-server/src/sh/keyspaces.sqlpp");
+    let world = World::new();
+    world.add("things", []);
+    let rows = world.query(statement).unwrap();
+    assert!(rows.contains(&"default:default._default.things".into()), "{rows:?}");
+}
+
 #[test]
 fn indexes_are_dropped_in_both_forms() {
     let world = World::new();
