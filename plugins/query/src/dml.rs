@@ -313,9 +313,7 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
 /// The catalog that a target is, if it is one.
 fn catalog_of(target: &FromTerm) -> Option<&Name> {
     let Source::Keyspace(path) = &target.source else { return None };
-    let is_system =
-        path.namespace.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("system"));
-    path.parts.first().filter(|_| is_system)
+    path.parts.first().filter(|_| path.is_system())
 }
 
 /// Deletes what `system:` has of the service itself.

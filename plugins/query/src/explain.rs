@@ -201,9 +201,8 @@ fn access_value(access: &Access, place: &Fields) -> Value {
 
 fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     let definition = &scan.definition;
-    let key_text = |at: usize| {
-        crate::planner::access::renamed(&definition.keys[at].expr, SELF, &"self".into())
-    };
+    let key_text =
+        |at: usize| crate::planner::sarg::renamed(&definition.keys[at].expr, SELF, &"self".into());
     let ranges: Vec<Value> = scan
         .parts
         .iter()
@@ -238,8 +237,16 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
             .map(|at| format!("cover ({})", key_text(at)).into())
             .collect();
         fields.push(("covers", covers.into()));
+        let constants = scan.constants.iter();
+        let constants =
+            constants.map(|(bound, value)| (format!("cover ({})", bound.of), value.clone()));
+        let constants: Vec<(String, Value)> = constants.collect();
+        if !constants.is_empty() {
+            fields.push(("filter_covers", Value::object(constants)));
+        }
     }
-    let found = operator("IndexScan3", fields);
+    let is_whole_primary = definition.is_primary() && scan.parts.is_empty();
+    let found = operator(if is_whole_primary { "PrimaryScan3" } else { "IndexScan3" }, fields);
     if scan.repeats() { operator("DistinctScan", vec![("scan", found)]) } else { found }
 }
 
@@ -251,6 +258,7 @@ fn sarg_text(sarg: &Sarg) -> String {
         Sarg::Below(high, inclusive) => format!("{} {high}", if *inclusive { "<=" } else { "<" }),
         Sarg::Like(pattern, _) => format!("like {pattern}"),
         Sarg::IsNull => "is null".to_owned(),
+        Sarg::IsMissing => "is missing".to_owned(),
         Sarg::IsKnown => "is valued".to_owned(),
         Sarg::NotMissing => "is not missing".to_owned(),
     }
@@ -265,6 +273,9 @@ fn add_join(join: &Join, steps: &mut Vec<Value>) {
     let mut fields = vec![("alias", alias.into()), ("outer", outer)];
     if let Some(condition) = &join.condition {
         fields.push(("on_clause", text(condition)));
+    }
+    if join.side == Side::Right {
+        fields.push(("right_outer", true.into()));
     }
     let nest = join.kind == JoinKind::Nest;
     let mut side = |scan: &Scan, nested: bool| {

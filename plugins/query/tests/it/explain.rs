@@ -122,6 +122,73 @@ fn order_is_taken_from_an_index_that_has_it() {
 }
 
 #[test]
+fn what_covers_is_taken_before_what_has_the_order_and_that_before_the_rest() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX c1 ON o(customer)",
+            "CREATE INDEX c2 ON o(customer, total)",
+            "CREATE INDEX s1 ON o(state)",
+            "CREATE INDEX i1 ON o(customer, total DESC) WHERE state = 'paid'",
+        ],
+        &[
+            "SELECT total FROM o WHERE customer = 'c007'",
+            "SELECT * FROM o WHERE customer = 'c007' ORDER BY total LIMIT 2",
+            "SELECT customer, SUM(total) AS t FROM o WHERE customer >= 'c' GROUP BY customer",
+            "SELECT * FROM o WHERE customer = 'c007' AND state = 'paid' ORDER BY total DESC LIMIT 2",
+            "SELECT total, state FROM o WHERE customer = 'c007' AND state = 'paid'",
+            "SELECT * FROM o WHERE customer = 'c007' AND state = 'open'",
+            "SELECT * FROM o USE INDEX (c1) WHERE state = 'paid'",
+        ],
+    ));
+}
+
+#[test]
+fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX d1 ON o(day INCLUDE MISSING)",
+            "CREATE INDEX open ON o(total INCLUDE MISSING) WHERE state = 'open'",
+            "CREATE PRIMARY INDEX ON c",
+        ],
+        &[
+            "SELECT day FROM o ORDER BY day LIMIT 2",
+            "SELECT * FROM o ORDER BY day DESC LIMIT 2",
+            "SELECT * FROM o ORDER BY day",
+            "SELECT * FROM o WHERE day IS MISSING",
+            "SELECT * FROM o WHERE state = 'open'",
+            "SELECT * FROM o USE INDEX (d1) WHERE state = 'open'",
+            "SELECT RAW META().id FROM c ORDER BY META().id DESC LIMIT 2",
+            "SELECT COUNT(1) FROM c",
+            "SELECT COUNT(*) FROM c WHERE TRUE",
+            "SELECT COUNT(*), COUNT(DISTINCT 1) FROM c",
+        ],
+    ));
+}
+
+#[test]
+fn a_right_join_is_a_left_join_of_the_other_side() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX a ON o(a)", "CREATE INDEX city ON c(city)"],
+        &[
+            "SELECT * FROM o AS o RIGHT JOIN c AS c ON o.a = c.a WHERE c.city = 'x'",
+            "SELECT * FROM o AS o RIGHT JOIN c AS c ON o.b = c.b",
+            "SELECT * FROM o AS o JOIN c AS c ON o.b = c.b RIGHT JOIN c AS d ON d.b = o.b",
+        ],
+    ));
+}
+
+#[test]
+fn what_is_not_grouped_by_is_refused_with_an_index_too() {
+    let world = World::new();
+    world.add("o", []);
+    let statement = "SELECT total FROM o WHERE customer = 'c' GROUP BY customer";
+    for index in [None, Some("CREATE INDEX c2 ON o(customer, total)")] {
+        index.map(|index| world.query(index).unwrap());
+        assert_eq!(world.query(statement).unwrap_err().code, 4210);
+    }
+}
+
+#[test]
 fn a_primary_index_has_the_documents_by_id() {
     insta::assert_snapshot!(plans(
         &["CREATE PRIMARY INDEX ON o"],
