@@ -1,7 +1,7 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
 use crate::plan::{Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, Strategy, text};
-use nacre_sql::ast::{Expr, JoinKind, Projection, SetOp, Side, Term};
+use nacre_sql::ast::{Changes, Expr, FromTerm, JoinKind, Path, Projection, Set, SetOp, Side, Term};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 
@@ -26,10 +26,38 @@ pub(crate) fn explain(node: &Node) -> Value {
 
 /// The plan of what a statement is about, and the step that it does.
 pub(crate) fn with_step(node: &Node, step: &str) -> Value {
+    with_steps(node, vec![operator(step, vec![])])
+}
+
+/// The plan of how documents are found, and the steps that change them.
+pub(crate) fn with_steps(node: &Node, changes: Vec<Value>) -> Value {
     let mut steps = Vec::new();
     add(node, &mut steps);
-    steps.push(operator(step, vec![]));
+    steps.extend(changes);
     sequence(steps)
+}
+
+/// What SET and UNSET do.
+pub(crate) fn change_steps(changes: &Changes) -> Vec<Value> {
+    let term = |set: &Set| Value::object([("path", text(&set.path)), ("value", text(&set.value))]);
+    let path = |set: &Set| Value::object([("path", text(&set.path))]);
+    let mut steps = Vec::new();
+    if !changes.set.is_empty() {
+        let terms: Vec<Value> = changes.set.iter().map(term).collect();
+        steps.push(operator("Set", vec![("set_terms", terms.into())]));
+    }
+    if !changes.unset.is_empty() {
+        let terms: Vec<Value> = changes.unset.iter().map(path).collect();
+        steps.push(operator("Unset", vec![("unset_terms", terms.into())]));
+    }
+    steps
+}
+
+/// The step that sends what was changed.
+pub(crate) fn send_step(name: &str, target: &FromTerm, keyspace: &Path, page: &Page) -> Value {
+    let mut fields = vec![("alias", target.alias.clone().into()), ("keyspace", text(keyspace))];
+    fields.extend(page_fields(page));
+    operator(name, fields)
 }
 
 fn add(node: &Node, steps: &mut Vec<Value>) {

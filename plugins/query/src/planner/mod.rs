@@ -2,10 +2,11 @@
 //!
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
 //! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
-//! has in [`order`], and what stays of expressions after GROUP BY in [`group`].
+//! has in [`order`], the least and the greatest value by that in [`extreme`], and what stays of expressions after GROUP BY in [`group`].
 
 mod access;
 mod cover;
+mod extreme;
 mod group;
 mod join;
 mod order;
@@ -168,6 +169,9 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
     each_output(&mut block.projection, &mut order, &mut |expr| inline_windows(expr, &windows))?;
     if let Some(count) = group::count_of_keyspace(&block, &order, run)? {
         return Ok(paged(count, page.clone()));
+    }
+    if let Some(extreme) = extreme::plan_extreme(&block, &order, page, run)? {
+        return Ok(extreme);
     }
     let mut sorted = false;
     let mut root = Rc::new(Node::Dummy);

@@ -166,6 +166,41 @@ fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
 }
 
 #[test]
+fn the_least_and_the_greatest_value_are_at_the_ends_of_an_index() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX ab ON o(a, b)"],
+        &[
+            "SELECT MIN(a) AS least FROM o",
+            "SELECT RAW MAX(b) FROM o WHERE a = 1",
+            "SELECT RAW MAX(b) FROM o WHERE a > 1",
+            "SELECT RAW MIN(a) FROM o WHERE c = 1",
+        ],
+    ));
+}
+
+#[test]
+fn a_change_is_explained_with_what_it_does() {
+    let world = World::new();
+    world.add("o", []);
+    let steps = |statement: &str| {
+        let plan = world.query(&format!("EXPLAIN {statement}")).unwrap()[0].field("plan");
+        let steps = plan.field("~children").as_array().unwrap()[1..].to_vec();
+        steps.iter().map(|step| format!("{step}\n")).collect::<String>()
+    };
+    insta::assert_snapshot!(steps("UPDATE o SET a = 1 UNSET b WHERE c = 2 LIMIT 3"), @r##"
+    {"#operator":"Filter","condition":"((`o`.`c`) = 2)"}
+    {"#operator":"Limit","expr":"3"}
+    {"#operator":"Set","set_terms":[{"path":"(`o`.`a`)","value":"1"}]}
+    {"#operator":"Unset","unset_terms":[{"path":"(`o`.`b`)"}]}
+    {"#operator":"SendUpdate","alias":"o","keyspace":"`o`","limit":"3"}
+    "##);
+    insta::assert_snapshot!(steps("DELETE FROM o AS x WHERE x.c = 2"), @r##"
+    {"#operator":"Filter","condition":"((`x`.`c`) = 2)"}
+    {"#operator":"SendDelete","alias":"x","keyspace":"`o`"}
+    "##);
+}
+
+#[test]
 fn a_right_join_is_a_left_join_of_the_other_side() {
     insta::assert_snapshot!(plans(
         &["CREATE INDEX a ON o(a)", "CREATE INDEX city ON c(city)"],

@@ -49,6 +49,25 @@ fn the_shell_is_given_the_keyspaces() {
 }
 
 #[test]
+fn options_of_an_index_are_checked() {
+    let world = World::new();
+    for options in
+        ["{'bogus': 1}", "{'defer_build': 'yes'}", "{'num_replica': 'two'}", "{'nodes': 'a'}"]
+    {
+        let statement = format!("CREATE INDEX a ON default:`default`(f) WITH {options}");
+        assert_eq!(code(&world, &statement), 3100, "{options}");
+    }
+    world
+        .query(
+            "CREATE INDEX a ON default:`default`(f) WITH {'defer_build': false, 'num_replica': 1}",
+        )
+        .unwrap();
+    let altered =
+        "ALTER INDEX default:`default`.a WITH {'action': 'replica_count', 'num_replica': 1}";
+    assert_eq!(code(&world, altered), 1001);
+}
+
+#[test]
 fn indexes_are_dropped_in_both_forms() {
     let world = World::new();
     for name in ["a", "b"] {
