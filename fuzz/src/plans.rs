@@ -142,7 +142,11 @@ fn condition(choices: &mut Choices<'_>, alias: &str, depth: usize) -> String {
 }
 
 fn query(choices: &mut Choices<'_>) -> String {
-    let filter = condition(choices, "x", 2);
+    let filter = match choices.below(8) {
+        // Nothing narrows, or what a partial index says.
+        0 => choices.of(&["TRUE", "x.a = \"a\"", "x.a = true AND x.b > 1"]).to_owned(),
+        _ => condition(choices, "x", 2),
+    };
     match choices.below(7) {
         6 => format!(
             "SELECT RAW [x.a, COUNT(*), COUNT(x.b), MIN(x.b), MAX(x.b)] FROM l AS x WHERE {filter} GROUP BY x.a"

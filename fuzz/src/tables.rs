@@ -19,7 +19,7 @@ const QUOTA: u32 = 5500;
 pub const COLLECTIONS: [&str; 2] = ["l", "r"];
 
 /// All kinds of indexes on them.
-pub const INDEXES: [&str; 15] = [
+pub const INDEXES: [&str; 20] = [
     "CREATE INDEX i1 ON l(a)",
     "CREATE INDEX i2 ON l(a, b DESC)",
     "CREATE INDEX i3 ON l(b DESC, a)",
@@ -35,6 +35,11 @@ pub const INDEXES: [&str; 15] = [
     "CREATE INDEX i12 ON l(a, b) PARTITION BY HASH(a)",
     "CREATE INDEX i13 ON l(b) PARTITION BY HASH(a) WITH {\"num_partition\": 3}",
     "CREATE INDEX i14 ON r(b, a) PARTITION BY HASH(b, a)",
+    "CREATE INDEX i15 ON l(b INCLUDE MISSING, a) WHERE a = \"a\"",
+    "CREATE INDEX i16 ON l(b) WHERE a = true AND b >= 1",
+    "CREATE INDEX i17 ON l(b INCLUDE MISSING DESC)",
+    "CREATE INDEX i18 ON r(a INCLUDE MISSING, b DESC)",
+    "CREATE PRIMARY INDEX ON r",
 ];
 
 /// A query service over the collections.

@@ -381,6 +381,13 @@ pub struct From {
     pub joins: Vec<Join>,
 }
 
+impl From {
+    /// Whether a row may have nothing of the first term.
+    pub fn has_right_join(&self) -> bool {
+        self.joins.iter().any(|join| join.side == Side::Right)
+    }
+}
+
 /// A term of FROM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromTerm {
@@ -408,6 +415,13 @@ pub struct Path {
     pub namespace: Option<Name>,
     /// Bucket, scope and collection; or fewer, with a query context.
     pub parts: Vec<Name>,
+}
+
+impl Path {
+    /// Whether it names a catalog, such as `system:indexes`.
+    pub fn is_system(&self) -> bool {
+        self.namespace.as_deref().is_some_and(|namespace| namespace.eq_ignore_ascii_case("system"))
+    }
 }
 
 /// What a user asks of the plan.

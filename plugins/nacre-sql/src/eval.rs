@@ -58,7 +58,10 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Case(case) => eval_case(case, env, context),
         Expr::Array(elements) => {
             // MISSING stays until it is written as null.
-            let elements = elements.iter().map(|element| eval(element, env, context));
+            let elements = elements.iter().map(|element| {
+                context.host.tick()?;
+                eval(element, env, context)
+            });
             Ok(Value::Array(Arc::new(elements.collect::<Result<_>>()?)))
         }
         Expr::Object(fields) => eval_object(fields, env, context),
@@ -293,6 +296,7 @@ fn eval_case(case: &Case, env: &Env, context: &Context<'_>) -> Result<Value> {
 fn eval_object(fields: &[(Expr, Expr)], env: &Env, context: &Context<'_>) -> Result<Value> {
     let mut object = Object::default();
     for (name, value) in fields {
+        context.host.tick()?;
         match eval(name, env, context)? {
             Value::String(name) => match eval(value, env, context)? {
                 Value::Missing => {}

@@ -137,6 +137,13 @@ impl Definition {
         self.primary
     }
 
+    /// Whether each document for which the condition holds has an entry.
+    pub fn is_complete(&self) -> bool {
+        let has_missing = self.keys.first().is_some_and(|key| key.include_missing);
+        // An empty array has no elements to make entries of.
+        self.primary || has_missing && self.keys.iter().all(|key| key.array.is_none())
+    }
+
     /// The parts that stand before the id in an entry.
     fn parts(&self) -> &[IndexKey] {
         if self.primary { &[] } else { &self.keys }

@@ -46,6 +46,17 @@ impl Display for Expr {
             Expr::Literal(Value::Float(number)) if number.abs() >= INTEGERS_END => {
                 write!(f, "{number:e}")
             }
+            Expr::Literal(Value::Array(elements)) => {
+                let elements = elements.iter().map(|element| Expr::Literal(element.clone()));
+                Expr::Array(elements.collect()).fmt(f)
+            }
+            Expr::Literal(Value::Object(fields)) => {
+                let literal = |value: Value| Expr::Literal(value);
+                let fields = fields.iter();
+                let fields = fields
+                    .map(|(name, value)| (literal(name.clone().into()), literal(value.clone())));
+                Expr::Object(fields.collect()).fmt(f)
+            }
             Expr::Literal(value) => f.write_str(&value.to_json()),
             Expr::Ident(name) => f.write_str(&quote(name)),
             Expr::Positional(position) => write!(f, "${position}"),

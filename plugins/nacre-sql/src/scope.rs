@@ -5,8 +5,9 @@ use crate::ast::{
     Select, Source, Term, Window,
 };
 use crate::error::{AMBIGUOUS, Error, PLAN, Result, SEMANTICS};
-use crate::value::Name;
+use crate::value::{Name, Value};
 use crate::visit::each_child;
+use std::collections::BTreeSet;
 
 /// The name of the row where ORDER BY follows a set operator; no user can write it without quotes.
 pub const RESULT: &str = "#result";
@@ -97,7 +98,35 @@ pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
             comprehension.condition.iter_mut().try_for_each(|expr| resolve_expr(expr, &inner))
         }
         Expr::Subquery(select) => resolve_select(select, scope),
-        _ => each_child(expr, &mut |child| resolve_expr(child, scope)),
+        _ => {
+            each_child(expr, &mut |child| resolve_expr(child, scope))?;
+            fold(expr);
+            Ok(())
+        }
+    }
+}
+
+/// Makes one literal of an array or object of literals, so that it is not put together for each row.
+fn fold(expr: &mut Expr) {
+    let known = |expr: &Expr| match expr {
+        Expr::Literal(value) if !value.is_missing() => Some(value.clone()),
+        _ => None,
+    };
+    let folded = match expr {
+        Expr::Array(elements) => {
+            elements.iter().map(known).collect::<Option<_>>().map(Value::array)
+        }
+        Expr::Object(fields) => {
+            let field = |(name, value): &(Expr, Expr)| match known(name)? {
+                Value::String(name) => Some((name, known(value)?)),
+                _ => None,
+            };
+            fields.iter().map(field).collect::<Option<Vec<_>>>().map(Value::object)
+        }
+        _ => None,
+    };
+    if let Some(value) = folded {
+        *expr = Expr::Literal(value);
     }
 }
 
@@ -268,18 +297,33 @@ pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
 /// Resolves what is selected or returned.
 ///
 /// # Errors
-/// As [`resolve_expr`]; `*` where there is no FROM.
+/// As [`resolve_expr`]; `*` where there is no FROM; a name that is given twice.
 pub fn resolve_projection(projection: &mut Projection, scope: &Scope) -> Result<()> {
     match projection {
         Projection::Raw(expr, _) => resolve_expr(expr, scope),
-        Projection::Terms(terms, _) => terms.iter_mut().try_for_each(|term| match term {
-            Term::Star if scope.terms.is_empty() => {
-                Err(Error::new(SEMANTICS, "* needs a FROM clause"))
-            }
-            Term::Star => Ok(()),
-            Term::StarOf(expr) | Term::Expr(expr, _) => resolve_expr(expr, scope),
-        }),
+        Projection::Terms(..) => {
+            check_names(projection)?;
+            let Projection::Terms(terms, _) = projection else { return Ok(()) };
+            terms.iter_mut().try_for_each(|term| match term {
+                Term::Star if scope.terms.is_empty() => {
+                    Err(Error::new(SEMANTICS, "* needs a FROM clause"))
+                }
+                Term::Star => Ok(()),
+                Term::StarOf(expr) | Term::Expr(expr, _) => resolve_expr(expr, scope),
+            })
+        }
     }
+}
+
+/// Refuses a field of rows that two terms would be.
+fn check_names(projection: &Projection) -> Result<()> {
+    let mut known = BTreeSet::new();
+    for name in projection.names().into_iter().flatten() {
+        if !known.insert(name.clone()) {
+            return Err(Error::new(4020, format!("Duplicate result alias: {name}")));
+        }
+    }
+    Ok(())
 }
 
 /// Puts what is selected in the place of its name in ORDER BY.

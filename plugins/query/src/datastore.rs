@@ -6,6 +6,9 @@ use nacre_sql::ast::{Path, Statement};
 use nacre_sql::{Error, Name, Result, Value};
 use std::fmt;
 
+/// The namespace of all collections.
+const NAMESPACE: &str = "default";
+
 /// A collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "named as they are everywhere")]
@@ -20,11 +23,20 @@ impl Keyspace {
     /// The keyspace that `path` names, within a query context if it is a lone name.
     ///
     /// # Errors
-    /// Code 12003 when the path has a length that no keyspace has.
+    /// Code 12003 when the path has a length that no keyspace has, 12001 for an unknown namespace, 11003 for a catalog, as it is
+    /// no collection.
     pub fn of(path: &Path, context: Option<&Path>) -> Result<Keyspace> {
-        let namespace = path.namespace.clone().unwrap_or_else(|| "default".into());
+        if path.is_system() {
+            return Err(Error::new(11003, format!("System datastore: {path} cannot be changed")));
+        }
+        if let Some(namespace) = &path.namespace
+            && !namespace.eq_ignore_ascii_case(NAMESPACE)
+        {
+            let message = format!("Namespace not found in CB datastore: {namespace}");
+            return Err(Error::new(12001, message));
+        }
         let keyspace = |bucket: &Name, scope: &Name, collection: &Name| Keyspace {
-            namespace: namespace.clone(),
+            namespace: NAMESPACE.into(),
             bucket: bucket.clone(),
             scope: scope.clone(),
             collection: collection.clone(),

@@ -212,14 +212,13 @@ pub(crate) fn insert(insert: &Insert, run: &Run<'_>, context: &Context<'_>) -> R
     writer.finish()
 }
 
-/// The rows of a target that a statement is about.
-fn targets(
+/// How the rows of a target are found that a statement is about.
+pub(crate) fn plan_targets(
     target: &FromTerm,
     condition: Option<&Expr>,
     page: Page,
     run: &Run<'_>,
-    context: &Context<'_>,
-) -> Result<(Rc<Node>, Vec<Env>)> {
+) -> Result<Rc<Node>> {
     let known = conjuncts(condition);
     let scan = plan_term(target, &known, std::slice::from_ref(&target.alias), run)?;
     let mut root = Rc::new(Node::Scan(scan));
@@ -229,14 +228,26 @@ fn targets(
     if page.limit.is_some() || page.offset.is_some() {
         root = Rc::new(Node::Page(root, page));
     }
+    Ok(root)
+}
+
+/// The rows of a target that a statement is about.
+fn targets(
+    target: &FromTerm,
+    condition: Option<&Expr>,
+    page: Page,
+    run: &Run<'_>,
+    context: &Context<'_>,
+) -> Result<Vec<Env>> {
+    let root = plan_targets(target, condition, page, run)?;
     let mut rows = exec::build(&root, &Env::new());
     let mut found = Vec::new();
     while let Some(row) = rows.next(run, context)? {
         run.charge(row.get(&target.alias).map_or(0, Value::size_bytes))?;
         found.push(row);
     }
-    run.keep(root.clone());
-    Ok((root, found))
+    run.keep(root);
+    Ok(found)
 }
 
 fn target_keyspace(target: &FromTerm, run: &Run<'_>) -> Result<Keyspace> {
@@ -250,7 +261,7 @@ pub(crate) fn update(update: &Update, run: &Run<'_>, context: &Context<'_>) -> R
     let keyspace = target_keyspace(&update.target, run)?;
     let alias = &update.target.alias;
     let page = Page { limit: update.limit.clone(), offset: update.offset.clone() };
-    let (_, rows) = targets(&update.target, update.condition.as_ref(), page, run, context)?;
+    let rows = targets(&update.target, update.condition.as_ref(), page, run, context)?;
     let mut writer =
         Writer::new(keyspace, alias, "UPDATE", update.returning.as_ref(), run, context);
     for row in rows {
@@ -300,7 +311,7 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
     }
     let keyspace = target_keyspace(&delete.target, run)?;
     let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
-    let (_, rows) = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
+    let rows = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
     let alias = &delete.target.alias;
     let mut writer =
         Writer::new(keyspace, alias, "DELETE", delete.returning.as_ref(), run, context);
@@ -313,9 +324,7 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
 /// The catalog that a target is, if it is one.
 fn catalog_of(target: &FromTerm) -> Option<&Name> {
     let Source::Keyspace(path) = &target.source else { return None };
-    let is_system =
-        path.namespace.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("system"));
-    path.parts.first().filter(|_| is_system)
+    path.parts.first().filter(|_| path.is_system())
 }
 
 /// Deletes what `system:` has of the service itself.
@@ -326,7 +335,7 @@ fn delete_entries(
     context: &Context<'_>,
 ) -> Result<Vec<Value>> {
     let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
-    let (_, rows) = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
+    let rows = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
     let alias = &delete.target.alias;
     let returning = delete
         .returning

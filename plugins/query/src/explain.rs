@@ -1,7 +1,7 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
 use crate::plan::{Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, Strategy, text};
-use nacre_sql::ast::{Expr, JoinKind, Projection, SetOp, Side, Term};
+use nacre_sql::ast::{Changes, Expr, FromTerm, JoinKind, Path, Projection, Set, SetOp, Side, Term};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 
@@ -26,10 +26,38 @@ pub(crate) fn explain(node: &Node) -> Value {
 
 /// The plan of what a statement is about, and the step that it does.
 pub(crate) fn with_step(node: &Node, step: &str) -> Value {
+    with_steps(node, vec![operator(step, vec![])])
+}
+
+/// The plan of how documents are found, and the steps that change them.
+pub(crate) fn with_steps(node: &Node, changes: Vec<Value>) -> Value {
     let mut steps = Vec::new();
     add(node, &mut steps);
-    steps.push(operator(step, vec![]));
+    steps.extend(changes);
     sequence(steps)
+}
+
+/// What SET and UNSET do.
+pub(crate) fn change_steps(changes: &Changes) -> Vec<Value> {
+    let term = |set: &Set| Value::object([("path", text(&set.path)), ("value", text(&set.value))]);
+    let path = |set: &Set| Value::object([("path", text(&set.path))]);
+    let mut steps = Vec::new();
+    if !changes.set.is_empty() {
+        let terms: Vec<Value> = changes.set.iter().map(term).collect();
+        steps.push(operator("Set", vec![("set_terms", terms.into())]));
+    }
+    if !changes.unset.is_empty() {
+        let terms: Vec<Value> = changes.unset.iter().map(path).collect();
+        steps.push(operator("Unset", vec![("unset_terms", terms.into())]));
+    }
+    steps
+}
+
+/// The step that sends what was changed.
+pub(crate) fn send_step(name: &str, target: &FromTerm, keyspace: &Path, page: &Page) -> Value {
+    let mut fields = vec![("alias", target.alias.clone().into()), ("keyspace", text(keyspace))];
+    fields.extend(page_fields(page));
+    operator(name, fields)
 }
 
 fn add(node: &Node, steps: &mut Vec<Value>) {
@@ -201,9 +229,8 @@ fn access_value(access: &Access, place: &Fields) -> Value {
 
 fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     let definition = &scan.definition;
-    let key_text = |at: usize| {
-        crate::planner::access::renamed(&definition.keys[at].expr, SELF, &"self".into())
-    };
+    let key_text =
+        |at: usize| crate::planner::sarg::renamed(&definition.keys[at].expr, SELF, &"self".into());
     let ranges: Vec<Value> = scan
         .parts
         .iter()
@@ -238,8 +265,16 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
             .map(|at| format!("cover ({})", key_text(at)).into())
             .collect();
         fields.push(("covers", covers.into()));
+        let constants = scan.constants.iter();
+        let constants =
+            constants.map(|(bound, value)| (format!("cover ({})", bound.of), value.clone()));
+        let constants: Vec<(String, Value)> = constants.collect();
+        if !constants.is_empty() {
+            fields.push(("filter_covers", Value::object(constants)));
+        }
     }
-    let found = operator("IndexScan3", fields);
+    let is_whole_primary = definition.is_primary() && scan.parts.is_empty();
+    let found = operator(if is_whole_primary { "PrimaryScan3" } else { "IndexScan3" }, fields);
     if scan.repeats() { operator("DistinctScan", vec![("scan", found)]) } else { found }
 }
 
@@ -251,6 +286,7 @@ fn sarg_text(sarg: &Sarg) -> String {
         Sarg::Below(high, inclusive) => format!("{} {high}", if *inclusive { "<=" } else { "<" }),
         Sarg::Like(pattern, _) => format!("like {pattern}"),
         Sarg::IsNull => "is null".to_owned(),
+        Sarg::IsMissing => "is missing".to_owned(),
         Sarg::IsKnown => "is valued".to_owned(),
         Sarg::NotMissing => "is not missing".to_owned(),
     }
@@ -265,6 +301,9 @@ fn add_join(join: &Join, steps: &mut Vec<Value>) {
     let mut fields = vec![("alias", alias.into()), ("outer", outer)];
     if let Some(condition) = &join.condition {
         fields.push(("on_clause", text(condition)));
+    }
+    if join.side == Side::Right {
+        fields.push(("right_outer", true.into()));
     }
     let nest = join.kind == JoinKind::Nest;
     let mut side = |scan: &Scan, nested: bool| {

@@ -386,13 +386,6 @@ impl Datastore for MemoryDatastore {
                     Ok(())
                 })
             }
-            Statement::AlterIndex { name, keyspace, .. } => {
-                self.with(&Keyspace::of(keyspace, context)?, |collection| {
-                    let there =
-                        collection.indexes.iter().any(|index| index.definition.name == *name);
-                    if there { Ok(()) } else { Err(no_index(name)) }
-                })
-            }
             Statement::CreateScope { path, if_not_exists } => {
                 self.change_scope(path, context, true, *if_not_exists)
             }

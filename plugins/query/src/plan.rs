@@ -1,7 +1,7 @@
 //! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
 
 use crate::datastore::Keyspace;
-use nacre_sql::ast::{Aggregate, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
+use nacre_sql::ast::{Aggregate, Bound, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
 use nacre_sql::index::Definition;
 use nacre_sql::{Name, Value};
 use std::rc::Rc;
@@ -97,6 +97,8 @@ pub(crate) struct IndexScan {
     pub reverse: bool,
     /// The names that the parts are bound to, when the scan covers.
     pub covers: Vec<Name>,
+    /// What is bound to the same value for all entries, when the scan covers.
+    pub constants: Vec<(Bound, Value)>,
 }
 
 impl IndexScan {
@@ -116,6 +118,7 @@ pub(crate) enum Sarg {
     Below(Expr, bool),
     Like(Expr, Option<Expr>),
     IsNull,
+    IsMissing,
     IsKnown,
     NotMissing,
 }

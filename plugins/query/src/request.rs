@@ -1,5 +1,6 @@
 //! Requests: the members of a JSON body, or pairs of a form, checked.
 
+use crate::datastore::Consistency;
 use crate::run::Settings;
 use crate::transaction::Transaction;
 use nacre_sql::{Error, Name, Result, Value, parse_path};
@@ -31,14 +32,9 @@ pub struct Request {
 
 /// Parameters that are taken and mean nothing here.
 const IGNORED: &[&str] = &[
-    "pretty",
-    "max_parallelism",
     "scan_cap",
     "pipeline_batch",
     "pipeline_cap",
-    "format",
-    "encoding",
-    "compression",
     "creds",
     "scan_wait",
     "use_cbo",
@@ -99,20 +95,26 @@ impl Request {
         let members = pairs.into_iter().map(|(name, text)| {
             let structured = name.starts_with('$')
                 || matches!(name, "args" | "scan_vector" | "scan_vectors" | "creds" | "txdata");
+            let unreadable =
+                |_| Error::new(1040, format!("Unable to parse {name}: it has to be JSON"));
             let value = match text {
                 "true" | "false" if !name.starts_with('$') => Value::Bool(text == "true"),
-                _ if structured => Value::parse(text.as_bytes()).unwrap_or_else(|_| text.into()),
+                _ if structured => Value::parse(text.as_bytes()).map_err(unreadable)?,
                 _ => text.into(),
             };
-            (name, value)
+            Ok((name, value))
         });
-        Request::from_members(members)
+        Request::from_members(members.collect::<Result<Vec<_>>>()?)
     }
 
     fn from_members<'a>(members: impl IntoIterator<Item = (&'a str, Value)>) -> Result<Request> {
         let mut request = Request { metrics: true, signature: true, ..Request::default() };
         for (name, value) in members {
             request.set(name, value)?;
+        }
+        let Consistency { level, vectors } = &request.settings.consistency;
+        if level == "at_plus" && vectors.is_missing() {
+            return Err(Error::new(1050, "No scan_vector value, which at_plus needs"));
         }
         Ok(request)
     }
@@ -137,7 +139,15 @@ impl Request {
             "signature" => self.signature = boolean(name, &value)?,
             "auto_execute" => self.auto_execute = boolean(name, &value)?,
             "preserve_expiry" => settings.preserve_expiry = boolean(name, &value)?,
-            "profile" => self.profile = text(name, &value)?,
+            "profile" => {
+                self.profile = choice(name, &value, &["off", "phases", "timings"])?;
+            }
+            // There is one way to write an answer.
+            "format" => _ = choice(name, &value, &["json"])?,
+            "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
+            "compression" => _ = choice(name, &value, &["none"])?,
+            "pretty" => _ = boolean(name, &value)?,
+            "max_parallelism" => _ = whole_number(name, &value)?,
             "timeout" => self.timeout_ms = Some(duration_ms(&text(name, &value)?)?),
             "memory_quota" => {
                 // Mebibytes, as in the settings of the field.
@@ -191,10 +201,22 @@ fn boolean(name: &str, value: &Value) -> Result<bool> {
     }
 }
 
-fn number(name: &str, value: &Value) -> Result<u64> {
+fn whole_number(name: &str, value: &Value) -> Result<i64> {
     let number = value.as_i64().or_else(|| value.as_str()?.parse().ok());
-    let number = number.and_then(|number| u64::try_from(number).ok());
     number.ok_or_else(|| wrong_type(name, "number"))
+}
+
+fn number(name: &str, value: &Value) -> Result<u64> {
+    u64::try_from(whole_number(name, value)?).map_err(|_| wrong_type(name, "number"))
+}
+
+/// One of these values, in small letters.
+fn choice(name: &str, value: &Value, choices: &[&str]) -> Result<String> {
+    let text = text(name, value)?.to_ascii_lowercase();
+    match choices.contains(&text.as_str()) {
+        true => Ok(text),
+        false => Err(Error::new(1030, format!("Unknown {name} value: {text}"))),
+    }
 }
 
 fn level(text: &str) -> Result<String> {

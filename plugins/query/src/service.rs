@@ -3,13 +3,13 @@
 use crate::datastore::{Datastore, Keyspace, Platform};
 use crate::exec::{self, Rows};
 use crate::function::{self, FunctionCache};
-use crate::plan::SelectPlan;
+use crate::plan::{Page, SelectPlan};
 use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
-use crate::{dml, explain, infer, planner, signature, transaction};
-use nacre_sql::ast::{Expr, FromTerm, Path, Statement};
+use crate::{dml, explain, infer, options, planner, signature, transaction};
+use nacre_sql::ast::{Expr, FromTerm, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
 use std::cell::RefCell;
@@ -225,7 +225,16 @@ impl Service {
                 run.store.define(&built, run.settings.context.as_ref())?;
                 Ok(Begun::values(Vec::new()))
             }
+            Statement::AlterIndex { name, .. } => {
+                let message = format!(
+                    "ALTER INDEX is not supported: drop index {name}, and create it with what is wanted"
+                );
+                Err(Error::new(1001, message))
+            }
             _ => {
+                if let Statement::CreateIndex(create) = &statement {
+                    options::check_index(create)?;
+                }
                 run.store.define(&statement, run.settings.context.as_ref())?;
                 Ok(Begun::values(Vec::new()))
             }
@@ -352,22 +361,24 @@ fn run_text(statement: &Statement) -> Value {
 }
 
 fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
-    let of_target = |target: &FromTerm, condition: Option<&Expr>, verb: &str| -> Result<Value> {
-        let known = planner::conjuncts(condition);
-        let scan = planner::plan_term(target, &known, std::slice::from_ref(&target.alias), run)?;
-        let mut node = Rc::new(crate::plan::Node::Scan(scan));
-        if let Some(condition) = condition {
-            node = Rc::new(crate::plan::Node::Filter(node, condition.clone()));
-        }
-        Ok(explain::with_step(&node, verb))
-    };
+    let of_target =
+        |target: &FromTerm, condition: Option<&Expr>, page: Page, mut steps: Vec<Value>, verb| {
+            if let Origin::Keyspace(path) = &target.source {
+                steps.push(explain::send_step(verb, target, path, &page));
+            }
+            let node = dml::plan_targets(target, condition, page, run)?;
+            Ok(explain::with_steps(&node, steps))
+        };
     match statement {
         Statement::Select(select) => Ok(explain::explain(&planner::plan(select, run)?.root)),
         Statement::Update(update) => {
-            of_target(&update.target, update.condition.as_ref(), "SendUpdate")
+            let page = Page { limit: update.limit.clone(), offset: update.offset.clone() };
+            let steps = explain::change_steps(&update.changes);
+            of_target(&update.target, update.condition.as_ref(), page, steps, "SendUpdate")
         }
         Statement::Delete(delete) => {
-            of_target(&delete.target, delete.condition.as_ref(), "SendDelete")
+            let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
+            of_target(&delete.target, delete.condition.as_ref(), page, Vec::new(), "SendDelete")
         }
         Statement::Merge(merge) => {
             Ok(explain::with_step(&*planner::plan_merge(merge, run)?, "Merge"))

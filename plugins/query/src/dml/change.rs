@@ -163,10 +163,10 @@ fn one(
     context: &Context<'_>,
 ) -> Result<()> {
     let value = if writes { eval(&set.value, env, context)? } else { Value::Missing };
-    if let Expr::Field(of, name, _) = &set.path
-        && matches!(&**of, Expr::Call(function, _) if function.name == "META")
-    {
-        if &**name != "expiration" {
+    if is_of_meta(&set.path) {
+        let is_expiration = matches!(&set.path, Expr::Field(of, name, _)
+            if matches!(**of, Expr::Call(..)) && &**name == "expiration");
+        if !is_expiration {
             return Err(Error::new(3150, format!("{} cannot be set", set.path)));
         }
         changed.expiration = value.as_i64().map(|seconds| u32::try_from(seconds).unwrap_or(0));
@@ -176,6 +176,15 @@ fn one(
         put(&mut changed.value, &path, value);
     }
     Ok(())
+}
+
+/// Whether a path begins with `META()`.
+fn is_of_meta(path: &Expr) -> bool {
+    match path {
+        Expr::Call(function, _) => function.name == "META",
+        Expr::Field(of, ..) | Expr::Element(of, _) => is_of_meta(of),
+        _ => false,
+    }
 }
 
 /// Puts a value at a path; MISSING takes away what is there. Nothing is made on the way.

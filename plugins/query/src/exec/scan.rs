@@ -217,7 +217,11 @@ impl Entry {
     /// A row without its document: the parts stand for what is read of it.
     fn covering(self, keyspace: &Name, access: &Access) -> Found {
         let covers = match access {
-            Access::Index(index) => index.covers.iter().cloned().zip(self.parts).collect(),
+            Access::Index(index) => {
+                let constants = index.constants.iter();
+                let constants = constants.map(|(bound, value)| (bound.name.clone(), value.clone()));
+                index.covers.iter().cloned().zip(self.parts).chain(constants).collect()
+            }
             _ => Vec::new(),
         };
         let meta = Meta { id: self.id, keyspace: keyspace.clone(), json: true, ..Meta::default() };

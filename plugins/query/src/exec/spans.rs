@@ -11,7 +11,8 @@ const PREFIXES_MAX: usize = 4096;
 /// The ranges for the values that the variables of `env` have: disjoint, and in order.
 pub(crate) fn spans(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Vec<Span>> {
     let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
-    let mut spans = Vec::new();
+    // Without conditions, the whole index is read.
+    let mut spans = vec![everything()];
     for (at, (sargs, key)) in scan.parts.iter().zip(&scan.definition.keys).enumerate() {
         let mut ranges = vec![everything()];
         for sarg in sargs {
@@ -152,6 +153,7 @@ fn ranges_of(sarg: &Sarg, env: &Env, context: &Context<'_>) -> Result<Vec<Span>>
             like_range(&value_of(pattern)?, escape.as_ref(), env, context)?
         }
         Sarg::IsNull => vec![exactly(&Value::Null)],
+        Sarg::IsMissing => vec![exactly(&Value::Missing)],
         Sarg::IsKnown => vec![Span { low: above_null(), ..everything() }],
         Sarg::NotMissing => vec![Span { low: key::encoded(&Value::Null), ..everything() }],
     })

@@ -1,145 +1,289 @@
 //! How the documents of a term are found: by key, by an index, or by reading all of them.
 //!
-//! Conditions are compared with the parts of an index as trees. An index serves when its own condition follows from
-//! those of the query, and its first part is asked for; the one with the longest prefix of such parts is taken.
+//! Each index that can serve is a [`Candidate`]: what is asked of its parts, whether it holds all that is read, and whether
+//! it has the order. The best one is taken, as [`Candidate::rank`] has it. What an index can do is found out elsewhere: what is
+//! asked of it in [`super::sarg`], what it holds in [`super::cover`], the order in [`super::order`].
 
-use super::{conjuncts, literal, mentions};
+use super::cover::{Covered, cover};
+use super::{conjuncts, mentions, order, sarg};
 use crate::datastore::Keyspace;
-use crate::plan::{Access, IndexScan, Sarg, Scan, ScanSource};
+use crate::plan::{Access, IndexScan, Page, Sarg};
 use crate::run::Run;
-use nacre_sql::ast::{
-    Binary, Binding, Chain, Expr, FromTerm, OrderTerm, Quantified, Quantifier, Unary,
-};
-use nacre_sql::index::{Definition, SELF};
-use nacre_sql::{Name, Result, Value, each_child, functions};
+use nacre_sql::ast::{Binary, Block, Chain, Expr, FromTerm, OrderTerm};
+use nacre_sql::index::Definition;
+use nacre_sql::{Name, Result, any_in, functions};
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 /// How many operands of OR are looked up one by one.
 const UNION_MAX: usize = 32;
 
+/// What is wanted of a term beside its documents.
+#[derive(Default)]
+pub(super) struct Wanted<'a> {
+    /// All that is read of it, if entries may stand for documents.
+    pub read: Option<(&'a Block, &'a [OrderTerm])>,
+    /// The order that is of use.
+    pub order: &'a [OrderTerm],
+    /// Whether only the first rows in that order are wanted.
+    pub limited: bool,
+    /// Whether each document is a row, so that no more documents are read than rows are wanted.
+    pub unfiltered: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// What a block wants of its first term.
+    pub fn of_block(block: &'a Block, order: &'a [OrderTerm], page: &Page) -> Wanted<'a> {
+        let Some(from) = &block.from else { return Wanted::default() };
+        // What is missing on the left of a right join has no entry either.
+        if from.has_right_join() {
+            return Wanted::default();
+        }
+        Wanted {
+            read: Some((block, order)),
+            order: if block.group.is_none() { order } else { &[] },
+            limited: page.limit.is_some(),
+            unfiltered: block.condition.is_none() && from.joins.is_empty(),
+        }
+    }
+}
+
+/// How documents are found, and what comes of that.
+pub(super) struct Chosen {
+    pub access: Access,
+    /// Whether rows come in the wanted order.
+    pub ordered: bool,
+    /// The block over entries, when they hold all that it reads.
+    pub covered: Option<Covered>,
+}
+
+impl From<Access> for Chosen {
+    fn from(access: Access) -> Chosen {
+        Chosen { access, ordered: false, covered: None }
+    }
+}
+
+/// A term whose documents are looked for.
+struct Search<'a> {
+    alias: &'a Name,
+    /// Conditions that hold for all that are wanted.
+    known: &'a [Expr],
+    /// The variables that have no value yet.
+    own: &'a [Name],
+    wanted: &'a Wanted<'a>,
+    run: &'a Run<'a>,
+}
+
 /// Decides how documents are found; `own` are the variables that have no value yet.
-pub(crate) fn choose(
+pub(super) fn choose(
     keyspace: &Keyspace,
     term: &FromTerm,
     known: &[Expr],
     own: &[Name],
+    wanted: &Wanted<'_>,
     run: &Run<'_>,
-) -> Result<Access> {
+) -> Result<Chosen> {
     if let Some(keys) = &term.hints.keys {
-        return Ok(Access::Keys(keys.clone()));
+        return Ok(Access::Keys(keys.clone()).into());
     }
     if let Some(keys) =
         known.iter().find_map(|condition| key_condition(condition, &term.alias, own))
     {
-        return Ok(Access::Keys(keys));
+        return Ok(Access::Keys(keys).into());
     }
-    let indexes = load(keyspace, &term.hints.indexes, run)?;
-    let usable = candidates(&indexes, &term.alias, known, own, run);
-    if let Some(best) = usable.first() {
-        return Ok(with_second(best, &usable));
-    }
-    if let Some(union) = union_of(&indexes, &term.alias, known, own, run) {
-        return Ok(Access::Union(union));
-    }
-    let primary = indexes.iter().find(|(_, definition)| definition.is_primary());
-    Ok(match primary {
-        Some((_, definition)) => Access::Primary(definition.name.clone()),
-        None => Access::Sequential,
-    })
+    let search = Search { alias: &term.alias, known, own, wanted, run };
+    let all = load(keyspace, run)?;
+    let named = |(_, definition): &&Loaded| term.hints.indexes.contains(&definition.name);
+    let hinted: Vec<Loaded> = all.iter().filter(named).cloned().collect();
+    // What a hint names and is of no use is no worse than no hint.
+    let found = search.by_index(&hinted).or_else(|| search.by_index(&all));
+    Ok(found.unwrap_or_else(|| Access::Sequential.into()))
 }
 
-type Loaded = Vec<(u64, Rc<Definition>)>;
+type Loaded = (u64, Rc<Definition>);
 
-/// The indexes that are ready; only those of the hint, if one of them is there.
-fn load(keyspace: &Keyspace, hints: &[Name], run: &Run<'_>) -> Result<Loaded> {
-    let mut all = Vec::new();
-    for index in run.store.indexes(keyspace)?.into_iter().filter(|index| index.online) {
-        all.push((index.id, run.service.definition(&index.definition)?));
-    }
-    if all.iter().any(|(_, definition)| hints.contains(&definition.name)) {
-        all.retain(|(_, definition)| hints.contains(&definition.name));
-    }
-    Ok(all)
+/// The indexes that are ready.
+fn load(keyspace: &Keyspace, run: &Run<'_>) -> Result<Vec<Loaded>> {
+    let ready = run.store.indexes(keyspace)?.into_iter().filter(|index| index.online);
+    ready.map(|index| Ok((index.id, run.service.definition(&index.definition)?))).collect()
 }
 
-/// Scans of all indexes that serve, the best first.
-fn candidates(
-    indexes: &Loaded,
-    alias: &Name,
-    known: &[Expr],
-    own: &[Name],
-    run: &Run<'_>,
-) -> Vec<IndexScan> {
-    let mut scans: Vec<IndexScan> = indexes
-        .iter()
-        .filter(|(_, definition)| follows(definition, alias, known, run))
-        .filter_map(|(id, definition)| {
-            let parts = sargs(definition, alias, known, own);
-            let scan = IndexScan {
-                id: *id,
-                definition: definition.clone(),
-                parts,
-                spread: spread(definition, alias, known, own),
-                reverse: false,
-                covers: vec![],
-            };
-            (!scan.parts.is_empty()).then_some(scan)
-        })
-        .collect();
-    scans.sort_by_key(|scan| (std::cmp::Reverse(score(scan)), scan.definition.keys.len()));
-    scans
+/// How much less is read than everything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Narrowing {
+    Nothing,
+    Range,
+    Points,
 }
 
-/// Equal values narrow more than ranges do, and ranges more than mere presence.
-fn score(scan: &IndexScan) -> usize {
-    let of_part = |part: &Vec<Sarg>| {
+/// An index that can serve.
+struct Candidate {
+    scan: IndexScan,
+    ordered: bool,
+    covered: Option<Covered>,
+}
+
+impl Candidate {
+    /// What makes one better than another, the most important first.
+    ///
+    /// Whatever narrows is better than an index that is read from end to end, even if that covers. Of those that
+    /// narrow, one that covers saves the fetch of each document, which costs more than reading entries that do not
+    /// match. The order counts for less than equal values: it saves sorting of what is read, not reading.
+    fn rank(&self) -> impl Ord + use<> {
+        let narrowing = self.narrowing();
+        (
+            narrowing > Narrowing::Nothing,
+            self.covered.is_some(),
+            narrowing == Narrowing::Points,
+            self.ordered,
+            self.score(),
+            Reverse(self.scan.definition.keys.len()),
+        )
+    }
+
+    fn narrowing(&self) -> Narrowing {
         let of_sarg = |sarg: &Sarg| match sarg {
-            Sarg::Equal(_) | Sarg::IsNull => 8,
-            Sarg::In(_) => 6,
-            Sarg::Above(..) | Sarg::Below(..) | Sarg::Like(..) => 3,
-            Sarg::IsKnown | Sarg::NotMissing => 1,
+            Sarg::Equal(_) | Sarg::In(_) | Sarg::IsNull | Sarg::IsMissing => Narrowing::Points,
+            Sarg::Above(..) | Sarg::Below(..) | Sarg::Like(..) => Narrowing::Range,
+            Sarg::IsKnown | Sarg::NotMissing => Narrowing::Nothing,
         };
-        part.iter().map(of_sarg).max().unwrap_or(0)
-    };
-    scan.parts.iter().map(of_part).sum()
-}
+        let first = self.scan.parts.first().into_iter().flatten().map(of_sarg).max();
+        let partial = self.scan.definition.condition.as_ref().map(|_| Narrowing::Range);
+        first.max(partial).unwrap_or(Narrowing::Nothing)
+    }
 
-/// The best index alone, or with another that is asked for an equal value of something else.
-fn with_second(best: &IndexScan, usable: &[IndexScan]) -> Access {
-    let equal = |scan: &IndexScan| {
-        scan.parts.len() == 1 && matches!(scan.parts[0][..], [Sarg::Equal(_), ..])
-    };
-    let differs = |scan: &&IndexScan| {
-        equal(scan) && scan.definition.keys[0].expr != best.definition.keys[0].expr
-    };
-    match usable[1..].iter().find(differs) {
-        Some(second) if equal(best) && !best.repeats() && !second.repeats() => {
-            Access::Intersect(vec![best.clone(), second.clone()])
-        }
-        _ => Access::Index(best.clone()),
+    /// Equal values narrow more than ranges do, and ranges more than mere presence.
+    fn score(&self) -> usize {
+        let of_part = |part: &Vec<Sarg>| {
+            let of_sarg = |sarg: &Sarg| match sarg {
+                Sarg::Equal(_) | Sarg::IsNull | Sarg::IsMissing => 8,
+                Sarg::In(_) => 6,
+                Sarg::Above(..) | Sarg::Below(..) | Sarg::Like(..) => 3,
+                Sarg::IsKnown | Sarg::NotMissing => 1,
+            };
+            part.iter().map(of_sarg).max().unwrap_or(0)
+        };
+        let partial = self.scan.definition.condition.iter().map(|_| 4);
+        self.scan.parts.iter().map(of_part).chain(partial).sum()
+    }
+
+    /// Whether one equal value is asked for, and each document has one entry.
+    fn is_equal(&self) -> bool {
+        !self.scan.repeats()
+            && self.scan.parts.len() == 1
+            && matches!(self.scan.parts[0][..], [Sarg::Equal(_), ..])
+    }
+
+    /// Whether the ids of this one, which is not as good as `best`, leave fewer of its documents.
+    fn narrows(&self, best: &Candidate) -> bool {
+        let asked = &self.scan.definition.keys[0].expr;
+        let is_told = |expr: &Expr| any_in(expr, &|inner| inner == asked);
+        self.is_equal()
+            && best.scan.definition.keys[0].expr != *asked
+            && !best.scan.definition.condition.as_ref().is_some_and(is_told)
     }
 }
 
-/// A scan for each operand of an OR, if all have one.
-fn union_of(
-    indexes: &Loaded,
-    alias: &Name,
-    known: &[Expr],
-    own: &[Name],
-    run: &Run<'_>,
-) -> Option<Vec<IndexScan>> {
-    known.iter().find_map(|condition| {
-        let Expr::Chain(Chain::Or, operands) = condition else { return None };
-        if operands.len() > UNION_MAX {
+impl Search<'_> {
+    fn by_index(&self, indexes: &[Loaded]) -> Option<Chosen> {
+        let candidates = self.candidates(indexes, self.known, self.wanted);
+        let narrows = |candidate: &Candidate| candidate.narrowing() > Narrowing::Nothing;
+        // An index for each operand of OR reads less than one whole index.
+        let union = || self.union_of(indexes).map(|scans| Access::Union(scans).into());
+        if !candidates.first().is_some_and(narrows)
+            && let Some(union) = union()
+        {
+            return Some(union);
+        }
+        let primary = || indexes.iter().find(|(_, definition)| definition.is_primary());
+        match candidates.is_empty() {
+            true => primary().map(|(_, found)| Access::Primary(found.name.clone()).into()),
+            false => Some(self.best_of(candidates)),
+        }
+    }
+
+    /// The best index alone, or with another that is asked for an equal value of something else.
+    fn best_of(&self, candidates: Vec<Candidate>) -> Chosen {
+        let mut candidates = candidates.into_iter();
+        let best = candidates.next().expect("the caller has found some");
+        let suffices = best.covered.is_some() || best.ordered && self.wanted.limited;
+        if !suffices
+            && best.is_equal()
+            && let Some(second) = candidates.find(|other| other.narrows(&best))
+        {
+            let both =
+                [best, second].map(|candidate| IndexScan { reverse: false, ..candidate.scan });
+            return Access::Intersect(both.into()).into();
+        }
+        let Candidate { scan, ordered, covered } = best;
+        Chosen { access: Access::Index(scan), ordered, covered }
+    }
+
+    /// All indexes that serve, the best first.
+    fn candidates(
+        &self,
+        indexes: &[Loaded],
+        known: &[Expr],
+        wanted: &Wanted<'_>,
+    ) -> Vec<Candidate> {
+        let mut candidates: Vec<Candidate> = indexes
+            .iter()
+            .filter(|(_, definition)| sarg::follows(definition, self.alias, known, self.run))
+            .filter_map(|(id, definition)| self.candidate(*id, definition, known, wanted))
+            .collect();
+        candidates.sort_by_key(|candidate| Reverse(candidate.rank()));
+        candidates
+    }
+
+    /// An index whose condition holds, if it has all documents that are wanted, and reading it is of use.
+    fn candidate(
+        &self,
+        id: u64,
+        definition: &Rc<Definition>,
+        known: &[Expr],
+        wanted: &Wanted<'_>,
+    ) -> Option<Candidate> {
+        let parts = sarg::sargs(definition, self.alias, known, self.own);
+        let whole = parts.is_empty();
+        if whole && !definition.is_complete() {
             return None;
         }
-        let scans = operands.iter().map(|operand| {
-            let mut known = known.to_vec();
-            known.extend(conjuncts(Some(operand)));
-            candidates(indexes, alias, &known, own, run).into_iter().next()
-        });
-        scans.collect()
-    })
+        let mut scan = IndexScan {
+            id,
+            definition: definition.clone(),
+            parts,
+            spread: sarg::spread(definition, self.alias, known, self.own),
+            reverse: false,
+            covers: Vec::new(),
+            constants: Vec::new(),
+        };
+        let direction = order::direction(&scan, self.alias, wanted.order);
+        scan.reverse = direction.unwrap_or(false);
+        let covered = wanted
+            .read
+            .and_then(|(block, order)| cover(&mut scan, self.alias, block, order, self.run));
+        let ordered = direction.is_some();
+        let first_rows = ordered && wanted.limited && wanted.unfiltered;
+        let is_of_use = !whole || covered.is_some() || first_rows || definition.condition.is_some();
+        is_of_use.then_some(Candidate { scan, ordered, covered })
+    }
+
+    /// A scan for each operand of an OR, if all have one.
+    fn union_of(&self, indexes: &[Loaded]) -> Option<Vec<IndexScan>> {
+        self.known.iter().find_map(|condition| {
+            let Expr::Chain(Chain::Or, operands) = condition else { return None };
+            if operands.len() > UNION_MAX {
+                return None;
+            }
+            let scans = operands.iter().map(|operand| {
+                let mut known = self.known.to_vec();
+                known.extend(conjuncts(Some(operand)));
+                let found = self.candidates(indexes, &known, &Wanted::default()).into_iter().next();
+                found.map(|candidate| candidate.scan)
+            });
+            scans.collect()
+        })
+    }
 }
 
 fn is_id(expr: &Expr, alias: &Name) -> bool {
@@ -165,247 +309,4 @@ fn key_condition(condition: &Expr, alias: &Name, own: &[Name]) -> Option<Expr> {
     let unique = functions::find("ARRAY_DISTINCT").expect("it is in the table");
     // An array is no key, so it is put into one where a single key is meant.
     Some(if distinct { Expr::Call(unique, vec![keys]) } else { Expr::Array(vec![keys]) })
-}
-
-/// Puts `to` in the place of the variable `from`.
-pub(crate) fn rename(expr: &mut Expr, from: &str, to: &Name) {
-    if let Expr::Ident(name) = expr {
-        if **name == *from {
-            *name = to.clone();
-        }
-        return;
-    }
-    let done = each_child(expr, &mut |child| {
-        rename(child, from, to);
-        Ok(())
-    });
-    debug_assert!(done.is_ok(), "renaming refuses nothing");
-}
-
-pub(crate) fn renamed(expr: &Expr, from: &str, to: &Name) -> Expr {
-    let mut expr = expr.clone();
-    rename(&mut expr, from, to);
-    expr
-}
-
-/// Whether the condition of an index follows from what is known.
-fn follows(definition: &Definition, alias: &Name, known: &[Expr], run: &Run<'_>) -> bool {
-    let wanted: Vec<Expr> = definition.condition.iter().flat_map(|c| conjuncts(Some(c))).collect();
-    wanted.iter().all(|wanted| {
-        let wanted = renamed(wanted, SELF, alias);
-        known.iter().any(|known| implies(known, &wanted, run))
-    })
-}
-
-/// Whether `wanted` holds wherever `known` does.
-fn implies(known: &Expr, wanted: &Expr, run: &Run<'_>) -> bool {
-    if known == wanted {
-        return true;
-    }
-    let subject = match known {
-        Expr::Binary(operator, of, _)
-            if !matches!(operator, Binary::DistinctFrom | Binary::Within) =>
-        {
-            of
-        }
-        Expr::Like(of, ..) => of,
-        _ => return false,
-    };
-    match wanted {
-        Expr::Unary(Unary::IsKnown, of) => of == subject,
-        Expr::Unary(Unary::Not, inner) => {
-            matches!(&**inner, Expr::Unary(Unary::IsNull | Unary::IsMissing, of) if of == subject)
-        }
-        Expr::Binary(wanted_operator, of, bound) if of == subject => {
-            let Expr::Binary(operator, _, value) = known else { return false };
-            let (Some(bound), Some(value)) = (literal(bound, run), literal(value, run)) else {
-                return false;
-            };
-            bound_follows(*operator, &value, *wanted_operator, &bound)
-        }
-        _ => false,
-    }
-}
-
-fn bound_follows(known: Binary, value: &Value, wanted: Binary, bound: &Value) -> bool {
-    match (known, wanted) {
-        (Binary::Greater, Binary::Greater) => value >= bound,
-        (Binary::Equal | Binary::GreaterOrEqual, Binary::Greater) => value > bound,
-        (Binary::Equal | Binary::Greater | Binary::GreaterOrEqual, Binary::GreaterOrEqual) => {
-            value >= bound
-        }
-        (Binary::Less, Binary::Less) => value <= bound,
-        (Binary::Equal | Binary::LessOrEqual, Binary::Less) => value < bound,
-        (Binary::Equal | Binary::Less | Binary::LessOrEqual, Binary::LessOrEqual) => value <= bound,
-        _ => false,
-    }
-}
-
-/// What is asked of the parts of an index, up to the first of which nothing is.
-fn sargs(definition: &Definition, alias: &Name, known: &[Expr], own: &[Name]) -> Vec<Vec<Sarg>> {
-    let mut parts = Vec::new();
-    for key in &definition.keys {
-        let expr = renamed(&key.expr, SELF, alias);
-        let found: Vec<Sarg> = match key.array {
-            None => known.iter().filter_map(|condition| sarg(&expr, condition, own)).collect(),
-            Some(_) => known.iter().find_map(|c| array_sargs(&expr, c, own)).unwrap_or_default(),
-        };
-        if found.is_empty() {
-            break;
-        }
-        parts.push(found);
-    }
-    parts
-}
-
-/// What tells in which partitions of an index the entries are, if equal values do.
-fn spread(
-    definition: &Definition,
-    alias: &Name,
-    known: &[Expr],
-    own: &[Name],
-) -> Option<Vec<Sarg>> {
-    let equal = |by: &Expr| {
-        let by = renamed(by, SELF, alias);
-        let mut asked = known.iter().filter_map(|condition| sarg(&by, condition, own));
-        asked.find(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::In(_)))
-    };
-    definition.partitioning.as_ref()?.by.iter().map(equal).collect()
-}
-
-/// What `condition` asks of `key`.
-fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
-    let free = |expr: &Expr| !mentions(expr, own);
-    match condition {
-        Expr::Binary(operator, a, b) if **a == *key && free(b) => {
-            of_operator(*operator, (**b).clone())
-        }
-        Expr::Binary(operator, a, b) if **b == *key && free(a) => {
-            of_operator(turned(*operator)?, (**a).clone())
-        }
-        Expr::Like(of, pattern, escape) if **of == *key && free(pattern) => {
-            let escape = escape.as_deref().cloned();
-            escape.iter().all(free).then(|| Sarg::Like((**pattern).clone(), escape.clone()))
-        }
-        Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsNull),
-        Expr::Unary(Unary::IsKnown, of) if **of == *key => Some(Sarg::IsKnown),
-        Expr::Unary(Unary::Not, inner) => match &**inner {
-            Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsKnown),
-            Expr::Unary(Unary::IsMissing, of) if **of == *key => Some(Sarg::NotMissing),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The operator with its operands exchanged.
-fn turned(operator: Binary) -> Option<Binary> {
-    Some(match operator {
-        Binary::Equal => Binary::Equal,
-        Binary::Less => Binary::Greater,
-        Binary::LessOrEqual => Binary::GreaterOrEqual,
-        Binary::Greater => Binary::Less,
-        Binary::GreaterOrEqual => Binary::LessOrEqual,
-        _ => return None,
-    })
-}
-
-fn of_operator(operator: Binary, value: Expr) -> Option<Sarg> {
-    Some(match operator {
-        Binary::Equal => Sarg::Equal(value),
-        Binary::In => Sarg::In(value),
-        Binary::Greater => Sarg::Above(value, false),
-        Binary::GreaterOrEqual => Sarg::Above(value, true),
-        Binary::Less => Sarg::Below(value, false),
-        Binary::LessOrEqual => Sarg::Below(value, true),
-        _ => return None,
-    })
-}
-
-/// What `condition` asks of the elements that an array part has.
-fn array_sargs(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Vec<Sarg>> {
-    let (bindings, value, when) = match key {
-        Expr::Comprehension(comprehension) => {
-            (&comprehension.bindings[..], Some(&comprehension.value), &comprehension.condition)
-        }
-        _ => (&[][..], None, &None),
-    };
-    let source = match bindings {
-        [Binding { position: None, source, within: false, .. }] => source,
-        [] => key,
-        _ => return None,
-    };
-    let (variable, asked) = match condition {
-        Expr::Quantified(quantified) => any_over(quantified, source)?,
-        // `value IN array` asks for an element that is equal.
-        Expr::Binary(Binary::In, item, list) if **list == *source && !mentions(item, own) => {
-            let variable: Name = "#element".into();
-            let element = Box::new(Expr::Ident(variable.clone()));
-            (variable, vec![Expr::Binary(Binary::Equal, element, item.clone())])
-        }
-        _ => return None,
-    };
-    let in_terms = |expr: &Expr| match bindings {
-        [binding] => renamed(expr, &binding.variable, &variable),
-        _ => expr.clone(),
-    };
-    let implied = conjuncts(when.as_ref()).iter().all(|when| asked.contains(&in_terms(when)));
-    if !implied {
-        return None;
-    }
-    let element = value.map_or_else(|| Expr::Ident(variable.clone()), in_terms);
-    let mut own = own.to_vec();
-    own.push(variable);
-    let found: Vec<Sarg> =
-        asked.iter().filter_map(|condition| sarg(&element, condition, &own)).collect();
-    (!found.is_empty()).then_some(found)
-}
-
-/// The variable and conditions of `ANY v IN source SATISFIES …`.
-fn any_over(quantified: &Quantified, source: &Expr) -> Option<(Name, Vec<Expr>)> {
-    match &quantified.bindings[..] {
-        [binding]
-            if quantified.kind != Quantifier::Every
-                && binding.position.is_none()
-                && !binding.within
-                && binding.source == *source =>
-        {
-            Some((binding.variable.clone(), conjuncts(Some(&quantified.condition))))
-        }
-        _ => None,
-    }
-}
-
-/// Reads an index in the wanted order, if it has it; then nothing has to be sorted.
-pub(crate) fn take_order(scan: &mut Scan, order: &[OrderTerm]) -> bool {
-    let alias = scan.alias.clone();
-    let ScanSource::Keyspace { access: Access::Index(index), .. } = &mut scan.source else {
-        return false;
-    };
-    if order.is_empty() || index.repeats() {
-        return false;
-    }
-    let constant =
-        |part: &Vec<Sarg>| part.iter().any(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::IsNull));
-    let skipped = index.parts.iter().take_while(|part| constant(part)).count();
-    let keys = &index.definition.keys;
-    let mut at = skipped;
-    let mut reverse = None;
-    for term in order {
-        let matches =
-            |key: &nacre_sql::ast::IndexKey| renamed(&key.expr, SELF, &alias) == term.expr;
-        // What is equal in all rows orders nothing.
-        if keys[..skipped].iter().any(matches) {
-            continue;
-        }
-        let Some(key) = keys.get(at).filter(|key| matches(key)) else { return false };
-        let turned = key.descending != term.descending;
-        let usual_nulls = term.nulls_last.is_none_or(|last| last == term.descending);
-        if !usual_nulls || *reverse.get_or_insert(turned) != turned {
-            return false;
-        }
-        at += 1;
-    }
-    index.reverse = reverse.unwrap_or(false);
-    true
 }

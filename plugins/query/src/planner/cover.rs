@@ -1,16 +1,32 @@
 //! Covering: when all that a block reads of a term is in the index, no document is fetched.
+//!
+//! What the condition of a partial index says is in the index too: `WHERE state = "open"` need not be tested of its entries, and
+//! `state` is `"open"` in all of them.
 
-use super::access::renamed;
-use crate::plan::{Access, IndexScan, Scan, ScanSource};
-use nacre_sql::ast::{Block, Body, Bound, Expr, OrderTerm, Projection, Select, Term};
+use super::conjuncts;
+use super::sarg::{held, implies, renamed};
+use crate::plan::IndexScan;
+use crate::run::Run;
+use nacre_sql::ast::{
+    Binary, Binding, Block, Body, Bound, Chain, Expr, OrderTerm, Projection, Select, Term,
+};
 use nacre_sql::index::SELF;
-use nacre_sql::{Error, Name, Result, any_in, each_child, each_in_select};
+use nacre_sql::{Error, Name, Result, Value, any_in, each_child, each_in_select};
 
-/// The scan as a covering one, if it can be, with the expressions of the block and its order put right.
-pub(crate) fn cover(scan: &Scan, block: &mut Block, order: &mut Vec<OrderTerm>) -> Option<Scan> {
-    let ScanSource::Keyspace { keyspace, access: Access::Index(index), .. } = &scan.source else {
-        return None;
-    };
+/// A block over entries instead of documents.
+pub(super) struct Covered {
+    pub block: Block,
+    pub order: Vec<OrderTerm>,
+}
+
+/// The block over the entries of an index, if it can be; then the entries are bound to names.
+pub(super) fn cover(
+    index: &mut IndexScan,
+    alias: &Name,
+    block: &Block,
+    order: &[OrderTerm],
+    run: &Run<'_>,
+) -> Option<Covered> {
     let starred = match &block.projection {
         Projection::Terms(terms, _) => terms.contains(&Term::Star),
         Projection::Raw(..) => false,
@@ -19,29 +35,31 @@ pub(crate) fn cover(scan: &Scan, block: &mut Block, order: &mut Vec<OrderTerm>) 
     if starred || collected {
         return None;
     }
-    let covers = names(index, &scan.alias);
-    let keys: Vec<(Expr, Name)> = index
-        .definition
-        .keys
-        .iter()
-        .zip(&covers)
-        .filter(|(key, _)| key.array.is_none())
-        .map(|(key, name)| (renamed(&key.expr, SELF, &scan.alias), name.clone()))
-        .collect();
+    let held = held(&index.definition, alias);
+    let covers = names(index, alias);
+    let constants = constants(&held, alias);
+    let parts = index.definition.keys.iter().zip(&covers).filter(|(key, _)| key.array.is_none());
+    let mut known: Vec<Bound> =
+        parts.map(|(key, name)| bound(name.clone(), renamed(&key.expr, SELF, alias))).collect();
+    known.extend(constants.iter().map(|(bound, _)| bound.clone()));
+    let mut block = block.clone();
+    block.condition = without(block.condition, &held, run);
     let mut whole = Select {
         with: Vec::new(),
-        body: Body::Block(Box::new(block.clone())),
-        order: order.clone(),
+        body: Body::Block(Box::new(block)),
+        order: order.to_vec(),
         limit: None,
         offset: None,
     };
-    each_in_select(&mut whole, &mut |expr| replace(expr, &scan.alias, &keys)).ok()?;
-    let Body::Block(covered) = whole.body else { return None };
-    *block = *covered;
-    *order = whole.order;
-    let access = Access::Index(IndexScan { covers, ..index.clone() });
-    let source = ScanSource::Keyspace { keyspace: keyspace.clone(), access, covering: true };
-    Some(Scan { source, ..scan.clone() })
+    each_in_select(&mut whole, &mut |expr| replace(expr, alias, &known)).ok()?;
+    let Body::Block(block) = whole.body else { return None };
+    index.covers = covers;
+    index.constants = constants;
+    Some(Covered { block: *block, order: whole.order })
+}
+
+fn bound(name: Name, of: Expr) -> Bound {
+    Bound { name, of, cover: true }
 }
 
 /// Names that no user can write, one for each part of the keys.
@@ -49,16 +67,46 @@ fn names(index: &IndexScan, alias: &str) -> Vec<Name> {
     (0..index.definition.keys.len()).map(|at| format!("#cover.{alias}.{at}").into()).collect()
 }
 
+/// What is the same in all documents of an index. Equal numbers may be written in several ways, so they are not known.
+fn constants(held: &[Expr], alias: &str) -> Vec<(Bound, Value)> {
+    let constant = |(at, condition): (usize, &Expr)| {
+        let Expr::Binary(Binary::Equal, a, b) = condition else { return None };
+        let (of, value) = match (&**a, &**b) {
+            (of, Expr::Literal(value)) | (Expr::Literal(value), of) => (of, value),
+            _ => return None,
+        };
+        let name = format!("#constant.{alias}.{at}").into();
+        let is_plain = matches!(value, Value::Bool(_) | Value::String(_));
+        is_plain.then(|| (bound(name, of.clone()), value.clone()))
+    };
+    held.iter().enumerate().filter_map(constant).collect()
+}
+
+/// The condition without what holds for all entries.
+fn without(condition: Option<Expr>, held: &[Expr], run: &Run<'_>) -> Option<Expr> {
+    let all = conjuncts(condition.as_ref());
+    let is_held = |wanted: &Expr| held.iter().any(|held| implies(held, wanted, run));
+    let mut left: Vec<Expr> = all.iter().filter(|wanted| !is_held(wanted)).cloned().collect();
+    match left.len() {
+        count if count == all.len() => condition,
+        0 | 1 => left.pop(),
+        _ => Some(Expr::Chain(Chain::And, left)),
+    }
+}
+
 /// Puts parts of the index in the place of what they hold.
 ///
 /// The error says that there is more than the index holds; nobody sees it.
-fn replace(expr: &mut Expr, alias: &Name, keys: &[(Expr, Name)]) -> Result<()> {
-    if let Some((of, name)) = keys.iter().find(|(key, _)| key == expr) {
-        *expr = Expr::Bound(Box::new(Bound { name: name.clone(), of: of.clone(), cover: true }));
+fn replace(expr: &mut Expr, alias: &Name, known: &[Bound]) -> Result<()> {
+    if let Some(bound) = known.iter().find(|bound| bound.of == *expr) {
+        *expr = Expr::Bound(Box::new(bound.clone()));
         return Ok(());
     }
     let more = || Err(Error::execution("not covered"));
     let is_alias = |expr: &Expr| matches!(expr, Expr::Ident(name) if name == alias);
+    let hides = |bindings: &[Binding]| {
+        bindings.iter().any(|b| b.variable == *alias || b.position.as_ref() == Some(alias))
+    };
     match expr {
         Expr::Ident(name) if name == alias => more(),
         Expr::Field(of, name, _)
@@ -69,6 +117,9 @@ fn replace(expr: &mut Expr, alias: &Name, keys: &[(Expr, Name)]) -> Result<()> {
         }
         Expr::Subquery(_) if any_in(expr, &is_alias) => more(),
         Expr::Subquery(_) => Ok(()),
-        _ => each_child(expr, &mut |child| replace(child, alias, keys)),
+        // What has the name in there is something else.
+        Expr::Quantified(quantified) if hides(&quantified.bindings) => more(),
+        Expr::Comprehension(comprehension) if hides(&comprehension.bindings) => more(),
+        _ => each_child(expr, &mut |child| replace(child, alias, known)),
     }
 }

@@ -11,7 +11,7 @@ fn bound(name: &Name, of: Expr) -> Expr {
     Expr::Bound(Box::new(Bound { name: name.clone(), of, cover: false }))
 }
 
-/// `SELECT COUNT(*) FROM keyspace`, which the store knows.
+/// `SELECT COUNT(*) FROM keyspace`, or of a constant, which the store knows.
 pub(super) fn count_of_keyspace(
     block: &Block,
     order: &[OrderTerm],
@@ -21,7 +21,7 @@ pub(super) fn count_of_keyspace(
     let Source::Keyspace(path) = &from.first.source else { return Ok(None) };
     let plain = from.joins.is_empty()
         && from.first.hints.keys.is_none()
-        && path.namespace.as_deref() != Some("system")
+        && !path.is_system()
         && block.lets.is_empty()
         && block.condition.is_none()
         && block.group.is_none()
@@ -35,7 +35,12 @@ pub(super) fn count_of_keyspace(
         },
     };
     let Some(Expr::Aggregate(aggregate)) = counted else { return Ok(None) };
-    let every = aggregate.args.is_empty() && aggregate.filter.is_none() && aggregate.over.is_none();
+    let counts_all =
+        aggregate.args.iter().all(|arg| matches!(arg, Expr::Literal(value) if value.is_known()));
+    let every = counts_all
+        && !(aggregate.distinct && !aggregate.args.is_empty())
+        && aggregate.filter.is_none()
+        && aggregate.over.is_none();
     if !plain || !every || &*aggregate.name != "count" {
         return Ok(None);
     }
@@ -101,6 +106,8 @@ impl Rewriter {
         }
         let variables: Vec<Name> = match expr {
             Expr::Subquery(_) => return Ok(()),
+            // A part of an index stands for a field.
+            Expr::Bound(bound) if bound.cover => return self.check(&bound.of, hidden),
             Expr::Quantified(quantified) => {
                 quantified.bindings.iter().map(|b| b.variable.clone()).collect()
             }

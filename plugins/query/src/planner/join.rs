@@ -38,6 +38,25 @@ pub(super) fn unnested_conditions(from: &From, known: &[Expr], own: &[Name]) -> 
     conditions
 }
 
+/// Makes a left join of a right join of the first two terms: the right one is read once, and what serves a left join serves it.
+///
+/// The terms of `*` keep their order, as they were named before.
+pub(super) fn turn_right_join(from: &mut From) {
+    let From { first, joins } = from;
+    let Some(join) = joins.first_mut() else { return };
+    let is_turned = join.side == Side::Right
+        && join.kind == JoinKind::Join
+        && matches!(join.on, On::Condition(_))
+        && first.hints.hash.is_none()
+        && !matches!(&join.term.source, Source::Expr(expr) if mentions(expr, std::slice::from_ref(&first.alias)));
+    if is_turned {
+        std::mem::swap(first, &mut join.term);
+        // How the two are joined is said of the one that was on the right.
+        std::mem::swap(&mut first.hints.hash, &mut join.term.hints.hash);
+        join.side = Side::Left;
+    }
+}
+
 /// Plans a join; `before` are the variables of the left side, `later` those that do not have a value yet.
 pub(super) fn plan_join(
     join: &ast::Join,
@@ -153,6 +172,6 @@ fn index_needs(index: &IndexScan, left: &[Name]) -> bool {
         Sarg::Like(pattern, escape) => {
             mentions(pattern, left) || escape.as_ref().is_some_and(|escape| mentions(escape, left))
         }
-        Sarg::IsNull | Sarg::IsKnown | Sarg::NotMissing => false,
+        Sarg::IsNull | Sarg::IsMissing | Sarg::IsKnown | Sarg::NotMissing => false,
     })
 }

@@ -1,14 +1,19 @@
 //! Queries to plans: rules, no statistics.
 //!
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
-//! Which index a term uses is decided in [`access`], what it covers in [`cover`], and what stays of expressions after
-//! GROUP BY in [`group`].
+//! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
+//! has in [`order`], the least and the greatest value by that in [`extreme`], and what stays of expressions after GROUP BY in [`group`].
 
-pub(crate) mod access;
+mod access;
 mod cover;
+mod extreme;
 mod group;
 mod join;
+mod order;
+pub(crate) mod sarg;
 
+use self::access::{Chosen, Wanted};
+use self::cover::Covered;
 use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan};
 use crate::run::{Run, stands_alone};
 use nacre_sql::ast::{
@@ -157,19 +162,26 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
     let mut block = block.clone();
     let mut order = order.to_vec();
     name_terms(&mut block.projection);
+    if block.condition == Some(Expr::Literal(Value::Bool(true))) {
+        block.condition = None;
+    }
     let windows = std::mem::take(&mut block.windows);
     each_output(&mut block.projection, &mut order, &mut |expr| inline_windows(expr, &windows))?;
     if let Some(count) = group::count_of_keyspace(&block, &order, run)? {
         return Ok(paged(count, page.clone()));
     }
+    if let Some(extreme) = extreme::plan_extreme(&block, &order, page, run)? {
+        return Ok(extreme);
+    }
     let mut sorted = false;
     let mut root = Rc::new(Node::Dummy);
     let mut star: Vec<Name> = Vec::new();
     if block.from.is_some() {
-        root = plan_from(&mut block, &mut order, page, &mut sorted, run)?;
-        let from = block.from.as_ref().expect("checked right above");
+        let from = block.from.as_mut().expect("checked right above");
         star.push(from.first.alias.clone());
         star.extend(from.joins.iter().map(|join| join.term.alias.clone()));
+        join::turn_right_join(from);
+        root = plan_from(&mut block, &mut order, page, &mut sorted, run)?;
     }
     if !block.lets.is_empty() {
         root = Rc::new(Node::Let(root, block.lets.clone()));
@@ -216,17 +228,15 @@ fn plan_from(
     own.extend(block.lets.iter().map(|(name, _)| name.clone()));
     let mut known = conjuncts(block.condition.as_ref());
     // After a left join, the first term is still complete; after a right join, WHERE says nothing about it alone.
-    if from.joins.iter().any(|join| join.side == Side::Right) {
+    if from.has_right_join() {
         known.clear();
     }
     let unnested = join::unnested_conditions(&from, &known, &own);
     known.extend(unnested);
-    let mut scan = plan_term(&from.first, &known, &own, run)?;
-    if block.group.is_none() && !from.joins.iter().any(|join| join.side == Side::Right) {
-        *sorted = access::take_order(&mut scan, order);
-    }
-    if let Some(covering) = cover::cover(&scan, block, order) {
-        scan = covering;
+    let wanted = Wanted::of_block(block, order, page);
+    let (mut scan, covered) = plan_wanted(&from.first, &known, &own, &wanted, sorted, run)?;
+    if let Some(covered) = covered {
+        (*block, *order) = (covered.block, covered.order);
     }
     // Nothing that is between the scan and the page needs all rows.
     let pulled = block.group.is_none() && !block.distinct && (*sorted || order.is_empty());
@@ -258,17 +268,34 @@ pub(crate) fn plan_term(
     own: &[Name],
     run: &Run<'_>,
 ) -> Result<Scan> {
+    let (scan, _) = plan_wanted(term, known, own, &Wanted::default(), &mut false, run)?;
+    Ok(scan)
+}
+
+/// As [`plan_term`], with entries in the place of documents if they hold all that is wanted, and in the wanted order if they have
+/// it: then `sorted` is set.
+fn plan_wanted(
+    term: &FromTerm,
+    known: &[Expr],
+    own: &[Name],
+    wanted: &Wanted<'_>,
+    sorted: &mut bool,
+    run: &Run<'_>,
+) -> Result<(Scan, Option<Covered>)> {
     let alias = term.alias.clone();
     let path = match &term.source {
-        Source::Expr(expr) => return Ok(Scan::of(alias, ScanSource::Expr(expr.clone()))),
+        Source::Expr(expr) => return Ok((Scan::of(alias, ScanSource::Expr(expr.clone())), None)),
         Source::Keyspace(path) => path,
     };
-    if path.namespace.as_deref().is_some_and(|namespace| namespace.eq_ignore_ascii_case("system")) {
-        return Ok(Scan::of(alias, ScanSource::Catalog(path.parts[0].clone())));
+    if path.is_system() {
+        return Ok((Scan::of(alias, ScanSource::Catalog(path.parts[0].clone())), None));
     }
     let keyspace = run.keyspace(path)?;
-    let access = access::choose(&keyspace, term, known, own, run)?;
-    Ok(Scan::of(alias, ScanSource::Keyspace { keyspace, access, covering: false }))
+    let Chosen { access, ordered, covered } =
+        access::choose(&keyspace, term, known, own, wanted, run)?;
+    *sorted = ordered;
+    let covering = covered.is_some();
+    Ok((Scan::of(alias, ScanSource::Keyspace { keyspace, access, covering }), covered))
 }
 
 /// The value of an expression that is the same for every row, as far as can be told now.

@@ -122,6 +122,108 @@ fn order_is_taken_from_an_index_that_has_it() {
 }
 
 #[test]
+fn what_covers_is_taken_before_what_has_the_order_and_that_before_the_rest() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX c1 ON o(customer)",
+            "CREATE INDEX c2 ON o(customer, total)",
+            "CREATE INDEX s1 ON o(state)",
+            "CREATE INDEX i1 ON o(customer, total DESC) WHERE state = 'paid'",
+        ],
+        &[
+            "SELECT total FROM o WHERE customer = 'c007'",
+            "SELECT * FROM o WHERE customer = 'c007' ORDER BY total LIMIT 2",
+            "SELECT customer, SUM(total) AS t FROM o WHERE customer >= 'c' GROUP BY customer",
+            "SELECT * FROM o WHERE customer = 'c007' AND state = 'paid' ORDER BY total DESC LIMIT 2",
+            "SELECT total, state FROM o WHERE customer = 'c007' AND state = 'paid'",
+            "SELECT * FROM o WHERE customer = 'c007' AND state = 'open'",
+            "SELECT * FROM o USE INDEX (c1) WHERE state = 'paid'",
+        ],
+    ));
+}
+
+#[test]
+fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX d1 ON o(day INCLUDE MISSING)",
+            "CREATE INDEX open ON o(total INCLUDE MISSING) WHERE state = 'open'",
+            "CREATE PRIMARY INDEX ON c",
+        ],
+        &[
+            "SELECT day FROM o ORDER BY day LIMIT 2",
+            "SELECT * FROM o ORDER BY day DESC LIMIT 2",
+            "SELECT * FROM o ORDER BY day",
+            "SELECT * FROM o WHERE day IS MISSING",
+            "SELECT * FROM o WHERE state = 'open'",
+            "SELECT * FROM o USE INDEX (d1) WHERE state = 'open'",
+            "SELECT RAW META().id FROM c ORDER BY META().id DESC LIMIT 2",
+            "SELECT COUNT(1) FROM c",
+            "SELECT COUNT(*) FROM c WHERE TRUE",
+            "SELECT COUNT(*), COUNT(DISTINCT 1) FROM c",
+        ],
+    ));
+}
+
+#[test]
+fn the_least_and_the_greatest_value_are_at_the_ends_of_an_index() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX ab ON o(a, b)"],
+        &[
+            "SELECT MIN(a) AS least FROM o",
+            "SELECT RAW MAX(b) FROM o WHERE a = 1",
+            "SELECT RAW MAX(b) FROM o WHERE a > 1",
+            "SELECT RAW MIN(a) FROM o WHERE c = 1",
+        ],
+    ));
+}
+
+#[test]
+fn a_change_is_explained_with_what_it_does() {
+    let world = World::new();
+    world.add("o", []);
+    let steps = |statement: &str| {
+        let plan = world.query(&format!("EXPLAIN {statement}")).unwrap()[0].field("plan");
+        let steps = plan.field("~children").as_array().unwrap()[1..].to_vec();
+        steps.iter().map(|step| format!("{step}\n")).collect::<String>()
+    };
+    insta::assert_snapshot!(steps("UPDATE o SET a = 1 UNSET b WHERE c = 2 LIMIT 3"), @r##"
+    {"#operator":"Filter","condition":"((`o`.`c`) = 2)"}
+    {"#operator":"Limit","expr":"3"}
+    {"#operator":"Set","set_terms":[{"path":"(`o`.`a`)","value":"1"}]}
+    {"#operator":"Unset","unset_terms":[{"path":"(`o`.`b`)"}]}
+    {"#operator":"SendUpdate","alias":"o","keyspace":"`o`","limit":"3"}
+    "##);
+    insta::assert_snapshot!(steps("DELETE FROM o AS x WHERE x.c = 2"), @r##"
+    {"#operator":"Filter","condition":"((`x`.`c`) = 2)"}
+    {"#operator":"SendDelete","alias":"x","keyspace":"`o`"}
+    "##);
+}
+
+#[test]
+fn a_right_join_is_a_left_join_of_the_other_side() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX a ON o(a)", "CREATE INDEX city ON c(city)"],
+        &[
+            "SELECT * FROM o AS o RIGHT JOIN c AS c ON o.a = c.a WHERE c.city = 'x'",
+            "SELECT * FROM o AS o RIGHT JOIN c AS c ON o.b = c.b",
+            "SELECT * FROM o AS o JOIN c AS c ON o.b = c.b RIGHT JOIN c AS d ON d.b = o.b",
+        ],
+    ));
+}
+
+#[test]
+fn what_is_not_grouped_by_is_refused_with_an_index_too() {
+    let world = World::new();
+    world.add("o", []);
+    let statement = "SELECT total FROM o WHERE customer = 'c' GROUP BY customer";
+    for index in [None, Some("CREATE INDEX c2 ON o(customer, total)")] {
+        index.map(|index| world.query(index).unwrap());
+        assert_eq!(world.query(statement).unwrap_err().code, 4210);
+    }
+}
+
+#[test]
 fn a_primary_index_has_the_documents_by_id() {
     insta::assert_snapshot!(plans(
         &["CREATE PRIMARY INDEX ON o"],

@@ -38,6 +38,35 @@ fn deferred_indexes_are_built_by_name_or_by_query() {
     assert_eq!(code(&world, "BUILD INDEX ON default:`default`(1)"), 5000);
 }
 
+/// What the shell completes paths with was a syntax error once, which completion keeps to itself.
+#[test]
+fn the_shell_is_given_the_keyspaces() {
+    let statement = include_str!("../../../../server/nacre-server/src/sh/keyspaces.sqlpp");
+    let world = World::new();
+    world.add("things", []);
+    let rows = world.query(statement).unwrap();
+    assert!(rows.contains(&"default:default._default.things".into()), "{rows:?}");
+}
+
+#[test]
+fn options_of_an_index_are_checked() {
+    let world = World::new();
+    for options in
+        ["{'bogus': 1}", "{'defer_build': 'yes'}", "{'num_replica': 'two'}", "{'nodes': 'a'}"]
+    {
+        let statement = format!("CREATE INDEX a ON default:`default`(f) WITH {options}");
+        assert_eq!(code(&world, &statement), 3100, "{options}");
+    }
+    world
+        .query(
+            "CREATE INDEX a ON default:`default`(f) WITH {'defer_build': false, 'num_replica': 1}",
+        )
+        .unwrap();
+    let altered =
+        "ALTER INDEX default:`default`.a WITH {'action': 'replica_count', 'num_replica': 1}";
+    assert_eq!(code(&world, altered), 1001);
+}
+
 #[test]
 fn indexes_are_dropped_in_both_forms() {
     let world = World::new();

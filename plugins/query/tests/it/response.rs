@@ -122,6 +122,32 @@ fn long_results_come_in_pieces_and_stay_one_object() {
 }
 
 #[test]
+fn values_of_parameters_are_checked() {
+    for (name, value, code) in [
+        ("profile", "bogus", 1030),
+        ("format", "XML", 1030),
+        ("encoding", "latin1", 1030),
+        ("compression", "ZIP", 1030),
+        ("pretty", "maybe", 1070),
+        ("max_parallelism", "many", 1070),
+        ("scan_consistency", "at_plus", 1050),
+        ("$a", "{bad", 1040),
+        ("args", "[1", 1040),
+    ] {
+        let error = Request::from_pairs([(name, value)]).expect_err(name);
+        assert_eq!(error.code, code, "{name}");
+    }
+    for (name, value) in [
+        ("format", "JSON"),
+        ("encoding", "UTF-8"),
+        ("compression", "NONE"),
+        ("max_parallelism", "-1"),
+    ] {
+        assert!(Request::from_pairs([(name, value)]).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn requests_are_read_from_json_and_from_forms() {
     let json = br#"{"statement": "SELECT $1 AS a, $b AS b", "args": [1], "$b": {"c": 2}, "timeout": "75s", "pretty": true}"#;
     let from_json = Request::from_json(json).unwrap();

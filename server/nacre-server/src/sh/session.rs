@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// The longest statement that is read. A node takes requests of 32 MiB.
 const STATEMENT_BYTES_MAX: usize = 32 << 20;
+/// Asks for the paths of all keyspaces. It is a file of its own, so that the tests of the language run it too.
+const KEYSPACES: &str = include_str!("keyspaces.sqlpp");
 /// How deep files may name each other with `\source`.
 const SOURCE_DEPTH_MAX: usize = 16;
 
@@ -238,8 +240,7 @@ impl<'a> Session<'a> {
 
     /// The paths of all keyspaces that the user may query; none when they cannot be had.
     pub fn keyspaces(&mut self) -> Vec<String> {
-        let statement = "SELECT RAW path FROM system:keyspaces ORDER BY path";
-        let answer = self.node.ask(&request(&self.settings, statement));
+        let answer = self.node.ask(&request(&self.settings, KEYSPACES));
         let rows = answer.map(|answer| answer.rows).unwrap_or_default();
         let paths = rows.iter().filter_map(|row| serde_json::from_str::<String>(row.get()).ok());
         paths.map(|path| path.trim_start_matches("default:").to_owned()).collect()

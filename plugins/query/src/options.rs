@@ -1,0 +1,42 @@
+//! What stands in `WITH {…}`: options that there are not are refused, as what was meant by them would not happen.
+
+use nacre_sql::ast::CreateIndex;
+use nacre_sql::{Error, Result, SEMANTICS, Value};
+
+/// What an option takes.
+enum Kind {
+    Truth,
+    Number,
+    Names,
+}
+
+/// Options of CREATE INDEX. Source: SQL++ reference, CREATE INDEX; those of sizes are for a planner of partitions by size.
+const OF_INDEX: [(&str, Kind); 9] = [
+    ("defer_build", Kind::Truth),
+    ("num_partition", Kind::Number),
+    ("num_replica", Kind::Number),
+    ("nodes", Kind::Names),
+    ("secKeySize", Kind::Number),
+    ("docKeySize", Kind::Number),
+    ("arrSize", Kind::Number),
+    ("numDoc", Kind::Number),
+    ("residentRatio", Kind::Number),
+];
+
+/// Refuses options of CREATE INDEX that there are not, or whose values are of another type.
+pub(crate) fn check_index(create: &CreateIndex) -> Result<()> {
+    for (name, value) in create.with.as_object().into_iter().flatten() {
+        let Some((_, kind)) = OF_INDEX.iter().find(|(known, _)| **known == **name) else {
+            return Err(Error::new(SEMANTICS, format!("CREATE INDEX has no option {name}")));
+        };
+        let (fits, wanted) = match kind {
+            Kind::Truth => (matches!(value, Value::Bool(_)), "true or false"),
+            Kind::Number => (matches!(value, Value::Int(_) | Value::Float(_)), "a number"),
+            Kind::Names => (value.as_array().is_some(), "an array"),
+        };
+        if !fits {
+            return Err(Error::new(SEMANTICS, format!("Option {name} is {wanted}, not {value}")));
+        }
+    }
+    Ok(())
+}

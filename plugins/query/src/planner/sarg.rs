@@ -1,0 +1,235 @@
+//! Conditions against the parts of an index, compared as trees: whether the index has the documents, and what is asked of it.
+
+use super::{conjuncts, literal, mentions};
+use crate::plan::Sarg;
+use crate::run::Run;
+use nacre_sql::ast::{Binary, Binding, Expr, Quantified, Quantifier, Unary};
+use nacre_sql::index::{Definition, SELF};
+use nacre_sql::{Name, Value, each_child};
+
+/// Puts `to` in the place of the variable `from`.
+pub(crate) fn rename(expr: &mut Expr, from: &str, to: &Name) {
+    if let Expr::Ident(name) = expr {
+        if **name == *from {
+            *name = to.clone();
+        }
+        return;
+    }
+    let done = each_child(expr, &mut |child| {
+        rename(child, from, to);
+        Ok(())
+    });
+    debug_assert!(done.is_ok(), "renaming refuses nothing");
+}
+
+pub(crate) fn renamed(expr: &Expr, from: &str, to: &Name) -> Expr {
+    let mut expr = expr.clone();
+    rename(&mut expr, from, to);
+    expr
+}
+
+/// Whether the condition of an index follows from what is known.
+pub(super) fn follows(
+    definition: &Definition,
+    alias: &Name,
+    known: &[Expr],
+    run: &Run<'_>,
+) -> bool {
+    let wanted = held(definition, alias);
+    wanted.iter().all(|wanted| known.iter().any(|known| implies(known, wanted, run)))
+}
+
+/// What holds for all documents that an index has.
+pub(super) fn held(definition: &Definition, alias: &Name) -> Vec<Expr> {
+    let conditions = definition.condition.iter().flat_map(|condition| conjuncts(Some(condition)));
+    conditions.map(|condition| renamed(&condition, SELF, alias)).collect()
+}
+
+/// Whether `wanted` holds wherever `known` does.
+pub(super) fn implies(known: &Expr, wanted: &Expr, run: &Run<'_>) -> bool {
+    if known == wanted {
+        return true;
+    }
+    let subject = match known {
+        Expr::Binary(operator, of, _)
+            if !matches!(operator, Binary::DistinctFrom | Binary::Within) =>
+        {
+            of
+        }
+        Expr::Like(of, ..) => of,
+        _ => return false,
+    };
+    match wanted {
+        Expr::Unary(Unary::IsKnown, of) => of == subject,
+        Expr::Unary(Unary::Not, inner) => {
+            matches!(&**inner, Expr::Unary(Unary::IsNull | Unary::IsMissing, of) if of == subject)
+        }
+        Expr::Binary(wanted_operator, of, bound) if of == subject => {
+            let Expr::Binary(operator, _, value) = known else { return false };
+            let (Some(bound), Some(value)) = (literal(bound, run), literal(value, run)) else {
+                return false;
+            };
+            bound_follows(*operator, &value, *wanted_operator, &bound)
+        }
+        _ => false,
+    }
+}
+
+fn bound_follows(known: Binary, value: &Value, wanted: Binary, bound: &Value) -> bool {
+    match (known, wanted) {
+        (Binary::Greater, Binary::Greater) => value >= bound,
+        (Binary::Equal | Binary::GreaterOrEqual, Binary::Greater) => value > bound,
+        (Binary::Equal | Binary::Greater | Binary::GreaterOrEqual, Binary::GreaterOrEqual) => {
+            value >= bound
+        }
+        (Binary::Less, Binary::Less) => value <= bound,
+        (Binary::Equal | Binary::LessOrEqual, Binary::Less) => value < bound,
+        (Binary::Equal | Binary::Less | Binary::LessOrEqual, Binary::LessOrEqual) => value <= bound,
+        _ => false,
+    }
+}
+
+/// What is asked of the parts of an index, up to the first of which nothing is.
+pub(super) fn sargs(
+    definition: &Definition,
+    alias: &Name,
+    known: &[Expr],
+    own: &[Name],
+) -> Vec<Vec<Sarg>> {
+    let mut parts = Vec::new();
+    for (at, key) in definition.keys.iter().enumerate() {
+        let expr = renamed(&key.expr, SELF, alias);
+        let mut found: Vec<Sarg> = match key.array {
+            None => known.iter().filter_map(|condition| sarg(&expr, condition, own)).collect(),
+            Some(_) => known.iter().find_map(|c| array_sargs(&expr, c, own)).unwrap_or_default(),
+        };
+        // There are no entries to find where documents without the part have none.
+        if key.array.is_some() || at == 0 && !key.include_missing {
+            found.retain(|sarg| *sarg != Sarg::IsMissing);
+        }
+        if found.is_empty() {
+            break;
+        }
+        parts.push(found);
+    }
+    parts
+}
+
+/// What tells in which partitions of an index the entries are, if equal values do.
+pub(super) fn spread(
+    definition: &Definition,
+    alias: &Name,
+    known: &[Expr],
+    own: &[Name],
+) -> Option<Vec<Sarg>> {
+    let equal = |by: &Expr| {
+        let by = renamed(by, SELF, alias);
+        let mut asked = known.iter().filter_map(|condition| sarg(&by, condition, own));
+        asked.find(|sarg| matches!(sarg, Sarg::Equal(_) | Sarg::In(_)))
+    };
+    definition.partitioning.as_ref()?.by.iter().map(equal).collect()
+}
+
+/// What `condition` asks of `key`.
+fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
+    let free = |expr: &Expr| !mentions(expr, own);
+    match condition {
+        Expr::Binary(operator, a, b) if **a == *key && free(b) => {
+            of_operator(*operator, (**b).clone())
+        }
+        Expr::Binary(operator, a, b) if **b == *key && free(a) => {
+            of_operator(turned(*operator)?, (**a).clone())
+        }
+        Expr::Like(of, pattern, escape) if **of == *key && free(pattern) => {
+            let escape = escape.as_deref().cloned();
+            escape.iter().all(free).then(|| Sarg::Like((**pattern).clone(), escape.clone()))
+        }
+        Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsNull),
+        Expr::Unary(Unary::IsMissing, of) if **of == *key => Some(Sarg::IsMissing),
+        Expr::Unary(Unary::IsKnown, of) if **of == *key => Some(Sarg::IsKnown),
+        Expr::Unary(Unary::Not, inner) => match &**inner {
+            Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsKnown),
+            Expr::Unary(Unary::IsMissing, of) if **of == *key => Some(Sarg::NotMissing),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The operator with its operands exchanged.
+fn turned(operator: Binary) -> Option<Binary> {
+    Some(match operator {
+        Binary::Equal => Binary::Equal,
+        Binary::Less => Binary::Greater,
+        Binary::LessOrEqual => Binary::GreaterOrEqual,
+        Binary::Greater => Binary::Less,
+        Binary::GreaterOrEqual => Binary::LessOrEqual,
+        _ => return None,
+    })
+}
+
+fn of_operator(operator: Binary, value: Expr) -> Option<Sarg> {
+    Some(match operator {
+        Binary::Equal => Sarg::Equal(value),
+        Binary::In => Sarg::In(value),
+        Binary::Greater => Sarg::Above(value, false),
+        Binary::GreaterOrEqual => Sarg::Above(value, true),
+        Binary::Less => Sarg::Below(value, false),
+        Binary::LessOrEqual => Sarg::Below(value, true),
+        _ => return None,
+    })
+}
+
+/// What `condition` asks of the elements that an array part has.
+fn array_sargs(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Vec<Sarg>> {
+    let (bindings, value, when) = match key {
+        Expr::Comprehension(comprehension) => {
+            (&comprehension.bindings[..], Some(&comprehension.value), &comprehension.condition)
+        }
+        _ => (&[][..], None, &None),
+    };
+    let source = match bindings {
+        [Binding { position: None, source, within: false, .. }] => source,
+        [] => key,
+        _ => return None,
+    };
+    let (variable, asked) = match condition {
+        Expr::Quantified(quantified) => any_over(quantified, source)?,
+        // `value IN array` asks for an element that is equal.
+        Expr::Binary(Binary::In, item, list) if **list == *source && !mentions(item, own) => {
+            let variable: Name = "#element".into();
+            let element = Box::new(Expr::Ident(variable.clone()));
+            (variable, vec![Expr::Binary(Binary::Equal, element, item.clone())])
+        }
+        _ => return None,
+    };
+    let in_terms = |expr: &Expr| match bindings {
+        [binding] => renamed(expr, &binding.variable, &variable),
+        _ => expr.clone(),
+    };
+    let implied = conjuncts(when.as_ref()).iter().all(|when| asked.contains(&in_terms(when)));
+    if !implied {
+        return None;
+    }
+    let element = value.map_or_else(|| Expr::Ident(variable.clone()), in_terms);
+    let mut own = own.to_vec();
+    own.push(variable);
+    let found: Vec<Sarg> =
+        asked.iter().filter_map(|condition| sarg(&element, condition, &own)).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// The variable and conditions of `ANY v IN source SATISFIES …`.
+fn any_over(quantified: &Quantified, source: &Expr) -> Option<(Name, Vec<Expr>)> {
+    match &quantified.bindings[..] {
+        [binding]
+            if quantified.kind != Quantifier::Every
+                && binding.position.is_none()
+                && !binding.within
+                && binding.source == *source =>
+        {
+            Some((binding.variable.clone(), conjuncts(Some(&quantified.condition))))
+        }
+        _ => None,
+    }
+}
