@@ -4,7 +4,7 @@ use crate::Program;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Error, FunctionId, quote};
-use nacre_js_bridge::{Answered, Loan, forward_log};
+use nacre_js_bridge::{Answered, Bridge, Loan, forward_log};
 use nacre_plugin::{
     Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Request,
     Response, State, StateMut, Timer,
@@ -36,11 +36,11 @@ impl Program {
                     errors.push(DocumentError { index: event.index, message });
                 }
                 Err(fault) => {
-                    forward_log(&mut self.engine);
+                    self.end_call()?;
                     return Err(fault);
                 }
             }
-            forward_log(&mut self.engine);
+            self.end_call()?;
         }
         Ok(errors)
     }
@@ -75,6 +75,17 @@ impl Program {
             _ => Argument::Bytes(event.body),
         };
         self.run(on_update, &[document, meta])
+    }
+
+    /// Tells what a call has logged. What it has left to run, when it failed, must not run in the next: there is a new
+    /// engine then.
+    fn end_call(&mut self) -> Result<(), Fault> {
+        forward_log(&mut self.engine);
+        if !self.engine.is_settled() {
+            let bridge = Rc::clone(&self.bridge);
+            *self = Bridge::aside(&self.bridge, || Program::start(&self.text, bridge))?;
+        }
+        Ok(())
     }
 
     fn run(&mut self, function: FunctionId, arguments: &[Argument<'_>]) -> Result<(), Fault> {
@@ -140,7 +151,7 @@ impl Program {
         loan: &Loan<'_>,
     ) -> Result<(), Fault> {
         let outcome = self.run(function, arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         outcome?;
         loan.keep();
         Ok(())
@@ -161,7 +172,7 @@ impl Program {
         let loan = Loan::writing(&bridge, state);
         let arguments = [Argument::Number(f64::from(vb)), Argument::Number(seqno as f64)];
         let reached = self.engine.call(on_rollback, &arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         let reached = reached.map_err(|error| Fault::Fatal(format!("{}: {error}", self.file)))?;
         loan.keep();
         let reached = reached.and_then(|reached| reached.parse().ok()).unwrap_or(0);
@@ -208,7 +219,7 @@ impl Program {
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
         let outcome = self.run(run, arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         match (outcome, loan.take_answer()) {
             (Ok(()), Some(Answered { status, headers, body, has_more })) => {
                 Ok(Response { status, headers, body, cursor: has_more.then(|| MORE.to_vec()) })
@@ -227,7 +238,7 @@ impl Program {
         let bridge: Rc<RefCell<_>> = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
         let outcome = self.run(self.api.run_more, &[]);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         outcome?;
         let Answered { body, has_more, .. } = loan.take_answer().unwrap_or_default();
         Ok(Chunk { body, cursor: has_more.then(|| MORE.to_vec()) })

@@ -108,6 +108,46 @@ export function onTimer({ name }) { state.put("fired", name); }
     assert_eq!(timers, ["a", "c"]);
 }
 
+/// Each document has what its own handler has done, also behind a promise that nobody waits for.
+#[test]
+fn what_promises_do_belongs_to_the_document_of_their_handler() {
+    let mut program = program(
+        r#"
+const put = (id) => { state.put(id, (state.get("order") ?? 0) + 1); state.put("order", state.get(id)); };
+export function onUpdate(doc, { id }) {
+    (async () => { await null; await null; put(id); })();
+    if (doc.wait) return new Promise((go) => { globalThis.go = go }).then(() => put("late " + id));
+    globalThis.go?.();
+    if (doc.bad) throw new Error("on purpose");
+}
+export function onDelete({ id }) { put("gone " + id); }
+"#,
+    );
+    program.put("a", "{}").put("b", r#"{"bad":true}"#).delete("b").put("c", r#"{"wait":true}"#);
+    let errors = program.put("d", "{}").feed().unwrap();
+    let told: Vec<_> = errors.iter().map(|error| (error.index, &error.message[..])).collect();
+    let thrown = "main.js: Error: on purpose (line 7, column 28)";
+    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that nothing settles")]);
+    assert_eq!(program.state_text(), "a = 1\nd = 3\ngone b = 2\norder = 3\n");
+}
+
+/// The top of a file runs again after a handler that left something to run; it finds no state then either.
+#[test]
+fn the_top_of_a_file_has_no_state_in_the_middle_of_a_batch() {
+    let mut program = program(
+        r#"
+try { state.put("top", 1) } catch (error) { log(error.code) }
+export function onUpdate(doc, { id }) {
+    Promise.resolve().then(() => state.put("late", 1));
+    if (doc.bad) throw new Error("on purpose");
+    state.put(id, 1);
+}
+"#,
+    );
+    program.put("a", r#"{"bad":true}"#).put("b", "{}").feed().unwrap();
+    assert_eq!(program.state_text(), "b = 1\nlate = 1\n");
+}
+
 #[test]
 fn what_a_handler_that_fails_has_written_is_taken_back_however_it_was_read() {
     let mut program = program(
