@@ -18,6 +18,7 @@
 //! Invariants: what a document's handler wrote to the state before it threw is taken back, and the feed goes on; places
 //! in messages are those of the user's source.
 
+mod attributes;
 mod calls;
 
 use nacre_js::{Engine, FunctionId, Limits};
