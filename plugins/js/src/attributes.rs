@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_section_becomes_members() {
-        let section = b"\0\0\0\x14\0\0\0\x05_s\x001\0\0\0\0\x07t\x00[2]\0";
+        let section = b"\0\0\0\x13\0\0\0\x05_s\x001\0\0\0\0\x06t\x00[2]\0";
         assert_eq!(members(section).unwrap(), r#""_s":1,"t":[2]"#);
         assert_eq!(members(b""), None);
         for end in 0..section.len() {

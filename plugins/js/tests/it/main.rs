@@ -112,7 +112,7 @@ export function onTimer({ name }) { state.put("fired", name); }
 }
 
 /// The section of the attribute `t`, which is `[2]`.
-const XATTRS: &[u8] = b"\0\0\0\x0b\0\0\0\x07t\x00[2]\0";
+const XATTRS: &[u8] = b"\0\0\0\x0a\0\0\0\x06t\x00[2]\0";
 
 #[test]
 fn handlers_see_attributes_and_what_was_there_before() {
