@@ -32,6 +32,13 @@ declare namespace nacre {
         /** The number of the collection. */
         collection: number;
         kind: "update" | "delete" | "expire";
+        /** Extended attributes by name, where there are any. */
+        xattrs?: { [name: string]: any };
+        /**
+         * The document that this version took the place of, as handlers get documents; in a batch base64 for what is not JSON. Only
+         * with `[events] old = true`, and where the bucket has kept it.
+         */
+        old?: any;
     }
 
     /** One change of a batch. */

@@ -139,6 +139,7 @@ impl Host for Outside {
 
 /// A file of functions that is loaded.
 pub struct Library {
+    file: String,
     code: String,
     engine: Engine,
     outside: Rc<RefCell<Outside>>,
@@ -153,12 +154,10 @@ impl Library {
     /// # Errors
     /// What is wrong with it, for its author.
     pub fn load(file: &str, code: &str, queries: Box<dyn Queries>) -> Result<Library, Error> {
-        let mut engine = Engine::new(LIMITS)?;
         let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
-        engine.set_host(outside.clone())?;
-        engine.load_script("prelude.js", &PRELUDE, &[])?;
-        engine.load_script(file, &as_calls(code).0, &[])?;
-        Ok(Library { code: code.to_owned(), engine, outside, functions: BTreeMap::new() })
+        let engine = engine(file, code, &outside)?;
+        let (file, code) = (file.to_owned(), code.to_owned());
+        Ok(Library { file, code, engine, outside, functions: BTreeMap::new() })
     }
 
     /// Whether it has a function of that name.
@@ -189,6 +188,11 @@ impl Library {
     }
 
     fn function(&mut self, name: &str) -> Result<Option<FunctionId>, Error> {
+        // What a call that failed has left to run must not run in this one.
+        if !self.engine.is_settled() {
+            self.engine = engine(&self.file, &self.code, &self.outside)?;
+            self.functions.clear();
+        }
         if let Some(known) = self.functions.get(name) {
             return Ok(*known);
         }
@@ -214,6 +218,15 @@ impl Library {
         let thrown = value.unwrap_or_else(|| beginning(&message, THROWN_BYTES_MAX).into());
         Exception { thrown, place }
     }
+}
+
+/// An engine with `code` in it.
+fn engine(file: &str, code: &str, outside: &Rc<RefCell<Outside>>) -> Result<Engine, Error> {
+    let mut engine = Engine::new(LIMITS)?;
+    engine.set_host(Rc::clone(outside) as Rc<RefCell<dyn Host>>)?;
+    engine.load_script("prelude.js", &PRELUDE, &[])?;
+    engine.load_script(file, &as_calls(code).0, &[])?;
+    Ok(engine)
 }
 
 /// As much of `text` as fits.

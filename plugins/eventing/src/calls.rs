@@ -3,7 +3,7 @@
 use crate::stamp::stamp;
 use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
-use nacre_js_bridge::Loan;
+use nacre_js_bridge::{Bridge, Loan};
 use nacre_plugin::{
     DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer, timer,
 };
@@ -162,7 +162,7 @@ impl Program {
     fn renew(&mut self) -> Result<(), Fault> {
         let Program { config, engine, outside, api, handlers, .. } = {
             let bridge = Rc::clone(&self.bridge);
-            Program::start(&self.text, bridge)?
+            Bridge::aside(&self.bridge, || Program::start(&self.text, bridge))?
         };
         (self.config, self.engine, self.outside) = (config, engine, outside);
         (self.api, self.handlers) = (api, handlers);

@@ -159,8 +159,12 @@ export function runMore() {
     host("respond", 200, isPiece(value) ? value : kept(value), !done);
 }
 
-export const makeMeta = (id, cas, seqno, vbucket, rev, expiry, flags, collection, kind) =>
-    ({ id, cas, seqno, vbucket, rev, expiry, flags, collection, kind });
+export function makeMeta(id, cas, seqno, vbucket, rev, expiry, flags, collection, kind, xattrs, old) {
+    const meta = { id, cas, seqno, vbucket, rev, expiry, flags, collection, kind };
+    if (xattrs !== undefined) meta.xattrs = xattrs;
+    if (old !== undefined) meta.old = old;
+    return meta;
+}
 
 export function setConfig(config) {
     offer("config", config);

@@ -1,13 +1,13 @@
 //! The calls of the plugin, as calls of the user's handlers.
 
-use crate::Program;
+use crate::{Program, attributes};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Error, FunctionId, quote};
-use nacre_js_bridge::{Answered, Loan, forward_log};
+use nacre_js_bridge::{Answered, Bridge, Loan, forward_log};
 use nacre_plugin::{
-    Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Request,
-    Response, State, StateMut, Timer,
+    Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Previous,
+    Request, Response, State, StateMut, Timer,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -36,17 +36,19 @@ impl Program {
                     errors.push(DocumentError { index: event.index, message });
                 }
                 Err(fault) => {
-                    forward_log(&mut self.engine);
+                    self.end_call()?;
                     return Err(fault);
                 }
             }
-            forward_log(&mut self.engine);
+            self.end_call()?;
         }
         Ok(errors)
     }
 
     fn one_document(&mut self, event: &Event<'_>) -> Result<(), Fault> {
         let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
+        let xattrs = attributes::members(event.xattrs).map(|members| format!("{{{members}}}"));
+        let xattrs = xattrs.as_deref().map_or(Argument::Undefined, Argument::Json);
         let meta = [
             Argument::Text(&id),
             Argument::Text(&cas),
@@ -57,6 +59,8 @@ impl Program {
             Argument::Number(f64::from(event.flags)),
             Argument::Number(f64::from(event.collection)),
             Argument::Text(kind(event)),
+            xattrs,
+            old(event),
         ];
         let meta = Argument::Made(self.api.make_meta, &meta);
         if event.kind != EventKind::Upsert {
@@ -75,6 +79,17 @@ impl Program {
             _ => Argument::Bytes(event.body),
         };
         self.run(on_update, &[document, meta])
+    }
+
+    /// Tells what a call has logged. What it has left to run, when it failed, must not run in the next: there is a new
+    /// engine then.
+    fn end_call(&mut self) -> Result<(), Fault> {
+        forward_log(&mut self.engine);
+        if !self.engine.is_settled() {
+            let bridge = Rc::clone(&self.bridge);
+            *self = Bridge::aside(&self.bridge, || Program::start(&self.text, bridge))?;
+        }
+        Ok(())
     }
 
     fn run(&mut self, function: FunctionId, arguments: &[Argument<'_>]) -> Result<(), Fault> {
@@ -140,7 +155,7 @@ impl Program {
         loan: &Loan<'_>,
     ) -> Result<(), Fault> {
         let outcome = self.run(function, arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         outcome?;
         loan.keep();
         Ok(())
@@ -161,7 +176,7 @@ impl Program {
         let loan = Loan::writing(&bridge, state);
         let arguments = [Argument::Number(f64::from(vb)), Argument::Number(seqno as f64)];
         let reached = self.engine.call(on_rollback, &arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         let reached = reached.map_err(|error| Fault::Fatal(format!("{}: {error}", self.file)))?;
         loan.keep();
         let reached = reached.and_then(|reached| reached.parse().ok()).unwrap_or(0);
@@ -208,7 +223,7 @@ impl Program {
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
         let outcome = self.run(run, arguments);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         match (outcome, loan.take_answer()) {
             (Ok(()), Some(Answered { status, headers, body, has_more })) => {
                 Ok(Response { status, headers, body, cursor: has_more.then(|| MORE.to_vec()) })
@@ -227,7 +242,7 @@ impl Program {
         let bridge: Rc<RefCell<_>> = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
         let outcome = self.run(self.api.run_more, &[]);
-        forward_log(&mut self.engine);
+        self.end_call()?;
         outcome?;
         let Answered { body, has_more, .. } = loan.take_answer().unwrap_or_default();
         Ok(Chunk { body, cursor: has_more.then(|| MORE.to_vec()) })
@@ -258,7 +273,7 @@ fn kind(event: &Event<'_>) -> &'static str {
 }
 
 fn push_event(event: &Event<'_>, text: &mut String) {
-    let meta: Value = json!({
+    let meta = json!({
         "id": String::from_utf8_lossy(event.key),
         "cas": event.cas.to_string(),
         "seqno": event.seqno,
@@ -269,12 +284,41 @@ fn push_event(event: &Event<'_>, text: &mut String) {
         "collection": event.collection,
         "kind": kind(event),
     });
-    text.push_str(&format!("{{\"meta\":{meta},\"doc\":"));
-    match std::str::from_utf8(event.body) {
-        _ if event.kind != EventKind::Upsert => text.push_str("null"),
-        Ok(body) if event.datatype & DATATYPE_JSON != 0 => text.push_str(body),
-        // Bytes cannot be in JSON.
-        _ => quote(&BASE64_STANDARD.encode(event.body), text),
+    text.push_str("{\"meta\":");
+    text.push_str(meta.to_string().trim_end_matches('}'));
+    if let Some(members) = attributes::members(event.xattrs) {
+        text.push_str(&format!(",\"xattrs\":{{{members}}}"));
+    }
+    if let Some(before) = before(event) {
+        text.push_str(",\"old\":");
+        push_body(before.datatype, before.body, text);
+    }
+    text.push_str("},\"doc\":");
+    match event.kind {
+        EventKind::Upsert => push_body(event.datatype, event.body, text),
+        _ => text.push_str("null"),
     }
     text.push('}');
+}
+
+fn push_body(datatype: u8, body: &[u8], text: &mut String) {
+    match std::str::from_utf8(body) {
+        Ok(body) if datatype & DATATYPE_JSON != 0 => text.push_str(body),
+        // Bytes cannot be in JSON.
+        _ => quote(&BASE64_STANDARD.encode(body), text),
+    }
+}
+
+/// The version before, if it is known and was a document.
+fn before<'a>(event: &Event<'a>) -> Option<Previous<'a>> {
+    event.previous.filter(|previous| previous.kind == EventKind::Upsert)
+}
+
+/// The document as it was before.
+fn old<'a>(event: &Event<'a>) -> Argument<'a> {
+    let Some(Previous { body, datatype, .. }) = before(event) else { return Argument::Undefined };
+    match std::str::from_utf8(body) {
+        Ok(text) if datatype & DATATYPE_JSON != 0 => Argument::Json(text),
+        _ => Argument::Bytes(body),
+    }
 }

@@ -18,6 +18,7 @@
 //! Invariants: what a document's handler wrote to the state before it threw is taken back, and the feed goes on; places
 //! in messages are those of the user's source.
 
+mod attributes;
 mod calls;
 
 use nacre_js::{Engine, FunctionId, Limits};
@@ -84,6 +85,8 @@ struct Api {
 
 /// A program that runs.
 pub struct Program {
+    /// What it was made of, to be made anew.
+    text: String,
     file: String,
     engine: Engine,
     bridge: Rc<RefCell<Bridge>>,
@@ -103,43 +106,9 @@ impl Service for Program {
     }
 
     fn init(config: &str) -> Result<Program, Fault> {
-        let Config { file, source, modules, config } = serde_json::from_str(config)
-            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
-        let broken = |error: nacre_js::Error| Fault::Retry(format!("JavaScript: {error}"));
-        let mut engine = Engine::new(LIMITS).map_err(broken)?;
-        let bridge = Rc::new(RefCell::new(Bridge::default()));
-        engine.set_host(Rc::clone(&bridge) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
-        let names = ["runHandle", "runMerge", "runMore", "makeMeta", "setConfig"];
-        let found = engine.load("api.js", API, &names).map_err(broken)?;
-        let [Some(run_handle), Some(run_merge), Some(run_more), Some(make_meta), Some(set_config)] =
-            found[..]
-        else {
-            return Err(Fault::Fatal("api.js lacks a function".into()));
-        };
-        let config = config.to_string();
-        engine
-            .call(set_config, &[nacre_js::Argument::Json(&config)])
-            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
-        engine.set_modules(modules);
-        let found = engine
-            .load(&file, &source, &HANDLERS)
-            .map_err(|error| Fault::Reject(format!("{file}: {error}")))?;
-        forward_log(&mut engine);
-        if found.iter().all(Option::is_none) {
-            let message = format!("{file} has none of the handlers {}", HANDLERS.join(", "));
-            return Err(Fault::Reject(message));
-        }
-        let handlers = Handlers {
-            on_update: found[0],
-            on_delete: found[1],
-            on_batch: found[2],
-            on_timer: found[3],
-            on_rollback: found[4],
-            handle: found[5],
-            merge: found[6],
-        };
-        let api = Api { run_handle, run_merge, run_more, make_meta };
-        Ok(Program { file, engine, bridge, api, handlers })
+        let mut program = Program::start(config, Rc::default())?;
+        forward_log(&mut program.engine);
+        Ok(program)
     }
 
     fn on_batch(
@@ -185,6 +154,48 @@ impl Service for Program {
     ) -> Result<(), Fault> {
         self.engine.set_now(now_us);
         self.fire(timers, state)
+    }
+}
+
+impl Program {
+    /// A program with a new engine, whose host is `bridge`.
+    fn start(text: &str, bridge: Rc<RefCell<Bridge>>) -> Result<Program, Fault> {
+        let Config { file, source, modules, config } = serde_json::from_str(text)
+            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        let broken = |error: nacre_js::Error| Fault::Retry(format!("JavaScript: {error}"));
+        let mut engine = Engine::new(LIMITS).map_err(broken)?;
+        engine.set_host(Rc::clone(&bridge) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
+        let names = ["runHandle", "runMerge", "runMore", "makeMeta", "setConfig"];
+        let found = engine.load("api.js", API, &names).map_err(broken)?;
+        let [Some(run_handle), Some(run_merge), Some(run_more), Some(make_meta), Some(set_config)] =
+            found[..]
+        else {
+            return Err(Fault::Fatal("api.js lacks a function".into()));
+        };
+        let config = config.to_string();
+        engine
+            .call(set_config, &[nacre_js::Argument::Json(&config)])
+            .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
+        engine.set_modules(modules);
+        let found = engine
+            .load(&file, &source, &HANDLERS)
+            .map_err(|error| Fault::Reject(format!("{file}: {error}")))?;
+        if found.iter().all(Option::is_none) {
+            let message = format!("{file} has none of the handlers {}", HANDLERS.join(", "));
+            return Err(Fault::Reject(message));
+        }
+        let handlers = Handlers {
+            on_update: found[0],
+            on_delete: found[1],
+            on_batch: found[2],
+            on_timer: found[3],
+            on_rollback: found[4],
+            handle: found[5],
+            merge: found[6],
+        };
+        let api = Api { run_handle, run_merge, run_more, make_meta };
+        let text = text.to_owned();
+        Ok(Program { text, file, engine, bridge, api, handlers })
     }
 }
 

@@ -136,6 +136,15 @@ impl Drop for Loan<'_> {
 }
 
 impl Bridge {
+    /// Does something as if no handler ran, such as running the top of a file in the middle of a call: it finds nothing
+    /// lent.
+    pub fn aside<T>(bridge: &std::cell::RefCell<Bridge>, inner: impl FnOnce() -> T) -> T {
+        let lent = bridge.borrow_mut().lent.take();
+        let done = inner();
+        bridge.borrow_mut().lent = lent;
+        done
+    }
+
     fn reading(&self) -> Result<&dyn State, HostError> {
         match self.lent {
             // SAFETY: the loan lives, and with it the state; `self` is borrowed, so that nobody changes it.

@@ -7,9 +7,7 @@ use crate::modules::{Modules, Texts};
 use crate::{Error, Limits, clock, json};
 use rquickjs::context::EvalOptions;
 use rquickjs::function::Args;
-use rquickjs::{
-    Context, Ctx, Exception, Function, Object, Persistent, Promise, Runtime, TypedArray, Value,
-};
+use rquickjs::{Context, Ctx, Exception, Function, Object, Persistent, Runtime, TypedArray, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -46,14 +44,18 @@ const STEPS_OF_A_JOB: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionId(pub(crate) usize);
 
+/// Said where a call would run what another has left.
+const LEFT_OVER: &str =
+    "something of an earlier call is left to run: the engine has to be made anew";
+
 /// Said of an id that came from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";
 
 pub(crate) struct Compiled {
     pub name: String,
     pub function: Persistent<Function<'static>>,
-    /// Whether it is part of a file, and not the text of one function.
-    pub is_loaded: bool,
+    /// Its text; none when it is part of a file.
+    pub source: Option<String>,
 }
 
 /// A JavaScript engine with the functions compiled in it.
@@ -67,6 +69,8 @@ pub struct Engine {
     outbox: Rc<RefCell<Outbox>>,
     document: Rc<RefCell<Document>>,
     steps_left: Rc<Cell<u32>>,
+    /// Whether a call has ended while its promise waited: what would settle it could have it go on in another call.
+    is_waiting: Cell<bool>,
     pub(crate) limits: Limits,
     /// The file that was loaded last.
     pub(crate) program: Option<String>,
@@ -107,6 +111,7 @@ impl Engine {
             outbox,
             document,
             steps_left,
+            is_waiting: Cell::new(false),
             limits,
             program: None,
             modules: Texts::default(),
@@ -140,7 +145,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Syntax`] when `source` is not the text of one function.
     pub fn compile(&mut self, name: &str, source: &str) -> Result<FunctionId, Error> {
-        self.begin();
+        self.begin()?;
         // In parentheses, so that a function without a name is an expression; on a line of their own behind the
         // text, because that may end with a comment.
         let text = format!("({}\n)", source.trim_end().trim_end_matches(';'));
@@ -165,14 +170,16 @@ impl Engine {
                 }
             }
         })?;
-        self.functions.push(Compiled { name: name.to_owned(), function, is_loaded: false });
+        let (name, source) = (name.to_owned(), Some(source.to_owned()));
+        self.functions.push(Compiled { name, function, source });
         Ok(FunctionId(self.functions.len() - 1))
     }
 
     /// Calls a function; gives its result as JSON, or none when JSON cannot say it (`undefined`).
     ///
     /// # Errors
-    /// [`Error::Thrown`], [`Error::Steps`] or [`Error::Limit`]. The engine is good for further calls.
+    /// [`Error::Thrown`], [`Error::Steps`] or [`Error::Limit`]. The engine is good for further calls if it
+    /// [is settled](Engine::is_settled); [`Error::Engine`] when it is not.
     pub fn call(
         &mut self,
         function: FunctionId,
@@ -212,9 +219,10 @@ impl Engine {
         self.limits.steps_max.saturating_sub(self.steps_left.get())
     }
 
-    /// Whether no promise of an earlier call still has something to run: that would be done, and paid for, by a later one.
+    /// Whether nothing of an earlier call can still run: that would be done, and paid for, by a later one, which is refused
+    /// therefore. Only a program whose call has failed leaves anything; whoever loaded it makes another engine then.
     pub fn is_settled(&self) -> bool {
-        !self.runtime.is_job_pending()
+        !self.runtime.is_job_pending() && !self.is_waiting.get()
     }
 
     /// Bytes on the heap of the engine.
@@ -223,9 +231,29 @@ impl Engine {
     }
 
     /// A new budget and an empty outbox.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if !self.is_settled() {
+            return Err(Error::Engine(LEFT_OVER.into()));
+        }
         self.steps_left.set(self.limits.steps_max);
         *self.outbox.borrow_mut() = Outbox::default();
+        Ok(())
+    }
+
+    /// Makes an engine of functions anew if something is left to run in it; their ids stay.
+    fn renew(&mut self) -> Result<(), Error> {
+        let functions = self.functions.iter();
+        let texts: Option<Vec<_>> =
+            functions.map(|one| Some((one.name.clone(), one.source.clone()?))).collect();
+        let Some(texts) = texts.filter(|_| !self.is_settled()) else { return Ok(()) };
+        let mut next = Engine::new(self.limits)?;
+        for (name, source) in &texts {
+            next.compile(name, source)?;
+        }
+        next.steps_left.set(self.steps_left.get());
+        next.outbox.borrow_mut().log = self.take_log();
+        *self = next;
+        Ok(())
     }
 
     fn run(
@@ -234,26 +262,30 @@ impl Engine {
         arguments: &[Argument<'_>],
         finish: impl for<'js> FnOnce(&Ctx<'js>, Value<'js>) -> rquickjs::Result<Option<String>>,
     ) -> Result<Option<String>, Error> {
-        self.begin();
+        self.begin()?;
         self.check_arguments(arguments)?;
         let compiled = self.functions.get(function.0);
         let compiled = compiled.ok_or_else(|| Error::Engine(NO_SUCH_FUNCTION.into()))?;
-        let place = match (compiled.is_loaded, &self.program) {
-            (true, Some(file)) => Place { file, modules: &self.modules, is_wrapped: false },
+        let place = match (&compiled.source, &self.program) {
+            (None, Some(file)) => Place { file, modules: &self.modules, is_wrapped: false },
             _ => Place { file: &compiled.name, modules: &self.modules, is_wrapped: true },
         };
         let outcome = self.context.with(|ctx| {
-            let called = self.call_in(&ctx, function, arguments);
             // Of a file, functions may be asynchronous.
-            let called = called.and_then(|value| match value.as_promise() {
-                Some(promise) if compiled.is_loaded => self.settled(&ctx, promise),
-                _ => Ok(value),
+            let called = self
+                .call_in(&ctx, function, arguments)
+                .and_then(|value| self.settled(&ctx, value, compiled.source.is_none()));
+            let result = called.and_then(|value| {
+                let result = finish(&ctx, value)?;
+                // Looking at a value may have begun something.
+                self.run_jobs(&ctx).map(|()| result)
             });
-            let result = called.and_then(|value| finish(&ctx, value));
             result.map_err(|error| describe(&ctx, error, place).thrown())
         });
         self.document.borrow_mut().end();
-        match self.outcome(outcome)? {
+        let outcome = self.outcome(outcome);
+        self.renew()?;
+        match outcome? {
             Some(result) if result.len() > self.limits.result_bytes_max => {
                 let limit = self.limits.result_bytes_max;
                 Err(Error::Limit(format!("result of {} bytes: the limit is {limit}", result.len())))
@@ -262,21 +294,31 @@ impl Engine {
         }
     }
 
-    /// What a promise comes to. Each job on the way costs some steps: a flood of them runs no loop that would be counted.
+    /// What a call gives once nothing of it is left to run: where it `may_await`, what its promise comes to.
     pub(crate) fn settled<'js>(
         &self,
         ctx: &Ctx<'js>,
-        promise: &Promise<'js>,
+        value: Value<'js>,
+        may_await: bool,
     ) -> rquickjs::Result<Value<'js>> {
-        loop {
-            if let Some(result) = promise.result() {
-                return result;
+        self.run_jobs(ctx)?;
+        let Some(promise) = value.as_promise().filter(|_| may_await) else { return Ok(value) };
+        promise.result().unwrap_or_else(|| {
+            self.is_waiting.set(true);
+            Err(rquickjs::Error::WouldBlock)
+        })
+    }
+
+    /// Runs all that promises have to run, also those that nobody waits for: it belongs to the call at hand. Each job costs
+    /// some steps: a flood of them runs no loop that would be counted.
+    pub(crate) fn run_jobs(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+        while self.steps_left.get() > 0 {
+            if !ctx.execute_pending_job() {
+                return Ok(());
             }
             self.steps_left.set(self.steps_left.get().saturating_sub(STEPS_OF_A_JOB));
-            if self.steps_left.get() == 0 || !ctx.execute_pending_job() {
-                return Err(rquickjs::Error::WouldBlock);
-            }
         }
+        Err(rquickjs::Error::WouldBlock)
     }
 
     /// What a call came to, once the limits that it passed are looked at.

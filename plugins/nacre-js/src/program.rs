@@ -73,7 +73,7 @@ impl Engine {
         source: &str,
         wanted: &[&str],
     ) -> Result<Vec<Option<FunctionId>>, Error> {
-        self.begin();
+        self.begin()?;
         self.program = Some(file.to_owned());
         // What is not exported can only be seen from inside; on a line of its own, so that no place moves.
         let local =
@@ -106,7 +106,7 @@ impl Engine {
         source: &str,
         wanted: &[&str],
     ) -> Result<Vec<Option<FunctionId>>, Error> {
-        self.begin();
+        self.begin()?;
         self.program = Some(file.to_owned());
         let found = self.context.with(|ctx| {
             let place = Place { file, modules: &self.modules, is_wrapped: false };
@@ -121,8 +121,9 @@ impl Engine {
                 }
                 said => said.thrown(),
             })?;
-            let found =
-                wanted.iter().map(|name| global(&ctx, name)).collect::<rquickjs::Result<_>>();
+            let found = self.run_jobs(&ctx).and_then(|()| {
+                wanted.iter().map(|name| global(&ctx, name)).collect::<rquickjs::Result<_>>()
+            });
             found.map_err(|error| describe(&ctx, error, place).thrown())
         });
         let found = self.outcome(found)?;
@@ -137,7 +138,7 @@ impl Engine {
         if !is_identifier(name) {
             return Ok(None);
         }
-        self.begin();
+        self.begin()?;
         let found = self.context.with(|ctx| {
             let file = self.program.as_deref().unwrap_or_default();
             let place = Place { file, modules: &self.modules, is_wrapped: false };
@@ -150,7 +151,7 @@ impl Engine {
     fn keep(&mut self, wanted: &[&str], found: Handlers) -> Vec<Option<FunctionId>> {
         let mut take = |(name, function): (&&str, Option<Persistent<Function<'static>>>)| {
             let function = function?;
-            self.functions.push(Compiled { name: (*name).to_owned(), function, is_loaded: true });
+            self.functions.push(Compiled { name: (*name).to_owned(), function, source: None });
             Some(FunctionId(self.functions.len() - 1))
         };
         wanted.iter().zip(found).map(&mut take).collect()
@@ -179,7 +180,7 @@ fn handlers<'js>(
     wanted: &[&str],
 ) -> rquickjs::Result<Handlers> {
     let (module, done) = module.eval()?;
-    engine.settled(ctx, &done)?;
+    engine.settled(ctx, done.into_value(), true)?;
     let exported = module.namespace()?;
     let default: Option<Object<'js>> = exported.get("default").ok();
     let locals: Object<'js> = ctx.globals().get("locals")?;

@@ -38,6 +38,7 @@ from ._events import (
     Event,
     EventKind,
     Events,
+    Previous,
 )
 from ._faults import Fatal, Fault, Reject, Retry
 from ._http import Http, http
@@ -69,6 +70,7 @@ __all__ = [
     "Log",
     "Metrics",
     "Plugin",
+    "Previous",
     "Reject",
     "Request",
     "Response",

@@ -15,7 +15,8 @@ DATATYPE_JSON = 1
 """Datatype bit: the body is JSON."""
 
 _HEADER = struct.Struct("<4sIQII8x")
-_EVENT = struct.Struct("<QQQIIIIIIIHHBB6x")
+_EVENT = struct.Struct("<QQQIIIIIIIHHBBI2x")
+_PREVIOUS = struct.Struct("<QQQIIIIBB6x")
 
 
 class DecodeError(ValueError):
@@ -28,6 +29,42 @@ class EventKind(IntEnum):
     UPSERT = 1
     DELETE = 2
     EXPIRE = 3
+
+
+class Previous(NamedTuple):
+    """A version of a document that another took the place of."""
+
+    seqno: int
+    """Position in the history of the vBucket."""
+    cas: int
+    """The version."""
+    rev: int
+    """How often the key had been changed."""
+    flags: int
+    """Opaque to the server."""
+    expiry: int
+    """Unix second of expiry, 0 for never; of deletion for a tombstone."""
+    kind: EventKind
+    """What had happened: after a deletion there was no document."""
+    datatype: int
+    """JSON, snappy and extended-attribute bits."""
+    xattrs: bytes
+    """The extended-attribute section."""
+    body: bytes
+    """The document body; empty for a deletion."""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is JSON."""
+        return bool(self.datatype & DATATYPE_JSON)
+
+    def json(self) -> Any:
+        """The body, parsed.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        return json.loads(self.body)
 
 
 class Event(NamedTuple):
@@ -59,6 +96,9 @@ class Event(NamedTuple):
     """The document body; empty for a deletion."""
     now_us: int
     """When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has.
+    """
+    previous: Previous | None = None
+    """The version that this one took the place of, if `[events] old = true` asks for it and it is kept.
     """
 
     @property
@@ -111,10 +151,22 @@ class Events(Sequence[Event]):
         self._records = list(_EVENT.iter_unpack(memoryview(buffer)[_HEADER.size : end]))
         arena_bytes = total - arena
         for index, record in enumerate(self._records):
-            key, value, value_bytes, xattr_bytes, _, key_bytes, kind, _ = record[6:]
+            key, value, value_bytes, xattr_bytes, _, key_bytes, kind, _, before = record[6:]
             inside = max(key + key_bytes, value + value_bytes) <= arena_bytes
-            if not inside or xattr_bytes > value_bytes or kind not in (1, 2, 3):
+            known = xattr_bytes <= value_bytes and kind in (1, 2, 3)
+            if not inside or not known or not self._has_previous(before, arena_bytes):
                 raise DecodeError(f"event {index} of the event buffer is malformed")
+
+    def _has_previous(self, start: int, arena_bytes: int) -> bool:
+        """Whether a version before lies at `start`, 0 for none."""
+        if start == 0:
+            return True
+        if start + _PREVIOUS.size > arena_bytes:
+            return False
+        record = _PREVIOUS.unpack_from(self._buffer, self._arena + start)
+        value_bytes, xattr_bytes, kind = record[5:8]
+        end = start + _PREVIOUS.size + value_bytes
+        return end <= arena_bytes and xattr_bytes <= value_bytes and kind in (1, 2, 3)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -129,7 +181,7 @@ class Events(Sequence[Event]):
 
     def _event(self, record: tuple[int, ...]) -> Event:
         seqno, cas, rev, flags, expiry, collection, key, value, value_bytes = record[:9]
-        xattr_bytes, vb, key_bytes, kind, datatype = record[9:]
+        xattr_bytes, vb, key_bytes, kind, datatype, before = record[9:]
         key, value = self._arena + key, self._arena + value
         body = value + xattr_bytes
         return Event(
@@ -146,6 +198,25 @@ class Events(Sequence[Event]):
             xattrs=self._buffer[value:body],
             body=self._buffer[body : value + value_bytes],
             now_us=self.now_us,
+            previous=self._previous(before) if before else None,
+        )
+
+    def _previous(self, start: int) -> Previous:
+        at = self._arena + start
+        record = _PREVIOUS.unpack_from(self._buffer, at)
+        seqno, cas, rev, flags, expiry, value_bytes, xattr_bytes, kind, datatype = record
+        value = at + _PREVIOUS.size
+        body = value + xattr_bytes
+        return Previous(
+            seqno=seqno,
+            cas=cas,
+            rev=rev,
+            flags=flags,
+            expiry=expiry,
+            kind=EventKind(kind),
+            datatype=datatype,
+            xattrs=self._buffer[value:body],
+            body=self._buffer[body : value + value_bytes],
         )
 
 

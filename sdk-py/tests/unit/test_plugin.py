@@ -18,6 +18,7 @@ from nacre_plugin import (
     Events,
     Fatal,
     Functions,
+    Previous,
     Reject,
     Request,
     Response,
@@ -36,12 +37,12 @@ from nacre_plugin import (
 from nacre_plugin._outside import Err
 from nacre_plugin_testing import BEGIN_US, Harness, pack, play
 
-EXAMPLE = Path(__file__).parents[3] / "plugins/wit/event-buffer.example"
+EXAMPLES = Path(__file__).parents[3] / "plugins/wit"
 
 
-def example() -> bytes:
-    """The bytes of the worked example: the hexadecimal columns of its lines."""
-    lines = EXAMPLE.read_text().splitlines()
+def example(name: str = "event-buffer") -> bytes:
+    """The bytes of a worked example: the hexadecimal columns of its lines."""
+    lines = (EXAMPLES / f"{name}.example").read_text().splitlines()
     return bytes.fromhex("".join(line[5:46] for line in lines if not line.startswith("#")))
 
 
@@ -83,6 +84,30 @@ class EventsTest(unittest.TestCase):
         self.assertEqual((events.now_us, len(events), events[-1]), (now_us, 2, delete))
         self.assertEqual((upsert.id, upsert.is_json, upsert.json()), ("k1", True, {"a": 1}))
         self.assertEqual(pack(list(events), now_us), example())
+
+    def test_the_version_before_is_read_as_the_example_says(self) -> None:
+        events = Events(example("event-buffer-previous"))
+        self.assertIsNone(events[0].previous)
+        before = Previous(
+            seqno=1,
+            cas=65_536,
+            rev=1,
+            flags=0,
+            expiry=0,
+            kind=EventKind.UPSERT,
+            datatype=1,
+            xattrs=b"",
+            body=b"{}",
+        )
+        self.assertEqual(events[1].previous, before)
+        self.assertEqual((before.is_json, before.json()), (True, {}))
+
+    def test_a_version_before_that_does_not_fit_is_refused(self) -> None:
+        good = example("event-buffer-previous")
+        for place, byte in ((154, 0x20), (198, 0x03), (202, 0x03), (206, 0x04)):
+            lying = good[:place] + bytes([byte]) + good[place + 1 :]
+            with self.subTest(place=place), self.assertRaisesRegex(DecodeError, "event 1 of"):
+                Events(lying)
 
     def test_what_is_wrong_with_a_buffer_is_said(self) -> None:
         good = example()

@@ -94,6 +94,10 @@ pub struct Deployment {
     /// Where it began to read.
     #[serde(default)]
     pub since: Since,
+    /// The token of changes that it begins after, each time that it is built: of `since` `now` what that was when it was
+    /// deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<String>,
     /// What the deployer tells it, JSON.
     pub config: String,
     /// What the deployer grants of what the manifest asks for, JSON; empty when everything.
@@ -105,6 +109,9 @@ pub struct Deployment {
     /// How often it was told to begin again.
     #[serde(default)]
     pub replays: u64,
+    /// How often it was told to go on while it was not paused: one that has failed is opened again then.
+    #[serde(default)]
+    pub tries: u64,
 }
 
 impl Deployment {
@@ -128,7 +135,9 @@ impl Deployment {
             (World::Resolver, Some(Source { scope: Some(_), .. })) => {
                 invalid("is for a whole bucket: name no scope")
             }
-            (World::Functions | World::Resolver, _) if self.since != Since::default() => {
+            (World::Functions | World::Resolver, _)
+                if self.since != Since::default() || self.begin.is_some() =>
+            {
                 invalid("reads no documents: it begins nowhere")
             }
             _ => Ok(()),
@@ -226,7 +235,8 @@ impl Plugins {
         Ok(())
     }
 
-    /// Adds a deployment, or changes one: version, configuration and grants may change, what it reads may not.
+    /// Adds a deployment, or changes one: version, configuration, grants and where it begins may change, what it reads may
+    /// not.
     pub(crate) fn deploy(&mut self, name: &str, wanted: &Deployment) -> Result<(), Refusal> {
         check_name("deployment", name)?;
         self.package(&wanted.package, &wanted.version)?;
@@ -245,15 +255,17 @@ impl Plugins {
                 return Err(Refusal::DeploymentExists { name: name.to_owned() });
             }
             wanted.uuid.clone_from(&known.uuid);
-            wanted.since = known.since;
             wanted.replays = known.replays;
+            wanted.tries = known.tries;
         }
         self.deployments.insert(name.to_owned(), wanted);
         Ok(())
     }
 
     pub(crate) fn set_paused(&mut self, name: &str, paused: bool) -> Result<(), Refusal> {
-        self.follower_mut(name, "paused")?.paused = paused;
+        let deployment = self.follower_mut(name, "paused")?;
+        deployment.tries += u64::from(!paused && !deployment.paused);
+        deployment.paused = paused;
         Ok(())
     }
 
@@ -299,10 +311,12 @@ mod tests {
             world: World::Service,
             source: source("a"),
             since: Since::Now,
+            begin: Some("token".into()),
             config: "{}".into(),
             grants: String::new(),
             paused: false,
             replays: 0,
+            tries: 0,
         }
     }
 
@@ -334,15 +348,28 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_keeps_identity_and_start_but_not_another_source() {
+    fn an_upgrade_keeps_identity_but_not_another_source() {
         let mut plugins = plugins();
         plugins.replay("c").unwrap();
+        plugins.set_paused("c", false).unwrap();
         plugins.deploy("c", &Deployment { since: Since::Everything, ..deployment("2") }).unwrap();
         let upgraded = plugins.deployment("c").unwrap();
-        let kept = (upgraded.uuid.as_str(), upgraded.since, upgraded.replays);
-        assert_eq!((kept, upgraded.version.as_str()), (("uuid of 1", Since::Now, 1), "2"));
+        let kept = (upgraded.uuid.as_str(), upgraded.replays, upgraded.tries);
+        let new = (upgraded.since, upgraded.version.as_str());
+        assert_eq!((kept, new), (("uuid of 1", 1, 1), (Since::Everything, "2")));
         let moved = plugins.deploy("c", &Deployment { source: source("b"), ..deployment("2") });
         assert!(matches!(moved, Err(Refusal::DeploymentExists { .. })));
+    }
+
+    #[test]
+    fn going_on_after_a_pause_is_no_other_try() {
+        let mut plugins = plugins();
+        for paused in [true, true, false] {
+            plugins.set_paused("c", paused).unwrap();
+        }
+        assert_eq!(plugins.deployment("c").unwrap().tries, 0);
+        plugins.set_paused("c", false).unwrap();
+        assert_eq!(plugins.deployment("c").unwrap().tries, 1);
     }
 
     #[test]
@@ -350,7 +377,7 @@ mod tests {
         let mut plugins = plugins();
         let of = |world, source| {
             let since = Since::Everything;
-            Deployment { world, source, since, ..deployment("1") }
+            Deployment { world, source, since, begin: None, ..deployment("1") }
         };
         let functions = of(World::Functions, None);
         plugins.deploy("f", &functions).unwrap();
@@ -369,6 +396,7 @@ mod tests {
             (of(World::IndexType, None), "name it"),
             (of(World::Resolver, part), "name no scope"),
             (Deployment { since: Since::Now, ..functions.clone() }, "begins nowhere"),
+            (Deployment { begin: Some("token".into()), ..functions.clone() }, "begins nowhere"),
         ] {
             let refused = plugins.deploy("wrong", &wrong).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");

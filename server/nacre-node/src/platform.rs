@@ -54,6 +54,12 @@ pub trait Platform: Send + Sync {
     /// When the disk refuses.
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
+    /// The calls of a deployment that failed and are kept here, by a name that says when, the oldest first. Blocks.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    fn capsules(&self, deployment: &str) -> Result<Vec<(String, Capsule)>, Error>;
+
     /// The bytes of an uploaded package, from a node that has them. Blocks.
     ///
     /// # Errors

@@ -133,7 +133,86 @@ impl Names<'_> {
     }
 }
 
+/// Whether `text` has one of the forms that [`Keyspaces`] names.
+fn is_keyspace(text: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.contains('*');
+    let Names { bucket, scope, collection } = Names::of(text);
+    match (bucket, scope, collection) {
+        (None, "*", "*") => text == "*",
+        (Some(bucket), "*", "*") => is_name(bucket),
+        (bucket, scope, collection) => {
+            bucket.is_none_or(is_name)
+                && is_name(scope)
+                && (collection == "*" || is_name(collection))
+        }
+    }
+}
+
+/// Whether `text` is `host` or `host:port`; an address of IPv6 stands in brackets.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let is_address = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_name = !host.is_empty() && host.bytes().all(is_part);
+    (is_address || is_name)
+        && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
 impl Capabilities {
+    /// Whether each pattern is one.
+    ///
+    /// # Errors
+    /// The one that is none.
+    pub fn check(&self) -> Result<(), String> {
+        let keyspaces = [("kv.read", &self.kv.read), ("kv.write", &self.kv.write)];
+        for (name, patterns) in keyspaces {
+            if let Some(wrong) = patterns.iter().find(|pattern| !is_keyspace(pattern)) {
+                return Err(format!(
+                    "{wrong:?} in `{name}` is neither scope.collection, scope.* nor *, with or without a bucket in front"
+                ));
+            }
+        }
+        match self.http_out.iter().find(|host| !is_host(host)) {
+            Some(wrong) => Err(format!("{wrong:?} in `http-out` is neither host nor host:port")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether `granted` is of use to who asks for this: what it never asked for is not to be granted by mistake.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check_grants(&self, granted: &Capabilities) -> Result<(), String> {
+        granted.check()?;
+        let wants =
+            |wanted: &[String], pattern: &str| wanted.iter().any(|wanted| covers(pattern, wanted));
+        let Keyspaces { read, write } = &self.kv;
+        let reads = granted.kv.read.iter().filter(|pattern| !wants(read, pattern));
+        let writes = granted
+            .kv
+            .write
+            .iter()
+            .filter(|pattern| !wants(write, pattern) && !wants(read, pattern));
+        let hosts = granted.http_out.iter().filter(|host| !self.http_out.contains(host));
+        let beyond = reads
+            .map(|pattern| format!("kv:read={pattern}"))
+            .chain(writes.map(|pattern| format!("kv:write={pattern}")))
+            .chain(hosts.map(|host| format!("http-out={host}")));
+        let beyond: Vec<_> = beyond.collect();
+        match beyond.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(format!("the plugin does not ask for {}: do not grant that", beyond.join(", ")))
+            }
+        }
+    }
+
     /// What of this is not in `granted`, in words: `write documents of shop.lookup`.
     pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
         let lacks = |patterns: &[String], wanted: &str| {
@@ -182,6 +261,18 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// The limit that is 0, by its name: nothing runs within it.
+    fn nothing(&self) -> Option<&'static str> {
+        let limits = [
+            ("memory_mb", self.memory_mb),
+            ("deadline_ms", self.deadline_ms),
+            ("state_mb", self.state_mb),
+            ("result_mb", self.result_mb),
+            ("errors_max", self.errors_max),
+        ];
+        limits.into_iter().find(|(_, limit)| *limit == Some(0)).map(|(name, _)| name)
+    }
+
     /// The lower of `limits` and what is wanted.
     pub fn within(&self, limits: Limits) -> Limits {
         let bytes = |wanted: Option<u32>, limit: usize| {
@@ -218,9 +309,6 @@ impl Manifest {
             (None, Some(_)) if manifest.world != World::Service => {
                 wrong("a `script` is of the world `service`")
             }
-            (None, Some(_)) if manifest.events.old => {
-                wrong("`events.old` is for components: a `script` has no place for it yet")
-            }
             (Some(_), None) if !manifest.modules.is_empty() => {
                 wrong("`modules` are what a `script` imports: a component has none")
             }
@@ -240,6 +328,20 @@ impl Manifest {
             }
             _ => Ok(manifest),
         }
+    }
+
+    /// Whether it can be deployed: limits and patterns are looked at before a package is taken, and those that were taken
+    /// earlier go on.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(name) = self.limits.nothing() {
+            return Err(format!(
+                "plugin.toml: `limits.{name}` is 0: name 1 or more, or leave it out"
+            ));
+        }
+        self.capabilities.check().map_err(|reason| format!("plugin.toml: {reason}"))
     }
 
     /// What a deployment of the package may do once all that it asks for is granted.
@@ -293,7 +395,7 @@ mod tests {
         let asks = |manifest: &str| Manifest::read(&format!("{manifest}[events]\nold = true"));
         assert!(!Manifest::read(component).unwrap().events.old);
         assert!(asks(component).unwrap().events.old);
-        assert!(asks(COUNTER).unwrap_err().contains("events.old"), "a script");
+        assert!(asks(COUNTER).unwrap().events.old, "a script");
         let index = asks(&format!("{component}world = \"index-type\"\n"));
         assert!(index.unwrap_err().contains("what documents are now"));
     }
@@ -335,6 +437,54 @@ mod tests {
         let limits = wanted.within(Limits::default());
         assert_eq!(limits.memory_bytes, 16 << 20);
         assert_eq!(limits.deadline, Limits::default().deadline);
+    }
+
+    #[test]
+    fn limits_of_nothing_and_patterns_that_are_none_are_refused() {
+        let check = |more: &str| Manifest::read(&format!("{COUNTER}{more}")).unwrap().check();
+        for limit in ["memory_mb", "deadline_ms", "state_mb", "result_mb", "errors_max"] {
+            let refused = check(&format!("[limits]\n{limit} = 0")).unwrap_err();
+            assert!(refused.contains(&format!("`limits.{limit}` is 0")), "{refused}");
+            check(&format!("[limits]\n{limit} = 1")).unwrap();
+        }
+        let keyspaces =
+            |text: &str| check(&format!("[capabilities]\nkv = {{ read = [{text:?}] }}"));
+        for good in ["a.b", "a.*", "*", "bucket.a.b", "my.bucket.a.b", "bucket.a.*", "bucket.*.*"] {
+            keyspaces(good).unwrap();
+        }
+        for wrong in ["", "a", ".b", "a.", "*.b", "*.*", "a*.b", "bucket.*.b", ".a.b", "*.a.b"] {
+            let refused = keyspaces(wrong).unwrap_err();
+            assert!(refused.contains(&format!("{wrong:?} in `kv.read`")), "{refused}");
+        }
+        let hosts = |text: &str| check(&format!("[capabilities]\nhttp-out = [{text:?}]"));
+        for good in ["example.com", "Example.com:8080", "127.0.0.1:1", "[::1]", "[::1]:80"] {
+            hosts(good).unwrap();
+        }
+        for wrong in ["", "http://x", "*", "a:99999", "a:0", "a:", ":80", "a/b", "[x]", "::1"] {
+            let refused = hosts(wrong).unwrap_err();
+            assert!(refused.contains(&format!("{wrong:?} in `http-out`")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_granted() {
+        let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let of = |read: &[&str], write: &[&str], hosts: &[&str]| Capabilities {
+            kv: Keyspaces { read: strings(read), write: strings(write) },
+            http_out: strings(hosts),
+        };
+        let asks = of(&["a.b"], &["c.d"], &["x"]);
+        for good in [of(&["a.*"], &["*"], &["x"]), of(&[], &["a.b"], &[]), of(&[], &[], &[])] {
+            asks.check_grants(&good).unwrap();
+        }
+        for (beyond, named) in [
+            (of(&["c.d"], &[], &[]), "kv:read=c.d"),
+            (of(&[], &["e.*"], &[]), "kv:write=e.*"),
+            (of(&[], &[], &["y"]), "http-out=y"),
+        ] {
+            assert!(asks.check_grants(&beyond).unwrap_err().contains(named), "{named}");
+        }
+        assert!(asks.check_grants(&of(&[""], &[], &[])).unwrap_err().contains("in `kv.read`"));
     }
 
     #[test]

@@ -214,6 +214,12 @@ impl Platform for SystemPlatform {
             .map_err(failed)
     }
 
+    fn capsules(&self, deployment: &str) -> Result<Vec<(String, Capsule)>, Error> {
+        let folder = self.data_dir.join("capsules");
+        let failed = Error::io(format!("read {}", folder.display()));
+        capsules::kept(&folder, deployment).map_err(failed)
+    }
+
     fn run(&self, mut task: Box<dyn Task>) {
         let thread = std::thread::Builder::new().name(task.name().to_owned()).spawn(move || {
             if task.is_background() {

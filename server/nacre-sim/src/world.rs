@@ -255,6 +255,10 @@ impl Platform for World {
         unreachable!("there is no engine in this world")
     }
 
+    fn capsules(&self, _: &str) -> Result<Vec<(String, Capsule)>, Error> {
+        Ok(Vec::new())
+    }
+
     fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
         Err("there are no packages in this world".into())
     }

@@ -48,6 +48,15 @@ fn what_returns_nothing_gives_nothing() {
 }
 
 #[test]
+fn what_a_call_that_failed_has_left_runs_in_no_other() {
+    let mut library = library(
+        "let late = 0;\nfunction f() { Promise.resolve().then(() => { late = 1 }); throw 1 }\nfunction g() { return late }",
+    );
+    assert!(matches!(library.call("f", NOON, &[]), nacre_evaluator::Outcome::Exception(_)));
+    assert_eq!(library.call("g", NOON, &[]).to_json(), r#"{"value":0}"#);
+}
+
+#[test]
 fn functions_of_a_library_call_each_other_and_are_found_however_they_are_declared() {
     let mut library = library(
         "function one() { return 1 }\nconst two = () => one() + 1;\nasync function three() { return await two() + 1 }",

@@ -157,6 +157,24 @@ function OnUpdate(doc, meta) {
 }
 
 #[test]
+fn what_promises_do_belongs_to_the_document_of_their_handler() {
+    let mut function = function(
+        r#"
+let count = 0;
+function OnUpdate(doc, meta) {
+    Promise.resolve().then(() => { dst[meta.id] = ++count; });
+    if (doc.bad) throw new Error("on purpose");
+}
+function OnDelete(meta) { dst["gone " + meta.id] = dst[meta.id] ?? "none"; }"#,
+    );
+    function.put("a", "{}").delete("a").put("b", r#"{"bad":true}"#).delete("b");
+    assert_eq!(function.feed().unwrap().len(), 1);
+    assert_eq!(body(&function, "shop.copies", "gone a"), "1");
+    assert_eq!(body(&function, "shop.copies", "gone b"), "\"none\"");
+    assert_eq!(body(&function, "shop.copies", "b"), "none");
+}
+
+#[test]
 fn documents_that_a_filter_turns_away_do_not_wake_the_function() {
     let filtered = |filter: &str| {
         let mut config = config(

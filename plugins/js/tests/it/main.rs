@@ -2,7 +2,10 @@
 
 use nacre_js_service::Program;
 use nacre_plugin::testing::{Harness, START_US};
-use nacre_plugin::{Fault, Request, Response, http, kv};
+use nacre_plugin::{
+    Event, EventKind, Events, Fault, MemoryState, Previous, Request, Response, Service, State,
+    http, kv,
+};
 use std::time::Duration;
 
 fn config(source: &str) -> String {
@@ -106,6 +109,105 @@ export function onTimer({ name }) { state.put("fired", name); }
     assert_eq!(program.state_text(), "all = 2\nnewa = 1\nnewc = 1\n");
     let timers: Vec<_> = program.timers().into_iter().map(|timer| timer.name).collect();
     assert_eq!(timers, ["a", "c"]);
+}
+
+/// The section of the attribute `t`, which is `[2]`.
+const XATTRS: &[u8] = b"\0\0\0\x0a\0\0\0\x06t\x00[2]\0";
+
+#[test]
+fn handlers_see_attributes_and_what_was_there_before() {
+    let before = |kind, datatype, body| Previous {
+        seqno: 1,
+        cas: 1,
+        rev: 1,
+        flags: 0,
+        expiry: 0,
+        kind,
+        datatype,
+        xattrs: b"",
+        body,
+    };
+    let event = |index: u32, key, xattrs, previous| Event {
+        index,
+        vb: 0,
+        seqno: 10 + u64::from(index),
+        cas: 10,
+        rev: 2,
+        flags: 0,
+        expiry: 0,
+        collection: 0,
+        kind: if index == 2 { EventKind::Delete } else { EventKind::Upsert },
+        datatype: 1,
+        key,
+        xattrs,
+        body: if index == 2 { b"" } else { b"{}" },
+        previous,
+    };
+    let upsert = EventKind::Upsert;
+    let events = [
+        event(0, b"a", XATTRS, Some(before(upsert, 1, br#"{"n":1}"#))),
+        event(1, b"b", b"", Some(before(EventKind::Delete, 0, b""))),
+        event(2, b"c", b"", Some(before(upsert, 0, b"\xff"))),
+    ];
+    let buffer = nacre_plugin::pack(&events, START_US);
+    let told = |source: &str| {
+        let mut program = <Program as Service>::init(&config(source)).unwrap();
+        let mut state = MemoryState::default();
+        let errors = program.on_batch(&Events::decode(&buffer).unwrap(), &mut state).unwrap();
+        assert_eq!(errors, []);
+        let value =
+            |key: &str| state.get(key.as_bytes()).map(|value| String::from_utf8(value).unwrap());
+        ["a", "b", "c"].map(|key| value(key).unwrap())
+    };
+    let one = told(
+        "const show = ({ id, xattrs, old }) => state.put(id, [xattrs ?? 0, old instanceof Uint8Array ? [...old] : old ?? 0]);
+         export const onUpdate = (doc, meta) => show(meta), onDelete = show;",
+    );
+    assert_eq!(one, [r#"[{"t":[2]},{"n":1}]"#, "[0,0]", "[0,[255]]"]);
+    let batch = told(
+        "export const onBatch = (events) => { for (const { meta: { id, xattrs, old } } of events) state.put(id, [xattrs ?? 0, old ?? 0]) }",
+    );
+    assert_eq!(batch, [r#"[{"t":[2]},{"n":1}]"#, "[0,0]", r#"[0,"/w=="]"#]);
+}
+
+/// Each document has what its own handler has done, also behind a promise that nobody waits for.
+#[test]
+fn what_promises_do_belongs_to_the_document_of_their_handler() {
+    let mut program = program(
+        r#"
+const put = (id) => { state.put(id, (state.get("order") ?? 0) + 1); state.put("order", state.get(id)); };
+export function onUpdate(doc, { id }) {
+    (async () => { await null; await null; put(id); })();
+    if (doc.wait) return new Promise((go) => { globalThis.go = go }).then(() => put("late " + id));
+    globalThis.go?.();
+    if (doc.bad) throw new Error("on purpose");
+}
+export function onDelete({ id }) { put("gone " + id); }
+"#,
+    );
+    program.put("a", "{}").put("b", r#"{"bad":true}"#).delete("b").put("c", r#"{"wait":true}"#);
+    let errors = program.put("d", "{}").feed().unwrap();
+    let told: Vec<_> = errors.iter().map(|error| (error.index, &error.message[..])).collect();
+    let thrown = "main.js: Error: on purpose (line 7, column 28)";
+    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that nothing settles")]);
+    assert_eq!(program.state_text(), "a = 1\nd = 3\ngone b = 2\norder = 3\n");
+}
+
+/// The top of a file runs again after a handler that left something to run; it finds no state then either.
+#[test]
+fn the_top_of_a_file_has_no_state_in_the_middle_of_a_batch() {
+    let mut program = program(
+        r#"
+try { state.put("top", 1) } catch (error) { log(error.code) }
+export function onUpdate(doc, { id }) {
+    Promise.resolve().then(() => state.put("late", 1));
+    if (doc.bad) throw new Error("on purpose");
+    state.put(id, 1);
+}
+"#,
+    );
+    program.put("a", r#"{"bad":true}"#).put("b", "{}").feed().unwrap();
+    assert_eq!(program.state_text(), "b = 1\nlate = 1\n");
 }
 
 #[test]

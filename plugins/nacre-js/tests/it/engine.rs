@@ -98,6 +98,49 @@ fn emitted_pairs_are_collected_as_json() {
     assert_eq!(emitted, [("[1,null]", "null"), (r#""k""#, "null"), ("null", "null")]);
 }
 
+/// What a function leaves to promises belongs to its own call, or to none: one that fails takes it along.
+#[test]
+fn what_promises_run_never_runs_in_another_call() {
+    let mut engine = engine();
+    let later =
+        engine.compile("later", "(k) => { Promise.resolve().then(() => emit(k)) }").unwrap();
+    let source = "(k) => { Promise.resolve().then(() => emit(k)); throw new Error('now') }";
+    let fails = engine.compile("fails", source).unwrap();
+    let source = "() => { const again = () => Promise.resolve().then(again); again() }";
+    let flood = engine.compile("flood", source).unwrap();
+    let emits = |engine: &mut Engine, function, key| {
+        let emitted = engine.call_for_emitted(function, &[Argument::Json(key)])?;
+        Ok::<_, nacre_js::Error>(emitted.into_iter().map(|one| one.key).collect::<Vec<_>>())
+    };
+    assert_eq!(emits(&mut engine, later, "1").unwrap(), ["1"]);
+    for broken in [fails, flood] {
+        assert!(emits(&mut engine, broken, "2").is_err());
+        assert!(engine.is_settled());
+        assert_eq!(emits(&mut engine, later, "3").unwrap(), ["3"]);
+    }
+}
+
+/// An engine with a program is made anew by whoever loaded it: until then, it runs nothing.
+#[test]
+fn a_program_that_has_left_something_to_run_is_not_called_again() {
+    for fails in [
+        "Promise.resolve().then(() => log('late')); throw 1",
+        "return new Promise((go) => { globalThis.go = go }).then(() => log('late'))",
+        "const again = () => Promise.resolve().then(again); again()",
+    ] {
+        let mut engine = engine();
+        let source = format!(
+            "export function fails() {{ {fails} }} export function well() {{ globalThis.go?.() }}"
+        );
+        let found = engine.load("main.js", &source, &["fails", "well"]).unwrap();
+        assert!(engine.call(found[0].unwrap(), &[]).is_err(), "{fails}");
+        assert!(!engine.is_settled(), "{fails}");
+        let refused = engine.call(found[1].unwrap(), &[]).unwrap_err().to_string();
+        assert!(refused.contains("of an earlier call"), "{refused}");
+        assert!(engine.take_log().is_empty(), "{fails}");
+    }
+}
+
 #[test]
 fn log_lines_are_collected_and_bounded() {
     let mut engine = engine();

@@ -329,12 +329,7 @@ impl Changes {
 
     /// Where the reader stands after what [`Changes::next_change`] has given.
     pub fn token(&self) -> Token {
-        let told = self.stands.iter().filter(|(_, stand)| stand.point.seqno > Seqno::ZERO);
-        Token {
-            bucket: self.bucket.uuid.clone(),
-            collection: self.collection,
-            points: told.map(|(vbid, stand)| (*vbid, stand.point)).collect(),
-        }
+        token(&self.bucket, self.collection, &self.stands)
     }
 
     /// Where the reader stands in each vBucket after what [`Changes::next_change`] has given.
@@ -523,6 +518,28 @@ impl Changes {
         }
         self.rest(vbids.clone(), PAUSE, false);
     }
+}
+
+fn token(bucket: &Bucket, collection: CollectionId, stands: &BTreeMap<Vbid, Stand>) -> Token {
+    let told = stands.iter().filter(|(_, stand)| stand.point.seqno > Seqno::ZERO);
+    let points = told.map(|(vbid, stand)| (*vbid, stand.point)).collect();
+    Token { bucket: bucket.uuid.clone(), collection, points }
+}
+
+/// Where a consumer of a whole bucket stands that begins `since`. A token may be one of any collection: what came after it
+/// came after it in all of them. Blocks until each vBucket has said whether that can be: not for a thread that others wait for.
+///
+/// # Errors
+/// As for [`Changes::open`].
+pub fn start(node: &Arc<Node>, bucket: &Bucket, since: Since) -> Result<Token, Refused> {
+    let mut collection = CollectionId(0);
+    if let Since::Token(token) = &since {
+        collection = token.collection;
+        token.check(bucket, collection).map_err(|Gone(why)| Refused::Gone(why))?;
+    }
+    let wanted = Wanted { since, until: Until::Forever, ids: None, bodies: false, limit: 0 };
+    let stands = begin(node, bucket, collection, &wanted)?;
+    Ok(token(bucket, collection, &stands))
 }
 
 /// Asks all vBuckets where the consumer stands.

@@ -113,6 +113,11 @@ fn pop(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl Token {
+    /// Where its holder stands in each vBucket that has a history.
+    pub(crate) fn into_points(self) -> BTreeMap<Vbid, ResumePoint> {
+        self.points
+    }
+
     /// Its points, if it belongs to a collection of a bucket.
     pub(super) fn check(
         &self,

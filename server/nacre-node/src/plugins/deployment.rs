@@ -116,6 +116,18 @@ impl Deployment {
         self.progress.lock().clone()
     }
 
+    /// Whether it is what `wanted` says, and to stay as it is.
+    pub(super) fn is_as(&self, wanted: &Spec) -> bool {
+        self.spec.is_same_as(wanted)
+            && match self.progress() {
+                Progress::Running => !wanted.paused,
+                Progress::Paused => wanted.paused,
+                // It would fail once more.
+                Progress::Failed(_) => wanted.tries.is_some() && self.spec.paused == wanted.paused,
+                Progress::HandedOver | Progress::Removed => false,
+            }
+    }
+
     /// Whether another one answers in its place, or none.
     pub fn is_replaced(&self) -> bool {
         matches!(self.progress(), Progress::Removed | Progress::HandedOver)

@@ -128,10 +128,16 @@ impl Feed {
     /// has not finished with it.
     fn open(&mut self, vbid: Vbid) -> Result<bool, Error> {
         let Some(mut from) = self.place(vbid)? else { return Ok(false) };
+        let has_nothing = from.seqno == Seqno::ZERO;
+        if has_nothing {
+            from = self.deployment.spec.beginning(vbid);
+        }
         loop {
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(true) };
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
-            let verdict = resume(&from, log, high, vbucket.purge_seqno());
+            // Who has nothing misses no deletion.
+            let purged = if has_nothing { Seqno::ZERO } else { vbucket.purge_seqno() };
+            let verdict = resume(&from, log, high, purged);
             let to = match verdict {
                 Resume::Continue => {
                     let mut stream = Stream::open(&mut vbucket, from.seqno);
@@ -159,7 +165,7 @@ impl Feed {
                 from.seqno,
                 to.seqno
             );
-            from = self.partition.rollback(vbid, to)?;
+            from = if has_nothing { to } else { self.partition.rollback(vbid, to)? };
         }
     }
 
@@ -323,7 +329,7 @@ impl Feed {
         })
     }
 
-    /// Drops the state and begins again with the first mutation of each vBucket.
+    /// Drops the state and begins again where it first began.
     fn rebuild(&mut self) -> Next {
         self.rebuilds += 1;
         if let Err(error) = self.partition.clear() {

@@ -151,6 +151,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         script: None,
         source: found.map(|_| source.clone()),
         since: definition.since,
+        begin: None,
         config: config(id, uuid, definition, collections(bucket, &source), launch),
         limits: Limits {
             deadline: Duration::from_secs(definition.timeout_s.into()),
@@ -161,6 +162,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         grants: grants(definition),
         owner: definition.owner.clone(),
         paused: function.state == FunctionState::Paused,
+        tries: None,
         is_development: false,
         pace: None,
         old: definition.old_documents,

@@ -39,7 +39,9 @@ use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, Status};
+use nacre_plugin_host::{
+    Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, Status,
+};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -258,7 +260,8 @@ impl Plugins {
         self.changed.notify_waiters();
     }
 
-    /// Brings the deployments of a bucket in line with the agreed state; those that failed get another try.
+    /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages:
+    /// whoever has mended the cause says so.
     pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that whoever comes last brings in line with the newest.
@@ -321,10 +324,7 @@ impl Plugins {
             if let Some(building) = building {
                 self.leave_one(&building);
             }
-            let is_as_wanted = serving.spec.is_same_as(&spec)
-                && serving.progress()
-                    == if spec.paused { Progress::Paused } else { Progress::Running };
-            if is_as_wanted {
+            if serving.is_as(&spec) {
                 put(serving, None);
             } else {
                 // The state goes on with the next.
@@ -337,7 +337,12 @@ impl Plugins {
             return;
         }
         if let Some(building) = building {
-            if building.spec.is_same_as(&spec) && building.progress() == Progress::Running {
+            let is_over = match building.progress() {
+                Progress::Running => false,
+                Progress::Failed(_) => spec.tries.is_none(),
+                _ => true,
+            };
+            if building.spec.is_same_as(&spec) && !is_over {
                 return;
             }
             self.leave_one(&building);
@@ -394,6 +399,18 @@ impl Plugins {
         drop(slots);
         self.changed.notify_waiters();
         true
+    }
+
+    /// The calls of a deployment that failed on this node and are kept, by names that say when, the oldest first. Blocks.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn capsules(
+        &self,
+        node: &Node,
+        name: &str,
+    ) -> Result<Vec<(String, Capsule)>, nacre_store::Error> {
+        node.platform.capsules(name)
     }
 
     /// Waits until another deployment answers under some name; from when this is called, not from when it is awaited.
@@ -530,7 +547,7 @@ fn open(
     let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
         .map_err(|error| error.to_string())?;
-    if spec.since == Since::Now && !partition.is_begun() {
+    if spec.since == Since::Now && spec.begin.is_none() && !partition.is_begun() {
         partition.begin_at(ends(bucket)).map_err(|error| error.to_string())?;
     }
     if spec.code == EVENTING && !spec.paused {

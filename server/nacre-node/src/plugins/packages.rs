@@ -22,6 +22,7 @@ const ROW_BYTES: usize = 24 << 10;
 /// [`Error::Package`] with what is wrong with it, [`Error::Refused`] when its version is taken, or what the disk says.
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
+    package.manifest.check().map_err(Error::Package)?;
     let digest = spec::digest(archive);
     check(node, &package, None).map_err(Error::Package)?;
     let Package { manifest, manifest_text, .. } = package;

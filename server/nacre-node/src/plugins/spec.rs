@@ -1,11 +1,13 @@
 //! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
 
 use super::Runtime;
+use crate::changes::Token;
 use nacre_cluster::{Cluster, Index, Manifest as Collections, Refusal, Since, Source, World};
+use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Grants, Limits, Manifest};
-use nacre_types::{CollectionId, NodeId};
+use nacre_types::{CollectionId, NodeId, Vbid};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +69,8 @@ pub(crate) struct Spec {
     /// What it reads, or why that is not there.
     pub source: Result<Source, Refusal>,
     pub since: Since,
+    /// Where it begins in vBuckets that it has nothing of, if not with their first mutation.
+    pub begin: Option<Arc<BTreeMap<Vbid, ResumePoint>>>,
     /// What its deployer tells it.
     pub config: String,
     pub limits: Limits,
@@ -74,6 +78,8 @@ pub(crate) struct Spec {
     /// With whose rights it queries.
     pub owner: String,
     pub paused: bool,
+    /// Counts how often one that has failed was told to go on; none for what is tried again on every occasion.
+    pub tries: Option<u64>,
     /// Whether it is being tried out, and answers from a part of the vBuckets.
     pub is_development: bool,
     /// How often it takes what is new; at once when there is none.
@@ -112,7 +118,14 @@ impl Spec {
     /// Whether all it does is to keep its state, which can be made again from history at any time.
     pub fn is_fold(&self) -> bool {
         // What begins with now is no more in history from there.
-        self.code == VIEWS || self.is_index && self.since == Since::Everything
+        let has_all = self.since == Since::Everything && self.begin.is_none();
+        self.code == VIEWS || self.is_index && has_all
+    }
+
+    /// Where it begins in a vBucket that it has nothing of.
+    pub fn beginning(&self, vbid: Vbid) -> ResumePoint {
+        let begin = self.begin.as_ref();
+        begin.and_then(|points| points.get(&vbid)).copied().unwrap_or_default()
     }
 
     /// Whether its documents are of several collections.
@@ -145,6 +158,7 @@ impl Spec {
             && self.pace == other.pace
             && self.limits == other.limits
             && self.old == other.old
+            && self.tries == other.tries
     }
 }
 
@@ -157,11 +171,13 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         script: None,
         source: source_of(config, document),
         since: Since::Everything,
+        begin: None,
         config: view_config(name, document).unwrap_or_default(),
         limits: Limits::default(),
         grants: Grants::own(),
         owner: String::new(),
         paused: false,
+        tries: None,
         is_development: name.starts_with(DEVELOPMENT),
         pace: pace_of(document),
         old: false,
@@ -262,11 +278,13 @@ pub(super) fn of_indexes(
             collection: Some(index.collection.clone()),
         }),
         since: Since::Everything,
+        begin: None,
         config: serde_json::json!({"definition": index.definition}).to_string(),
         limits: Limits::default(),
         grants: Grants::own(),
         owner: String::new(),
         paused: false,
+        tries: None,
         is_development: false,
         pace: None,
         old: false,
@@ -331,18 +349,21 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             script: manifest.script.is_some().then(|| package.digest.clone()),
             source: found.map(|_| source.clone()),
             since: wanted.since,
+            begin: wanted.begin.as_deref().and_then(points_of),
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),
             grants: manifest.grants(),
             owner: String::new(),
             paused: wanted.paused,
+            tries: Some(wanted.tries),
             is_development: false,
             pace: None,
             old: manifest.events.old,
             space: format!(
-                "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",
+                "{PLUGINS_SPACE}{name}/{}-{}{}/{}-{}/{numbers}/{config:08x}-{}/{}",
                 wanted.uuid,
                 wanted.replays,
+                wanted.begin.as_deref().map(begin_suffix).unwrap_or_default(),
                 bucket.uuid,
                 bucket.flushes,
                 wanted.config.len(),
@@ -354,6 +375,16 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
         })
     });
     specs.collect()
+}
+
+/// The points of a token, which was read before it was stored.
+fn points_of(begin: &str) -> Option<Arc<BTreeMap<Vbid, ResumePoint>>> {
+    begin.parse::<Token>().ok().map(|token| Arc::new(token.into_points()))
+}
+
+/// What the place where a deployment begins adds to the name of its space.
+fn begin_suffix(begin: &str) -> String {
+    format!("-{:08x}", nacre_value::crc32c(begin.as_bytes()))
 }
 
 /// Names code by its content: SHA-256 in hexadecimal.

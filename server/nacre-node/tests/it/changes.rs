@@ -4,7 +4,7 @@ use crate::nodes::Nodes;
 use crate::world::{Asked, Connection, World, nobody};
 use nacre_cluster::Change as ClusterChange;
 use nacre_node::Node;
-use nacre_node::changes::{Changes, Next, Refused, Since, Token, Until, Wanted};
+use nacre_node::changes::{Changes, Next, Refused, Since, Token, Until, Wanted, start};
 use nacre_types::CollectionId;
 use std::sync::Arc;
 
@@ -50,8 +50,16 @@ fn a_token_is_good_after_a_crash_that_lost_nothing_of_it() {
     Connection::open(&node).set("c", "1");
     let mut changes = open(&node, Since::Token(stored)).unwrap();
     assert_eq!(told(&world, &mut changes), ["c"]);
-    let Err(Refused::Gone(why)) = open(&node, Since::Token(lost)) else { panic!("it was lost") };
+    let Err(Refused::Gone(why)) = open(&node, Since::Token(lost.clone())) else {
+        panic!("it was lost")
+    };
     assert!(why.contains("only seqno 2"), "{why}");
+
+    // The same of who follows the whole bucket.
+    let bucket = node.bucket("b").unwrap();
+    assert!(start(&node, &bucket, Since::Token(lost)).is_err());
+    let now = start(&node, &bucket, Since::Now).unwrap();
+    assert!(told(&world, &mut open(&node, Since::Token(now)).unwrap()).is_empty());
 }
 
 #[test]

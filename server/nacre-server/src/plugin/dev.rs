@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 /// How often the files are looked at.
 const INTERVAL: Duration = Duration::from_millis(300);
+/// What stands between the version of a project and the time of one that was deployed while it was worked on.
+const MARK: &str = "-dev.";
 /// Folders with what is made of the project, and not by its author.
 const MADE: [&str; 5] = [".venv", "__pycache__", "target", "vendor", "wit"];
 
@@ -38,7 +40,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         let files = sources(options.deploy.package())?;
         if deployed.as_ref() != Some(&files) {
             deployed = Some(files);
-            match deploy(options, &engine, running.as_ref()) {
+            match deploy(options, &engine) {
                 Ok(next) => running = Some(next),
                 Err(reason) if options.once => return Err(reason),
                 Err(reason) => println!("{reason}"),
@@ -57,7 +59,6 @@ pub fn dev(options: &Dev) -> Result<(), String> {
 /// What is deployed, and what of its words was shown.
 struct Running {
     deployment: String,
-    version: String,
     told: BTreeSet<String>,
 }
 
@@ -74,22 +75,34 @@ impl Running {
 
 /// Each change is a version of its own, so that none is refused as known with other content, with a state of its own, so
 /// that what is seen is what this code makes of the documents.
-fn deploy(options: &Dev, engine: &Engine, before: Option<&Running>) -> Result<Running, String> {
+///
+/// The version before it goes if this command has made it, now or when it ran last; no other.
+fn deploy(options: &Dev, engine: &Engine) -> Result<Running, String> {
     let project = options.deploy.package();
     let package = project::package(project)?;
     let plugin = test::load(engine, &package)?;
     test::play_all(&package, &plugin, project, false)?;
     let stamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let version = format!("{}-dev.{}", package.manifest.version, stamp.as_millis());
-    let deployment = remote::put(&options.deploy, &package.as_version(&version)?)?;
-    println!("{deployment} runs {version}");
+    let version = format!("{}{MARK}{}", package.manifest.version, stamp.as_millis());
+    let before = remote::deployed_version(&options.deploy, &package.manifest.name)
+        .filter(|before| is_made(before));
+    let put = remote::put(&options.deploy, &package.as_version(&version)?);
     let package = package.manifest.name;
-    if let Some(before) = before
-        && let Err(reason) = remote::forget(&options.deploy, &package, &before.version)
+    let now = remote::deployed_version(&options.deploy, &package);
+    if let Some(before) = before.filter(|before| now.as_ref().is_some_and(|now| now != before))
+        && let Err(reason) = remote::forget(&options.deploy, &package, &before)
     {
-        println!("{} could not be removed: {reason}", before.version);
+        println!("{before} could not be removed: {reason}");
     }
-    Ok(Running { deployment, version, told: BTreeSet::new() })
+    let deployment = put?;
+    println!("{deployment} runs {version}");
+    Ok(Running { deployment, told: BTreeSet::new() })
+}
+
+/// Whether a version is one that `nacre plugin dev` gives.
+fn is_made(version: &str) -> bool {
+    let stamp = version.rsplit_once(MARK).map(|(_, stamp)| stamp);
+    stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The files of a project that its author writes, with the times of their last change.
@@ -110,4 +123,17 @@ fn sources(folder: &Path) -> Result<BTreeMap<PathBuf, SystemTime>, String> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_made;
+
+    #[test]
+    fn only_versions_of_this_command_are_known_as_such() {
+        assert!(is_made("0.1.0-dev.1764000000000"));
+        for other in ["0.1.0", "0.1.0-dev", "0.1.0-dev.", "0.1.0-dev.next", "-dev.1x"] {
+            assert!(!is_made(other), "{other}");
+        }
+    }
 }

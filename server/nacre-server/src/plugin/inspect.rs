@@ -23,7 +23,7 @@ pub struct Inspect {
 pub fn inspect(options: &Inspect) -> Result<(), String> {
     let package = project::package(&options.package)?;
     let engine = test::engine(options.plugin_cache.as_ref());
-    let plugin = test::load(&engine, &package)?;
+    let plugin = test::check(&engine, &package)?;
     let manifest = &package.manifest;
     let row = |name: &str, value: String| println!("{name:<14} {value}");
     row("package", format!("{} {}", manifest.name, manifest.version));

@@ -39,10 +39,14 @@ enum Action {
     Deploy(remote::Deploy),
     /// Show what is deployed
     List(remote::All),
+    /// Show which packages the cluster has, or remove one
+    Packages(remote::Packages),
     /// Show each second what the deployments do
     Top(remote::All),
     /// Show what a deployment has logged, and which documents failed
     Logs(remote::Named),
+    /// Save a call that failed, so that `test --replay` makes it again
+    Capsule(remote::OneCapsule),
     /// Show where the calls of a deployment spend their time, a line for each stack: flame graphs are drawn of such
     Profile(remote::Profile),
     /// Take no more documents; requests are still answered
@@ -79,8 +83,10 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Inspect(options) => inspect::inspect(options),
         Action::Deploy(options) => remote::deploy(options),
         Action::List(options) => remote::list(options),
+        Action::Packages(options) => remote::packages(options),
         Action::Top(options) => remote::top(options),
         Action::Logs(options) => remote::logs(options),
+        Action::Capsule(options) => remote::capsule(options),
         Action::Profile(options) => remote::profile(options),
         Action::Pause(options) => remote::command(options, "pause"),
         Action::Resume(options) => remote::command(options, "resume"),

@@ -52,14 +52,21 @@ pub struct Build {
     /// The folder with plugin.toml
     #[arg(default_value = ".")]
     project: PathBuf,
+    /// Where compiled plugins are kept
+    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
+    plugin_cache: Option<PathBuf>,
 }
 
-/// Writes the package of a project into its folder.
+/// Writes the package of a project into its folder, once it is one that a node can load.
 ///
 /// # Errors
 /// What is wrong with the project, for its author.
 pub fn build(options: &Build) -> Result<PathBuf, String> {
     let package = package(&options.project)?;
+    // A component was checked when it was made one.
+    if package.manifest.script.is_some() {
+        test::check(&test::engine(options.plugin_cache.as_ref()), &package)?;
+    }
     let Manifest { name, version, .. } = &package.manifest;
     let path = options.project.join(format!("{name}-{version}.tar"));
     std::fs::write(&path, package.write())
@@ -73,7 +80,8 @@ pub fn build(options: &Build) -> Result<PathBuf, String> {
 /// What is wrong with it.
 pub fn package(path: &Path) -> Result<Package, String> {
     if path.is_file() {
-        return Package::read(&read(path)?);
+        let package = Package::read(&read(path)?)?;
+        return package.manifest.check().map(|()| package);
     }
     if !path.join("plugin.toml").exists() {
         let path = path.display();
@@ -84,6 +92,7 @@ pub fn package(path: &Path) -> Result<Package, String> {
     let manifest_text = String::from_utf8(read(&path.join("plugin.toml"))?)
         .map_err(|_| "plugin.toml is not UTF-8")?;
     let manifest = Manifest::read(&manifest_text)?;
+    manifest.check()?;
     if path.join("Cargo.toml").exists() {
         build_rust(path, &manifest)?;
     } else if path.join("app.py").exists() {

@@ -5,8 +5,8 @@ use crate::trust::Trust;
 use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clap::{Args, ValueEnum};
-use nacre_plugin_host::{Package, World};
+use clap::Args;
+use nacre_plugin_host::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,10 @@ use std::time::Duration;
 
 /// How long a node may take over one request: compiling a plugin takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a deployment may take until it runs, and how often is asked.
+const RUNS_TIMEOUT: Duration = Duration::from_secs(30);
+const RUNS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node to talk to.
 #[derive(Args, Clone, Debug)]
@@ -50,6 +54,18 @@ pub struct Profile {
     deployment: Named,
 }
 
+/// Options of `nacre plugin capsule`.
+#[derive(Args, Clone, Debug)]
+pub struct OneCapsule {
+    #[command(flatten)]
+    deployment: Named,
+    /// Which one, as `logs` tells them (default: the newest)
+    id: Option<String>,
+    /// The file to write (default: the deployment and the id, ending with .json)
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
 /// Options of commands that concern all deployments.
 #[derive(Args, Clone, Debug)]
 pub struct All {
@@ -57,11 +73,14 @@ pub struct All {
     server: Server,
 }
 
-/// Where a deployment begins to read.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Since {
-    Everything,
-    Now,
+/// Options of `nacre plugin packages`.
+#[derive(Args, Clone, Debug)]
+pub struct Packages {
+    /// Remove a version of a package that is not deployed
+    #[arg(long, num_args = 2, value_names = ["NAME", "VERSION"])]
+    delete: Option<Vec<String>>,
+    #[command(flatten)]
+    server: Server,
 }
 
 /// Options of `nacre plugin deploy`.
@@ -81,9 +100,9 @@ pub struct Deploy {
     /// Collection (default: all of the scope)
     #[arg(long, requires = "scope")]
     collection: Option<String>,
-    /// Where to begin
-    #[arg(long, value_enum, default_value = "everything")]
-    since: Since,
+    /// Where to begin: everything, now, or a last_seq of changes (default: where it has begun, or everything)
+    #[arg(long)]
+    since: Option<String>,
     /// Configuration for the plugin, JSON
     #[arg(long, default_value = "{}")]
     config: String,
@@ -139,6 +158,26 @@ impl Server {
             return Ok(value);
         }
         Err(self.refusal(answer.status().as_u16(), &value))
+    }
+
+    /// Waits until a deployment runs; the inner error is why it does not. One that is built beside another has begun then.
+    fn until_it_runs(&self, path: &str) -> Result<Result<(), String>, String> {
+        let end = std::time::Instant::now() + RUNS_TIMEOUT;
+        loop {
+            let status = self.call("GET", path, b"")?;
+            let newest = if status["building"].is_null() { &status } else { &status["building"] };
+            match newest["state"].as_str() {
+                Some("failed") => {
+                    let reason = newest["reason"].as_str().unwrap_or("nobody knows why");
+                    return Ok(Err(reason.to_owned()));
+                }
+                Some("loading") if std::time::Instant::now() < end => {
+                    std::thread::sleep(RUNS_INTERVAL);
+                }
+                Some("loading") => return Ok(Err("it is still being loaded".into())),
+                _ => return Ok(Ok(())),
+            }
+        }
     }
 
     /// Why a request was refused, and by whom where the node does not say more.
@@ -216,31 +255,52 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
 pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
     let config: Value = serde_json::from_str(&options.config)
         .map_err(|error| format!("--config is not JSON: {error}"))?;
-    let grants = grants(&options.grants)?;
     let manifest = &package.manifest;
+    let grants = grants(&options.grants)?;
+    check_grants(manifest, &grants)?;
+    let known = format!("/plugins/{}/{}", manifest.name, manifest.version);
+    let is_known = options.server.call("GET", &known, b"").is_ok();
     options.server.call("POST", "/plugins", &package.write())?;
     let name = options.name.as_ref().unwrap_or(&manifest.name);
-    let since = match options.since {
-        Since::Everything => "everything",
-        Since::Now => "now",
-    };
     let mut wanted = json!({
         "package": manifest.name,
         "version": manifest.version,
-        "since": since,
         "config": config,
         "grants": grants,
     });
-    let bucket = ("bucket", &options.bucket);
-    for (member, value) in [bucket, ("scope", &options.scope), ("collection", &options.collection)]
-    {
+    for (member, value) in [
+        ("bucket", &options.bucket),
+        ("scope", &options.scope),
+        ("collection", &options.collection),
+        ("since", &options.since),
+    ] {
         if let Some(value) = value {
             wanted[member] = value.as_str().into();
         }
     }
     let path = format!("/deployments/{name}");
-    options.server.call("PUT", &path, wanted.to_string().as_bytes())?;
-    Ok(name.clone())
+    let put = options.server.call("PUT", &path, wanted.to_string().as_bytes());
+    if let Err(refused) = put {
+        // What cannot be deployed as it is may be mended, and be uploaded again under the same version.
+        if !is_known {
+            options.server.call("DELETE", &known, b"").ok();
+        }
+        return Err(refused);
+    }
+    let runs = options.server.until_it_runs(&path)?;
+    runs.map(|()| name.clone())
+        .map_err(|reason| format!("{name} is deployed, and has failed: {reason}"))
+}
+
+/// What the node would refuse once the package is there.
+fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
+    let granted: Capabilities =
+        serde_json::from_value(grants.clone()).map_err(|error| error.to_string())?;
+    let missing = manifest.capabilities.missing_from(&granted);
+    if !missing.is_empty() {
+        return Err(format!("the plugin wants to {}: grant that", missing.join(", and to ")));
+    }
+    manifest.capabilities.check_grants(&granted)
 }
 
 /// Removes a version of a package that is no longer deployed.
@@ -249,6 +309,50 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
 /// What is wrong, in a sentence.
 pub fn forget(options: &Deploy, name: &str, version: &str) -> Result<(), String> {
     options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"").map(drop)
+}
+
+/// Shows which packages the cluster has, and what is deployed of them; or removes one.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn packages(options: &Packages) -> Result<(), String> {
+    if let Some([name, version]) = options.delete.as_deref() {
+        options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"")?;
+        println!("{name} {version} is gone");
+        return Ok(());
+    }
+    let all = options.server.call("GET", "/plugins", b"")?;
+    let deployments = options.server.call("GET", "/deployments", b"")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    println!("{:<24} {:<24} {:<10} DEPLOYED AS", "NAME", "VERSION", "WORLD");
+    for one in all.as_array().into_iter().flatten() {
+        let is_of = |deployment: &&Value| {
+            deployment["package"] == one["name"] && deployment["version"] == one["version"]
+        };
+        let used: Vec<String> = deployments
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(is_of)
+            .map(|deployment| text(&deployment["name"]))
+            .collect();
+        println!(
+            "{:<24} {:<24} {:<10} {}",
+            text(&one["name"]),
+            text(&one["version"]),
+            text(&one["manifest"]["world"]),
+            if used.is_empty() { "-".into() } else { used.join(", ") },
+        );
+    }
+    Ok(())
+}
+
+/// The version of a package that is deployed now, if there is a deployment and it is of that package.
+pub fn deployed_version(options: &Deploy, package: &str) -> Option<String> {
+    let name = options.name.as_deref().unwrap_or(package);
+    let status = options.server.call("GET", &format!("/deployments/{name}"), b"").ok()?;
+    let version = status["version"].as_str().filter(|_| status["package"] == package)?;
+    Some(version.to_owned())
 }
 
 /// What a deployment has said so far: lines of its log, errors, and what was skipped.
@@ -347,6 +451,37 @@ pub fn top(options: &All) -> Result<(), String> {
 pub fn logs(options: &Named) -> Result<(), String> {
     let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
     lines_of(&one).iter().for_each(|line| println!("{line}"));
+    let path = format!("/deployments/{}/capsules", options.name);
+    let capsules = options.server.call("GET", &path, b"")?;
+    for capsule in capsules.as_array().into_iter().flatten() {
+        let text = |member: &str| capsule[member].as_str().unwrap_or_default();
+        println!("capsule {}: {}", text("id"), text("reason"));
+    }
+    Ok(())
+}
+
+/// Saves a call that failed, so that `nacre plugin test --replay` makes it again.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn capsule(options: &OneCapsule) -> Result<(), String> {
+    let Named { name, server } = &options.deployment;
+    let path = format!("/deployments/{name}/capsules");
+    let id = match &options.id {
+        Some(id) => id.clone(),
+        None => {
+            let all = server.call("GET", &path, b"")?;
+            let newest = all.as_array().and_then(|all| all.last()?["id"].as_str());
+            newest
+                .ok_or_else(|| format!("{} keeps no call of {name} that failed", server.server))?
+                .to_owned()
+        }
+    };
+    let capsule = server.call("GET", &format!("{path}/{id}"), b"")?;
+    let file = options.output.clone().unwrap_or_else(|| format!("{name}-{id}.json").into());
+    std::fs::write(&file, format!("{capsule:#}"))
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    println!("{}", file.display());
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use nacre_node::plugins::packages;
 use nacre_plugin_host::pure_script::{PureScript, play_pure};
 use nacre_plugin_host::script::{Script, play};
-use nacre_plugin_host::{Capsule, Limits, Package, Plugin, Setup, World, replay};
+use nacre_plugin_host::{Capsule, Limits, Package, Plugin, Setup, World, replay, validate};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,18 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
         None => (package.manifest.name.as_str(), package.code()),
     };
     engine.load(name, &packages::digest(component), component)
+}
+
+/// Loads a package, and has its script read if that is what it is: a node does the same before it takes it.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn check(engine: &Engine, package: &Package) -> Result<Plugin, String> {
+    let plugin = load(engine, package)?;
+    if package.manifest.script.is_some() {
+        validate(&plugin, setup(package, "{}")?).map_err(|error| error.to_string())?;
+    }
+    Ok(plugin)
 }
 
 /// A deployment of the package that is granted all that it asks for.

@@ -91,7 +91,8 @@ pub(super) async fn sent<A: Pieces>(
         })?;
     let (status, given) = answer.head();
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let headers = headers_of(given);
+    let headers = headers_of(given)
+        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason))?;
     let mut reply = match second {
         None => reply(status, "application/octet-stream", first),
         Some(second) => streamed(answer, [first, second]),
@@ -102,14 +103,22 @@ pub(super) async fn sent<A: Pieces>(
 }
 
 /// The headers of an answer, without those that the server sets, whatever a plugin says.
-fn headers_of(given: &[Header]) -> HeaderMap {
+///
+/// # Errors
+/// Which of them is none, for the author of the plugin.
+fn headers_of(given: &[Header]) -> Result<HeaderMap, String> {
     let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
     let header = |(name, value): &(String, String)| {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        let value = HeaderValue::from_str(value).ok()?;
-        (!of_the_connection.contains(&name)).then_some((name, value))
+        let known = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("the answer has a header whose name is none: {name:?}"))?;
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| format!("the header {name:?} of the answer has a value that is none"))?;
+        Ok((known, value))
     };
-    given.iter().filter_map(header).collect()
+    let headers: Result<HeaderMap, String> = given.iter().map(header).collect();
+    let mut headers = headers?;
+    of_the_connection.iter().for_each(|name| drop(headers.remove(name)));
+    Ok(headers)
 }
 
 /// An answer that goes out piece by piece, as fast as the client takes them.

@@ -69,7 +69,11 @@ impl Wanted {
 /// A change as clients read it.
 #[derive(Serialize)]
 struct Row<'a> {
-    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    /// In place of an id that is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id_hex: Option<String>,
     vbucket: u16,
     seqno: u64,
     rev: String,
@@ -201,6 +205,10 @@ fn since(text: &str) -> Option<Since> {
         "now" => Some(Since::Now),
         token => token.parse().ok().map(Since::Token),
     }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Who reads what.
@@ -374,8 +382,10 @@ impl Answer {
         let json = (shown && meta.datatype & DATATYPE_JSON != 0)
             .then(|| serde_json::from_slice::<&RawValue>(document.body()).ok())
             .flatten();
+        let id = str::from_utf8(document.name()).ok();
         let row = Row {
-            id: &String::from_utf8_lossy(document.name()),
+            id,
+            id_hex: id.is_none().then(|| to_hex(document.name())),
             vbucket: vbid.0,
             seqno: meta.seqno.0,
             rev: format!("{}-{:016x}", meta.rev, meta.cas.0),

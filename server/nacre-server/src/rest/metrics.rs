@@ -246,6 +246,21 @@ impl Snapshot {
         })?;
         count("nacre_plugin_timers", "Timers that fired", |status| status.timers)?;
         family.each(
+            ("nacre_plugin_traps", "Calls that cost a plugin its instance", None),
+            MetricType::Counter,
+            all(),
+            |one| {
+                let status = &one.status;
+                ([label(one)], counter(status.writer.failures + status.readers.failures))
+            },
+        )?;
+        family.each(
+            ("nacre_plugin_behind", "Seqnos of all vBuckets yet to be processed", None),
+            MetricType::Gauge,
+            following(),
+            |one| ([label(one)], gauge(one.lags.iter().map(|(_, lag)| lag).sum::<u64>())),
+        )?;
+        family.each(
             (
                 "nacre_plugin_lag",
                 "Seqnos of a vBucket yet to be processed, where there are any",

@@ -285,10 +285,14 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
     let query = head.uri.query().unwrap_or_default().to_owned();
-    let consistent = head
-        .headers
-        .get(CONSISTENCY)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"request_plus"));
+    let consistent = match head.headers.get(CONSISTENCY) {
+        None => false,
+        Some(value) if value.as_bytes().eq_ignore_ascii_case(b"request_plus") => true,
+        Some(value) => {
+            let reason = format!("the header {CONSISTENCY} may be request_plus, not {value:?}");
+            return Err(error_reply(StatusCode::BAD_REQUEST, "bad_request", &reason));
+        }
+    };
     Ok(Call {
         node: Arc::clone(&door.node),
         consensus: Arc::clone(&door.consensus),

@@ -9,6 +9,8 @@
 //! PUT    /deployments/{name}                   deploy, or upgrade: JSON
 //! GET    /deployments/{name}                   how it is doing
 //! GET    /deployments/{name}/profile           where its calls spend their time
+//! GET    /deployments/{name}/capsules          its calls that failed on this node
+//! GET    /deployments/{name}/capsules/{id}     one of them, to make it again
 //! POST   /deployments/{name}/pause|resume|replay
 //! DELETE /deployments/{name}                   undeploy, with its state
 //! any    /_plugin/{name}/…                     answered by the plugin
@@ -23,8 +25,9 @@ use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
+use nacre_node::changes;
 use nacre_node::plugins::{Deployment, Terms, packages};
-use nacre_plugin_host::{Capabilities, Manifest, Request, Scan, World};
+use nacre_plugin_host::{Capabilities, Capsule, Manifest, Request, Scan, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,6 +38,9 @@ const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request is about one document: the node that serves it answers alone.
 const KEY: &str = "nacre-key";
+
+/// The header that tells a plugin who asks. What a client sends under that name is left out.
+const USER: &str = "nacre-user";
 
 /// What a deployer wants. A member that is not listed here is refused.
 #[derive(Deserialize)]
@@ -49,7 +55,7 @@ struct Wanted {
     #[serde(default)]
     collection: Option<String>,
     #[serde(default)]
-    since: Since,
+    since: Option<String>,
     #[serde(default)]
     config: Option<Value>,
     #[serde(default)]
@@ -99,8 +105,17 @@ async fn upload(call: Call) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::CREATED, &describe(&name, &version, package)))
 }
 
+/// Refuses who may not see how deployments are doing: whoever sees what everything else does may.
+fn require_sight(call: &Call) -> Result<(), Reply> {
+    let refused = |refusal| call.require(Privilege::ReadStats, None).map_err(|_| refusal);
+    call.require(Privilege::AdministerPlugins, None).or_else(refused)
+}
+
 pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerPlugins, None)?;
+    match (call.method.as_str(), path) {
+        ("GET", [] | [_]) => require_sight(&call)?,
+        _ => call.require(Privilege::AdministerPlugins, None)?,
+    }
     match (call.method.as_str(), path) {
         ("GET", []) => {
             let cluster = call.node.cluster();
@@ -117,6 +132,8 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
             call.node.cluster().plugins.deployment(name).map_err(no_such)?;
             profile(&call, name).await
         }
+        ("GET", [name, "capsules"]) => capsules(&call, name).await,
+        ("GET", [name, "capsules", id]) => capsule(&call, name, id).await,
         ("POST", [name, "pause"]) => {
             let name = (*name).to_owned();
             changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
@@ -145,6 +162,26 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
     }
 }
 
+async fn capsules_of(call: &Call, name: &str) -> Result<Vec<(String, Capsule)>, Reply> {
+    call.node.cluster().plugins.deployment(name).map_err(no_such)?;
+    let (node, name) = (Arc::clone(&call.node), name.to_owned());
+    let read = blocking("the capsules", move || node.plugins().capsules(&node, &name)).await?;
+    read.map_err(|error| refused(&Error::from(error)))
+}
+
+async fn capsules(call: &Call, name: &str) -> Result<Reply, Reply> {
+    let capsules = capsules_of(call, name).await?;
+    let one = |(id, capsule): &(String, Capsule)| json!({"id": id, "reason": capsule.reason, "is_whole": capsule.is_whole});
+    Ok(ok(&Value::Array(capsules.iter().map(one).collect())))
+}
+
+async fn capsule(call: &Call, name: &str, wanted: &str) -> Result<Reply, Reply> {
+    let capsules = capsules_of(call, name).await?;
+    let found = capsules.into_iter().find(|(id, _)| id == wanted);
+    let (_, capsule) = found.ok_or_else(not_found)?;
+    Ok(ok(&json!(capsule)))
+}
+
 async fn changed(call: Call, wanted: Change, name: &str) -> Result<Reply, Reply> {
     let cluster = call.change(wanted).await?;
     Ok(ok(&status(&call, &cluster, name)))
@@ -167,11 +204,15 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
         let reason = format!("the plugin wants to {}: grant that", missing.join(", and to "));
         return Err(invalid("_", reason));
     }
+    manifest.capabilities.check_grants(&wanted.grants).map_err(|reason| invalid("_", reason))?;
     let config = wanted.config.unwrap_or_else(|| json!({})).to_string();
     let (node, known, checked) = (Arc::clone(&call.node), package.clone(), config.clone());
     blocking("the check", move || packages::prepare(&node, &known, &checked))
         .await?
         .map_err(|reason| invalid("_", reason))?;
+    let known = cluster.plugins.deployments.get(name);
+    let (since, begin) =
+        begin(&call, wanted.since.as_deref(), wanted.bucket.as_deref(), known).await?;
     let deployment = cluster::Deployment {
         uuid: call.node.new_uuid(),
         package: wanted.package,
@@ -182,14 +223,61 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
             scope: wanted.scope,
             collection: wanted.collection,
         }),
-        since: wanted.since,
+        since,
+        begin,
         config,
         grants: serde_json::to_string(&wanted.grants).unwrap_or_default(),
         paused: false,
         replays: 0,
+        tries: 0,
     };
     let name = name.to_owned();
     changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
+}
+
+/// Where a deployment begins: what is wanted, or else where the one that is `known` began.
+async fn begin(
+    call: &Call,
+    wanted: Option<&str>,
+    bucket: Option<&str>,
+    known: Option<&cluster::Deployment>,
+) -> Result<(Since, Option<String>), Reply> {
+    let as_known = known.map(|known| (known.since, known.begin.clone()));
+    let since = match (wanted, as_known) {
+        (None, Some(known)) => return Ok(known),
+        (None | Some("everything"), _) => return Ok((Since::Everything, None)),
+        // The moment when it was first deployed so.
+        (Some("now"), Some(known @ (Since::Now, _))) => return Ok(known),
+        (Some("now"), _) => changes::Since::Now,
+        (Some(token), _) => {
+            let expected = "everything, now, or a last_seq of changes";
+            let wrong = |_| invalid("since", format!("it must be {expected}, not {token:?}"));
+            changes::Since::Token(token.parse().map_err(wrong)?)
+        }
+    };
+    let bucket = bucket.and_then(|bucket| call.node.bucket(bucket));
+    let node = Arc::clone(&call.node);
+    let start = bucket.map(|bucket| move || changes::start(&node, &bucket, since));
+    let token = match start {
+        Some(start) => Some(blocking("the beginning", start).await?.map_err(no_beginning)?),
+        None => None,
+    };
+    Ok(match wanted {
+        Some("now") => (Since::Now, token.map(|token| token.to_string())),
+        // As it was given, so that giving it again changes nothing.
+        _ => (Since::Everything, wanted.map(str::to_owned)),
+    })
+}
+
+fn no_beginning(refused: changes::Refused) -> Reply {
+    match refused {
+        changes::Refused::Gone(why) => {
+            invalid("since", format!("begin with everything, or now: {why}"))
+        }
+        changes::Refused::Unavailable(why) => {
+            json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"since": why}}))
+        }
+    }
 }
 
 /// What a package is deployed for.
@@ -230,7 +318,10 @@ fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
         merge(&mut value, progress_of_pure(call, name));
         return value;
     }
-    value["since"] = json!(wanted.since);
+    value["since"] = match (wanted.since, &wanted.begin) {
+        (Since::Everything, Some(token)) => json!(token),
+        (since, _) => json!(since),
+    };
     value["grants"] = serde_json::from_str(&wanted.grants).unwrap_or_default();
     let plugins = call.node.plugins();
     match plugins.deployment(name) {
@@ -324,11 +415,14 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
             ));
         }
     };
+    let mut headers = call.headers;
+    headers.retain(|(name, _)| name != USER);
+    headers.push((USER.to_owned(), call.user));
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
         query: call.query.clone(),
-        headers: call.headers,
+        headers,
         body: call.body,
     };
     let failure = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);

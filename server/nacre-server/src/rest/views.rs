@@ -26,6 +26,10 @@ pub(super) async fn route(call: Call) -> Reply {
         ("GET", [bucket, scope, collection, "_changes"]) => {
             changes::answer(&call, bucket, scope, collection).await
         }
+        (_, [_, _, _, "_changes"]) => {
+            let reason = "changes are asked for with GET";
+            Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason))
+        }
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
         ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,

@@ -232,3 +232,19 @@ fn changes_are_for_those_who_may_read() {
     assert_eq!(ask("data_writer[default]"), 403);
     assert_eq!(ask("data_reader[default:_default:other]"), 403);
 }
+
+#[test]
+fn an_id_that_is_no_text_is_told_in_hexadecimal() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    client.set(b"\xff\xfe", b"1").unwrap();
+    client.set("\u{fffd}".as_bytes(), b"1").unwrap();
+    let told = changes(&server, "");
+    let rows = told["results"].as_array().unwrap();
+    let of = |name: &str| rows.iter().filter_map(|row| row[name].as_str()).collect::<Vec<_>>();
+    assert_eq!((of("id"), of("id_hex")), (vec!["\u{fffd}"], vec!["fffe"]));
+    for method in ["POST", "PUT", "DELETE"] {
+        assert_eq!(server.views(method, PATH, "").status, 405, "{method}");
+    }
+}

@@ -32,6 +32,24 @@ fn a_script_is_made_of_the_typescript_beside_it() {
     assert!(told.contains("line 1, column 1"), "{told}");
 }
 
+#[test]
+fn what_a_node_would_refuse_is_not_built() {
+    let project = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(project.path().join(name), text).unwrap();
+    let manifest = "name = \"counts\"\nversion = \"1\"\nscript = \"main.js\"\n";
+    write("plugin.toml", manifest);
+    write("main.js", "export function onUpdate( {}\n");
+    for command in ["build", "inspect"] {
+        let (is_done, told) = chore(command, project.path());
+        assert!(!is_done && told.contains("main.js: SyntaxError"), "{command}: {told}");
+    }
+    write("main.js", "export function onUpdate() {}\n");
+    assert!(chore("inspect", project.path()).0);
+    write("plugin.toml", &format!("{manifest}[limits]\nmemory_mb = 0\n"));
+    let (is_built, told) = build(project.path());
+    assert!(!is_built && told.contains("`limits.memory_mb` is 0"), "{told}");
+}
+
 const TYPED_MAIN: &str = "import { greeting } from './lib/words';
 import { mark } from './mark.js';
 

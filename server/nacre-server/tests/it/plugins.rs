@@ -211,6 +211,56 @@ fn a_deployment_since_now_passes_over_what_was() {
     assert_eq!(sum(&server), 7);
 }
 
+/// The state of a deployment once a version that is built beside has taken its place.
+fn sum_once_built(server: &mut Server, documents: u64) -> Value {
+    server.wait_for("what is built", |server| {
+        let status = status(server);
+        (status["building"].is_null() && status["documents"] == documents).then_some(())
+    });
+    sum(server)
+}
+
+#[test]
+fn a_deployment_that_is_built_anew_begins_where_it_began() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    write(&server, 0..100);
+    upload(&server, "1", "");
+    let put = |server: &Server, more: Value| {
+        let config: Value = serde_json::from_str(CONFIG).unwrap();
+        let mut wanted =
+            json!({"package": "sums", "version": "1", "bucket": BUCKET, "config": config});
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(server, "PUT", "/deployments/sums", "", wanted.to_string().as_bytes())
+    };
+    assert_eq!(put(&server, json!({"since": "now"})).0, 200);
+    write(&server, 100..107);
+    assert_eq!(sum(&server), 7);
+    assert_eq!(ask(&server, "POST", "/deployments/sums/replay", "", b"").0, 200);
+    assert_eq!(sum_once_built(&mut server, 7), 7);
+
+    // A new configuration, without a word of where to begin.
+    let twice: Value = serde_json::from_str(&CONFIG.replace("doc.n, 1", "doc.n, 2")).unwrap();
+    assert_eq!(put(&server, json!({"config": twice})).1["since"], "now");
+    server.wait_for("the configuration", |server| (sum(server) == 14).then_some(()));
+    assert_eq!(put(&server, json!({"since": "now"})).0, 200);
+    server.wait_for("the one of before", |server| (sum(server) == 7).then_some(()));
+
+    // After a token, and with everything.
+    let changes = format!("/{BUCKET}/_default/_default/_changes");
+    let told: Value = server.views("GET", &changes, "").json().unwrap();
+    let token = told["last_seq"].as_str().unwrap().to_owned();
+    write(&server, 107..110);
+    assert_eq!(put(&server, json!({"since": token})).1["since"], json!(token));
+    assert_eq!(sum_once_built(&mut server, 3), 3);
+    assert_eq!(put(&server, json!({"since": "everything"})).0, 200);
+    assert_eq!(sum_once_built(&mut server, 110), 110);
+
+    let (code, told) = put(&server, json!({"since": "yesterday"}));
+    assert_eq!(code, 400);
+    assert!(told["errors"]["since"].to_string().contains("everything, now, or a last_seq"));
+}
+
 #[test]
 fn what_cannot_be_deployed_is_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
@@ -224,6 +274,13 @@ fn what_cannot_be_deployed_is_refused_with_a_reason() {
     let (code, text) = reason(post(&Package::new(manifest.into(), files).unwrap().write()));
     assert!(code == 400 && text.contains("not a plugin"), "{code} {text}");
 
+    for (wrong, words) in [
+        ("[limits]\nmemory_mb = 0", "limits.memory_mb"),
+        ("[capabilities]\nhttp-out = [\"http://x\"]", "http://x"),
+    ] {
+        let (code, text) = reason(upload(&server, "1", wrong));
+        assert!(code == 400 && text.contains(words), "{code} {text}");
+    }
     assert_eq!(upload(&server, "1", "[capabilities]\nkv = { write = [\"a.b\"] }").0, 201);
     let put = |name: &str, wanted: Value| {
         ask(&server, "PUT", &format!("/deployments/{name}"), "", wanted.to_string().as_bytes())
@@ -238,6 +295,7 @@ fn what_cannot_be_deployed_is_refused_with_a_reason() {
     };
     let refused = [
         ("a", json!({"grants": {}}), 400, "write documents of a.b"),
+        ("a", json!({"grants": {"kv": {"write": ["*"], "read": ["c.d"]}}}), 400, "kv:read=c.d"),
         ("a", json!({"version": "9"}), 404, "no package sums 9"),
         ("a", json!({"bucket": "nowhere"}), 404, "no bucket nowhere"),
         ("a", json!({"scope": "nowhere"}), 404, "nowhere"),
@@ -279,9 +337,75 @@ fn only_who_may_deploys_and_asks() {
     };
     let reader = user("reader", &format!("data_reader[{BUCKET}]"));
     let asker = user("asker", &format!("plugin_invoke[{BUCKET}]"));
+    let viewer = user("viewer", "ro_admin");
     let deployer = user("deployer", "plugin_admin");
     let paths = ["/_plugin/sums/n", "/deployments"];
     assert_eq!(paths.map(|path| call(&reader, path)), ["403", "403"]);
     assert_eq!(paths.map(|path| call(&asker, path)), ["200", "403"]);
+    assert_eq!(paths.map(|path| call(&viewer, path)), ["403", "200"]);
+    assert_eq!(call(&viewer, "/deployments/sums"), "200");
+    assert_eq!(call(&viewer, "/plugins"), "403");
+    assert_eq!(call(&viewer, "/deployments/sums/capsules"), "403");
     assert_eq!(paths.map(|path| call(&deployer, path)), ["200", "200"]);
+}
+
+/// Uploads and deploys a file of JavaScript.
+fn deploy_script(server: &Server, name: &str, source: &str, more: &str) -> (u16, Value) {
+    let manifest = format!("name = \"{name}\"\nversion = \"1\"\nscript = \"main.js\"\n{more}\n");
+    let files = BTreeMap::from([("main.js".to_owned(), source.as_bytes().to_vec())]);
+    let package = Package::new(manifest, files).unwrap().write();
+    assert_eq!(ask(server, "POST", "/plugins", "", &package).0, 201);
+    let wanted = json!({"package": name, "version": "1", "bucket": BUCKET}).to_string();
+    ask(server, "PUT", &format!("/deployments/{name}"), "", wanted.as_bytes())
+}
+
+#[test]
+fn what_has_failed_is_not_begun_again_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    // Its steps take long, so that the deadline comes before the limit of steps.
+    let endless = "const all = Array.from({ length: 1e5 }, (_, i) => i);
+        export function onUpdate() { for (;;) all.sort(); }";
+    deploy_script(&server, "bad", endless, "[limits]\ndeadline_ms = 500");
+    deploy_script(&server, "good", "export function onUpdate() {}", "");
+    write(&server, 0..10);
+    let bad = |server: &Server| ask(server, "GET", "/deployments/bad", "", b"").1;
+    server.wait_for("the failure", |server| (bad(server)["state"] == "failed").then_some(()));
+    let calls = bad(&server)["writer"]["calls"].clone();
+    for command in ["pause", "resume"] {
+        assert_eq!(ask(&server, "POST", &format!("/deployments/good/{command}"), "", b"").0, 200);
+    }
+    let untouched = bad(&server);
+    assert_eq!((&untouched["state"], &untouched["writer"]["calls"]), (&json!("failed"), &calls));
+    // What it failed on is there for its author.
+    let capsules = |path: &str| ask(&server, "GET", &format!("/deployments/{path}"), "", b"");
+    let (code, told) = capsules("bad/capsules");
+    assert_eq!(code, 200);
+    let id = told[0]["id"].as_str().unwrap();
+    let (code, capsule) = capsules(&format!("bad/capsules/{id}"));
+    assert_eq!((code, &capsule["reason"]), (200, &told[0]["reason"]));
+    assert_eq!((&capsule["deployment"], &capsule["format"]), (&json!("bad"), &json!(1)));
+    assert_eq!(capsules("bad/capsules/1").0, 404);
+    assert_eq!(capsules("good/capsules").1, json!([]));
+    assert_eq!(capsules("nobody/capsules").0, 404);
+    // Whoever has mended the cause says so.
+    let (code, told) = ask(&server, "POST", "/deployments/bad/resume", "", b"");
+    assert_eq!((code, &told["state"]), (200, &json!("running")));
+}
+
+#[test]
+fn a_plugin_is_told_who_asks_and_what_it_answers_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let source = r#"
+export function handle({ path, headers }) {
+    if (path === "/bad") return new Response("", { headers: { "a b": "c" } });
+    return { user: headers["nacre-user"] };
+}"#;
+    assert_eq!(deploy_script(&server, "who", source, "").0, 200);
+    let (code, told) = ask(&server, "GET", "/_plugin/who/", "Nacre-User: somebody\r\n", b"");
+    assert_eq!((code, &told["user"]), (200, &json!(USER)));
+    let (code, told) = ask(&server, "GET", "/_plugin/who/bad", "", b"");
+    assert!(code == 500 && told["reason"].to_string().contains("a b"), "{code} {told}");
+    assert_eq!(ask(&server, "GET", "/_plugin/who/", "Nacre-Consistency: bogus\r\n", b"").0, 400);
 }
