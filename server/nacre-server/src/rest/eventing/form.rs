@@ -300,7 +300,7 @@ fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
     let given = |name: &str| all.get(name).filter(|value| !value.is_null());
     for (name, min, max) in NUMBERS {
         let fits = |value: &Value| {
-            value.as_u64().is_some_and(|number| (min.into()..=max.into()).contains(&number))
+            value.as_u64().is_some_and(|number| (u64::from(min)..=u64::from(max)).contains(&number))
         };
         if given(name).is_some_and(|value| !fits(value)) {
             return Err(invalid(&format!("{name} is a number from {min} to {max}")));
