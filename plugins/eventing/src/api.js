@@ -305,9 +305,13 @@ function specs(list, what) {
     return list;
 }
 
+/** Operations on attributes in front of the others, where the server wants them. */
+const attributesFirst = (operations) =>
+    [...operations.filter(({ xattr }) => xattr), ...operations.filter(({ xattr }) => !xattr)];
+
 function mutateIn(proxy, meta, list, options = {}) {
     const binding = target(proxy, meta, "couchbase.mutateIn");
-    const operations = specs(list, "couchbase.mutateIn");
+    const operations = attributesFirst(specs(list, "couchbase.mutateIn"));
     const expiry = meta.expiry_date == null ? undefined : expiryOf(meta, "couchbase.mutateIn");
     const selfRecursion = options?.self_recursion === true;
     return result(() => {
@@ -321,8 +325,12 @@ function lookupIn(proxy, meta, list) {
     const operations = specs(list, "couchbase.lookupIn").map(({ operation, path, xattr }) => ({ operation, path, xattr }));
     return result(() => {
         const { keyspace } = place(binding, meta);
-        const [cas, found] = host("kv.lookupIn", keyspace, meta.id, stringify(operations));
-        const doc = found.map(([success, value]) => (success ? { value, success } : { error: value, success }));
+        const asked = attributesFirst(operations);
+        const [cas, found] = host("kv.lookupIn", keyspace, meta.id, stringify(asked));
+        const doc = operations.map((operation) => {
+            const [success, value] = found[asked.indexOf(operation)];
+            return success ? { value, success } : { error: value, success };
+        });
         return { doc, meta: { id: meta.id, cas } };
     });
 }
@@ -395,7 +403,10 @@ offer("N1QL", function N1QL(statement, parameters, options) {
 // ---- Everything else
 
 offer("log", function log(...parts) {
-    const text = (part) => (part instanceof Error ? stringify(String(part)) : stringify(part) ?? String(part));
+    const text = (part) => {
+        if (typeof part === "bigint") return String(part);
+        return part instanceof Error ? stringify(String(part)) : stringify(part) ?? String(part);
+    };
     writeLog(parts.map(text).join(" "));
 });
 
@@ -477,7 +488,10 @@ const unform = (text) => {
 function received(bytes, text, type) {
     const kind = type.split(";", 1)[0].trim().toLowerCase();
     if (bytes.byteLength === 0) return kind === "text/plain" ? "" : undefined;
-    if (kind === "application/json") return parse(text);
+    if (kind === "application/json") {
+        // Status and headers are worth having all the same.
+        try { return parse(text); } catch { return text; }
+    }
     if (kind === "application/x-www-form-urlencoded") return unform(text);
     if (kind.startsWith("text/")) return text;
     return bytes.buffer;
@@ -491,8 +505,9 @@ function request(method, binding, { path = "", params, headers = {}, body, encod
     const base = path === "" ? binding.url : `${binding.url.replace(/\/$/, "")}/${String(path).replace(/^\//, "")}`;
     const query = params === undefined ? "" : form(params);
     let url = query === "" ? base : `${base}${base.includes("?") ? "&" : "?"}${query}`;
+    let carried = content;
     for (let left = REDIRECTIONS_MAX; ; left--) {
-        const [status, names, bytes, text] = host("http.send", method, url, content, ...[...all].flat());
+        const [status, names, bytes, text] = host("http.send", method, url, carried, ...[...all].flat());
         const answered = parse(names);
         const location = answered.location;
         if (!redirect || location === undefined || status < 300 || status > 399 || left === 0) {
@@ -500,6 +515,11 @@ function request(method, binding, { path = "", params, headers = {}, body, encod
         }
         const origin = /^[a-z]+:\/\/[^/]+/i.exec(url)[0];
         url = /^[a-z]+:/i.test(location) ? location : `${origin}/${location.replace(/^\//, "")}`;
+        // Where to look for the answer is said, and not where to send the body (RFC 9110, 15.4).
+        if (status === 303 ? method !== "HEAD" : status < 303 && method === "POST") {
+            [method, carried] = ["GET", ""];
+            all.delete("content-type");
+        }
         // Credentials are for the server they were made for.
         if (!url.startsWith(`${origin}/`)) all.delete("authorization");
     }
@@ -517,7 +537,7 @@ offer("curl", function curl(method, alias, options = {}) {
         return answer;
     } catch (error) {
         host("count", "curl_failure_count");
-        throw error instanceof CurlError ? error : new CurlError(error.message);
+        throw error instanceof CurlError ? error : new CurlError(error.message, { cause: error });
     }
 });
 

@@ -1,11 +1,13 @@
 //! The calls of the plugin, as calls of the user's handlers.
 
+use crate::host::LATE;
 use crate::stamp::stamp;
 use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
 use nacre_js_bridge::{Bridge, Loan};
 use nacre_plugin::{
-    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer, timer,
+    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer,
+    timer, turn,
 };
 use std::rc::Rc;
 
@@ -18,9 +20,31 @@ const SKIPPED: &[u8] = b"skipped";
 /// The entry of the state that says which launch was the last.
 const LAUNCHED: &[u8] = b"launched";
 
+/// A call of a handler that has ended.
+struct Ended<'a> {
+    /// What is said of it.
+    of: &'a str,
+    /// What is counted when it ended well, and when it failed.
+    names: [&'static str; 2],
+    /// The vBucket that its timers belong to.
+    home: Option<u16>,
+    now_us: u64,
+}
+
 impl Program {
     /// `OnUpdate` and `OnDelete` for each document.
     pub fn documents(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let outcome = self.handle(events, state);
+        // Those before the one that is to be given again are not counted again.
+        self.numbers.tell();
+        outcome
+    }
+
+    fn handle(
         &mut self,
         events: &Events<'_>,
         state: &mut dyn StateMut,
@@ -45,11 +69,11 @@ impl Program {
                 self.numbers.count("filtered_count");
                 continue;
             }
-            self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
-            timer::belong(Some(event.vb));
             let is_update = event.kind == EventKind::Upsert;
             let handler = if is_update { self.handlers.on_update } else { self.handlers.on_delete };
             let Some(handler) = handler else { continue };
+            loan.begin(event.index);
+            self.outside.borrow_mut().begin(format!("{}-{}", event.vb, event.seqno));
             let outcome = match is_update {
                 true => self.update(handler, &event),
                 false => self.delete(handler, &event),
@@ -59,12 +83,11 @@ impl Program {
                 false => ["OnDelete", "on_delete_success", "on_delete_failure"],
             };
             let of = format!("{} of {:?}", names[0], String::from_utf8_lossy(event.key));
-            if let Err(message) = self.ended(outcome, &loan, [names[1], names[2]], &of, now_us)? {
+            let call = Ended { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
+            if let Err(message) = self.ended(outcome, &loan, &call)? {
                 errors.push(DocumentError { index: event.index, message });
             }
         }
-        drop(loan);
-        self.numbers.tell();
         Ok(errors)
     }
 
@@ -109,23 +132,34 @@ impl Program {
         timers: &[Timer],
         state: &mut dyn StateMut,
     ) -> Result<(), Fault> {
+        let outcome = self.call_back(now_us, timers, state);
+        self.numbers.tell();
+        outcome
+    }
+
+    fn call_back(
+        &mut self,
+        now_us: u64,
+        timers: &[Timer],
+        state: &mut dyn StateMut,
+    ) -> Result<(), Fault> {
         let bridge = Rc::clone(&self.bridge);
-        for timer in timers {
+        for (index, timer) in (0..).zip(timers) {
+            turn::begin(index, state);
             if timer.name == LAUNCH {
                 self.launch(timer.payload == SKIPPED, now_us, state)?;
                 continue;
             }
             self.outside.borrow_mut().begin(format!("{}-{}", timer.name, timer.due_us));
-            timer::belong(timer.vb);
             let loan = Loan::writing(&bridge, state);
             let payload = String::from_utf8_lossy(&timer.payload);
             let outcome = self.engine.call(self.api.run_timer, &[Argument::Json(&payload)]);
             let names = ["timer_callback_success", "timer_callback_failure"];
             let of = format!("timer {:?}", timer.name);
             // What failed is counted and told; the others fire all the same.
-            let _ = self.ended(outcome.map(drop), &loan, names, &of, now_us)?;
+            let call = Ended { of: &of, names, home: timer.vb, now_us };
+            let _ = self.ended(outcome.map(drop), &loan, &call)?;
         }
-        self.numbers.tell();
         Ok(())
     }
 
@@ -142,8 +176,6 @@ impl Program {
         }
         if let Some(on_deploy) = self.handlers.on_deploy.filter(|_| !skipped) {
             self.outside.borrow_mut().begin(format!("launch-{number}"));
-            // Where the first vBucket is served, `OnDeploy` is called.
-            timer::belong(Some(0));
             let action = serde_json::json!({
                 "reason": self.config.launch.reason,
                 "delay": self.config.launch.delay_ms,
@@ -152,7 +184,9 @@ impl Program {
             let loan = Loan::writing(&bridge, state);
             let outcome = self.engine.call(on_deploy, &[Argument::Json(&action.to_string())]);
             let names = ["on_deploy_success", "on_deploy_failure"];
-            let _ = self.ended(outcome.map(drop), &loan, names, "OnDeploy", now_us)?;
+            // Where the first vBucket is served, `OnDeploy` is called.
+            let call = Ended { of: "OnDeploy", names, home: Some(0), now_us };
+            let _ = self.ended(outcome.map(drop), &loan, &call)?;
         }
         state.put(LAUNCHED, number.as_bytes());
         Ok(())
@@ -174,21 +208,20 @@ impl Program {
         &mut self,
         outcome: Result<(), Error>,
         loan: &Loan<'_>,
-        [success, failure]: [&'static str; 2],
-        of: &str,
-        now_us: u64,
+        &Ended { of, names: [success, failure], home, now_us }: &Ended<'_>,
     ) -> Result<Result<(), String>, Fault> {
         for line in self.engine.take_log() {
             nacre_plugin::log(&format!("{} [INFO] {line}", stamp(now_us)));
         }
         self.numbers.add("steps", self.engine.steps());
-        for name in std::mem::take(&mut self.outside.borrow_mut().counted) {
-            self.numbers.count(name);
-        }
+        let counted = std::mem::take(&mut self.outside.borrow_mut().counted);
         let error = match outcome {
             Ok(()) => {
+                if loan.has_timers() {
+                    timer::belong(home);
+                }
                 loan.keep();
-                self.numbers.count(success);
+                counted.into_iter().chain([success]).for_each(|name| self.numbers.count(name));
                 return Ok(Ok(()));
             }
             Err(error) => error,
@@ -203,9 +236,15 @@ impl Program {
             Error::Thrown { code: Some(code), .. } if PASSING.contains(&&code[..]) => {
                 return Err(Fault::Retry(message));
             }
-            Error::Steps(_) => self.numbers.count("timeout_count"),
+            Error::Steps(_) | Error::Late => self.numbers.count("timeout_count"),
+            Error::Thrown { code: Some(code), .. } if code == LATE => {
+                self.numbers.count("timeout_count");
+            }
             _ => {}
         }
+        // Its timers were taken back.
+        let counted = counted.into_iter().filter(|name| !name.starts_with("timer_"));
+        counted.for_each(|name| self.numbers.count(name));
         self.numbers.count(failure);
         nacre_plugin::log(&format!("{} [ERROR] {of}: {message}", stamp(now_us)));
         Ok(Err(message))

@@ -40,6 +40,9 @@ pub struct Config {
     /// The largest context of a timer, in bytes of JSON.
     #[serde(default = "timer_context_bytes")]
     pub timer_context_bytes: usize,
+    /// How long a handler may take, in milliseconds.
+    #[serde(default = "timeout_ms")]
+    pub timeout_ms: u32,
     /// What queries see that do not say it: `none` or `request`.
     #[serde(default)]
     pub query_consistency: Consistency,
@@ -50,6 +53,10 @@ pub struct Config {
 
 fn timer_context_bytes() -> usize {
     1024
+}
+
+fn timeout_ms() -> u32 {
+    60_000
 }
 
 /// What queries see.

@@ -3,14 +3,17 @@
 use crate::crc64::checksum;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Chance, Host, HostError, HostValue as Value};
+use nacre_js::{Chance, Error, Host, HostError, HostValue as Value};
 use nacre_js_bridge::Bridge;
+use nacre_plugin::turn;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The host of a function.
 pub struct Outside {
     bridge: Rc<RefCell<Bridge>>,
+    /// How long a handler may take, in milliseconds.
+    timeout_ms: u32,
     /// Names the call at hand, the same when it is made again.
     call: String,
     /// Names that were made in it.
@@ -20,6 +23,9 @@ pub struct Outside {
     /// What was counted in it, by the names of statistics.
     pub counted: Vec<&'static str>,
 }
+
+/// The code of what is thrown once the time of a handler is over.
+pub const LATE: &str = "late";
 
 /// What `api.js` counts.
 const COUNTERS: [&str; 6] = [
@@ -32,9 +38,10 @@ const COUNTERS: [&str; 6] = [
 ];
 
 impl Outside {
-    pub fn new(bridge: Rc<RefCell<Bridge>>) -> Outside {
+    pub fn new(bridge: Rc<RefCell<Bridge>>, timeout_ms: u32) -> Outside {
         Outside {
             bridge,
+            timeout_ms,
             call: String::new(),
             names: 0,
             chance: Chance::default(),
@@ -83,7 +90,15 @@ impl Host for Outside {
             ("crc64" | "base64.encode" | "base64.decode" | "utf8", _) => {
                 Err(invalid("expected a string or bytes"))
             }
-            _ => self.bridge.borrow_mut().call(function, arguments),
+            _ => {
+                let outcome = self.bridge.borrow_mut().call(function, arguments);
+                // What waits for others takes its time without any step. Documents do only where they fail.
+                let has_waited = outcome.is_err() || !function.starts_with("kv.");
+                match has_waited && turn::passed_ms() >= self.timeout_ms {
+                    true => Err(HostError { code: LATE.into(), message: Error::Late.to_string() }),
+                    false => outcome,
+                }
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ mod queries;
 
 use arguments::{Arguments, error};
 use nacre_js::{Engine, Host, HostError, HostValue as Value};
-use nacre_plugin::{Entry, State, StateMut, metrics, successor, timer};
+use nacre_plugin::{Entry, State, StateMut, metrics, successor, timer, turn};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
@@ -87,6 +87,18 @@ impl<'a> Loan<'a> {
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn State + 'a>) };
         bridge.borrow_mut().lent = Some(Lent::Reading(state));
         Loan { bridge }
+    }
+
+    /// Whether a handler has set or cancelled timers.
+    pub fn has_timers(&self) -> bool {
+        !self.bridge.borrow().timers.is_empty()
+    }
+
+    /// The event or timer at `index` of the call begins, as for [`turn::begin`].
+    pub fn begin(&self, index: u32) {
+        if let Ok(state) = self.bridge.borrow_mut().writing() {
+            turn::begin(index, state);
+        }
     }
 
     /// What a handler did is to stay.

@@ -58,6 +58,9 @@ pub(crate) struct Compiled {
     pub source: Option<String>,
 }
 
+/// Tells whether the time of a call is over.
+type Watch = Rc<RefCell<Option<Box<dyn Fn() -> bool>>>>;
+
 /// A JavaScript engine with the functions compiled in it.
 pub struct Engine {
     // Fields are dropped in order, and QuickJS insists on losing its values before its runtime.
@@ -71,6 +74,8 @@ pub struct Engine {
     steps_left: Rc<Cell<u32>>,
     /// Whether a call has ended while its promise waited: what would settle it could have it go on in another call.
     is_waiting: Cell<bool>,
+    watch: Watch,
+    is_late: Rc<Cell<bool>>,
     pub(crate) limits: Limits,
     /// The file that was loaded last.
     pub(crate) program: Option<String>,
@@ -89,10 +94,14 @@ impl Engine {
         runtime.set_memory_limit(limits.memory_bytes);
         runtime.set_max_stack_size(limits.stack_bytes);
         let steps_left = Rc::new(Cell::new(limits.steps_max));
-        let budget = Rc::clone(&steps_left);
+        let (watch, is_late) = (Watch::default(), Rc::new(Cell::new(false)));
+        let (budget, clock, late) = (Rc::clone(&steps_left), watch.clone(), is_late.clone());
         runtime.set_interrupt_handler(Some(Box::new(move || {
             budget.set(budget.get().saturating_sub(Limits::STEPS_COUNTED_AT_ONCE));
-            budget.get() == 0
+            if clock.borrow().as_ref().is_some_and(|is_over| is_over()) {
+                late.set(true);
+            }
+            late.get() || budget.get() == 0
         })));
         let context = Context::full(&runtime).map_err(failed)?;
         let outbox = Rc::new(RefCell::new(Outbox::default()));
@@ -112,10 +121,18 @@ impl Engine {
             document,
             steps_left,
             is_waiting: Cell::new(false),
+            watch,
+            is_late,
             limits,
             program: None,
             modules: Texts::default(),
         })
+    }
+
+    /// Has `is_over` asked each [`Limits::STEPS_COUNTED_AT_ONCE`] steps, within regular expressions as well, whether the time
+    /// of a call is over: it then ends with [`Error::Late`].
+    pub fn set_watch(&mut self, is_over: impl Fn() -> bool + 'static) {
+        *self.watch.borrow_mut() = Some(Box::new(is_over));
     }
 
     /// Gives the modules that files may import which are loaded from now on, by names such as `./lib.js`.
@@ -236,6 +253,7 @@ impl Engine {
             return Err(Error::Engine(LEFT_OVER.into()));
         }
         self.steps_left.set(self.limits.steps_max);
+        self.is_late.set(false);
         *self.outbox.borrow_mut() = Outbox::default();
         Ok(())
     }
@@ -252,6 +270,7 @@ impl Engine {
         }
         next.steps_left.set(self.steps_left.get());
         next.outbox.borrow_mut().log = self.take_log();
+        next.watch.replace(self.watch.take());
         *self = next;
         Ok(())
     }
@@ -312,7 +331,7 @@ impl Engine {
     /// Runs all that promises have to run, also those that nobody waits for: it belongs to the call at hand. Each job costs
     /// some steps: a flood of them runs no loop that would be counted.
     pub(crate) fn run_jobs(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
-        while self.steps_left.get() > 0 {
+        while self.steps_left.get() > 0 && !self.is_late.get() {
             if !ctx.execute_pending_job() {
                 return Ok(());
             }
@@ -327,6 +346,7 @@ impl Engine {
             return Err(passed);
         }
         match outcome {
+            Err(_) if self.is_late.get() => Err(Error::Late),
             Err(_) if self.steps_left.get() == 0 => Err(Error::Steps(self.limits.steps_max)),
             outcome => outcome,
         }

@@ -38,6 +38,9 @@ pub enum Error {
     /// The call used up its steps. Its author must act.
     #[error("stopped after {0} steps: a loop that does not end?")]
     Steps(u32),
+    /// The time of the call was over. Its author must act.
+    #[error("it took too long: a loop that does not end?")]
+    Late,
     /// A limit on what goes in or out was passed; the message names it.
     #[error("{0}")]
     Limit(String),

@@ -102,6 +102,10 @@ impl<S: Apply> StateMut for Buffered<S> {
         self.change(key, None);
     }
 
+    fn flush(&mut self) {
+        Buffered::flush(self);
+    }
+
     fn reading(&self) -> &dyn State {
         self
     }

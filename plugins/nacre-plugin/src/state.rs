@@ -26,6 +26,9 @@ pub trait StateMut: State {
     /// Removes the entry at `key`.
     fn delete(&mut self, key: &[u8]);
 
+    /// Gives the host what waits in the plugin. It does so itself when a call ends.
+    fn flush(&mut self) {}
+
     /// The same key space, for reading only.
     fn reading(&self) -> &dyn State;
 }

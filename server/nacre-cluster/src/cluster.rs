@@ -63,6 +63,9 @@ pub struct Cluster {
     /// Functions that react to changes of documents.
     #[serde(default)]
     pub functions: Functions,
+    /// Whether functions may wake each other in a circle.
+    #[serde(default)]
+    pub function_recursion: bool,
     /// Functions of the query language.
     #[serde(default)]
     pub query_functions: QueryFunctions,
@@ -398,6 +401,11 @@ pub enum Change {
         /// When, in milliseconds since the Unix epoch.
         unix_ms: u64,
     },
+    /// Whether functions may wake each other in a circle.
+    AllowFunctionRecursion {
+        /// Whether they may.
+        allowed: bool,
+    },
 }
 
 impl Cluster {
@@ -420,6 +428,7 @@ impl Cluster {
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
+            function_recursion: false,
             query_functions: QueryFunctions::default(),
             query_libraries: QueryLibraries::default(),
         }
@@ -597,9 +606,13 @@ impl Cluster {
                 let id = FunctionId::of_key(id);
                 if *state == FunctionState::Deployed {
                     self.check_keyspaces(&self.functions.get(&id)?.definition)?;
+                    if !self.function_recursion {
+                        self.functions.check_recursion(&id)?;
+                    }
                 }
                 self.functions.set_state(&id, *state, *unix_ms)?;
             }
+            Change::AllowFunctionRecursion { allowed } => self.function_recursion = *allowed,
         }
         Ok(Vec::new())
     }

@@ -3,7 +3,7 @@
 use crate::{Refusal, Since};
 use nacre_types::check_plain_name;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The longest name of a function.
@@ -60,6 +60,14 @@ impl FunctionKeyspace {
     /// The scope, unless it is all.
     pub fn scope(&self) -> Option<&str> {
         Some(&self.scope[..]).filter(|scope| *scope != ALL)
+    }
+
+    /// Whether there may be documents that are of both.
+    pub fn meets(&self, other: &FunctionKeyspace) -> bool {
+        let both = |own: &str, other: &str| own == other || own == ALL || other == ALL;
+        self.bucket == other.bucket
+            && both(&self.scope, &other.scope)
+            && both(&self.collection, &other.collection)
     }
 
     /// The collection, unless it is all.
@@ -247,6 +255,14 @@ impl Function {
             delay_ms: 0,
         }
     }
+
+    /// Whether what it writes, but to its own source, is what `other` listens to.
+    fn wakes(&self, other: &Function) -> bool {
+        let own = &self.definition.source;
+        let written = self.definition.buckets.iter().filter(|binding| binding.writes);
+        let mut written = written.map(|binding| &binding.keyspace);
+        written.any(|keyspace| !keyspace.meets(own) && keyspace.meets(&other.definition.source))
+    }
 }
 
 /// All functions, by the text of their names.
@@ -305,6 +321,30 @@ impl Functions {
             return Err(Refusal::FunctionDeployed);
         }
         self.0.remove(&id.to_string());
+        Ok(())
+    }
+
+    /// Whether a function may run beside those that do: none of what it writes comes back to it through them, for ever.
+    /// What it writes to its own source does not wake it.
+    pub(crate) fn check_recursion(&self, id: &FunctionId) -> Result<(), Refusal> {
+        let wanted = self.get(id)?;
+        let runs = |(other, function): &(FunctionId, &Function)| {
+            other != id && function.state != FunctionState::Undeployed
+        };
+        let others: Vec<_> = self.iter().filter(runs).collect();
+        // Functions that what it writes wakes, each with all that it wakes in turn.
+        let mut reached = BTreeSet::new();
+        let mut writers = vec![wanted];
+        while let Some(writer) = writers.pop() {
+            for (name, function) in &others {
+                if writer.wakes(function) && reached.insert(name.to_string()) {
+                    if function.wakes(wanted) {
+                        return Err(Refusal::FunctionRecursion { name: name.name.clone() });
+                    }
+                    writers.push(function);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -406,6 +446,10 @@ fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
         if !is_identifier(alias) {
             return invalid("alias", format!("{alias:?} cannot be the name of a binding"));
         }
+        if TAKEN.contains(&alias.as_str()) {
+            let reason = format!("{alias:?} has a meaning already: a binding needs another name");
+            return invalid("alias", reason);
+        }
         if seen.contains(&alias) {
             return invalid("alias", format!("two bindings are called {alias:?}"));
         }
@@ -413,6 +457,105 @@ fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+/// What bindings may not be called: handlers, words that JavaScript keeps for itself, and what code finds.
+const TAKEN: &[&str] = &[
+    "OnUpdate",
+    "OnDelete",
+    "OnDeploy",
+    "arguments",
+    "async",
+    "await",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "eval",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "instanceof",
+    "interface",
+    "let",
+    "new",
+    "null",
+    "of",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "return",
+    "static",
+    "super",
+    "switch",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+    "Array",
+    "ArrayBuffer",
+    "BigInt",
+    "Boolean",
+    "DataView",
+    "Date",
+    "Error",
+    "Function",
+    "Infinity",
+    "Intl",
+    "JSON",
+    "Map",
+    "Math",
+    "NaN",
+    "Number",
+    "Object",
+    "Promise",
+    "Proxy",
+    "Reflect",
+    "RegExp",
+    "Set",
+    "String",
+    "Symbol",
+    "WeakMap",
+    "WeakSet",
+    "globalThis",
+    "undefined",
+    "isFinite",
+    "isNaN",
+    "parseFloat",
+    "parseInt",
+    "CurlError",
+    "KVError",
+    "N1QL",
+    "N1QLError",
+    "N1qlQuery",
+    "cancelTimer",
+    "couchbase",
+    "crc64",
+    "createTimer",
+    "curl",
+    "log",
+];
 
 /// Whether JavaScript could call something by this name.
 fn is_identifier(text: &str) -> bool {
@@ -495,6 +638,44 @@ mod tests {
         assert!(functions.get(&id("b/s/f")).is_ok(), "another function of the same name");
     }
 
+    /// A function from one collection to others.
+    fn copying(source: &str, written: &[&str]) -> FunctionDefinition {
+        let binding = |(at, name): (usize, &&str)| BucketBinding {
+            alias: format!("b{at}"),
+            keyspace: keyspace(name),
+            writes: true,
+        };
+        let buckets = written.iter().enumerate().map(binding).collect();
+        FunctionDefinition { source: keyspace(source), buckets, ..definition() }
+    }
+
+    #[test]
+    fn functions_that_wake_each_other_for_ever_are_refused() {
+        let mut functions = Functions::default();
+        let mut define = |name: &str, definition| functions.put(&id(name), "u", 1, &definition);
+        define("ab", copying("a", &["b", "a"])).unwrap();
+        define("bc", copying("b", &["c", "x"])).unwrap();
+        define("ca", copying("c", &["a"])).unwrap();
+        define("all", copying("*", &["a"])).unwrap();
+        define("cd", copying("c", &["d"])).unwrap();
+        let mut reading = copying("c", &["a"]);
+        reading.buckets[0].writes = false;
+        define("reads", reading).unwrap();
+        for name in ["ab", "bc"] {
+            functions.check_recursion(&id(name)).unwrap();
+            functions.set_state(&id(name), FunctionState::Deployed, 0).unwrap();
+        }
+        let refusal = functions.check_recursion(&id("ca"));
+        assert_eq!(refusal, Err(Refusal::FunctionRecursion { name: "bc".into() }));
+        for name in ["cd", "reads", "all"] {
+            assert_eq!(functions.check_recursion(&id(name)), Ok(()), "{name}");
+        }
+        functions.set_state(&id("bc"), FunctionState::Paused, 0).unwrap();
+        assert!(functions.check_recursion(&id("ca")).is_err(), "it goes on some time");
+        functions.set_state(&id("bc"), FunctionState::Undeployed, 0).unwrap();
+        assert_eq!(functions.check_recursion(&id("ca")), Ok(()));
+    }
+
     #[test]
     fn what_is_dropped_takes_functions_with_it() {
         let mut functions = functions();
@@ -522,6 +703,11 @@ mod tests {
         assert!(matches!(functions.put(&id("g"), "", 0, &twice), Err(Refusal::Invalid { .. })));
         twice.constants = vec![ConstantBinding { alias: "a b".into(), literal: "1".into() }];
         assert!(matches!(functions.put(&id("g"), "", 0, &twice), Err(Refusal::Invalid { .. })));
+        for alias in ["class", "OnUpdate", "log", "couchbase", "Math"] {
+            twice.constants = vec![ConstantBinding { alias: alias.into(), literal: "1".into() }];
+            let refusal = functions.put(&id("g"), "", 0, &twice);
+            assert!(matches!(refusal, Err(Refusal::Invalid { field: "alias", .. })), "{alias}");
+        }
         let same = FunctionDefinition { metadata: keyspace("source"), ..definition() };
         assert_eq!(functions.put(&id("g"), "", 0, &same), Err(Refusal::SameKeyspace));
     }

@@ -183,6 +183,12 @@ pub enum Refusal {
     /// The function is paused already.
     #[error("the function is already in paused state")]
     FunctionPaused,
+    /// What a function writes would wake it through others.
+    #[error("what the function writes comes back to it through {name}, for ever")]
+    FunctionRecursion {
+        /// One of the others.
+        name: String,
+    },
     /// A function would listen to where its state is kept.
     #[error("source and metadata of a function must differ")]
     SameKeyspace,

@@ -91,6 +91,8 @@ impl Node {
             | Change::DropQueryLibrary { .. } => {}
             // One that runs cannot be changed.
             Change::PutFunction { .. } | Change::DropFunction { .. } => {}
+            // It counts when one is deployed.
+            Change::AllowFunctionRecursion { .. } => {}
             Change::SetFunctionState { id, .. } => {
                 self.redeploy(&after.functions.0[id].definition.source.bucket);
             }

@@ -10,6 +10,7 @@ wasmtime::component::bindgen!({
             import nacre:plugin/log@0.1.0;
             import nacre:plugin/kv@0.1.0;
             import nacre:plugin/timer@0.1.0;
+            import nacre:plugin/turn@0.1.0;
             import nacre:plugin/http-out@0.1.0;
             import nacre:plugin/metrics@0.1.0;
             import nacre:plugin/query@0.1.0;

@@ -6,7 +6,7 @@ use crate::capsule::{Bytes, Call, DueTimer};
 use crate::index::{self, Form};
 use crate::instance::{Instance, Refused};
 use crate::pack::{event_bytes, pack, previous_bytes};
-use crate::space::{State, View, Writes};
+use crate::space::{State, Turn, View, Writes};
 use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
 use crate::{Error, Limits};
 use nacre_dcp::Previous;
@@ -35,8 +35,30 @@ impl Fed {
 
     /// Takes over what a call has left.
     pub fn take(&mut self, view: View) {
+        if let Some(turn) = view.turn {
+            self.take_done(turn);
+        }
         self.state = view.state;
         self.writes.extend(view.writes.unwrap_or_default());
+    }
+
+    /// Takes over what the items have left that were done when a call was ended.
+    fn take_done(&mut self, turn: Turn) {
+        self.state = turn.state;
+        self.writes.extend(turn.writes);
+    }
+}
+
+/// A call that was ended.
+pub struct Halt {
+    error: Error,
+    /// The item that was at work, of all there are, if the plugin has said so: those before it are done, and taken over.
+    at_work: Option<usize>,
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt { error, at_work: None }
     }
 }
 
@@ -45,15 +67,19 @@ pub trait Writer {
     fn limits(&self) -> Limits;
 
     /// Runs `call` on the writer instance with a view of `state`, and gives what it leaves; replaces the instance when
-    /// it fails.
+    /// it fails. The plugin may say at which of `items_count` items it works.
     fn call<T>(
         &mut self,
         state: State,
+        items_count: usize,
         call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
     ) -> Result<(T, View), Error>;
 
     /// Runs what the host itself does to the state, and names what ends it.
     fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error>;
+
+    /// The item that the call which failed last was at.
+    fn take_turn(&mut self) -> Option<Turn>;
 
     /// Keeps what the call that failed last would need to be made again.
     fn keep(&mut self, call: Call, error: &Error);
@@ -76,7 +102,7 @@ pub trait Work {
         writer: &mut impl Writer,
         fed: &mut Fed,
         report: &mut Report,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Halt>;
 
     /// Skips the item at `at`, which alone has killed its instance.
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String);
@@ -100,21 +126,21 @@ impl Default for Cut {
 }
 
 impl Cut {
-    /// Feeds `work` in calls of bounded size.
+    /// Feeds `work` in calls of bounded size; gives how many items are done, and why it went no further.
     ///
-    /// `report` is filled as far as the feed comes, also when it ends with an error.
+    /// `fed` and `report` are filled as far as it comes.
     ///
     /// A call that kills its instance is made again with half of its items, until a single one is left: that is
     /// poison, and is parked. A call that passes its deadline with many items may just be too large, so the smaller
-    /// size is kept until the suspects are through and the next batch begins.
+    /// size is kept until the suspects are through and the next batch begins. Where the plugin says which item is at
+    /// work, the items before it are done, and it is the only suspect.
     pub fn feed<W: Work>(
         &mut self,
         writer: &mut impl Writer,
         work: &W,
-        state: State,
+        fed: &mut Fed,
         report: &mut Report,
-    ) -> Result<Fed, Error> {
-        let mut fed = Fed::new(state);
+    ) -> (usize, Result<(), Error>) {
         let mut at = 0;
         // The end of the range that failed last: poison lies before it, or its calls were too large.
         let mut suspects_end = 0;
@@ -126,34 +152,44 @@ impl Cut {
                 false => at + self.items,
             };
             let items = cut(work, at..end.min(work.count()));
-            match work.call(items.clone(), writer, &mut fed, report) {
+            let Halt { error, at_work } = match work.call(items.clone(), writer, fed, report) {
                 Ok(()) => {
                     at = items.end;
                     self.poison_run = 0;
                     if at >= suspects_end && !too_large {
                         self.items = (self.items * 2).min(CALL_EVENTS_MAX);
                     }
+                    continue;
                 }
-                Err(error) if error.is_poison() && items.len() > 1 => {
-                    suspects_end = items.end;
-                    too_large = matches!(error, Error::Deadline { .. });
-                    self.items = items.len().div_ceil(2);
-                }
-                Err(error) if error.is_poison() => {
-                    writer.keep(work.call_of(at), &error);
-                    work.park(at, &mut fed, report, error.reason());
-                    at += 1;
-                    suspects_end = at;
-                    too_large = false;
-                    self.poison_run += 1;
-                    if self.poison_run >= writer.limits().errors_max {
-                        return Err(error.in_a_row(self.poison_run, W::ITEMS));
-                    }
-                }
-                Err(error) => return Err(error),
+                Err(halt) => halt,
+            };
+            if at_work.is_some_and(|index| index > at) {
+                self.poison_run = 0;
+            }
+            at = at_work.unwrap_or(at);
+            if !error.is_poison() {
+                return (at, Err(error));
+            }
+            let is_deadline = matches!(error, Error::Deadline { .. });
+            // A deadline is that of the item where the plugin says which it is. Other ends may have to do with those before.
+            let is_alone = items.len() == 1 || (is_deadline && at_work.is_some());
+            if !is_alone {
+                suspects_end = at_work.map_or(items.end, |index| index + 1);
+                too_large = is_deadline;
+                self.items = if at_work.is_some() { 1 } else { items.len().div_ceil(2) };
+                continue;
+            }
+            writer.keep(work.call_of(at), &error);
+            work.park(at, fed, report, error.reason());
+            at += 1;
+            suspects_end = at;
+            too_large = false;
+            self.poison_run += 1;
+            if self.poison_run >= writer.limits().errors_max {
+                return (at, Err(error.in_a_row(self.poison_run, W::ITEMS)));
             }
         }
-        Ok(fed)
+        (at, Ok(()))
     }
 }
 
@@ -195,11 +231,20 @@ impl Work for Documents<'_> {
         writer: &mut impl Writer,
         fed: &mut Fed,
         report: &mut Report,
-    ) -> Result<(), Error> {
-        let documents = &self.documents[items];
+    ) -> Result<(), Halt> {
+        let documents = &self.documents[items.clone()];
         let buffer = pack(documents, self.previous, self.now);
-        let (outcome, view) = writer.call(fed.state.clone(), |instance, view| {
+        let called = writer.call(fed.state.clone(), documents.len(), |instance, view| {
             instance.call(view, |exports, store| exports.feed()?.call_on_batch(store, &buffer))
+        });
+        let (outcome, view) = called.map_err(|error| {
+            let turn = writer.take_turn();
+            let at_work = turn.as_ref().map(|turn| items.start + turn.index);
+            if let Some(turn) = turn {
+                report.documents += turn.index as u64;
+                fed.take_done(turn);
+            }
+            Halt { error, at_work }
         })?;
         fed.take(view);
         report.documents += documents.len() as u64;
@@ -252,10 +297,10 @@ impl Work for Projected<'_> {
         writer: &mut impl Writer,
         fed: &mut Fed,
         report: &mut Report,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Halt> {
         let documents = &self.0.documents[items];
         let buffer = pack(documents, self.0.previous, self.0.now);
-        let (entries, mut view) = writer.call(fed.state.clone(), |instance, view| {
+        let (entries, mut view) = writer.call(fed.state.clone(), 0, |instance, view| {
             instance.call(view, |exports, store| exports.projection()?.call_project(store, &buffer))
         })?;
         let too_large = writer.fold(|| index::fold(&mut view, documents, entries, self.1))?;
@@ -301,6 +346,21 @@ impl DueTimers {
         state.timers.cancel(home, name);
         writes.timers.insert((home, Arc::clone(name)), None);
     }
+
+    /// Takes over what those of `timers` have left that fired; the others are still set, but for those that they set anew or
+    /// cancelled.
+    fn take_done(timers: &[&(Home, Arc<str>, Arc<Timer>)], turn: Turn, fed: &mut Fed) {
+        let (fired, others) = timers.split_at(turn.index);
+        for (home, name, _) in fired {
+            fed.writes.timers.insert((*home, Arc::clone(name)), None);
+        }
+        fed.take_done(turn);
+        for (home, name, timer) in others {
+            if !fed.writes.timers.contains_key(&(*home, Arc::clone(name))) {
+                fed.state.timers.set(*home, Arc::clone(name), Arc::clone(timer));
+            }
+        }
+    }
 }
 
 impl Work for DueTimers {
@@ -321,12 +381,14 @@ impl Work for DueTimers {
         writer: &mut impl Writer,
         fed: &mut Fed,
         report: &mut Report,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Halt> {
         // An earlier call of these timers may have cancelled or moved some of them.
         let still_set = |(home, name, timer): &&(Home, Arc<str>, Arc<Timer>)| {
             fed.state.timers.get(*home, name).is_some_and(|now| *now == **timer)
         };
-        let timers: Vec<_> = self.timers[items].iter().filter(still_set).collect();
+        let first = items.start;
+        let timers = self.timers[items].iter().enumerate().filter(|(_, timer)| still_set(timer));
+        let (places, timers): (Vec<_>, Vec<_>) = timers.unzip();
         let due = |(home, name, timer): &(Home, Arc<str>, Arc<Timer>)| Due {
             vb: home.map(|vbid| vbid.0),
             name: name.to_string(),
@@ -339,10 +401,19 @@ impl Work for DueTimers {
         for (home, name, _) in &timers {
             DueTimers::remove(*home, name, &mut state, &mut fired);
         }
-        let ((), view) = writer.call(state, |instance, view| {
+        let called = writer.call(state, due.len(), |instance, view| {
             instance.call(view, |exports, store| {
                 exports.timer_handler()?.call_on_timer(store, self.now_us, &due)
             })
+        });
+        let ((), view) = called.map_err(|error| {
+            let turn = writer.take_turn();
+            let at_work = turn.as_ref().map(|turn| first + places[turn.index]);
+            if let Some(turn) = turn {
+                report.timers += turn.index as u64;
+                DueTimers::take_done(&timers, turn, fed);
+            }
+            Halt { error, at_work }
         })?;
         fed.writes.extend(fired);
         fed.take(view);

@@ -1,5 +1,6 @@
 //! The engine, and plugins compiled in it.
 
+use crate::abi::nacre::plugin as abi;
 use crate::abi::{Indices, World};
 use crate::artefact;
 use crate::bulk;
@@ -12,7 +13,7 @@ use crate::{Error, Setup, size};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 /// Native stack for Wasm. Generous, so that user code recursing in an interpreter meets the interpreter's own
@@ -21,6 +22,8 @@ pub(crate) const WASM_STACK_BYTES: usize = 4 << 20;
 
 /// What every component may import: it has types and nothing to call.
 const TYPES: &str = "nacre:plugin/types@0.1.0";
+/// The interface that services need no grant for.
+const TURN: &str = "nacre:plugin/turn@0.1.0";
 
 /// How many instances live at once. Each takes 4 GiB of address space (not of memory), which spares every
 /// memory access of a guest a check; where address space is rationed, fewer must do.
@@ -106,7 +109,9 @@ impl Host {
         let ty = component.component_type();
         let exports: Vec<String> =
             ty.exports(&self.engine).map(|(export, _)| export.to_owned()).collect();
-        let imports = ty.imports(&self.engine).filter(|(import, _)| *import != TYPES);
+        let takes_turns = ty.imports(&self.engine).any(|(import, _)| import == TURN);
+        let imports =
+            ty.imports(&self.engine).filter(|(import, _)| ![TYPES, TURN].contains(import));
         let imports = imports
             .map(|(import, _)| {
                 let known = |capability: &Capability| capability.interface() == import;
@@ -119,6 +124,9 @@ impl Host {
         let world = World::of(&exports)?;
         if let Some(foreign) = imports.iter().find(|import| !world.has(**import)) {
             return Err(Error::Import { plugin: name.into(), import: foreign.interface() });
+        }
+        if takes_turns && world != World::Service {
+            return Err(Error::Import { plugin: name.into(), import: TURN.into() });
         }
         let fits_not = |error: wasmtime::Error| Error::Component(format!("{error:#}"));
         let pre = link(&self.engine, &component, &imports).map_err(fits_not)?;
@@ -144,10 +152,8 @@ fn link(
     capabilities: &[Capability],
 ) -> wasmtime::Result<InstancePre<Data>> {
     let mut linker = Linker::new(engine);
-    crate::abi::nacre::plugin::types::add_to_linker::<Data, wasmtime::component::HasSelf<Data>>(
-        &mut linker,
-        |data| data,
-    )?;
+    abi::types::add_to_linker::<Data, HasSelf<Data>>(&mut linker, |data| data)?;
+    abi::turn::add_to_linker::<Data, HasSelf<Data>>(&mut linker, |data| data)?;
     for capability in capabilities {
         capability.link(&mut linker)?;
     }

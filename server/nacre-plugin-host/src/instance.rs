@@ -2,12 +2,13 @@
 
 use crate::Error;
 use crate::abi::Exports;
+use crate::abi::nacre::plugin::turn;
 use crate::abi::nacre::plugin::types::{self, Fault};
 use crate::capability::{Capability, LogLine, MetricChanges, OpenQueries};
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
-use crate::space::{KEY_BYTES_MAX, View};
+use crate::space::{KEY_BYTES_MAX, Turn, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub enum Refused {
     Starting(Capability),
     #[error("{0} is not granted")]
     Denied(Capability),
+    #[error("an item began out of turn")]
+    Turn,
     #[error("the time is over")]
     Deadline,
     #[error("nobody waits for the answer any more")]
@@ -100,11 +103,21 @@ impl Data {
         Ok(())
     }
 
-    /// How long the call may still take; an error, which ends it, when that is over.
+    /// How long the call, or its item, has taken.
+    fn passed(&self) -> Duration {
+        let now = self.context.plugin.clock.ticks();
+        Duration::from_millis(now.saturating_sub(self.begun_tick))
+    }
+
+    /// How long the call, or its item, may still take; an error, which ends it, when that is over. Once the deadline has
+    /// passed it is what is left of the grace.
     pub fn time_left(&self) -> wasmtime::Result<Duration> {
         let now = self.context.plugin.clock.ticks();
-        let passed = Duration::from_millis(now.saturating_sub(self.begun_tick));
-        let of_call = self.context.setup.limits.deadline.saturating_sub(passed);
+        let limits = self.context.setup.limits;
+        let of_call = match limits.deadline.saturating_sub(self.passed()) {
+            Duration::ZERO => (limits.deadline + limits.grace).saturating_sub(self.passed()),
+            left => left,
+        };
         let of_request =
             self.view.ends_tick.map(|end| Duration::from_millis(end.saturating_sub(now)));
         let left = of_request.map_or(of_call, |of_request| of_request.min(of_call));
@@ -132,6 +145,28 @@ impl Data {
 }
 
 impl types::Host for Data {}
+
+impl turn::Host for Data {
+    fn begin(&mut self, index: u32) -> wasmtime::Result<()> {
+        let index = index as usize;
+        let View { state, writes, turn, items_count, .. } = &mut self.view;
+        if index >= *items_count || turn.as_ref().is_some_and(|turn| index <= turn.index) {
+            return Err(wasmtime::Error::new(Refused::Turn));
+        }
+        let mut done = turn.take().map(|turn| turn.writes).unwrap_or_default();
+        if let Some(writes) = writes {
+            done.extend(std::mem::take(writes));
+        }
+        *turn = Some(Turn { index, state: state.clone(), writes: done });
+        self.journal.begin(&self.view.state);
+        self.begun_tick = self.context.plugin.clock.ticks();
+        Ok(())
+    }
+
+    fn passed_ms(&mut self) -> wasmtime::Result<u32> {
+        Ok(u32::try_from(self.passed().as_millis()).unwrap_or(u32::MAX))
+    }
+}
 
 struct Limiter {
     limit_bytes: usize,
@@ -289,7 +324,8 @@ impl Instance {
         self.context.count(self.role, elapsed_ns, &data.host_calls, outcome.is_err());
         self.context.add_log(std::mem::take(&mut data.log));
         let metrics = std::mem::take(&mut data.metrics);
-        if outcome.is_ok() {
+        // What was counted for items that are done is not counted again.
+        if outcome.is_ok() || self.store.data().view.turn.is_some() {
             self.context.change_metrics(metrics);
         }
         outcome

@@ -7,8 +7,11 @@ use std::time::Duration;
 pub struct Limits {
     /// Linear memory of one instance, in bytes.
     pub memory_bytes: usize,
-    /// How long one call may take; counted in ticks of a millisecond.
+    /// How long one call may take, or one item of it where the plugin says which is at work; counted in ticks of a
+    /// millisecond.
     pub deadline: Duration,
+    /// How much longer it may go on: for a plugin that ends what takes too long by itself.
+    pub grace: Duration,
     /// Keys and values of the state, in bytes. A partition that would grow beyond is stopped.
     pub state_bytes: usize,
     /// Body of one response, or of one piece of it, in bytes.
@@ -26,6 +29,7 @@ impl Default for Limits {
         Limits {
             memory_bytes: 256 << 20,
             deadline: Duration::from_secs(5),
+            grace: Duration::ZERO,
             state_bytes: 4 << 30,
             result_bytes: 64 << 20,
             http_bytes: 8 << 20,
@@ -48,6 +52,7 @@ impl Limits {
 
     /// The deadline in ticks: one more than asked, since the current tick has partly passed.
     pub(crate) fn deadline_ticks(&self) -> u64 {
-        u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX / 2).saturating_add(1)
+        let whole = self.deadline.saturating_add(self.grace);
+        u64::try_from(whole.as_millis()).unwrap_or(u64::MAX / 2).saturating_add(1)
     }
 }

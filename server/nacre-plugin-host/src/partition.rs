@@ -4,17 +4,17 @@ use crate::abi::World;
 use crate::capability::Timer;
 use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
-use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Writer};
+use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Work, Writer};
 use crate::index;
 use crate::instance::{Instance, Refused};
 use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
-use crate::space::{State, View, Writes};
+use crate::space::{State, Turn, View, Writes};
 use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
 use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
 use nacre_dcp::{Batch, ResumePoint};
-use nacre_types::{Now, Seqno, Vbid};
+use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub struct Partition {
     /// Those of them that have moved on and were not told of.
     moved: BTreeSet<Vbid>,
     status: Status,
+    /// How many documents were taken of the batch that is to be given again.
+    taken: usize,
     documents_cut: Cut,
     timers_cut: Cut,
 }
@@ -40,6 +42,8 @@ struct Slot {
     instance: Option<Instance>,
     /// What the instance that was lost last had asked.
     wreck: Journal,
+    /// The item that it was at.
+    turn: Option<Turn>,
 }
 
 impl Writer for Slot {
@@ -50,6 +54,7 @@ impl Writer for Slot {
     fn call<T>(
         &mut self,
         state: State,
+        items_count: usize,
         call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
     ) -> Result<(T, View), Error> {
         let clock = Arc::clone(&self.context.plugin.clock);
@@ -58,7 +63,8 @@ impl Writer for Slot {
             Some(instance) => instance,
             None => self.context.instance(Role::Writer)?,
         };
-        match call(&mut instance, View::writing(state, self.limits().state_bytes)) {
+        let view = View { items_count, ..View::writing(state, self.limits().state_bytes) };
+        match call(&mut instance, view) {
             Ok(value) => {
                 let view = instance.take_view();
                 self.instance = Some(instance);
@@ -67,6 +73,7 @@ impl Writer for Slot {
             // What an instance remembers of a call that came to nothing is not true.
             Err(error) => {
                 self.wreck = instance.take_journal();
+                self.turn = instance.take_view().turn;
                 drop(instance);
                 clock.rest(begun_ns);
                 Err(error)
@@ -79,6 +86,10 @@ impl Writer for Slot {
             deployment: self.context.setup.name.clone(),
             limit_bytes: self.limits().state_bytes,
         })
+    }
+
+    fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
     }
 
     fn keep(&mut self, call: Call, error: &Error) {
@@ -120,13 +131,14 @@ impl Partition {
         let tracks = tracks.map(|(vbid, standing)| (vbid, Track::at(standing))).collect();
         *shared.published.write() = Published { state, tracks, ..Published::default() };
         Ok(Partition {
-            slot: Slot { context, instance: Some(instance), wreck: Journal::default() },
+            slot: Slot { context, instance: Some(instance), wreck: Journal::default(), turn: None },
             shared,
             storage,
             served: BTreeMap::new(),
             begun: BTreeMap::new(),
             moved: BTreeSet::new(),
             status: Status::default(),
+            taken: 0,
             documents_cut: Cut::default(),
             timers_cut: Cut::default(),
         })
@@ -260,38 +272,49 @@ impl Partition {
     /// are part of the commit.
     ///
     /// # Errors
-    /// [`Error::Retry`] or [`Error::Busy`]: nothing happened, try again. Any other error has stopped the
-    /// partition, without any effect of this batch.
+    /// [`Error::Retry`] or [`Error::Busy`]: try again, with what is left of the batch after [`Partition::taken`]. Any
+    /// other error has stopped the partition, without any effect of this batch.
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
-        let state = self.shared.snapshot()?;
+        self.taken = 0;
+        let mut fed = Fed::new(self.shared.snapshot()?);
         let mut report = Report::default();
         let work = Documents { documents: &batch.documents, previous: &batch.previous, now };
         let (cut, slot) = (&mut self.documents_cut, &mut self.slot);
-        let fed = match slot.context.plugin.world() {
+        let (done, outcome) = match slot.context.plugin.world() {
             World::IndexType => {
                 let form = slot.context.setup.index.clone();
-                cut.feed(slot, &Projected(work, &form), state, &mut report)
+                cut.feed(slot, &Projected(work, &form), &mut fed, &mut report)
             }
-            _ => cut.feed(slot, &work, state, &mut report),
+            _ => cut.feed(slot, &work, &mut fed, &mut report),
         };
-        self.finish(fed, batch.progress.clone(), report)
+        let progress = match &outcome {
+            Err(_) => progress_of(batch, done),
+            Ok(()) => batch.progress.clone(),
+        };
+        self.finish(fed, progress, report, done, outcome)
+    }
+
+    /// How many documents of the batch that was last refused for now are in the state all the same, from its first on: they
+    /// are not to be given again.
+    pub fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Calls the plugin with the timers that are due, some hundreds at most; what it writes and that they have fired
     /// become visible in one commit. There may be more: [`Partition::next_timer_us`] tells.
     ///
     /// # Errors
-    /// As for [`Partition::on_batch`].
+    /// As for [`Partition::on_batch`]; those that have fired do not fire again.
     pub fn on_timers(&mut self, now: Now) -> Result<Report, Error> {
-        let state = self.shared.snapshot()?;
+        let mut fed = Fed::new(self.shared.snapshot()?);
         let mut report = Report::default();
         let now_us = now.unix_ns / 1000;
-        let work = DueTimers { timers: state.timers.due(now_us, CALL_EVENTS_MAX), now_us };
-        if work.timers.is_empty() {
+        let work = DueTimers { timers: fed.state.timers.due(now_us, CALL_EVENTS_MAX), now_us };
+        if work.count() == 0 {
             return Ok(report);
         }
-        let fed = self.timers_cut.feed(&mut self.slot, &work, state, &mut report);
-        self.finish(fed, BTreeMap::new(), report)
+        let (done, outcome) = self.timers_cut.feed(&mut self.slot, &work, &mut fed, &mut report);
+        self.finish(fed, BTreeMap::new(), report, done, outcome)
     }
 
     /// When the next timer is due, in microseconds since the Unix epoch; none when there is none, or the partition is
@@ -301,17 +324,26 @@ impl Partition {
         published.state.timers.next().filter(|_| published.stopped.is_none())
     }
 
+    /// Commits what `done` items have left, unless the partition is to stop.
     fn finish(
         &mut self,
-        fed: Result<Fed, Error>,
+        fed: Fed,
         progress: BTreeMap<Vbid, ResumePoint>,
         report: Report,
+        done: usize,
+        outcome: Result<(), Error>,
     ) -> Result<Report, Error> {
-        match fed {
-            Ok(fed) => {
+        match outcome {
+            Ok(()) => {
                 self.commit(fed, progress)?;
                 self.status.add(&report);
                 Ok(report)
+            }
+            Err(error) if error.is_retryable() && done > 0 => {
+                self.commit(fed, progress)?;
+                self.taken = done;
+                self.status.add(&report);
+                Err(error)
             }
             Err(error) => {
                 // Nothing was taken, but what it did to the plugin is worth knowing.
@@ -364,7 +396,7 @@ impl Partition {
             fed.take(view);
             return Ok(Some(Seqno::ZERO));
         }
-        let called = self.slot.call(fed.state.clone(), |instance, view| {
+        let called = self.slot.call(fed.state.clone(), 0, |instance, view| {
             instance.call(view, |exports, store| exports.feed()?.call_rollback(store, vbid.0, to.0))
         });
         let (reached, view) = match called {
@@ -497,4 +529,23 @@ impl Partition {
         }
         error
     }
+}
+
+/// Where the vBuckets of a batch stand once its first `count` documents are taken.
+fn progress_of(batch: &Batch, count: usize) -> BTreeMap<Vbid, ResumePoint> {
+    let (taken, left) = batch.documents.split_at(count);
+    let is_whole = |vbid: Vbid| left.iter().all(|(other, _)| *other != vbid);
+    let last = |vbid: Vbid| taken.iter().rfind(|(other, _)| *other == vbid);
+    let point = |(vbid, point): (&Vbid, &ResumePoint)| {
+        if is_whole(*vbid) {
+            return Some((*vbid, *point));
+        }
+        let seqno = last(*vbid).map(|(_, document): &(Vbid, Arc<Document>)| document.meta.seqno)?;
+        // Where snapshots end within the batch is not known: it is no end of one.
+        Some((
+            *vbid,
+            ResumePoint { seqno, snapshot_start: point.snapshot_start.min(seqno), ..*point },
+        ))
+    };
+    batch.progress.iter().filter_map(point).collect()
 }

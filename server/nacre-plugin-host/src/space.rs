@@ -91,6 +91,16 @@ impl Writes {
     }
 }
 
+/// The item of a call that is at work, and what the items before it have left.
+pub struct Turn {
+    /// Which one it is.
+    pub index: usize,
+    /// The state as they left it.
+    pub state: State,
+    /// What they wrote.
+    pub writes: Writes,
+}
+
 /// What an instance sees of a state during one call.
 #[derive(Default)]
 pub struct View {
@@ -106,6 +116,10 @@ pub struct View {
     pub queries: Option<Arc<dyn Queries>>,
     /// The tick at which the request has to be answered, when that is before the deadline.
     pub ends_tick: Option<u64>,
+    /// The items that the call has.
+    pub items_count: usize,
+    /// The one that is at work, when the plugin has said so. The other writes of the view are those since it began.
+    pub turn: Option<Turn>,
 }
 
 /// The largest key of a plugin's state.

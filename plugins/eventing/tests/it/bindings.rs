@@ -308,3 +308,53 @@ fn what_is_wrong_with_a_statement_within_code_is_said_beside_what_is_wrong_with_
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  SELECT * FROM b\n}"), @"");
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  delete doc..x;\n}"), @"SyntaxError: expecting field name (line 2, column 14)");
 }
+
+#[test]
+fn a_redirected_post_becomes_a_get_and_a_body_that_is_no_json_is_text() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            for (const path of ['301', '303', '307']) log(curl('POST', server, { path, body: { n: 1 } }).body);
+            log(curl('GET', server, { path: 'broken' }), 10n);
+        }",
+    );
+    function.on_http(|request| {
+        let path = request.url.split("/base/").nth(1).unwrap_or_default();
+        let (status, body) = match path.parse() {
+            Ok(status) => (status, String::new()),
+            Err(_) if path == "broken" => (502, "<html>".to_owned()),
+            Err(_) => {
+                let body = String::from_utf8_lossy(&request.body);
+                (200, json!([request.method, body, request.headers.len()]).to_string())
+            }
+        };
+        let headers = [("Content-Type", "application/json"), ("Location", "/base/moved")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Ok(http::Response { status, headers: headers.into(), body: body.into() })
+    });
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    insta::assert_snapshot!(log(&function), @r#"
+    [INFO] ["GET","",1]
+    [INFO] ["GET","",1]
+    [INFO] ["POST","{\"n\":1}",2]
+    [INFO] {"status":502,"headers":{"content-type":"application/json","location":"/base/moved"},"body":"<html>"} 10
+    "#);
+}
+
+#[test]
+fn operations_on_attributes_may_stand_anywhere() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            const [write, read] = [couchbase.MutateInSpec, couchbase.LookupInSpec];
+            const attribute = { create_path: true, xattrs: true };
+            dst.d = { n: 1 };
+            log(couchbase.mutateIn(dst, { id: 'd' }, [write.upsert('n', 2), write.upsert('a.b', 3, attribute)]).success);
+            const specs = [read.get('n'), read.get('a.b', { xattrs: true }), read.get('none'), read.get('a', { xattrs: true })];
+            log(couchbase.lookupIn(dst, { id: 'd' }, specs).doc.map(({ value, success }) => [value, success]));
+        }",
+    );
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    assert_eq!(
+        log(&function),
+        "[INFO] true\n[INFO] [[2,true],[3,true],[null,false],[{\"b\":3},true]]"
+    );
+}

@@ -225,3 +225,30 @@ fn code_imports_its_modules_and_what_they_import() {
         with_modules("import { a } from './broken.js'; export function OnUpdate() { a }", broken);
     insta::assert_snapshot!(refusal.err().unwrap(), @"SyntaxError: variable name expected in ./broken.js (line 2, column 14)");
 }
+
+#[test]
+fn a_handler_ends_when_its_time_is_over_and_the_next_has_all_of_it() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            if (doc.do === 'loop') for (;;) try { for (;;); } catch {}
+            if (doc.do === 'regex') /^(a+)+$/.test('a'.repeat(60) + 'b');
+            if (doc.do === 'sort') for (;;) [3, 2, 1].sort((a, b) => a - b);
+            if (doc.do === 'wait') for (;;) try { curl('GET', server) } catch {}
+            dst[meta.id] = 1;
+        }",
+    );
+    function.on_http(|_| Err(nacre_plugin::http::Error::Timeout));
+    function.pass_when_asked(std::time::Duration::from_secs(7));
+    for (at, what) in ["loop", "regex", "sort", "wait"].into_iter().enumerate() {
+        function.put(what, &format!(r#"{{"do":"{what}"}}"#)).put(&format!("ok {at}"), "{}");
+    }
+    let errors = function.feed().unwrap();
+    assert_eq!(errors.iter().map(|error| error.index).collect::<Vec<_>>(), [0, 2, 4, 6]);
+    let late = "it took too long: a loop that does not end?";
+    assert!(errors.iter().all(|error| error.message.contains(late)), "{errors:?}");
+    assert_eq!(
+        (count(&function, "timeout_count"), count(&function, "on_update_success")),
+        (4.0, 4.0)
+    );
+    assert_eq!(body(&function, "shop.copies", "wait"), "none");
+}

@@ -114,3 +114,18 @@ fn a_timer_belongs_to_the_vbucket_that_it_was_set_for() {
     function.advance(Duration::from_secs(1)).unwrap();
     assert_eq!(vbs(function.timers()), [Some(0)], "so does one that it sets");
 }
+
+#[test]
+fn timers_of_a_handler_that_fails_are_not_counted() {
+    let mut function = function(
+        "function Late() {}
+         function OnUpdate(doc, meta) {
+            createTimer(Late, new Date(Date.now() + 1000), meta.id);
+            cancelTimer(Late, 'other');
+            if (doc.bad) throw new Error('bad');
+         }",
+    );
+    function.put("a", r#"{"bad":true}"#).put("b", "{}").feed().unwrap();
+    assert_eq!((function.timers().len(), count(&function, "timer_create_counter")), (1, 1.0));
+    assert_eq!(count(&function, "timer_cancel_counter"), 0.0);
+}

@@ -206,3 +206,18 @@ fn deep_arguments_are_refused_before_they_are_parsed() {
     let error = engine.call(function, &[Argument::Json(&deep)]).unwrap_err();
     assert_eq!(error.to_string(), "JSON nests deeper than 512 levels");
 }
+
+#[test]
+fn a_call_ends_when_its_watch_says_so_and_the_next_begins_anew() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    let mut engine = engine();
+    let looks = Rc::new(Cell::new(0));
+    let looked = Rc::clone(&looks);
+    engine.set_watch(move || looked.replace(looked.get() + 1) == 3);
+    let spin = engine.compile("spin", "() => { try { for (;;); } catch {} }").unwrap();
+    assert_eq!(engine.call(spin, &[]).unwrap_err(), nacre_js::Error::Late);
+    assert_eq!(looks.get(), 4);
+    let short = engine.compile("short", "() => 1").unwrap();
+    assert_eq!(engine.call(short, &[]).unwrap().as_deref(), Some("1"));
+}

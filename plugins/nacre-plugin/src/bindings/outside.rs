@@ -1,6 +1,8 @@
 //! What is outside the sandbox, as the host provides it.
 
-use super::world::nacre::plugin::{http_out, kv as host_kv, metrics, query as host_query, timer};
+use super::world::nacre::plugin::{
+    http_out, kv as host_kv, metrics, query as host_query, timer, turn,
+};
 use super::world::{header, headers};
 use crate::{http, kv, query};
 
@@ -105,6 +107,14 @@ fn mutate_spec(spec: &kv::MutateSpec) -> host_kv::MutateSpec {
     };
     let kv::MutateSpec { path, value, xattr, create_path, expand_macros, .. } = spec.clone();
     host_kv::MutateSpec { operation, path, value, xattr, create_path, expand_macros }
+}
+
+pub fn begin_turn(index: u32) {
+    turn::begin(index);
+}
+
+pub fn passed_ms() -> u32 {
+    turn::passed_ms()
 }
 
 pub fn timers_belong(vb: Option<u16>) {

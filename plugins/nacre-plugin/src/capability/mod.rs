@@ -5,6 +5,7 @@ pub mod kv;
 pub mod metrics;
 pub mod query;
 pub mod timer;
+pub mod turn;
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::outside;

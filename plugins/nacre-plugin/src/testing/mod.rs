@@ -296,6 +296,12 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.documents.clone())
     }
 
+    /// Has `by` pass each time that the service asks how long an item has taken.
+    pub fn pass_when_asked(&mut self, by: Duration) {
+        let by_ms = u32::try_from(by.as_millis()).unwrap_or(u32::MAX);
+        outside::with(|outside| outside.ask_ms = by_ms);
+    }
+
     /// The timers that are set, by name.
     pub fn timers(&self) -> Vec<Timer> {
         outside::with(|outside| outside.timers.values().cloned().collect())
@@ -336,7 +342,7 @@ impl<S: Service> Harness<S> {
         call: impl FnOnce(&mut S, &mut dyn StateMut) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let timers = outside::with(|outside| {
-            outside.timers_vb = None;
+            (outside.timers_vb, outside.turn, outside.passed_ms) = (None, None, 0);
             outside.timers.clone()
         });
         let mut state = self.state.clone();

@@ -22,6 +22,11 @@ pub(crate) struct Outside {
     pub timers: BTreeMap<String, Timer>,
     /// The vBucket that timers belong to which are set now.
     pub timers_vb: Option<u16>,
+    /// The item that is at work.
+    pub turn: Option<u32>,
+    /// Milliseconds that the item has taken, and how many more each time that it is asked.
+    pub passed_ms: u32,
+    pub ask_ms: u32,
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
     pub answering: Option<Answering>,
@@ -175,6 +180,20 @@ pub(crate) fn mutate_in(
         }
     };
     Ok(kv::Mutated { cas, results })
+}
+
+pub(crate) fn begin_turn(index: u32) {
+    with(|outside| {
+        assert!(outside.turn < Some(index), "an item began out of turn");
+        (outside.turn, outside.passed_ms) = (Some(index), 0);
+    });
+}
+
+pub(crate) fn passed_ms() -> u32 {
+    with(|outside| {
+        outside.passed_ms += outside.ask_ms;
+        outside.passed_ms
+    })
 }
 
 pub(crate) fn timers_belong(vb: Option<u16>) {

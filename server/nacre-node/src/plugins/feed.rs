@@ -451,6 +451,8 @@ impl Feed {
             Ok(report) => self.log(&report),
             Err(error) => {
                 if error.is_retryable() {
+                    let mut batch = batch;
+                    batch.documents.drain(..self.partition.taken());
                     self.replaying.retry = Some(batch);
                 }
                 return Err(Failure::Plugin(error));
@@ -528,6 +530,8 @@ impl Feed {
         match outcome {
             Ok(report) => self.log(&report),
             Err(error) if error.is_retryable() => {
+                let mut batch = batch;
+                batch.documents.drain(..self.partition.taken());
                 self.retry = Some(batch);
                 return Ok(Next::After(BUSY_INTERVAL));
             }

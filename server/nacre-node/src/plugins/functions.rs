@@ -22,6 +22,17 @@ const LAUNCH: &str = ":launch";
 /// What that timer says where another node calls it.
 const SKIPPED: &[u8] = b"skipped";
 
+/// How long after its deadline a handler is ended with the whole engine, which is for what the engine cannot end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a handler may take at most, whatever its author says: nothing else of the function is done meanwhile.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// How long a handler may take.
+fn timeout(definition: &FunctionDefinition) -> Duration {
+    Duration::from_secs(definition.timeout_s.into()).min(TIMEOUT_MAX)
+}
+
 /// Whether `OnDeploy` is called on this node, and on no other.
 pub(super) fn leads(bucket: &Bucket, me: NodeId) -> bool {
     bucket.chains.first().is_some_and(|chain| chain.active() == Some(me))
@@ -154,7 +165,8 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         begin: None,
         config: config(id, uuid, definition, collections(bucket, &source), launch),
         limits: Limits {
-            deadline: Duration::from_secs(definition.timeout_s.into()),
+            deadline: timeout(definition),
+            grace: GRACE,
             // A function goes on whatever a document does to it.
             errors_max: u32::MAX,
             ..Limits::default()
@@ -242,6 +254,7 @@ fn config(
         "urls": urls.collect::<Vec<_>>(),
         "constants": constants.collect::<Vec<_>>(),
         "timer_context_bytes": definition.timer_context_bytes,
+        "timeout_ms": timeout(definition).as_millis() as u64,
         "query_consistency": if definition.fresh_queries { "request" } else { "none" },
     });
     if launch.get("number").is_some() {

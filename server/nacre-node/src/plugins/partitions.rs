@@ -133,6 +133,8 @@ impl PartitionsFeed {
             Ok(report) => report,
             Err(error) => {
                 if error.is_retryable() {
+                    let mut batch = batch;
+                    batch.documents.drain(..self.partition.taken());
                     self.retry = Some(batch);
                 }
                 return Err(error);

@@ -2,11 +2,12 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Documents, Failure, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant, Limits,
-    MemoryDocuments, MemoryStorage, Partition, Queries, Query, QueryRows, Setup, Timer, validate,
+    DocumentCall, DocumentReply, Documents, Failure, Grants, Http, HttpError, HttpRequest,
+    HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, MemoryStorage, Partition,
+    Queries, Query, QueryRows, Setup, Timer, validate,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn setup(source: &str, documents: &Arc<MemoryDocuments>) -> Setup {
@@ -98,6 +99,122 @@ fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
     let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
     assert_eq!(report.dead_letters.len(), 4);
     assert_eq!(keys(&documents), ["a", "z"]);
+}
+
+/// Counts how often each document was handled; some never end, one in what the engine cannot interrupt.
+const COUNTING: &str = "function Again(context) { OnUpdate(context, { id: 'late ' + context.id }) }
+    function OnUpdate(doc, meta) {
+        if (doc.stuck === 'loop') for (;;);
+        if (doc.stuck === 'regex') /^(a+)+$/.test('a'.repeat(60) + 'b');
+        if (doc.stuck === 'native') 'a'.repeat(2 ** 24).indexOf('a'.repeat(2 ** 20) + 'b');
+        if (doc.later) return createTimer(Again, new Date(0), meta.id, { id: meta.id, stuck: doc.later });
+        dst[meta.id] = (dst[meta.id] || 0) + 1;
+    }";
+
+/// What [`COUNTING`] runs with: 200 ms for a handler.
+fn counting(documents: &Arc<MemoryDocuments>) -> Setup {
+    let setup = setup(COUNTING, documents);
+    let mut config: serde_json::Value = serde_json::from_str(&setup.config).unwrap();
+    config["timeout_ms"] = 200.into();
+    let (deadline, grace) = (Duration::from_millis(200), Duration::from_millis(100));
+    let limits = Limits { deadline, grace, errors_max: u32::MAX, ..Limits::default() };
+    Setup { config: config.to_string(), limits, ..setup }
+}
+
+fn counts(documents: &MemoryDocuments) -> Vec<(String, String)> {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let all = documents.all().into_iter();
+    all.map(|(_, key, found)| (text(key), text(found.body.clone()))).collect()
+}
+
+#[test]
+fn documents_that_never_end_have_no_other_handled_twice() {
+    let documents = Arc::new(MemoryDocuments::default());
+    let mut partition = open(counting(&documents));
+    let names: Vec<_> = (0..300).map(|number| format!("{number:03}")).collect();
+    let body = |number: usize| match number {
+        40 => r#"{"stuck":"loop"}"#,
+        100 => r#"{"stuck":"regex"}"#,
+        150 => r#"{"stuck":"native"}"#,
+        _ => "{}",
+    };
+    let batch = names.iter().enumerate().map(|(number, name)| (&name[..], Some(body(number))));
+    let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
+    assert_eq!((report.errors.len(), report.dead_letters.len()), (0, 1), "{report:?}");
+    assert_eq!(report.dead_letters[0].key, b"150");
+    let counts = counts(&documents);
+    assert_eq!(counts.len(), 297);
+    assert!(counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
+}
+
+#[test]
+fn timers_that_never_end_have_no_other_fire_twice() {
+    let documents = Arc::new(MemoryDocuments::default());
+    let mut partition = open(counting(&documents));
+    let later = |number: usize| match number {
+        3 => r#"{"later":"native"}"#,
+        5 => r#"{"later":"loop"}"#,
+        _ => r#"{"later":"no"}"#,
+    };
+    let names: Vec<_> = (0..10).map(|number| number.to_string()).collect();
+    let batch = names.iter().enumerate().map(|(number, name)| (&name[..], Some(later(number))));
+    partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
+    let report = partition.on_timers(NOW).unwrap();
+    assert_eq!((report.timers, report.dead_timers.len()), (9, 1), "{report:?}");
+    let counts = counts(&documents);
+    assert_eq!(counts.len(), 8);
+    assert!(counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
+    assert_eq!(partition.next_timer_us(), None);
+}
+
+/// Documents of which one is locked for a while.
+struct Locked {
+    documents: Arc<MemoryDocuments>,
+    is_locked: AtomicBool,
+}
+
+impl Documents for Locked {
+    fn call(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        call: &DocumentCall,
+        left: Duration,
+    ) -> Result<DocumentReply, KvError> {
+        if key == b"locked" && self.is_locked.load(Ordering::Relaxed) {
+            return Err(KvError::Locked);
+        }
+        self.documents.call(keyspace, key, call, left)
+    }
+}
+
+#[test]
+fn a_batch_that_waits_for_a_document_goes_on_where_it_stopped() {
+    let memory = Arc::new(MemoryDocuments::default());
+    let is_locked = AtomicBool::new(true);
+    let locked = Arc::new(Locked { documents: Arc::clone(&memory), is_locked });
+    let setup = counting(&memory);
+    let mut partition =
+        open(Setup { documents: Arc::clone(&locked) as Arc<dyn Documents>, ..setup });
+    let names = ["a", "b", "c", "locked", "d", "e"];
+    let mut batch = Stream::default().batch(names.map(|name| (name, Some("{}"))));
+    for _ in 0..3 {
+        let error = partition.on_batch(&batch, NOW).unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        batch.documents.drain(..partition.taken());
+        assert_eq!(batch.documents.len(), 3);
+    }
+    // A feed that begins anew leaves out what is done.
+    let place = |partition: &Partition| {
+        batch.progress.keys().map(|vbid| partition.progress(*vbid).seqno.0).sum::<u64>()
+    };
+    assert_eq!(place(&partition), 3);
+    locked.is_locked.store(false, Ordering::Relaxed);
+    assert_eq!(partition.on_batch(&batch, NOW).unwrap().documents, 3);
+    assert_eq!(place(&partition), 6);
+    let counts = counts(&memory);
+    assert!(counts.len() == 6 && counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
+    assert_eq!(partition.status().metrics["on_update_success"], 6.0);
 }
 
 /// Endless rows for those who read them slowly, and how many queries have not ended.

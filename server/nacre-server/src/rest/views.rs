@@ -18,6 +18,9 @@ const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests wait for the plugin to be compiled after a first start: a little less than SDKs wait for them.
 const LOADING_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Bytes of the name of a design document: with `_design/` in front it is a key.
+const NAME_BYTES_MAX: usize = 240;
+
 pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<String> = call.path.clone();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -31,7 +34,7 @@ pub(super) async fn route(call: Call) -> Reply {
             Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason))
         }
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
-        ("GET", [bucket, "_design", name]) => get(&call, bucket, name),
+        ("GET" | "HEAD", [bucket, "_design", name]) => get(&call, bucket, name),
         ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
         ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name).await,
         ("GET" | "POST" | "HEAD", [bucket, "_design", name, "_view", view]) => {
@@ -93,6 +96,8 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
             .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
+    check_name(name).map_err(invalid)?;
+    check_options(&parsed).map_err(|reason| invalid(&reason))?;
     in_time(loaded(&call)).await?;
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
     blocking("the check", move || node.plugins().validate_view(&owned, &text))
@@ -102,6 +107,32 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     let id = format!("_design/{name}");
     call.change(Change::PutDesignDocument { bucket, name, document }).await?;
     Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
+}
+
+/// Whether a design document may be called that.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    match name {
+        _ if name.trim().is_empty() => Err("a design document needs a name"),
+        _ if name.chars().any(char::is_control) => {
+            Err("the name of a design document has no control characters")
+        }
+        _ if name.len() > NAME_BYTES_MAX => {
+            Err("the name of a design document has 240 bytes at most")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what a design document says of its pace can be. What nobody here knows is left alone.
+fn check_options(document: &Value) -> Result<(), String> {
+    let options = match &document["options"] {
+        Value::Null => return Ok(()),
+        Value::Object(options) => options,
+        _ => return Err("\"options\" must be an object".into()),
+    };
+    let paces = ["updateInterval", "updateMinChanges", "replicaUpdateMinChanges"];
+    let wrong = paces.iter().find(|name| options.get(**name).is_some_and(|value| !value.is_u64()));
+    wrong.map_or(Ok(()), |name| Err(format!("\"{name}\" must be a number from 0 on")))
 }
 
 fn get(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
@@ -267,4 +298,22 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         body: call.body,
     };
     answered(&call.node, &deployment.name, request, terms, failure).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_options_of_design_documents_are_checked() {
+        for name in ["", " ", "a\0b", "a\nb", &"x".repeat(241)] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        assert!(check_name("dev_a b").is_ok() && check_name(&"x".repeat(240)).is_ok());
+        for options in [json!(7), json!({"updateInterval": "x"}), json!({"updateMinChanges": -3})] {
+            assert!(check_options(&json!({"options": options})).is_err(), "{options}");
+        }
+        assert!(check_options(&json!({"options": {"updateInterval": 0, "other": "x"}})).is_ok());
+        assert!(check_options(&json!({"views": {}})).is_ok());
+    }
 }

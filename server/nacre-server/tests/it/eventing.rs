@@ -329,6 +329,35 @@ fn definitions_are_told_back_exported_and_imported() {
 }
 
 #[test]
+fn functions_that_would_wake_each_other_for_ever_are_not_deployed_unless_that_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    collections(&server, &["a", "b", "meta"]);
+    let code = "function OnUpdate(doc, meta) {}";
+    deploy(&mut server, &function("there", code, "a", &["b"]));
+    define(&server, &function("back", code, "b", &["a"]));
+    let refused = |server: &Server| {
+        let path = "/api/v1/functions/back/deploy";
+        let (status, answer) = ask(server, "POST", path, &Value::Null);
+        (status, answer["name"].clone(), answer["code"].clone())
+    };
+    let recursion = (400, json!("ERR_INTER_FUNCTION_RECURSION"), json!(50));
+    assert_eq!(refused(&server), recursion);
+    let config = |server: &Server, body: &Value| ask(server, "POST", "/api/v1/config", body).0;
+    assert_eq!(config(&server, &json!({"allow_interbucket_recursion": "yes"})), 400);
+    assert_eq!(config(&server, &json!({"no_such": true})), 400);
+    assert_eq!(config(&server, &json!({"allow_interbucket_recursion": true})), 200);
+    let told = get(&server, "/api/v1/config");
+    assert_eq!(told, json!({"enable_debugger": false, "allow_interbucket_recursion": true}));
+    command(&server, "back", "deploy");
+    wait_for_status(&mut server, "back", "deployed");
+    command(&server, "back", "undeploy");
+    assert_eq!(config(&server, &json!({"allow_interbucket_recursion": false})), 200);
+    wait_for_status(&mut server, "back", "undeployed");
+    assert_eq!(refused(&server), recursion);
+}
+
+#[test]
 fn a_function_reaches_other_buckets_and_follows_all_collections_of_a_scope() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--buckets", "default,other.one"];

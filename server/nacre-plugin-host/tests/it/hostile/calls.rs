@@ -34,6 +34,20 @@ fn storm(call: &str) -> Module {
 }
 
 #[test]
+fn items_begin_once_each_in_their_order() {
+    let turn = "an item began out of turn";
+    let begin = |index: &str| format!("(call $begin (i32.const {index}))");
+    let twice = calling(&[begin("0"), begin("0")].concat());
+    let init = m().imports().body("init", format!("{} i32.const 1024", begin("0")));
+    check(vec![
+        case("twice", Batch, turn, twice),
+        case("no item", Batch, turn, calling(&begin("9"))),
+        case("no number", Batch, turn, calling(&begin("-1"))),
+        case("outside of a call", Open, turn, init),
+    ]);
+}
+
+#[test]
 fn loops_without_end_are_ended_wherever_they_are() {
     let mut cases = vec![
         case("start", Open, TIME, m().field("(func $s (loop $l (br $l))) (start $s)")),

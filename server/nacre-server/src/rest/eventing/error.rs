@@ -20,6 +20,7 @@ pub(super) enum Kind {
     CodeSize,
     NameMismatch,
     BucketMissing,
+    InterFunctionRecursion,
     CollectionMissing,
     InvalidConfig,
     SaveConfig,
@@ -51,6 +52,9 @@ impl Kind {
             Kind::InvalidConfig => ("ERR_INVALID_CONFIG", 38, StatusCode::BAD_REQUEST),
             Kind::CodeSize => ("ERR_APPCODE_SIZE", 39, StatusCode::BAD_REQUEST),
             Kind::BucketMissing => ("ERR_BUCKET_MISSING", 41, StatusCode::BAD_REQUEST),
+            Kind::InterFunctionRecursion => {
+                ("ERR_INTER_FUNCTION_RECURSION", 50, StatusCode::BAD_REQUEST)
+            }
             Kind::CollectionMissing => ("ERR_COLLECTION_MISSING", 56, StatusCode::BAD_REQUEST),
             Kind::Internal => ("INTERNAL_SERVER_ERROR", 59, StatusCode::INTERNAL_SERVER_ERROR),
             Kind::Forbidden => ("ERR_FORBIDDEN", 60, StatusCode::FORBIDDEN),
@@ -88,6 +92,7 @@ pub(super) fn refused(refusal: &Refusal) -> Reply {
         Refusal::FunctionRuns => Kind::AlreadyDeployed,
         Refusal::FunctionNotDeployed => Kind::NotDeployed,
         Refusal::FunctionPaused => Kind::Paused,
+        Refusal::FunctionRecursion { .. } => Kind::InterFunctionRecursion,
         Refusal::SameKeyspace => Kind::SameKeyspace,
         Refusal::BucketNotFound { bucket } => {
             return Kind::BucketMissing.reply(&format!("there is no bucket {bucket}"));

@@ -12,10 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Seconds that a call may take when nothing is said, and at most.
+/// Seconds that a call may take when nothing is said.
 const TIMEOUT_S: u32 = 60;
-/// Bytes of a timer's context when nothing is said, and at most.
+/// Bytes of a timer's context when nothing is said, at least and at most.
 const TIMER_CONTEXT_BYTES: u32 = 1024;
+const TIMER_CONTEXT_BYTES_MIN: u32 = 20;
 const TIMER_CONTEXT_BYTES_MAX: u32 = 20 << 20;
 /// Said of all scopes, or all buckets, by functions that belong to none.
 const ALL: &str = "*";
@@ -270,6 +271,53 @@ fn empty() -> FunctionDefinition {
     }
 }
 
+/// Settings that are numbers, each with the least and the most that it may be.
+const NUMBERS: [(&str, u32, u32); 14] = [
+    ("app_log_max_files", 1, u32::MAX),
+    ("app_log_max_size", 1024, u32::MAX),
+    ("bucket_cache_age", 1, u32::MAX),
+    ("bucket_cache_size", 1, u32::MAX),
+    ("checkpoint_interval", 1, u32::MAX),
+    ("cpp_worker_thread_count", 1, u32::MAX),
+    ("execution_timeout", 1, u32::MAX),
+    ("num_timer_partitions", 1, 1024),
+    ("on_deploy_timeout", 1, u32::MAX),
+    ("sock_batch_size", 1, u32::MAX),
+    ("tick_duration", 1, u32::MAX),
+    ("timer_context_size", TIMER_CONTEXT_BYTES_MIN, TIMER_CONTEXT_BYTES_MAX),
+    ("timer_queue_size", 1, u32::MAX),
+    ("worker_count", 1, 64),
+];
+
+/// Settings that are words, each with those that it may be.
+const WORDS: [(&str, &[&str]); 2] = [
+    ("log_level", &["ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]),
+    ("language_compatibility", &["6.0.0", "6.5.0", "6.6.2", "7.2.0"]),
+];
+
+/// Whether settings may be, those included that mean nothing here: what is wrong would be told back as if it held.
+fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
+    let given = |name: &str| all.get(name).filter(|value| !value.is_null());
+    for (name, min, max) in NUMBERS {
+        let fits = |value: &Value| {
+            value.as_u64().is_some_and(|number| (u64::from(min)..=u64::from(max)).contains(&number))
+        };
+        if given(name).is_some_and(|value| !fits(value)) {
+            return Err(invalid(&format!("{name} is a number from {min} to {max}")));
+        }
+    }
+    for (name, words) in WORDS {
+        let fits = |value: &Value| value.as_str().is_some_and(|word| words.contains(&word));
+        if given(name).is_some_and(|value| !fits(value)) {
+            return Err(invalid(&format!("{name} is one of {}", words.join(", "))));
+        }
+    }
+    match given("cursor_aware").is_none_or(Value::is_boolean) {
+        true => Ok(()),
+        false => Err(invalid("cursor_aware is true or false")),
+    }
+}
+
 /// Puts settings into a definition, beside those that it has.
 pub(super) fn apply_settings(
     definition: &mut FunctionDefinition,
@@ -281,22 +329,18 @@ pub(super) fn apply_settings(
     // These are not settings, but the state of the function.
     all.remove("deployment_status");
     all.remove("processing_status");
-    let number = |name: &str, default: u32, max: u32| match all.get(name) {
-        None | Some(Value::Null) => Ok(default),
-        Some(value) => value
-            .as_u64()
-            .and_then(|number| u32::try_from(number).ok())
-            .filter(|number| (1..=max).contains(number))
-            .ok_or_else(|| invalid(&format!("{name} is a number from 1 to {max}"))),
+    check_settings(&all)?;
+    let number = |name: &str, default: u32| {
+        let given = all.get(name).and_then(Value::as_u64);
+        given.and_then(|number| u32::try_from(number).ok()).unwrap_or(default)
     };
     let lines = |name: &str| match all.get(name) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(value) => serde_json::from_value(value.clone())
             .map_err(|_| invalid(&format!("{name} is an array of strings"))),
     };
-    definition.timeout_s = number("execution_timeout", TIMEOUT_S, TIMEOUT_S)?;
-    definition.timer_context_bytes =
-        number("timer_context_size", TIMER_CONTEXT_BYTES, TIMER_CONTEXT_BYTES_MAX)?;
+    definition.timeout_s = number("execution_timeout", TIMEOUT_S);
+    definition.timer_context_bytes = number("timer_context_size", TIMER_CONTEXT_BYTES);
     definition.old_documents = match all.get("old_documents") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(wanted)) => *wanted,

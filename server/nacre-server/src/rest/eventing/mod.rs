@@ -48,7 +48,7 @@ pub(super) async fn route(call: Call) -> Reply {
         ("GET", ["api", "v1", "stats"]) => statistics(&call),
         ("GET", ["api", "v1", "list", "functions"]) => list(&call),
         ("GET", ["api", "v1", "config"]) => config(&call),
-        ("POST", ["api", "v1", "config"]) => set_config(&call),
+        ("POST", ["api", "v1", "config"]) => set_config(&call).await,
         ("GET", ["getAppLog" | "getExecutionStats" | "getFailureStats" | "getLatencyStats"]) => {
             told(&call, path[0])
         }
@@ -359,17 +359,36 @@ fn list(call: &Call) -> Result<Reply, Reply> {
 
 fn config(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::ReadCluster, None)?;
-    Ok(ok(&json!({"enable_debugger": false})))
+    let allowed = call.node.cluster().function_recursion;
+    Ok(ok(&json!({"enable_debugger": false, "allow_interbucket_recursion": allowed})))
 }
 
-/// There is nothing to choose yet: what asks for what is there is taken.
-fn set_config(call: &Call) -> Result<Reply, Reply> {
+/// What holds for all functions; members that are left out stay.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// There is no debugger.
+    #[serde(default)]
+    enable_debugger: bool,
+    allow_interbucket_recursion: Option<bool>,
+}
+
+async fn set_config(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerEventing, None)?;
-    let wanted: Value = serde_json::from_slice(&call.body)
+    let wrong = |error: serde_json::Error| Kind::SaveConfig.reply(&format!("the body: {error}"));
+    let body: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Kind::Unmarshal.reply(&format!("the body: {error}")))?;
-    match wanted == json!({"enable_debugger": false}) {
-        true => Ok(ok(&done("unchanged"))),
-        false => Err(Kind::SaveConfig.reply("enable_debugger is false; there are no others")),
+    let wanted: Wanted = serde_json::from_value(body).map_err(wrong)?;
+    if wanted.enable_debugger {
+        return Err(Kind::SaveConfig.reply("enable_debugger is false: there is no debugger"));
+    }
+    let before = call.node.cluster().function_recursion;
+    match wanted.allow_interbucket_recursion.filter(|allowed| *allowed != before) {
+        Some(allowed) => {
+            call.change_function(Change::AllowFunctionRecursion { allowed }).await?;
+            Ok(ok(&done("changed")))
+        }
+        None => Ok(ok(&done("unchanged"))),
     }
 }
 
