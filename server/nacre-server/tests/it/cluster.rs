@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What nodes that can join say of themselves, as `cluster::membership` has it.
-pub const VERSION: u64 = 10;
+const VERSION: u64 = 11;
 
 /// A node with its data directory, to be stopped and started again.
 pub struct Node {
@@ -355,6 +355,19 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
     let own = format!("otpNode=ns_1@{}", first.address());
     assert_eq!(first.ask("POST", "/controller/ejectNode", &own).0, 400);
     first.succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
+}
+
+#[test]
+fn a_node_that_was_removed_while_it_was_away_is_told_apart_from_members() {
+    let mut nodes = three();
+    let (status, text) = nodes[0].add(&nodes[1]);
+    assert!(status == 400 && text.contains("already part of cluster"), "{status} {text}");
+    nodes[2].kill();
+    let otp = format!("otpNode=ns_1@{}", nodes[2].address());
+    nodes[0].succeed("POST", "/controller/ejectNode", &otp);
+    nodes[2].restart();
+    let (status, text) = nodes[0].add(&nodes[2]);
+    assert!(status == 400 && text.contains("was removed from this cluster"), "{status} {text}");
 }
 
 #[test]
