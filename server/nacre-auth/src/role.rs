@@ -134,6 +134,10 @@ roles! {
     ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats AdministerPlugins InvokePlugins];
     /// Changes users only.
     SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers];
+    /// Changes users only: all are local.
+    SecurityAdminLocal "security_admin_local" "Local User Security Admin" Cluster [ReadCluster AdministerUsers];
+    /// Changes users of a directory service, of which there are none here.
+    SecurityAdminExternal "security_admin_external" "External User Security Admin" Cluster [ReadCluster];
     /// Sees the cluster and moves data between clusters.
     ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster ReadData StreamData ReadStats];
     /// Administers what runs on changes of documents.
@@ -190,6 +194,28 @@ roles! {
     QueryInsert "query_insert" "Query Insert" Collection [WriteData Query QueryWrite];
     /// Deletes by SQL++.
     QueryDelete "query_delete" "Query Delete" Collection [WriteData Query QueryWrite];
+    /// Lets SQL++ read collections without an index, which takes no right of its own here.
+    QueryUseSequentialScans "query_use_sequential_scans" "Query Use Sequential Scans" Collection [];
+    /// Uses sequences of SQL++, of which there are none here.
+    QueryUseSequences "query_use_sequences" "Query Use Sequences" Scope [];
+    /// Manages sequences of SQL++, of which there are none here.
+    QueryManageSequences "query_manage_sequences" "Query Manage Sequences" Scope [];
+    /// Queries all data sets of analytics, which is not here.
+    AnalyticsReader "analytics_reader" "Analytics Reader" Cluster [];
+    /// Administers analytics, which is not here.
+    AnalyticsAdmin "analytics_admin" "Analytics Admin" Cluster [];
+    /// Manages analytics of a bucket, which is not here.
+    AnalyticsManager "analytics_manager" "Analytics Manager" Bucket [];
+    /// Queries data sets of analytics, which is not here.
+    AnalyticsSelect "analytics_select" "Analytics Select" Collection [];
+    /// Configures a sync gateway, which asks for the role itself.
+    SyncGatewayConfigurator "sync_gateway_configurator" "Sync Gateway Architect" Bucket [];
+    /// Reads and writes through a sync gateway, which asks for the role itself.
+    SyncGatewayApp "sync_gateway_app" "Sync Gateway Application" Bucket [];
+    /// Manages replications of a sync gateway, which asks for the role itself.
+    SyncGatewayReplicator "sync_gateway_replicator" "Sync Gateway Replicator" Bucket [];
+    /// Runs a sync gateway, which asks for the role itself.
+    SyncGatewayDevOps "sync_gateway_dev_ops" "Sync Gateway Dev Ops" Cluster [];
     /// Manages indexes.
     QueryManageIndex "query_manage_index" "Query Manage Index" Collection [AdministerIndexes];
     /// Manages functions of SQL++ of a scope.
@@ -418,6 +444,13 @@ mod tests {
             "scope_admin[travel:inventory]",
             "data_reader[travel]",
             "data_reader[travel:inventory:airline]",
+            "query_use_sequential_scans[travel:inventory:airline]",
+            "query_manage_sequences[travel:inventory]",
+            "security_admin_local",
+            "analytics_select[travel]",
+            "analytics_admin",
+            "sync_gateway_app[travel]",
+            "sync_gateway_dev_ops",
         ] {
             assert_eq!(role(text).to_string(), text);
         }

@@ -2,7 +2,7 @@
 
 use crate::credentials::SALT_BYTES;
 use crate::hash::Hash;
-use crate::{Credentials, Keyspace, Privilege, Role};
+use crate::{Credentials, Keyspace, Privilege, Role, RoleKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,6 +83,25 @@ impl User {
                 && role.permits(privilege, Keyspace { bucket: Some(bucket), ..own })
         };
         self.all_roles().any(|(role, _)| permits(role))
+    }
+
+    /// Whether one of the roles is about `place`, a part of it, or more than it; or lets see the cluster, without being about a
+    /// part of the data. Such a user may see that it is there, and how it is set up.
+    pub fn may_see(&self, place: Keyspace<'_>) -> bool {
+        let meets = |own: Option<&str>, asked: Option<&str>| {
+            own.is_none() || asked.is_none() || own == asked
+        };
+        self.all_roles().any(|(role, _)| {
+            let own = role.keyspace();
+            match role.kind.is_parameterised() {
+                true => {
+                    meets(own.bucket, place.bucket)
+                        && meets(own.scope, place.scope)
+                        && meets(own.collection, place.collection)
+                }
+                false => role.permits(Privilege::ReadCluster, Keyspace::default()),
+            }
+        })
     }
 
     /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
@@ -178,6 +197,12 @@ impl Users {
     /// All users, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &User> {
         self.users.values()
+    }
+
+    /// Whether somebody may do everything.
+    pub fn have_administrator(&self) -> bool {
+        let is_admin = |user: &User| user.all_roles().any(|(role, _)| role.kind == RoleKind::Admin);
+        self.users.values().any(is_admin)
     }
 
     /// Adds or replaces a group; its users have its roles from now on.
@@ -331,6 +356,31 @@ mod tests {
         users.remove_group("readers");
         assert!(!may(&users, "b"));
         assert_eq!(users.get("bob").unwrap().groups, ["others"]);
+    }
+
+    #[test]
+    fn who_has_a_part_in_something_sees_that_it_is_there_and_nothing_beside() {
+        let sees = |role: &str, names: &[&str]| {
+            let user = User::new("u", "secret", vec![role.parse().unwrap()], [1; SALT_BYTES]);
+            let name = |level: usize| names.get(level).copied();
+            user.may_see(Keyspace { bucket: name(0), scope: name(1), collection: name(2) })
+        };
+        let table: [(&str, &[&str], bool); 11] = [
+            ("data_reader[b:s:c]", &[], true),
+            ("data_reader[b:s:c]", &["b"], true),
+            ("data_reader[b:s:c]", &["b", "s", "c"], true),
+            ("data_reader[b:s:c]", &["b", "s", "d"], false),
+            ("data_reader[b:s]", &["b", "t"], false),
+            ("data_monitoring[b]", &["a"], false),
+            ("data_monitoring[*]", &["a", "s", "c"], true),
+            ("bucket_admin[b]", &["a"], false),
+            ("ro_admin", &["a", "s", "c"], true),
+            ("admin", &["a"], true),
+            ("external_stats_reader", &[], false),
+        ];
+        for (role, names, expected) in table {
+            assert_eq!(sees(role, names), expected, "{role} {names:?}");
+        }
     }
 
     #[test]

@@ -103,11 +103,12 @@ pub enum Change {
         /// Where.
         alternate: Option<Alternate>,
     },
-    /// A node does something else for clients.
+    /// A node that is alone and has no buckets does something else for clients. Of others that changes with a
+    /// [rebalance](Change::StartRebalance).
     SetServices {
         /// Its number.
         id: NodeId,
-        /// What it does; whether it has data stays, for one that has its part in the cluster.
+        /// What it does.
         services: BTreeSet<Service>,
     },
     /// A new group of nodes, or another name for one.
@@ -157,6 +158,9 @@ pub enum Change {
         keep: BTreeSet<NodeId>,
         /// What becomes of all others: they leave, or only have no share.
         rest: Membership,
+        /// What nodes do for clients from now on, of those for which that changes.
+        #[serde(default)]
+        services: BTreeMap<NodeId, BTreeSet<Service>>,
     },
     /// The rebalance that is under way goes no further.
     StopRebalance,
@@ -497,9 +501,11 @@ impl Cluster {
                 self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
             }
             Change::ResetAutoFailover => self.auto_failover.count = 0,
-            Change::StartRebalance { id, keep, rest } => {
+            Change::StartRebalance { id, keep, rest, services } => {
                 keep.iter().try_for_each(|id| self.check_node(*id))?;
+                self.check_services(services)?;
                 self.start_rebalance(self.plan_rebalance(id, keep, *rest))?;
+                self.put_services(services);
             }
             Change::StopRebalance => {
                 self.end_rebalance(Outcome::Stopped)?;
@@ -915,7 +921,14 @@ mod tests {
         let change = Change::MoveCopies { memberships: BTreeMap::new(), chains };
         assert!(matches!(cluster.apply(&change), Err(Refusal::CopiesMoved { .. })));
         let (keep, rest) = ([next].into(), Membership::Leaving);
-        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+        cluster
+            .apply(&Change::StartRebalance {
+                id: "r".into(),
+                keep,
+                rest,
+                services: BTreeMap::new(),
+            })
+            .unwrap();
         cluster.apply(&change).unwrap();
         cluster.apply(&Change::StopRebalance).unwrap();
         assert!(matches!(cluster.apply(&change), Err(Refusal::CopiesMoved { .. })));

@@ -71,7 +71,7 @@ pub struct Alternate {
 
 impl Alternate {
     /// The names of ports in maps.
-    pub const PORT_NAMES: [&str; 10] = [
+    pub const PORT_NAMES: [&str; 12] = [
         "mgmt",
         "mgmtSSL",
         "kv",
@@ -82,6 +82,8 @@ impl Alternate {
         "n1qlSSL",
         "eventingAdminPort",
         "eventingSSL",
+        "indexHttp",
+        "indexHttps",
     ];
 
     /// Whether it can be one.

@@ -9,6 +9,10 @@ const GROUP_NAME_BYTES_MAX: usize = 64;
 /// The name of the group that there is as long as nobody makes others. Source: Couchbase.
 pub const GROUP_DEFAULT: &str = "Group 1";
 
+fn refused_services(reason: &str) -> Refusal {
+    Refusal::Invalid { field: "services", reason: reason.into() }
+}
+
 pub(crate) fn first_group() -> BTreeMap<String, String> {
     [("0".to_owned(), GROUP_DEFAULT.to_owned())].into()
 }
@@ -58,18 +62,45 @@ impl Cluster {
     ) -> Result<(), Refusal> {
         let is_new = self.buckets.is_empty() && self.nodes.len() == 1;
         let node = self.nodes.get_mut(&id).ok_or(Refusal::NodeNotFound { id })?;
-        let refuse = |reason: &str| Refusal::Invalid { field: "services", reason: reason.into() };
         if services.is_empty() {
-            return Err(refuse("a node needs a service"));
+            return Err(refused_services("a node needs a service"));
         }
-        let stays = node.has_data() == services.contains(&Service::Data);
-        if !stays && node.membership != Membership::Added && !is_new {
-            return Err(refuse(
-                "a node that is in the cluster has kv, or has it not, until it leaves",
+        if !is_new {
+            return Err(refused_services(
+                "cannot change node services after cluster is provisioned",
             ));
         }
         node.services = services.clone();
         Ok(())
+    }
+
+    /// Whether nodes that have their part in the cluster may do this for clients from now on.
+    pub(crate) fn check_services(
+        &self,
+        wanted: &BTreeMap<NodeId, BTreeSet<Service>>,
+    ) -> Result<(), Refusal> {
+        for (id, services) in wanted {
+            let node = self.nodes.get(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+            if services.is_empty() {
+                return Err(refused_services("a node needs a service"));
+            }
+            let stays = node.has_data() == services.contains(&Service::Data);
+            if !stays && node.membership != Membership::Added {
+                return Err(refused_services(
+                    "a node that is in the cluster has kv, or has it not, until it leaves",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what [`check_services`](Cluster::check_services) has found good.
+    pub(crate) fn put_services(&mut self, wanted: &BTreeMap<NodeId, BTreeSet<Service>>) {
+        for (id, services) in wanted {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.services = services.clone();
+            }
+        }
     }
 
     pub(crate) fn set_memberships(&mut self, memberships: &BTreeMap<NodeId, Membership>) {
@@ -183,6 +214,13 @@ mod tests {
         Change::SetServices { id: NodeId(id), services: services.iter().copied().collect() }
     }
 
+    /// A rebalance of all, from which a node does something else.
+    fn rebalance(cluster: &Cluster, id: u64, services: &[Service]) -> Change {
+        let services = [(NodeId(id), services.iter().copied().collect())].into();
+        let (keep, rest) = (cluster.nodes.keys().copied().collect(), Membership::Leaving);
+        Change::StartRebalance { id: "r".into(), keep, rest, services }
+    }
+
     #[test]
     fn a_number_of_a_node_is_never_used_for_another() {
         let put = |id: u64, uuid: &str, host: &str| {
@@ -211,22 +249,41 @@ mod tests {
         let chains = &cluster.buckets["b"].chains;
         assert!(chains.iter().all(|chain| chain.copies == [Some(NodeId(1)), None]));
         let keep = [NodeId(2)].into();
-        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        let rebalance = Change::StartRebalance {
+            id: "r".into(),
+            keep,
+            rest: Membership::Leaving,
+            services: BTreeMap::new(),
+        };
         assert_eq!(cluster.apply(&rebalance), Err(Refusal::NobodyKeeps));
     }
 
     #[test]
     fn what_a_node_does_may_change_but_for_data() {
         let mut cluster = two();
-        cluster.apply(&set(2, &[Service::Query, Service::Eventing])).unwrap();
-        cluster.apply(&set(1, &[Service::Data])).unwrap();
-        for refused in [set(2, &[]), set(2, &[Service::Data]), set(1, &[Service::Query])] {
+        let refused: [(u64, &[Service]); 3] =
+            [(2, &[]), (2, &[Service::Data]), (1, &[Service::Query])];
+        for (id, services) in refused {
+            let refused = rebalance(&cluster, id, services);
             assert!(cluster.apply(&refused).is_err(), "{refused:?}");
+        }
+        for services in [&Service::ALL[..], &[Service::Query]] {
+            assert!(cluster.apply(&set(2, services)).is_err(), "it has its part");
         }
         assert_eq!(
             cluster.apply(&set(9, &Service::ALL)).unwrap_err(),
             Refusal::NodeNotFound { id: NodeId(9) }
         );
+        assert_eq!(
+            cluster.apply(&rebalance(&cluster.clone(), 9, &Service::ALL)).unwrap_err(),
+            Refusal::NodeNotFound { id: NodeId(9) }
+        );
+        let wanted = [Service::Query, Service::Eventing];
+        cluster.apply(&rebalance(&cluster.clone(), 2, &wanted)).unwrap();
+        assert_eq!(cluster.nodes[&NodeId(2)].services, wanted.into());
+        let second = rebalance(&cluster, 2, &[Service::Query]);
+        assert_eq!(cluster.apply(&second), Err(Refusal::RebalanceRuns));
+        assert_eq!(cluster.nodes[&NodeId(2)].services, wanted.into(), "refused is not begun");
         let mut alone = Cluster::new("c".into());
         let first = member(&Service::ALL, Membership::Active);
         alone.apply(&Change::PutNode { id: NodeId(1), member: first }).unwrap();
@@ -234,6 +291,20 @@ mod tests {
         let settings = BucketSettings::default();
         let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
         assert!(alone.apply(&bucket).is_err(), "nobody could keep its documents");
+    }
+
+    #[test]
+    fn a_node_that_is_leaving_is_not_taken_back() {
+        let mut cluster = two();
+        let leaving = member(&Service::ALL, Membership::Leaving);
+        cluster.apply(&Change::PutNode { id: NodeId(3), member: leaving }).unwrap();
+        let start = |keep: &[u64]| {
+            let keep = keep.iter().copied().map(NodeId).collect();
+            let (rest, services) = (Membership::Leaving, BTreeMap::new());
+            Change::StartRebalance { id: "r".into(), keep, rest, services }
+        };
+        assert_eq!(cluster.apply(&start(&[1, 2, 3])), Err(Refusal::NobodyKeeps));
+        cluster.apply(&start(&[1, 2])).unwrap();
     }
 
     #[test]

@@ -99,7 +99,9 @@ impl Cluster {
         if self.rebalance.is_some() {
             return Err(Refusal::RebalanceRuns);
         }
-        let is_out = |id: &NodeId| self.nodes[id].membership == Membership::FailedOver;
+        let is_out = |id: &NodeId| {
+            matches!(self.nodes[id].membership, Membership::FailedOver | Membership::Leaving)
+        };
         if self.with_data(&rebalance.keep).is_empty() || rebalance.keep.iter().any(is_out) {
             return Err(Refusal::NobodyKeeps);
         }

@@ -12,6 +12,9 @@ pub enum Refusal {
         /// Its number.
         id: NodeId,
     },
+    /// Nobody would be left who may do everything, and nobody could make such a user any more.
+    #[error("Nobody else has the role admin: give it to another user first.")]
+    LastAdministrator,
     /// No such group of nodes.
     #[error("there is no such group")]
     GroupNotFound,
@@ -30,8 +33,10 @@ pub enum Refusal {
         /// Its number.
         id: NodeId,
     },
-    /// A rebalance would leave the data to nobody, or to nodes that were failed over.
-    #[error("A rebalance needs nodes with kv to keep the data, none of which was failed over.")]
+    /// A rebalance would leave the data to nobody, or to nodes that were failed over or are leaving.
+    #[error(
+        "A rebalance needs nodes with kv to keep the data, none of which was failed over or is leaving."
+    )]
     NobodyKeeps,
     /// No copies are being moved.
     #[error("There is no rebalance running.")]

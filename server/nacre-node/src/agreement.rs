@@ -238,6 +238,7 @@ impl Node {
         position: Option<&[u8]>,
     ) -> Result<Arc<Cluster>, Error> {
         let mut users = self.users().clone();
+        let had_administrator = users.have_administrator();
         match proposal {
             Proposal::PutUser(user) => {
                 check_name(&user.name)?;
@@ -251,6 +252,9 @@ impl Node {
                 users.remove_group(name).ok_or_else(|| Error::GroupNotFound(name.clone()))?;
             }
             Proposal::Change(_) | Proposal::SetPasswordPolicy(_) => {}
+        }
+        if had_administrator && !users.have_administrator() {
+            return Err(Error::Refused(Refusal::LastAdministrator));
         }
         self.store(rows_of(&users).into(), position, true)?;
         self.set_users(users);

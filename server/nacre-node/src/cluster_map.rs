@@ -36,12 +36,13 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-/// The ports of what a node does for clients. Every node is managed.
+/// The ports of what a node does for clients. Every node is managed, and says there what indexes it has, if it has any.
 fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
     let mut named = serde_json::Map::new();
     let (plain, tls) = (Some(endpoints.plain), endpoints.tls);
-    let ways = [("", "eventingAdminPort", plain), ("SSL", "eventingSSL", tls)];
-    for (suffix, admin_port, ports) in ways {
+    let ways =
+        [("", "eventingAdminPort", "indexHttp", plain), ("SSL", "eventingSSL", "indexHttps", tls)];
+    for (suffix, admin_port, index_port, ports) in ways {
         let Some(Ports { mgmt, views, query, eventing, kv }) = ports else { continue };
         let mut put = |name: &str, port| named.insert(format!("{name}{suffix}"), json!(port));
         put("mgmt", mgmt);
@@ -51,6 +52,9 @@ fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
         }
         if services.contains(&Service::Query) {
             put("n1ql", query);
+        }
+        if services.contains(&Service::Index) || services.contains(&Service::Data) {
+            named.insert(index_port.into(), json!(mgmt));
         }
         if services.contains(&Service::Eventing) {
             named.insert(admin_port.into(), json!(eventing));
@@ -395,7 +399,12 @@ mod tests {
         };
         assert_eq!(servers(&cluster), 1, "nobody knows when it will serve");
         let keep = [NodeId(1), NodeId(2)].into();
-        let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+        let rebalance = Change::StartRebalance {
+            id: "r".into(),
+            keep,
+            rest: Membership::Leaving,
+            services: BTreeMap::new(),
+        };
         cluster.apply(&rebalance).unwrap();
         assert_eq!(servers(&cluster), 2);
     }

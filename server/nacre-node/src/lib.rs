@@ -46,6 +46,6 @@ pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use node::Node;
 pub use platform::{Hear, Link, Next, Platform, Signal, Task, Told, Unanswered};
-pub use spread::Vbids;
+pub use spread::{Usage, Vbids};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

@@ -46,12 +46,30 @@ fn be_nice(niceness: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
 }
 
+/// The memory of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Bytes that it has.
+    pub total_bytes: u64,
+    /// Bytes that nobody has, not even as a copy of what is on disk.
+    pub free_bytes: u64,
+}
+
+impl Memory {
+    /// What the system tells, where it does.
+    pub fn of_machine() -> Option<Memory> {
+        // SAFETY: all only ask for a number; a negative one says that it is not known.
+        let numbers = [libc::_SC_PHYS_PAGES, libc::_SC_AVPHYS_PAGES, libc::_SC_PAGESIZE]
+            .map(|name| u64::try_from(unsafe { libc::sysconf(name) }).ok());
+        let [Some(pages), Some(free_pages), Some(page_bytes)] = numbers else { return None };
+        let total_bytes = pages.checked_mul(page_bytes)?;
+        Some(Memory { total_bytes, free_bytes: free_pages.checked_mul(page_bytes)? })
+    }
+}
+
 /// The memory of this machine, where the system tells.
 pub fn memory_bytes() -> Option<u64> {
-    // SAFETY: both only ask for a number; a negative one says that it is not known.
-    let [pages, page_bytes] =
-        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
-    u64::try_from(pages).ok()?.checked_mul(u64::try_from(page_bytes).ok()?)
+    Some(Memory::of_machine()?.total_bytes)
 }
 
 /// Clocks of the machine, a data directory, and a thread for each task.

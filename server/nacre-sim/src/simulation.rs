@@ -281,7 +281,9 @@ impl Simulation {
                 let keep = agreed.serving_nodes().into_keys().filter(|other| *other != id(node));
                 let (id, keep) = ("o".repeat(32), keep.collect());
                 let rest = Membership::Leaving;
-                cluster.change(&Change::StartRebalance { id, keep, rest }).ok();
+                cluster
+                    .change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+                    .ok();
             }
         }
     }
@@ -350,7 +352,9 @@ impl Simulation {
             if !all_whole || agreed.serving_nodes().len() < cluster.len() {
                 let (id, keep) = ("r".repeat(32), agreed.nodes.keys().copied().collect());
                 let rest = Membership::Leaving;
-                cluster.change(&Change::StartRebalance { id, keep, rest }).ok();
+                cluster
+                    .change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+                    .ok();
                 return false;
             }
             if !simulation.is_in_sync() {

@@ -31,6 +31,7 @@ use crate::{Change, Cluster, Membership};
 use nacre_types::NodeId;
 use poll::Poll;
 use rebalance::Hold;
+pub use rebalance::MOVES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

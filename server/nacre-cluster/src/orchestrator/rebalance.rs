@@ -7,7 +7,7 @@ use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// vBuckets of a bucket that get new copies at once in a rebalance.
-pub(super) const MOVES_MAX: usize = 64;
+pub const MOVES_MAX: usize = 64;
 /// Between those and the next: what is not moved at once leaves the processors, and the clients who have to learn each map,
 /// time for the requests.
 const MOVES_PAUSE_NS: u64 = 100 * MS;

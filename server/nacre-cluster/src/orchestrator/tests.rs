@@ -64,7 +64,14 @@ impl World {
         }
         let keep = keep.iter().map(|id| NodeId(*id)).collect();
         let rest = Membership::Leaving;
-        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest }).unwrap();
+        cluster
+            .apply(&Change::StartRebalance {
+                id: "r".into(),
+                keep,
+                rest,
+                services: BTreeMap::new(),
+            })
+            .unwrap();
         World::new(cluster)
     }
 
@@ -282,7 +289,10 @@ fn who_has_no_copy_is_not_waited_for() {
     // Nor is it when copies move: what the others report has to be new.
     let keep = [1, 2, 3, 7].map(NodeId).into();
     let (id, rest) = ("r".to_owned(), Membership::Leaving);
-    world.cluster.apply(&Change::StartRebalance { id, keep, rest }).unwrap();
+    world
+        .cluster
+        .apply(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+        .unwrap();
     world.standings.insert(NodeId(7), stands(0, 0));
     for _ in 0..20 {
         world.step();
@@ -325,7 +335,12 @@ fn a_rebalance_leaves_time_for_requests() {
     let mut world = World::new(cluster);
     world.tick();
     let keep = [NodeId(1)].into();
-    let rebalance = Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving };
+    let rebalance = Change::StartRebalance {
+        id: "r".into(),
+        keep,
+        rest: Membership::Leaving,
+        services: BTreeMap::new(),
+    };
     world.cluster.apply(&rebalance).unwrap();
     assert_eq!(world.tick(), [], "clients hear of it first");
     let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
@@ -437,7 +452,10 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
     assert_eq!(world.cluster.apply(&Change::BeginAgain { id: id() }), refused);
     // The operator begins another, and stops it: nothing is pending then.
     let (keep, rest) = ([1, 2].map(NodeId).into(), Membership::Leaving);
-    world.cluster.apply(&Change::StartRebalance { id: "s".into(), keep, rest }).unwrap();
+    world
+        .cluster
+        .apply(&Change::StartRebalance { id: "s".into(), keep, rest, services: BTreeMap::new() })
+        .unwrap();
     world.cluster.apply(&Change::StopRebalance).unwrap();
     assert_eq!(world.cluster.last_rebalance.unwrap().outcome, Outcome::Stopped);
 }
@@ -470,7 +488,12 @@ fn a_rebalance_leaves_the_data_to_nodes_that_are_there() {
     let mut start = |keep: &[u64]| {
         let keep = keep.iter().map(|id| NodeId(*id)).collect();
         let rest = Membership::Leaving;
-        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest })
+        cluster.apply(&Change::StartRebalance {
+            id: "r".into(),
+            keep,
+            rest,
+            services: BTreeMap::new(),
+        })
     };
     assert_eq!(start(&[]), Err(Refusal::NobodyKeeps));
     assert_eq!(start(&[1, 3]), Err(Refusal::NobodyKeeps));

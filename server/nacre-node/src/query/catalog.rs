@@ -1,6 +1,7 @@
 //! What there is, as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
 use super::session::Session;
+use crate::node::Node;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Bucket, Index, Member, Partitioning};
 use nacre_plugin_host::DatabaseKeyspace;
@@ -136,15 +137,21 @@ impl Session {
             .collect()
     }
 
-    /// `deferred`, `building` or `online`.
+    /// As [`Node::state_of`] has it.
     pub(super) fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
+        self.node.state_of(bucket, index)
+    }
+}
+
+impl Node {
+    /// What can be done with an index of a bucket, as far as this node knows: `deferred`, `building` or `online`.
+    pub fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
         let is_complete = || {
-            let deployment = self.node.plugins().index(bucket, index);
+            let deployment = self.plugins().index(bucket, index);
             deployment.is_some_and(|deployment| deployment.is_complete())
         };
-        let me = self.node.id();
         let is_elsewhere =
-            index.partitioning.is_some() && self.node.cluster().held_by(me, index).is_empty();
+            index.partitioning.is_some() && self.cluster().held_by(self.id(), index).is_empty();
         match index.built {
             false => "deferred",
             // Those that keep it are asked by who uses it.

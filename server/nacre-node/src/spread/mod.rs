@@ -12,6 +12,7 @@
 mod documents;
 mod question;
 mod reply;
+mod usage;
 mod vbids;
 
 pub(crate) use documents::SpreadDocuments;
@@ -19,6 +20,7 @@ pub(crate) use question::{
     Answer, CollectionCall, IndexPart, Place, Question, RequestPart, ScanPart, StateName,
 };
 pub(crate) use reply::failed;
+pub use usage::Usage;
 pub use vbids::Vbids;
 
 use crate::block;

@@ -3,7 +3,7 @@
 //! On the wire a question is an [`Asked`], an answer an [`Answer`], both in the format of postcard: nodes of one cluster are
 //! of one version.
 
-use super::Vbids;
+use super::{Usage, Vbids};
 use crate::changes::{ChangesPart, ChangesTold, Position};
 use crate::plugins::End;
 use crate::query::{Step, Told};
@@ -89,6 +89,8 @@ pub enum Question {
     Ends(String, Vbids),
     /// Whether functions have come to the vBuckets that the node serves, and have left the others.
     Settled,
+    /// How much the node has of each bucket.
+    Usage,
 }
 
 /// Names the state of a deployment on all nodes.
@@ -114,6 +116,7 @@ impl Question {
             Question::Note(_) | Question::Unnote(_) | Question::Forget(_) => "requests",
             Question::Places(..) | Question::Told(..) | Question::Follow(..) => "places",
             Question::Settled => "settled",
+            Question::Usage => "usage",
         }
     }
 
@@ -135,7 +138,8 @@ impl Question {
             | Question::Follow(..)
             | Question::Changes(_)
             | Question::Ends(..)
-            | Question::Settled => false,
+            | Question::Settled
+            | Question::Usage => false,
         }
     }
 }
@@ -291,6 +295,8 @@ pub enum Answer {
     Ends(Vec<End>),
     /// Of [`Question::Settled`].
     Settled(bool),
+    /// Of [`Question::Usage`]: by bucket.
+    Usage(BTreeMap<String, Usage>),
 }
 
 impl Answer {

@@ -64,6 +64,7 @@ impl Node {
                 ends.map_or(Answer::Elsewhere, Answer::Ends)
             }
             Question::Settled => Answer::Settled(self.plugins().have_settled(self)),
+            Question::Usage => Answer::Usage(self.own_usage()),
         }
     }
 

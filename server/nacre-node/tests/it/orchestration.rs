@@ -4,6 +4,7 @@ use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
 use nacre_cluster::{Change, Cluster, Membership};
 use nacre_types::{NodeId, Vbid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const HELLO: u8 = 0x1f;
@@ -143,7 +144,12 @@ fn a_rebalance_moves_everything_while_clients_write() {
         assert_eq!(client(&nodes).set(&format!("k{}", round % 100), "0").status, 0);
     }
     let keep = [2, 3].map(NodeId).into();
-    nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest: Membership::Leaving });
+    nodes.change(&Change::StartRebalance {
+        id: "r".into(),
+        keep,
+        rest: Membership::Leaving,
+        services: BTreeMap::new(),
+    });
     let mut written = [0; 100];
     let mut under_way: Vec<(usize, Connection)> = Vec::new();
     for round in 1..2000_usize {
@@ -193,7 +199,7 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
     let keep = [1, 2, 3].map(NodeId).into();
     let rest = Membership::Leaving;
     nodes.kill(2);
-    nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest });
+    nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest, services: BTreeMap::new() });
     nodes.pass(15_000);
     assert_eq!(cluster(&nodes).rebalance, None);
     assert_eq!(cluster(&nodes).nodes[&NodeId(3)].membership, Membership::FailedOver);

@@ -587,7 +587,7 @@ fn hold(nodes: &mut Nodes, next: [u64; 2]) {
     let cluster = node.cluster();
     if cluster.rebalance.is_none() {
         let (id, keep, rest) = ("r".into(), next.map(NodeId).into(), Membership::Leaving);
-        nodes.change(&Change::StartRebalance { id, keep, rest });
+        nodes.change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() });
     }
     let chains = cluster.buckets["b"].chains.clone();
     let next = next.map(|node| Some(NodeId(node))).to_vec();

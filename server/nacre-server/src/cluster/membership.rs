@@ -152,10 +152,12 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     let address = Address::parse(&to.address)?;
     let local = reach(&address)?;
     let mut to = secured(caller, &address, to)?;
-    let (newcomer, key) = ask(caller, &to)?;
+    let (newcomer, key) =
+        ask(caller, &to).map_err(|reason| format!("Prepare join failed. {reason}"))?;
     // Whoever was believed is to be the same until the end.
     to.fingerprint = Some(key);
     let cluster = node.cluster();
+    check_kin(&cluster, node.id(), &newcomer)?;
     check(&cluster, node.now().unix_s().into(), &newcomer)?;
     check_key(&cluster, &newcomer, &key)?;
     let endpoints = Endpoints { host: Some(address.host), ..newcomer.endpoints };
@@ -234,20 +236,32 @@ fn reach(Address { host, port, .. }: &Address) -> Result<String, String> {
 /// Asks a node who it is; gives the key that it has shown, too.
 fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), String> {
     let answer = caller.ask(to, Call::get(ENGAGE, TIMEOUT));
-    let answer = answer.map_err(|error| format!("Prepare join failed. {error}"))?;
-    let incompatible = || format!("Prepare join failed. {INCOMPATIBLE}");
+    let answer = answer?;
+    let incompatible = || INCOMPATIBLE.to_owned();
     match answer.status {
         200 => {}
-        401 => {
-            return Err(
-                "Prepare join failed. Authentication failed. Verify username and password.".into(),
-            );
-        }
-        403 => return Err("Prepare join failed. The user may not administer that node.".into()),
+        401 => return Err("Authentication failed. Verify username and password.".into()),
+        403 => return Err("The user may not administer that node.".into()),
         _ => return Err(incompatible()),
     }
     let candidate = serde_json::from_slice(&answer.body).map_err(|_| incompatible())?;
     Ok((candidate, answer.key))
+}
+
+/// Refuses a node that is in this cluster, or was. `own` is the node that is asked to add it.
+fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(), String> {
+    if newcomer.cluster != cluster.uuid {
+        return Ok(());
+    }
+    let key = newcomer.endpoints.fingerprint;
+    let problem = match key.and_then(|key| cluster.node_with_key(&key)) {
+        Some(id) if id == own => "Joining node to itself is not allowed.",
+        Some(_) => "Node is already part of cluster.",
+        None => {
+            "The node was removed from this cluster while it was away, and does not know. Stop it, empty its data directory, and start it again."
+        }
+    };
+    Err(format!("Prepare join failed. {problem}"))
 }
 
 /// Whether a node may join `cluster` now.

@@ -9,6 +9,8 @@ use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+/// How long nodes that a rebalance has taken out are waited for.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Where a node is told where it is reached from elsewhere.
 const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
 
@@ -93,8 +95,8 @@ enum Action {
     Elsewhere {
         /// Name or address there; with none, the node is reached where it is
         host: Option<String>,
-        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql and eventingAdminPort, and with TLS mgmtSSL, kvSSL, capiSSL, n1qlSSL
-        /// and eventingSSL; may be given several times (default: those that the node has)
+        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql, eventingAdminPort and indexHttp, and with TLS mgmtSSL, kvSSL,
+        /// capiSSL, n1qlSSL, eventingSSL and indexHttps; may be given several times (default: those that the node has)
         #[arg(long = "port", requires = "host", value_parser = port)]
         ports: Vec<(String, String)>,
     },
@@ -330,12 +332,27 @@ fn wait_for_rebalance(server: &Server) -> Result<(), String> {
     loop {
         let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
         if progress["status"] == "none" {
+            see_off(server)?;
             status(server)?;
             let failure = progress["errorMessage"].as_str().map(str::to_owned);
             return failure.map_or(Ok(()), Err);
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
+}
+
+/// Waits until the nodes that a rebalance has taken out are gone. One that does not answer may stay for as long as it likes.
+fn see_off(server: &Server) -> Result<(), String> {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < FAREWELL {
+        let pool = server.call("GET", "/pools/default", b"")?;
+        let mut nodes = pool["nodes"].as_array().into_iter().flatten();
+        if !nodes.any(|node| node["leaving"] == true && node["status"] == "healthy") {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    Ok(())
 }
 
 fn status(server: &Server) -> Result<(), String> {
@@ -352,6 +369,7 @@ fn table(pool: &Value) -> Table {
     for node in pool["nodes"].as_array().into_iter().flatten() {
         let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
         let part = match node["clusterMembership"].as_str() {
+            _ if node["leaving"] == true => "leaving",
             Some("inactiveAdded") => "added",
             Some("inactiveFailed") => "failed over",
             _ => "active",
@@ -397,15 +415,18 @@ mod tests {
         let nodes = [
             node(1, "healthy", "active", &["kv", "n1ql"], true),
             node(2, "unhealthy", "inactiveAdded", &["n1ql"], false),
+            json!({"otpNode": "ns_1@a:3", "status": "healthy", "clusterMembership": "inactiveAdded",
+                "leaving": true, "services": ["kv"], "serverGroup": "Group 1"}),
         ];
         let shown = table(&json!({ "nodes": nodes })).to_string();
         let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
         assert_eq!(
             shown,
             [
-                " node  status     part    services  group",
-                " a:1   healthy    active  kv,n1ql   Group 1  (asked)",
-                " a:2   unhealthy  added   n1ql      Group 1"
+                " node  status     part     services  group",
+                " a:1   healthy    active   kv,n1ql   Group 1  (asked)",
+                " a:2   unhealthy  added    n1ql      Group 1",
+                " a:3   healthy    leaving  kv        Group 1"
             ]
         );
     }

@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// When a connection that was lost or refused is made again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// How often that is doubled at most: it becomes seconds.
+const DOUBLINGS_MAX: u32 = 6;
 /// Room for what is read at a time.
 const READ_BYTES: usize = 256 << 10;
 
@@ -57,17 +59,26 @@ impl Links {
         self.runtime.spawn(async move {
             let wakeup = Arc::new(Wakeup::default());
             link.attach(Arc::clone(&wakeup) as _);
+            let (mut said, mut refusals) = (String::new(), 0);
             while !link.is_over() {
                 match connect(&key, target.as_ref()).await {
                     Ok(stream) => {
-                        let reason = talk(stream, &mut *link, &wakeup, &now).await;
-                        tracing::debug!("a connection for copies has ended: {reason}");
+                        let end = talk(stream, &mut *link, &wakeup, &now).await;
+                        tracing::debug!("a connection for copies has ended: {end}");
+                        refusals = end.refusals_after(refusals);
+                        if let End::Contradicted(reason) = end
+                            && said != reason
+                        {
+                            // However often it is tried in vain, it is news once.
+                            tracing::warn!("what another node says cannot be followed: {reason}");
+                            said = reason;
+                        }
                         link.lost();
                     }
                     Err(reason) => tracing::debug!("cannot copy from another node: {reason}"),
                 }
                 // Woken early when the node stops.
-                let _ = tokio::time::timeout(RETRY_INTERVAL, wakeup.0.notified()).await;
+                let _ = tokio::time::timeout(pause_after(refusals), wakeup.0.notified()).await;
             }
         });
     }
@@ -89,13 +100,40 @@ async fn connect(
     Ok(stream)
 }
 
+/// How a connection has ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    /// It broke off, or is not needed any more.
+    #[error("{0}")]
+    Lost(String),
+    /// The other node says what the link does not take, as when it lets this one not log in.
+    #[error("{0}")]
+    Contradicted(String),
+}
+
+impl End {
+    /// How many connections in a row were contradicted, with this one.
+    fn refusals_after(&self, before: u32) -> u32 {
+        match self {
+            End::Lost(_) => 0,
+            End::Contradicted(_) => before + 1,
+        }
+    }
+}
+
+/// How long to wait before the next connection: longer and longer, where the other node does not take what is said. It may
+/// learn better in a moment, or never, as when it goes on without this one.
+fn pause_after(refusals: u32) -> Duration {
+    RETRY_INTERVAL * (1 << refusals.saturating_sub(1).min(DOUBLINGS_MAX))
+}
+
 /// Moves bytes until the connection ends, or the link is over; says why.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite,
     link: &mut dyn Link,
     wakeup: &Wakeup,
     now: &(impl Fn() -> Now + Send + Sync),
-) -> String {
+) -> End {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (mut input, mut out) = (Vec::with_capacity(READ_BYTES), Vec::new());
     // What was written may still be held by the encryption.
@@ -103,27 +141,24 @@ async fn talk(
     link.connected(&mut out);
     loop {
         if link.is_over() {
-            return "it is not needed any more".into();
+            return End::Lost("it is not needed any more".into());
         }
         let look_again = link.look(&mut out, now()).unwrap_or(Duration::from_secs(3600));
         tokio::select! {
             read = reader.read_buf(&mut input) => match read {
-                Ok(0) => return "the peer has closed it".into(),
+                Ok(0) => return End::Lost("the peer has closed it".into()),
                 Ok(_) => match link.receive(&input, &mut out, now()) {
                     Ok(consumed) => drop(input.drain(..consumed)),
-                    Err(reason) => {
-                        tracing::warn!("what another node says cannot be followed: {reason}");
-                        return reason;
-                    }
+                    Err(reason) => return End::Contradicted(reason),
                 },
-                Err(error) => return error.to_string(),
+                Err(error) => return End::Lost(error.to_string()),
             },
             sent = send(&mut writer, &out), if !out.is_empty() || !is_flushed => match sent {
                 Ok(bytes) => {
                     is_flushed = bytes == 0;
                     out.drain(..bytes);
                 }
-                Err(error) => return error.to_string(),
+                Err(error) => return End::Lost(error.to_string()),
             },
             () = wakeup.0.notified() => {}
             () = tokio::time::sleep(look_again) => {}
@@ -137,5 +172,25 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Resu
     match bytes {
         [] => to.flush().await.map(|()| 0),
         _ => to.write(bytes).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_again_and_again_asks_less_and_less_often() {
+        let refused = End::Contradicted("no".into());
+        let mut refusals = 0;
+        let pauses: Vec<u128> = (0..9)
+            .map(|_| {
+                refusals = refused.refusals_after(refusals);
+                pause_after(refusals).as_millis()
+            })
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
+        let after = End::Lost("gone".into()).refusals_after(refusals);
+        assert_eq!(pause_after(after), RETRY_INTERVAL);
     }
 }

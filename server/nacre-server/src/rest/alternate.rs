@@ -8,6 +8,24 @@ use nacre_auth::Privilege;
 use nacre_cluster::{Alternate, Change};
 use std::collections::BTreeMap;
 
+/// Ports of services that there are not: tools name those of all that they know.
+const ABSENT_PORTS: [&str; 14] = [
+    "fts",
+    "ftsSSL",
+    "ftsGRPC",
+    "ftsGRPCSSL",
+    "cbas",
+    "cbasSSL",
+    "backupAPI",
+    "backupAPIHTTPS",
+    "backupGRPC",
+    "indexAdmin",
+    "indexScan",
+    "indexStreamInit",
+    "indexStreamCatchup",
+    "indexStreamMaint",
+];
+
 /// Reads the fields of a form: `hostname`, and a port for each service that is reached there at another one.
 fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
     let (mut host, mut ports) = (String::new(), BTreeMap::new());
@@ -20,6 +38,8 @@ fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
             let port = value.parse().ok().filter(|port| *port != 0);
             let port = port.ok_or_else(|| invalid(&field, reason()))?;
             ports.insert(field, port);
+        } else if ABSENT_PORTS.contains(&field.as_str()) {
+            // Nothing is reached there.
         } else {
             let names = Alternate::PORT_NAMES.join(", ");
             return Err(invalid(&field, format!("there is no such port; there are {names}")));
@@ -57,7 +77,9 @@ mod tests {
         for text in ["", "kv=1", "hostname=", "hostname=a%20b", "hostname=a&kv=0"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
-        for text in ["hostname=a&kv=65536", "hostname=a&kv=x", "hostname=a&fts=1"] {
+        let with_others = alternate("a", &[("kv", 1)]);
+        assert_eq!(read(b"hostname=a&kv=1&fts=2&ftsSSL=3&cbas=4"), Some(with_others));
+        for text in ["hostname=a&kv=65536", "hostname=a&kv=x", "hostname=a&telnet=1"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
     }

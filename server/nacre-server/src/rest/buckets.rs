@@ -1,29 +1,37 @@
 //! Buckets: list, create, change, flush, drop.
 
 use super::Call;
-use super::body::{Reply, done, not_found, ok, refused, reply};
+use super::body::{Reply, blocking, done, json_reply, not_found, ok, refused, reply};
 use super::bucket_form;
 use super::nodes;
+use crate::platform::memory_bytes;
 use hyper::StatusCode;
-use nacre_auth::Privilege;
-use nacre_cluster::{Bucket, Change, Cluster, Refusal};
-use nacre_node::{Error, Node, cluster_map};
+use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{Bucket, BucketSettings, Change, Cluster, Refusal};
+use nacre_node::{Error, Usage, cluster_map};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     match (call.method.as_str(), path) {
         ("GET", []) => {
-            call.require(Privilege::ReadCluster, None)?;
-            let cluster = call.node.cluster();
-            let all = cluster.buckets.values().map(|bucket| describe(&call.node, &cluster, bucket));
-            Ok(ok(&Value::Array(all.collect())))
+            call.require_sight(Keyspace::default())?;
+            let view = View::of(&call).await?;
+            let buckets = view.cluster.buckets.values();
+            let seen = buckets.filter(|bucket| call.sees(of_bucket(&bucket.name)));
+            Ok(ok(&Value::Array(seen.map(|bucket| view.describe(bucket)).collect())))
         }
         ("POST", []) => create(call).await,
         ("GET", [name]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            let cluster = call.node.cluster();
-            let bucket = cluster.bucket(name).map_err(|_| not_found())?;
-            Ok(ok(&describe(&call.node, &cluster, bucket)))
+            call.require_sight(of_bucket(name))?;
+            let view = View::of(&call).await?;
+            let bucket = view.cluster.bucket(name).map_err(|_| not_found())?;
+            Ok(ok(&view.describe(bucket)))
+        }
+        ("GET", [name, "nodes"]) => {
+            call.require_sight(of_bucket(name))?;
+            servers(&call, name)
         }
         ("POST", [name]) => update(call, name).await,
         ("DELETE", [name]) => {
@@ -49,34 +57,91 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
-fn describe(node: &Node, cluster: &Cluster, bucket: &Bucket) -> Value {
-    let settings = &bucket.settings;
-    let serving = node.bucket(&bucket.name);
-    let (documents, memory_bytes) = serving.as_ref().map_or((0, 0), |serving| serving.usage());
-    let disk = serving.as_ref().map(|serving| serving.disk_usage()).unwrap_or_default();
-    let quota_bytes = settings.ram_quota_mb << 20;
-    let mut value = cluster_map::of_bucket(cluster, bucket, &node.here());
-    let usage = json!({
-        "authType": "sasl",
-        "autoCompactionSettings": false,
-        "threadsNumber": 3,
-        "quota": {"ram": quota_bytes, "rawRAM": quota_bytes},
-        "controllers": controllers(bucket),
-        "basicStats": {
-            "itemCount": documents,
-            "memUsed": memory_bytes,
-            "quotaPercentUsed": memory_bytes as f64 * 100.0 / quota_bytes as f64,
-            "diskUsed": disk.disk_bytes,
-            "dataUsed": disk.live_bytes,
-        },
-        "nodes": nodes::describe_all(node),
-    });
-    for fields in [usage, bucket_form::describe(settings)] {
-        if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
-            value.extend(fields);
-        }
+/// The nodes that have a share of a bucket.
+fn servers(call: &Call, name: &str) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    cluster.bucket(name).map_err(|_| not_found())?;
+    let serving = cluster.serving_nodes().into_keys().filter_map(|id| cluster.nodes.get(&id));
+    let hosts = serving.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt));
+    let servers = hosts.map(|host| json!({"hostname": host}));
+    Ok(ok(&json!({"servers": servers.collect::<Vec<_>>()})))
+}
+
+fn of_bucket(name: &str) -> Keyspace<'_> {
+    Keyspace { bucket: Some(name), ..Keyspace::default() }
+}
+
+/// What buckets are described with: they, and what the nodes have of them.
+struct View<'a> {
+    call: &'a Call,
+    cluster: Arc<Cluster>,
+    nodes: Value,
+    usage: BTreeMap<String, Usage>,
+}
+
+impl View<'_> {
+    async fn of(call: &Call) -> Result<View<'_>, Reply> {
+        let usage = usage(call).await?;
+        let (cluster, nodes) = (call.node.cluster(), nodes::describe_all(call));
+        Ok(View { call, cluster, nodes, usage })
     }
-    value
+
+    fn describe(&self, bucket: &Bucket) -> Value {
+        let settings = &bucket.settings;
+        let usage = self.usage.get(&bucket.name).copied().unwrap_or_default();
+        let quota_bytes = settings.ram_quota_mb << 20;
+        let all_bytes = quota_bytes * node_count(&self.cluster);
+        let used = json!({
+            "authType": "sasl",
+            "autoCompactionSettings": false,
+            "threadsNumber": 3,
+            "quota": {"ram": all_bytes, "rawRAM": quota_bytes},
+            "controllers": controllers(bucket),
+            "basicStats": {
+                "itemCount": usage.documents,
+                "memUsed": usage.memory_bytes,
+                "quotaPercentUsed": usage.memory_bytes as f64 * 100.0 / all_bytes as f64,
+                "diskUsed": usage.disk_bytes,
+                "dataUsed": usage.live_bytes,
+            },
+            "nodes": self.nodes,
+        });
+        let mut value = self.map(bucket);
+        for fields in [used, bucket_form::describe(settings)] {
+            if let (Value::Object(value), Value::Object(fields)) = (&mut value, fields) {
+                value.extend(fields);
+            }
+        }
+        value
+    }
+
+    /// The map, with this node where it was reached; without where each vBucket is, for those who do not want it.
+    fn map(&self, bucket: &Bucket) -> Value {
+        let mut map = cluster_map::of_bucket(&self.cluster, bucket, &self.call.node.here());
+        if self.call.parameter("skipMap").as_deref() == Some("true")
+            && let Some(fields) = map.as_object_mut()
+        {
+            fields.remove("vBucketServerMap");
+        }
+        let servers = map.pointer_mut("/vBucketServerMap/serverList").and_then(Value::as_array_mut);
+        for server in servers.into_iter().flatten() {
+            if let Some(named) = server.as_str() {
+                *server = self.call.named(named).into();
+            }
+        }
+        map
+    }
+}
+
+/// What the nodes have of each bucket.
+async fn usage(call: &Call) -> Result<BTreeMap<String, Usage>, Reply> {
+    let node = Arc::clone(&call.node);
+    blocking("the count", move || node.usage()).await
+}
+
+/// How many nodes have the quota of each bucket.
+fn node_count(cluster: &Cluster) -> u64 {
+    cluster.serving_nodes().len().max(1) as u64
 }
 
 /// Clients conclude from the flush controller whether a bucket may be flushed.
@@ -100,7 +165,11 @@ async fn create(call: Call) -> Result<Reply, Reply> {
         .unwrap_or_default();
     let settings = bucket_form::create(&form)?;
     let uuid = call.node.new_uuid();
-    call.change(Change::CreateBucket { name, uuid, settings }).await?;
+    let change = Change::CreateBucket { name, uuid, settings };
+    if is_trial(&call) {
+        return check(&call, &change).await;
+    }
+    call.change(change).await?;
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
@@ -110,8 +179,50 @@ async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
     let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
     let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();
     bucket_form::apply(&mut settings, &call.form())?;
-    call.change(Change::UpdateBucket { name: name.to_owned(), settings }).await?;
+    let change = Change::UpdateBucket { name: name.to_owned(), settings };
+    if is_trial(&call) {
+        return check(&call, &change).await;
+    }
+    call.change(change).await?;
     Ok(done())
+}
+
+/// Whether the request only wants to know what would come of it.
+fn is_trial(call: &Call) -> bool {
+    call.parameter("just_validate").as_deref() == Some("1")
+}
+
+/// What would come of a change, without any: that it is good, and what memory is left then.
+async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
+    let mut after = Cluster::clone(&call.node.cluster());
+    after.apply(change).map_err(|refusal| refused(&Error::Refused(refusal)))?;
+    let (Change::CreateBucket { name, settings, .. } | Change::UpdateBucket { name, settings }) =
+        change
+    else {
+        return Err(not_found());
+    };
+    let used = usage(call).await?.get(name).map_or(0, |usage| usage.memory_bytes);
+    let summary = ram_summary(&after, settings, used);
+    Ok(json_reply(StatusCode::OK, &json!({"errors": {}, "summaries": {"ramSummary": summary}})))
+}
+
+/// How the memory of all nodes is given to buckets, of which one has `settings` and uses so many bytes. Nodes are taken to have
+/// as much as this one.
+fn ram_summary(cluster: &Cluster, settings: &BucketSettings, used: u64) -> Value {
+    let nodes = node_count(cluster);
+    let quotas_mb: u64 = cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum();
+    let own = (settings.ram_quota_mb << 20) * nodes;
+    let all = (quotas_mb << 20) * nodes;
+    let total = memory_bytes().unwrap_or_default() * nodes;
+    json!({
+        "total": total,
+        "otherBuckets": all - own,
+        "nodesCount": nodes,
+        "perNodeMegs": settings.ram_quota_mb,
+        "thisAlloc": own,
+        "thisUsed": used,
+        "free": total.saturating_sub(all),
+    })
 }
 
 fn design_documents(call: &Call, name: &str) -> Result<Reply, Reply> {

@@ -9,26 +9,35 @@ use super::users;
 use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
-use nacre_auth::Privilege;
+use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::Change;
 use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     match path {
         [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
-        ["pools"] => Ok(ok(&pools(call))),
+        ["pools"] => Ok(ok(&pools(&call))),
         ["pools", "default"] | ["pools", "nodes"] => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&pool(&call.node)))
+            call.require_sight(Keyspace::default())?;
+            Ok(ok(&pool(&call)))
         }
         ["pools", "default", "terseClusterInfo"] => {
             call.require(Privilege::ReadCluster, None)?;
             Ok(ok(&terse(&call.node)))
         }
         ["pools", "default", "nodeServices"] => map_once(&call.node, None),
-        ["nodes", "self"] => nodes::own(call),
+        ["pools", "default", "nodeServicesStreaming"] => map_stream(&call.node, None),
+        ["poolsStreaming", "default"] => {
+            call.require_sight(Keyspace::default())?;
+            Ok(pool_stream(call))
+        }
+        ["nodeStatuses"] => {
+            call.require(Privilege::ReadCluster, None)?;
+            Ok(ok(&nodes::statuses(&call)))
+        }
+        ["nodes", "self"] => nodes::own(&call),
         ["whoami"] => {
             let known = call.node.users();
             Ok(ok(&users::describe(known.get(&call.user).ok_or_else(not_found)?)))
@@ -70,12 +79,12 @@ pub(super) async fn update(call: &Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-fn pool(node: &Node) -> Value {
-    let cluster = node.cluster();
+fn pool(call: &Call) -> Value {
+    let cluster = call.node.cluster();
     json!({
         "name": "default",
         "clusterName": cluster.name,
-        "nodes": nodes::describe_all(node),
+        "nodes": nodes::describe_all(call),
         "buckets": {"uri": "/pools/default/buckets"},
         "serverGroupsUri": format!("/pools/default/serverGroups?rev={}", cluster.rev),
         "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
@@ -111,20 +120,38 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
     if kind == "b" {
         return map_once(&call.node, Some(name));
     }
-    let first = call.node.map(Some(name)).ok_or_else(not_found)?;
+    map_stream(&call.node, Some(name))
+}
+
+/// The map of a bucket, or of the cluster, again with each change.
+fn map_stream(node: &Arc<Node>, bucket: Option<&str>) -> Result<Reply, Reply> {
+    let first = node.map(bucket).ok_or_else(not_found)?;
+    let (node, bucket) = (Arc::clone(node), bucket.map(str::to_owned));
+    let mut first = Some(first);
+    let read = Arc::clone(&node);
+    Ok(stream(node, move || {
+        let map = first.take().or_else(|| read.map(bucket.as_deref()));
+        map.map(|map| map.to_string())
+    }))
+}
+
+/// What `/pools/default` says, again with each change.
+fn pool_stream(call: Call) -> Reply {
+    stream(Arc::clone(&call.node), move || Some(pool(&call).to_string()))
+}
+
+/// What is read now, and again with each change of the map until there is nothing to be read: four newlines behind each.
+fn stream(node: Arc<Node>, mut read: impl FnMut() -> Option<String> + Send + 'static) -> Reply {
     let (sender, body) = pieces();
-    let (node, name): (Arc<Node>, String) = (Arc::clone(&call.node), name.to_owned());
     tokio::spawn(async move {
-        let mut map = first;
         loop {
             let changed = node.map_changed();
-            if !sender.send(format!("{map}\n\n\n\n")).await {
+            let Some(text) = read() else { return sender.finish() };
+            if !sender.send(format!("{text}\n\n\n\n")).await {
                 return;
             }
             changed.await;
-            let Some(next) = node.map(Some(&name)) else { return sender.finish() };
-            map = next;
         }
     });
-    Ok(Response::new(body.boxed()))
+    Response::new(body.boxed())
 }

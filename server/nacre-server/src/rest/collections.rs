@@ -2,10 +2,10 @@
 
 use super::Call;
 use super::body::{Reply, invalid, not_found, ok};
-use nacre_auth::Privilege;
+use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::Change;
 use nacre_node::cluster_map;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// `path` begins with the bucket's name and `scopes`.
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
@@ -14,10 +14,10 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     let owned = |text: &str| text.to_owned();
     let wanted = match (call.method.as_str(), rest) {
         ("GET", ["scopes"]) => {
-            call.require(Privilege::ReadCluster, None)?;
+            call.require_sight(Keyspace { bucket: Some(name), ..Keyspace::default() })?;
             let cluster = call.node.cluster();
             let bucket = cluster.bucket(name).map_err(|_| not_found())?;
-            return Ok(ok(&cluster_map::manifest(bucket)));
+            return Ok(ok(&seen(&call, name, cluster_map::manifest(bucket))));
         }
         ("POST", ["scopes"]) => {
             Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() }
@@ -46,6 +46,24 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     let cluster = call.change(wanted).await?;
     let uid = cluster.bucket(name).map_or(0, |bucket| bucket.manifest.uid);
     Ok(ok(&json!({"uid": format!("{uid:x}")})))
+}
+
+/// The manifest of a bucket, as far as the user who asks has a part in it.
+fn seen(call: &Call, bucket: &str, mut manifest: Value) -> Value {
+    let place = Keyspace { bucket: Some(bucket), ..Keyspace::default() };
+    if let Some(scopes) = manifest["scopes"].as_array_mut() {
+        scopes.retain_mut(|scope| {
+            let scope_name = scope["name"].as_str().unwrap_or_default().to_owned();
+            let place = Keyspace { scope: Some(&scope_name), ..place };
+            if let Some(collections) = scope["collections"].as_array_mut() {
+                collections.retain(|collection| {
+                    call.sees(Keyspace { collection: collection["name"].as_str(), ..place })
+                });
+            }
+            call.sees(place)
+        });
+    }
+    manifest
 }
 
 fn field(call: &Call, name: &str) -> Option<String> {

@@ -69,7 +69,7 @@ async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
 
 fn describe(call: &Call) -> Value {
     let cluster = call.node.cluster();
-    let described = nodes::describe_all(&call.node);
+    let described = nodes::describe_all(call);
     let described = described.as_array().map(Vec::as_slice).unwrap_or_default();
     let group = |(uuid, name): (&String, &String)| {
         let inside = described.iter().filter(|node| node["serverGroup"] == name.as_str());

@@ -5,7 +5,6 @@
 use super::Call;
 use super::body::{Reply, ok, reply};
 use hyper::StatusCode;
-use hyper::http::uri::Authority;
 use nacre_auth::Privilege;
 use nacre_cluster::Endpoints;
 use nacre_node::plugins::{Deployment, Progress, Pure};
@@ -39,14 +38,11 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
 pub(super) fn targets(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::ReadStats, None)?;
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
-    let reached: Option<Authority> = call.host().parse().ok();
-    let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
     let cluster = call.node.cluster();
     let nodes = call.node.here().nodes(&cluster);
     let target = |endpoints: &Endpoints| {
         let ports = if is_secure { endpoints.tls } else { Some(endpoints.plain) };
-        // A node that is alone may have no name: it is where it was reached.
-        ports.map(|ports| endpoints.authority(ports.mgmt).replace("$HOST", host))
+        ports.map(|ports| call.authority(endpoints, ports.mgmt))
     };
     let targets: Vec<String> = nodes.values().filter_map(target).collect();
     Ok(ok(&json!([{"targets": targets, "labels": {"cluster": cluster.name}}])))

@@ -11,7 +11,9 @@ mod changes;
 mod cluster;
 mod collections;
 mod eventing;
+mod fixed;
 mod groups;
+mod indexes;
 mod libraries;
 mod metrics;
 mod nodes;
@@ -33,11 +35,12 @@ use body::{in_background, json_reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
+use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Privilege};
-use nacre_cluster::{Change, Cluster, Fingerprint, GROUP_DEFAULT};
+use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 pub use setup::Claim;
 use std::convert::Infallible;
@@ -125,6 +128,18 @@ impl Call {
         Err(json_reply(StatusCode::FORBIDDEN, &value))
     }
 
+    /// Refuses users who have no part in `place`, nor see the cluster; of all that there is, users who have no part in
+    /// anything.
+    pub fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Reply> {
+        let may_see = self.node.users().get(&self.user).is_some_and(|user| user.may_see(place));
+        if may_see { Ok(()) } else { self.require(Privilege::ReadCluster, None) }
+    }
+
+    /// Whether the user who asks is told of `place`.
+    pub fn sees(&self, place: Keyspace<'_>) -> bool {
+        self.node.users().get(&self.user).is_some_and(|user| user.may_see(place))
+    }
+
     /// Changes what the nodes agree on. Gives the state after it.
     pub async fn change(&self, change: Change) -> Result<Arc<Cluster>, Reply> {
         let node = Arc::clone(&self.node);
@@ -135,6 +150,24 @@ impl Call {
     pub fn host(&self) -> &str {
         let host = self.headers.iter().find(|(name, _)| name == "host");
         host.map_or("127.0.0.1", |(_, host)| host)
+    }
+
+    /// Where a port of a node is, for the client: a node that is alone may have no name, and is where it was reached.
+    pub fn authority(&self, endpoints: &Endpoints, port: u16) -> String {
+        self.named(&endpoints.authority(port))
+    }
+
+    /// What a map names, with the host by which this node was reached where the map leaves it to clients.
+    pub fn named(&self, address: &str) -> String {
+        let reached: Option<Authority> = self.host().parse().ok();
+        let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
+        address.replace("$HOST", host)
+    }
+
+    /// A field of the query.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        let fields = body::form(self.query.as_bytes());
+        fields.into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
     }
 
     /// The fields of a form in the body, or of the query when the body is empty.
@@ -424,6 +457,10 @@ async fn management(call: Call) -> Reply {
             nodes::internal(call).await
         }
         ("POST", ["pools", "default"]) => cluster::update(&call).await,
+        ("GET", ["getIndexStatus" | "indexStatus"]) => indexes::route(&call),
+        ("GET" | "POST", ["settings", "rebalance" | "developerPreview"] | ["internalSettings"]) => {
+            fixed::route(&call, &path)
+        }
         (
             _,
             ["pools", "default", "certificates" | "trustedCAs", ..]
@@ -443,7 +480,7 @@ async fn management(call: Call) -> Reply {
         (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
         (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
         (_, ["_plugin", name, rest @ ..]) => plugins::invoke(call, name, rest).await,
-        ("GET", rest) => cluster::route(&call, rest),
+        ("GET", rest) => cluster::route(call, rest),
         _ => Err(body::not_found()),
     };
     outcome.unwrap_or_else(|reply| reply)

@@ -7,12 +7,13 @@ use super::body::{
 use crate::cluster::address::check_host;
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
 use crate::cluster::request::Introduction;
+use crate::platform::Memory;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
-use nacre_node::Node;
 use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
+use nacre_node::{Node, Usage};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -25,17 +26,18 @@ pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// The same as the number in which nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 /// What else a node may be asked to have, as tools ask for all they know, and of which there is nothing.
-const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
+pub(super) const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
 
 /// All nodes, as lists of nodes describe them.
-pub(super) fn describe_all(node: &Node) -> Value {
-    let here = node.here();
-    let nodes = here.nodes(&node.cluster());
-    Value::Array(nodes.iter().map(|(id, endpoints)| describe(node, *id, endpoints)).collect())
+pub(super) fn describe_all(call: &Call) -> Value {
+    let here = call.node.here();
+    let nodes = here.nodes(&call.node.cluster());
+    Value::Array(nodes.iter().map(|(id, endpoints)| describe(call, *id, endpoints)).collect())
 }
 
 /// A node. The C++ core ends the process when a node in a bucket has no services.
-fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Value {
+fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
+    let node = &call.node;
     let own = id == node.id();
     let mut ports = json!({"direct": endpoints.plain.kv});
     if let Some(tls) = endpoints.tls {
@@ -46,8 +48,9 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
     let member = cluster.nodes.get(&id);
     let membership = member.map_or(Membership::Active, |node| node.membership);
     let mut described = json!({
-        "hostname": endpoints.authority(endpoints.plain.mgmt),
+        "hostname": call.authority(endpoints, endpoints.plain.mgmt),
         "otpNode": membership::otp_node(endpoints),
+        "nodeUUID": member.map(|node| &node.uuid),
         "nodeEncryption": endpoints.fingerprint.is_some(),
         "fingerprint": endpoints.fingerprint,
         "status": if own || is_heard(node, id) { "healthy" } else { "unhealthy" },
@@ -56,6 +59,8 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
             Membership::Active => "active",
             Membership::FailedOver => "inactiveFailed",
         },
+        // Its data is elsewhere, and it is about to be removed.
+        "leaving": membership == Membership::Leaving,
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
         "os": std::env::consts::OS,
@@ -70,23 +75,57 @@ fn describe(node: &Node, id: nacre_types::NodeId, endpoints: &Endpoints) -> Valu
         described["thisNode"] = json!(true);
         described["cpuCount"] = json!(std::thread::available_parallelism().map_or(1, usize::from));
         described["uptime"] = json!((node.now().monotonic_ns / 1_000_000_000).to_string());
+        describe_machine(&mut described);
+        described["interestingStats"] = interesting_stats(node);
     }
     described
 }
 
-fn is_heard(node: &Node, id: nacre_types::NodeId) -> bool {
+/// Adds what the system tells of the machine.
+fn describe_machine(described: &mut Value) {
+    let Some(memory) = Memory::of_machine() else { return };
+    described["memoryTotal"] = json!(memory.total_bytes);
+    described["memoryFree"] = json!(memory.free_bytes);
+    described["systemStats"] =
+        json!({"mem_total": memory.total_bytes, "mem_free": memory.free_bytes});
+}
+
+/// What a node has of all buckets.
+fn interesting_stats(node: &Node) -> Value {
+    let usage = node.own_usage();
+    let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
+    json!({
+        "curr_items": sum(|usage| usage.documents),
+        "mem_used": sum(|usage| usage.memory_bytes),
+        "couch_docs_data_size": sum(|usage| usage.live_bytes),
+        "couch_docs_actual_disk_size": sum(|usage| usage.disk_bytes),
+    })
+}
+
+fn is_heard(node: &Node, id: NodeId) -> bool {
     node.silence_ns(id).is_some_and(|silence| silence <= SILENCE_NS_MAX)
+}
+
+/// Whether each node is well, by where it is managed: `GET /nodeStatuses`.
+pub(super) fn statuses(call: &Call) -> Value {
+    let nodes = describe_all(call);
+    let nodes = nodes.as_array().into_iter().flatten();
+    let statuses = nodes.filter_map(|node| {
+        let status = json!({"status": node["status"], "otpNode": node["otpNode"]});
+        Some((node["hostname"].as_str()?.to_owned(), status))
+    });
+    Value::Object(statuses.collect())
 }
 
 /// This node: `GET /nodes/self`.
 pub(super) fn own(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::ReadCluster, None)?;
     let here = call.node.here();
-    Ok(ok(&describe(&call.node, here.id, &here.endpoints)))
+    Ok(ok(&describe(call, here.id, &here.endpoints)))
 }
 
 /// The node of that name.
-pub(super) fn find(node: &Node, otp: &str) -> Option<nacre_types::NodeId> {
+pub(super) fn find(node: &Node, otp: &str) -> Option<NodeId> {
     let cluster = node.cluster();
     let mut nodes = cluster.nodes.iter();
     nodes.find(|(_, known)| membership::otp_node(&known.endpoints) == otp).map(|(id, _)| *id)

@@ -2,7 +2,8 @@
 
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
-use super::nodes::{self, Form};
+use super::fixed;
+use super::nodes::{self, Form, NO_SERVICES};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -24,8 +25,17 @@ const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// What Couchbase says too when most nodes are gone.
 const UNSAFE: &str = "Cannot safely perform a failover at the moment";
+/// How often those who show the progress of a rebalance may ask for it, in seconds. Source: Couchbase.
+const REFRESH_S: f64 = 0.25;
 /// What a node that falls silent is given, in seconds.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
+/// What is so of automatic failover, whatever is asked: a node is replaced only if no durable write is lost, also during a
+/// rebalance, which ends then; and not more of them than `maxCount`.
+const UNCHANGING: [(&str, bool); 3] = [
+    ("failoverPreserveDurabilityMajority", true),
+    ("canAbortRebalance", true),
+    ("disableMaxCount", false),
+];
 /// When a rebalance that has failed is begun again, in seconds.
 const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
 
@@ -65,10 +75,8 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", ["controller", "stopRebalance"]) => change(&call, Change::StopRebalance).await,
         ("POST", ["controller", "rebalance"]) => {
             let keep = read_plan(&call, &cluster)?;
-            for change in read_topology(&call, &cluster)? {
-                self::change(&call, change).await?;
-            }
-            start(&call, keep, Membership::Leaving).await
+            let services = read_topology(&call, &cluster)?;
+            start(&call, keep, Membership::Leaving, services).await
         }
         ("POST", ["controller", "startGracefulFailover"]) => {
             let lost = named(&call)?;
@@ -77,11 +85,14 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             if cluster.with_data(&keep).is_empty() {
                 return Err(bad("Last server can't be failed over."));
             }
-            start(&call, keep, Membership::FailedOver).await
+            start(&call, keep, Membership::FailedOver, BTreeMap::new()).await
         }
         ("POST", ["controller", "failOver" | "startFailover"]) => fail_over(&call).await,
         ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
             let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
+            if path[1] == "setRecoveryType" {
+                check_recovery_type(&Form(call.form()))?;
+            }
             if cluster.nodes[&id].membership != Membership::FailedOver {
                 return Err(bad("Can only recover a server that was failed over."));
             }
@@ -89,6 +100,18 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         _ => Err(not_found()),
     }
+}
+
+/// A node that was replaced takes what its copies lack; those that do not fit any more begin anew.
+fn check_recovery_type(form: &Form) -> Result<(), Reply> {
+    let reason = match form.optional("recoveryType") {
+        Some("delta") => return Ok(()),
+        Some("full") => {
+            "Only delta: a copy that does not fit begins anew by itself. Remove the node and add it again to have all copied."
+        }
+        _ => "recovery type must be either 'delta' or 'full'",
+    };
+    Err(json_reply(StatusCode::BAD_REQUEST, &json!({"recoveryType": reason})))
 }
 
 fn bad(reason: &str) -> Reply {
@@ -99,9 +122,14 @@ async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     call.change(change).await.map(|_| done())
 }
 
-async fn start(call: &Call, keep: BTreeSet<NodeId>, rest: Membership) -> Result<Reply, Reply> {
+async fn start(
+    call: &Call,
+    keep: BTreeSet<NodeId>,
+    rest: Membership,
+    services: BTreeMap<NodeId, BTreeSet<Service>>,
+) -> Result<Reply, Reply> {
     let id = call.node.new_uuid();
-    change(call, Change::StartRebalance { id: id.clone(), keep, rest }).await?;
+    change(call, Change::StartRebalance { id: id.clone(), keep, rest, services }).await?;
     Ok(ok(&json!({"rebalanceId": id})))
 }
 
@@ -133,7 +161,8 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
         return Err(mismatch());
     }
     let stays = |id: &NodeId| {
-        !ejected.contains(id) && cluster.nodes[id].membership != Membership::FailedOver
+        let part = cluster.nodes[id].membership;
+        !ejected.contains(id) && !matches!(part, Membership::FailedOver | Membership::Leaving)
     };
     let keep: BTreeSet<NodeId> = known.into_iter().filter(stays).collect();
     if keep.is_empty() {
@@ -142,8 +171,12 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     Ok(keep)
 }
 
-/// What nodes do for clients from now on: `topology[n1ql]`, `topology[eventing]` and `topology[index]` name all nodes that do.
-fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
+/// What nodes do for clients from now on, of those for which that changes: `topology[n1ql]`, `topology[eventing]` and
+/// `topology[index]` name all nodes that do. Tools name services that there are not, too, with no nodes.
+fn read_topology(
+    call: &Call,
+    cluster: &Cluster,
+) -> Result<BTreeMap<NodeId, BTreeSet<Service>>, Reply> {
     let mut wanted: BTreeMap<NodeId, BTreeSet<Service>> =
         cluster.nodes.iter().map(|(id, node)| (*id, node.services.clone())).collect();
     for (field, value) in call.form() {
@@ -155,6 +188,7 @@ fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
             "n1ql" => Service::Query,
             "eventing" => Service::Eventing,
             "index" => Service::Index,
+            name if value.is_empty() && NO_SERVICES.contains(&name) => continue,
             _ => {
                 return Err(bad(
                     "Only n1ql, eventing and index may be given to nodes that are there.",
@@ -175,10 +209,8 @@ fn read_topology(call: &Call, cluster: &Cluster) -> Result<Vec<Change>, Reply> {
     if wanted.values().any(BTreeSet::is_empty) {
         return Err(bad("A node would be left without a service: remove it instead."));
     }
-    let differs =
-        |(id, services): &(NodeId, BTreeSet<Service>)| cluster.nodes[id].services != *services;
-    let changes = wanted.into_iter().filter(differs);
-    Ok(changes.map(|(id, services)| Change::SetServices { id, services }).collect())
+    wanted.retain(|id, services| cluster.nodes[id].services != *services);
+    Ok(wanted)
 }
 
 /// Has other nodes take the place of some, at once, and waits until they have.
@@ -275,13 +307,26 @@ fn task(cluster: &Cluster) -> Value {
             add_failure(cluster, &mut task);
             task
         }
-        Some(rebalance) => json!({
-            "type": "rebalance",
-            "subtype": "rebalance",
-            "status": "running",
-            "rebalanceId": rebalance.id,
-            "progress": 100.0 * share(cluster, &rebalance.keep),
-        }),
+        Some(rebalance) => {
+            let progress = 100.0 * share(cluster, &rebalance.keep);
+            let nodes = cluster.nodes.values().map(|node| otp_node(&node.endpoints));
+            let per_node: serde_json::Map<String, Value> =
+                nodes.map(|otp| (otp, json!({"progress": progress}))).collect();
+            let is_failover = rebalance.rest == Membership::FailedOver;
+            json!({
+                "type": "rebalance",
+                "subtype": if is_failover { "gracefulFailover" } else { "rebalance" },
+                "status": "running",
+                "statusId": rebalance.id,
+                "statusIsStale": false,
+                "rebalanceId": rebalance.id,
+                "recommendedRefreshPeriod": REFRESH_S,
+                "progress": progress,
+                "perNode": per_node,
+                // By bucket: a rebalance moves all of them together.
+                "detailedProgress": {},
+            })
+        }
     }
 }
 
@@ -363,15 +408,29 @@ fn read_retry_settings(form: &Form, known: RetryRebalance) -> Result<RetryRebala
 }
 
 fn settings(settings: &AutoFailover) -> Value {
-    json!({
+    let mut told = json!({
         "enabled": settings.enabled,
         "timeout": settings.timeout_ms / 1000,
         "maxCount": settings.count_max,
         "count": settings.count,
-    })
+        "failoverOnDataDiskIssues": {"enabled": false},
+    });
+    for (field, value) in UNCHANGING {
+        told[field] = json!(value);
+    }
+    told
 }
 
 fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply> {
+    let mut unchanging: serde_json::Map<String, Value> =
+        UNCHANGING.map(|(field, value)| (field.to_owned(), json!(value))).into_iter().collect();
+    unchanging.insert("failoverOnDataDiskIssues[enabled]".into(), json!(false));
+    let is_fixed = |(field, _): &&(String, String)| {
+        !["enabled", "timeout", "maxCount", "failoverOnDataDiskIssues[timePeriod]"]
+            .contains(&field.as_str())
+    };
+    let others: Vec<_> = form.0.iter().filter(is_fixed).cloned().collect();
+    fixed::check(&unchanging, &others)?;
     let enabled = read_enabled(form)?;
     let timeout_s = read_number(form, "timeout", TIMEOUT_S, known.timeout_ms / 1000)?;
     let count_max = read_number(form, "maxCount", 1..=100, known.count_max as u64)? as usize;
@@ -399,4 +458,43 @@ fn read_number(
         let (least, most) = (range.start(), range.end());
         invalid(field, format!("The value must be in range from {least} to {most}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_cluster::{Endpoints, GROUP_DEFAULT, Member, Ports};
+
+    /// What couchbase-cli reads without asking whether it is there.
+    #[test]
+    fn a_task_says_what_tools_take_for_granted() {
+        let mut cluster = Cluster::new("c".into());
+        for id in 1..=2 {
+            let ports = |port| Ports { mgmt: port, views: 2, query: 3, eventing: 4, kv: 5 };
+            let host = Some("a".to_owned());
+            let endpoints = Endpoints { host, plain: ports(id), tls: None, fingerprint: None };
+            let member = Member {
+                uuid: format!("{id}"),
+                endpoints,
+                group: GROUP_DEFAULT.into(),
+                services: Service::ALL.into(),
+                membership: Membership::Active,
+                alternate: None,
+            };
+            cluster.apply(&Change::PutNode { id: NodeId(id.into()), member }).unwrap();
+        }
+        assert_eq!(task(&cluster)["status"], "notRunning");
+        for (rest, subtype) in
+            [(Membership::Leaving, "rebalance"), (Membership::FailedOver, "gracefulFailover")]
+        {
+            let (id, keep, services) = ("r".to_owned(), [NodeId(1)].into(), BTreeMap::new());
+            cluster.apply(&Change::StartRebalance { id, keep, rest, services }).unwrap();
+            let told = task(&cluster);
+            assert_eq!((&told["status"], &told["subtype"]), (&json!("running"), &json!(subtype)));
+            assert_eq!(told["recommendedRefreshPeriod"], 0.25);
+            assert!(told["detailedProgress"].is_object() && told["statusId"].is_string());
+            assert!(told["perNode"]["ns_1@a:2"]["progress"].is_number(), "{told}");
+            cluster.apply(&Change::StopRebalance).unwrap();
+        }
+    }
 }

@@ -38,7 +38,7 @@ impl Claim {
 /// Whether a request is one of those by which a node is set up: while it is unclaimed, anybody may send it.
 pub(super) fn is_part(method: &Method, path: &str) -> bool {
     match path {
-        "/pools" => method == Method::GET,
+        "/pools" | "/pools/default/nodeServices" => method == Method::GET,
         // Another node, which takes this one into its cluster.
         "/controller/engage" => true,
         "/pools/default"

@@ -3,9 +3,15 @@
 use super::Call;
 use super::body::{Reply, done, in_background, invalid, json_reply, not_found, ok};
 use hyper::StatusCode;
-use nacre_auth::{Group, Privilege, Role, RoleKind, User};
+use nacre_auth::{Group, Keyspace, Privilege, Role, RoleKind, User, Users};
+use nacre_cluster::Cluster;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+/// How many users may be asked for at a time. Source: Couchbase.
+const PAGE_USERS: RangeInclusive<usize> = 3..=100;
 
 /// `path` is what follows `/settings/rbac`.
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
@@ -14,7 +20,10 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("GET", ["roles"]) => Ok(ok(&roles())),
         ("GET", ["users"] | ["users", "local"]) => {
             let users = call.node.users();
-            Ok(ok(&Value::Array(users.iter().map(describe).collect())))
+            match call.parameter("pageSize") {
+                Some(size) => page(&call, &users, &size),
+                None => Ok(ok(&Value::Array(users.iter().map(describe).collect()))),
+            }
         }
         // Users of a directory service would be here.
         ("GET", ["users", "external"]) => Ok(ok(&json!([]))),
@@ -50,6 +59,26 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         _ => Err(not_found()),
     }
+}
+
+/// So many users, from the one that `startFrom` names, with where the first and the next ones are.
+fn page(call: &Call, users: &Users, size: &str) -> Result<Reply, Reply> {
+    let size = size.parse().ok().filter(|size| PAGE_USERS.contains(size)).ok_or_else(|| {
+        let (least, most) = (PAGE_USERS.start(), PAGE_USERS.end());
+        invalid("pageSize", format!("The value must be in range from {least} to {most}"))
+    })?;
+    let from = call.parameter("startFrom").unwrap_or_default();
+    let total = users.iter().count();
+    let skipped = users.iter().take_while(|user| user.name < from).count();
+    let mut rest = users.iter().skip(skipped);
+    let shown: Vec<Value> = rest.by_ref().take(size).map(describe).collect();
+    let path = format!("/{}?pageSize={size}", call.path.join("/"));
+    let mut links = json!({"first": path});
+    if let Some(next) = rest.next() {
+        let name = utf8_percent_encode(&next.name, NON_ALPHANUMERIC);
+        links["next"] = format!("{path}&startFromDomain=local&startFrom={name}").into();
+    }
+    Ok(ok(&json!({"total": total, "links": links, "skipped": skipped, "users": shown})))
 }
 
 fn unknown_user() -> Reply {
@@ -146,16 +175,26 @@ pub(super) fn check_name(name: &str) -> Result<(), Reply> {
     Err(invalid("_", reason))
 }
 
+/// Whether all that is named is there.
+fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
+    let Some(bucket) = place.bucket else { return true };
+    let Ok(bucket) = cluster.bucket(bucket) else { return false };
+    let Some(scope) = place.scope else { return true };
+    let Some(scope) = bucket.manifest.scopes.iter().find(|known| known.name == scope) else {
+        return false;
+    };
+    let has = |collection| scope.collections.iter().any(|known| known.name == collection);
+    place.collection.is_none_or(has)
+}
+
 /// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
-/// bucket that is not there would mean another one later, and are refused.
+/// bucket, a scope or a collection that is not there would mean another one later, and are refused.
 fn read_roles(call: &Call, text: &str) -> Result<Vec<Role>, Reply> {
     let cluster = call.node.cluster();
     let mut roles = Vec::new();
     let mut unknown = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let role = name.parse::<Role>().ok().filter(|role| {
-            role.keyspace().bucket.is_none_or(|bucket| cluster.bucket(bucket).is_ok())
-        });
+        let role = name.parse::<Role>().ok().filter(|role| is_there(&cluster, role.keyspace()));
         match role {
             Some(role) if roles.contains(&role) => {}
             Some(role) => roles.push(role),

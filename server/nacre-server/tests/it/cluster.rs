@@ -358,6 +358,19 @@ fn a_node_that_cannot_join_is_refused_in_words_and_nothing_changes() {
 }
 
 #[test]
+fn a_node_that_was_removed_while_it_was_away_is_told_apart_from_members() {
+    let mut nodes = three();
+    let (status, text) = nodes[0].add(&nodes[1]);
+    assert!(status == 400 && text.contains("already part of cluster"), "{status} {text}");
+    nodes[2].kill();
+    let otp = format!("otpNode=ns_1@{}", nodes[2].address());
+    nodes[0].succeed("POST", "/controller/ejectNode", &otp);
+    nodes[2].restart();
+    let (status, text) = nodes[0].add(&nodes[2]);
+    assert!(status == 400 && text.contains("was removed from this cluster"), "{status} {text}");
+}
+
+#[test]
 fn another_node_under_the_name_of_one_that_is_gone_is_not_taken_for_it() {
     let mut nodes = three();
     nodes[2].kill();

@@ -16,6 +16,7 @@ mod exactly_once;
 mod history;
 mod impostor;
 mod index_types;
+mod management;
 mod models;
 mod node_tls;
 mod partitions;

@@ -68,8 +68,8 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     add_at(&nodes[0], "/controller", &nodes[2], "kv,index");
     spread(&nodes, 1);
     let ports = |n: usize| u64::from(nodes[n].port_base);
-    let (data, query) = (named(&["kv", "capi"]), named(&["n1ql"]));
-    let first = named(&["kv", "capi", "eventingAdminPort"]);
+    let (data, query) = (named(&["kv", "capi", "indexHttp"]), named(&["n1ql", "indexHttp"]));
+    let first = named(&["kv", "capi", "eventingAdminPort", "indexHttp"]);
     for node in &nodes {
         node.wait_until("the map", |node| map(node)["nodesExt"].as_array().unwrap().len() == 3);
         let map = map(node);
@@ -91,6 +91,12 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     assert_eq!(ask(asked, &statement), json!([7, 8, 9]));
     // What is spread by value is where `index` was asked for, with or without data.
     ask(asked, &format!("CREATE INDEX spread ON {BUCKET}(n) PARTITION BY HASH(n)"));
+    let told = other.json("/getIndexStatus");
+    let hosts = |name: &str| {
+        let all = told["status"].as_array().unwrap();
+        all.iter().find(|index| index["name"] == name).unwrap()["hosts"].as_array().unwrap().len()
+    };
+    assert_eq!((hosts("by_n"), hosts("spread")), (2, 2), "{told}");
     let spread = statement.replace(BUCKET, &format!("{BUCKET} USE INDEX (spread)"));
     assert_eq!(ask(asked, &spread), json!([7, 8, 9]));
     let has_state = |node: &Node| {
@@ -110,19 +116,23 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     let rebalance = |topology: &str| {
         nodes[0].ask("POST", "/controller/rebalance", &format!("knownNodes={all}&{topology}"))
     };
-    let (status, text) =
-        rebalance(&format!("topology[n1ql]={},{}&topology[eventing]=", otp(1), otp(2)));
+    let (status, text) = rebalance(&format!(
+        "topology[n1ql]={},{}&topology[eventing]=&topology[fts]=&topology[cbas]=&topology[backup]=",
+        otp(1),
+        otp(2)
+    ));
     assert_eq!(status, 200, "{text}");
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     let expected = [
         (ports(0), data.clone()),
-        (ports(2), named(&["kv", "capi", "n1ql"])),
+        (ports(2), named(&["kv", "capi", "n1ql", "indexHttp"])),
         (ports(1), query.clone()),
     ];
     assert_eq!(services(&map(&nodes[0])), expected);
     for (wrong, words) in [
         (format!("topology[n1ql]={0}&topology[index]={0}", otp(2)), "left without a service"),
         ("topology[kv]=".to_owned(), "Only n1ql, eventing and index"),
+        (format!("topology[fts]={}", otp(2)), "Only n1ql, eventing and index"),
         ("topology[n1ql]=ns_1%40nobody:1".to_owned(), "Unknown server"),
         (format!("ejectedNodes={},{}", otp(0), otp(2)), "nodes with kv"),
     ] {
@@ -130,7 +140,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
         assert!(status == 400 && text.contains(words), "{wrong}: {status} {text}");
     }
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=n1ql");
-    assert!(status == 400 && text.contains("until it leaves"), "{status} {text}");
+    assert!(status == 400 && text.contains("after cluster is provisioned"), "{status} {text}");
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=fts");
     assert!(status == 400 && text.contains("A node needs one of"), "{status} {text}");
 

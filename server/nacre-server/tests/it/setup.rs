@@ -23,6 +23,7 @@ fn a_script_sets_up_a_node_step_by_step() {
         (answer.status, answer.text())
     };
     assert_eq!(by_nobody(("GET", "/pools"), "").0, 200);
+    assert_eq!(by_nobody(("GET", "/pools/default/nodeServices"), "").0, 200);
     // Nothing else is anybody's business.
     for what in [
         ("GET", "/pools/default"),
@@ -66,7 +67,13 @@ fn a_script_sets_up_a_node_step_by_step() {
     }
     let external = ("PUT", "/node/controller/setupAlternateAddresses/external");
     let by_somebody = |what, form: &str| ask(&server, ADMINISTRATOR, what, form);
-    assert_eq!(by_somebody(external, "hostname=localhost&mgmt=8091&kv=11210").status, 200);
+    // Tools name the ports of all services that they know.
+    let ports = "hostname=localhost&mgmt=8091&kv=11210&fts=8094&ftsSSL=18094&cbas=8095";
+    assert_eq!(by_somebody(external, ports).status, 200);
+    let map = by_somebody(("GET", "/pools/default/nodeServices"), "").json().unwrap();
+    let services = map["nodesExt"][0]["services"].as_object().unwrap();
+    assert_eq!(services["indexHttp"], services["mgmt"], "a tool waits until it is named");
+    assert_eq!(by_somebody(("GET", "/indexStatus"), "").json().unwrap()["indexes"], json!([]));
     let indexes = ("POST", "/settings/indexes");
     let settings = by_somebody(indexes, "storageMode=plasma");
     assert_eq!(

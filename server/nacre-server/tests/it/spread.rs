@@ -141,6 +141,11 @@ fn each_node_answers_queries_for_all_of_them() {
     index(&nodes[0]);
     fill(&nodes[1]);
     nodes.iter().for_each(|node| check(node, "request_plus", DOCUMENTS));
+    for node in &nodes {
+        let bucket = node.json(&format!("/pools/default/buckets/{BUCKET}"));
+        assert_eq!(bucket["basicStats"]["itemCount"], DOCUMENTS, "a sum over the nodes");
+        assert_eq!(bucket["quota"], json!({"ram": 300 << 20, "rawRAM": 100 << 20}));
+    }
     put_views(&nodes[2]);
     nodes.iter().for_each(|node| check_views(node, "false", DOCUMENTS));
     let large = view(&nodes[1], "large?stale=false");

@@ -21,7 +21,7 @@ mod stats;
 mod trial;
 
 use super::Call;
-use super::body::{self, Reply, blocking, not_found, ok, reply};
+use super::body::{Reply, blocking, not_found, ok, reply};
 use error::Kind;
 use form::Written;
 use hyper::StatusCode;
@@ -59,11 +59,6 @@ pub(super) async fn route(call: Call) -> Reply {
 }
 
 impl Call {
-    fn parameter(&self, name: &str) -> Option<String> {
-        let fields = body::form(self.query.as_bytes());
-        fields.into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
-    }
-
     /// The function of that name, in the scope that the query names.
     fn function_id(&self, name: &str) -> FunctionId {
         let named = |parameter: &str| self.parameter(parameter).unwrap_or_default();

@@ -1,0 +1,69 @@
+//! How much the nodes have of each bucket.
+
+use super::{Answer, Question};
+use crate::node::Node;
+use nacre_cluster::Membership;
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the others have to answer. They only read what they know.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much there is of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Documents that exist, in the vBuckets that are served.
+    pub documents: u64,
+    /// Bytes of memory, of all copies.
+    pub memory_bytes: u64,
+    /// Bytes of files, of all copies.
+    pub disk_bytes: u64,
+    /// Those of them that are not of versions that were replaced.
+    pub live_bytes: u64,
+}
+
+impl Usage {
+    fn add(&mut self, other: &Usage) {
+        self.documents += other.documents;
+        self.memory_bytes += other.memory_bytes;
+        self.disk_bytes += other.disk_bytes;
+        self.live_bytes += other.live_bytes;
+    }
+}
+
+impl Node {
+    /// How much this node has of each bucket.
+    pub fn own_usage(&self) -> BTreeMap<String, Usage> {
+        let cluster = self.cluster();
+        let buckets = cluster.buckets.keys().filter_map(|name| self.bucket(name));
+        let usage = buckets.map(|bucket| {
+            let (documents, memory_bytes) = bucket.usage();
+            let disk = bucket.disk_usage();
+            let (disk_bytes, live_bytes) = (disk.disk_bytes, disk.live_bytes);
+            (bucket.name.clone(), Usage { documents, memory_bytes, disk_bytes, live_bytes })
+        });
+        usage.collect()
+    }
+
+    /// How much all nodes have of each bucket that have a part in the cluster. What one that does not answer has is not in it:
+    /// whoever watches a cluster wants to see that of the others all the more then. Blocks, for about a second at most.
+    pub fn usage(self: &Arc<Node>) -> BTreeMap<String, Usage> {
+        let cluster = self.cluster();
+        let is_asked = |id: &NodeId| {
+            cluster.nodes.get(id).is_some_and(|node| node.membership != Membership::FailedOver)
+        };
+        let others = self.others().into_iter().filter(is_asked);
+        let asked: Vec<_> = others.map(|id| self.ask(id, Question::Usage, PATIENCE)).collect();
+        let mut sum = self.own_usage();
+        for answer in asked {
+            let Ok(Answer::Usage(told)) = self.answered(&answer) else { continue };
+            for (bucket, usage) in told {
+                sum.entry(bucket).or_default().add(&usage);
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,80 @@
+//! What indexes there are: `GET /getIndexStatus`, as Couchbase's indexer answers at the port that maps name `indexHttp`, and
+//! `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
+
+use super::Call;
+use super::body::{Reply, ok};
+use nacre_auth::Keyspace;
+use nacre_cluster::{Bucket, Cluster, Index, Partitioning};
+use nacre_types::NodeId;
+use serde_json::{Value, json};
+
+/// The indexes of all collections in which the user who asks has a part.
+pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
+    call.require_sight(Keyspace::default())?;
+    let cluster = call.node.cluster();
+    let buckets = cluster.buckets.values();
+    let all = buckets.flat_map(|bucket| bucket.indexes.iter().map(move |index| (bucket, index)));
+    let seen = all.filter(|(bucket, index)| {
+        call.sees(Keyspace {
+            bucket: Some(&bucket.name),
+            scope: Some(&index.scope),
+            collection: Some(&index.collection),
+        })
+    });
+    let described: Vec<Value> =
+        seen.map(|(bucket, index)| describe(call, &cluster, bucket, index)).collect();
+    match call.path.first().map(String::as_str) {
+        Some("getIndexStatus") => Ok(ok(&json!({"code": "success", "status": described}))),
+        _ => Ok(ok(
+            &json!({"indexes": described, "version": cluster.rev.to_string(), "warnings": []}),
+        )),
+    }
+}
+
+fn describe(call: &Call, cluster: &Cluster, bucket: &Bucket, index: &Index) -> Value {
+    let (status, percent) = match call.node.state_of(&bucket.name, index) {
+        "deferred" => ("Created", 0),
+        "online" => ("Ready", 100),
+        _ => ("Building", 0),
+    };
+    let (count, replicas) = match &index.partitioning {
+        Some(Partitioning { count, replicas, .. }) => (*count, *replicas),
+        None => (1, 0),
+    };
+    json!({
+        "id": index.uuid,
+        "name": index.name,
+        "index": index.name,
+        "indexName": index.name,
+        "bucket": bucket.name,
+        "scope": index.scope,
+        "collection": index.collection,
+        "definition": index.definition,
+        "isPrimary": index.keys.is_empty(),
+        "secExprs": index.keys,
+        "where": index.condition.as_deref().unwrap_or_default(),
+        "indexType": "memory_optimized",
+        "storageMode": "memory_optimized",
+        "status": status,
+        "completion": percent,
+        "progress": percent,
+        "hosts": hosts(call, cluster, index),
+        "partitioned": index.partitioning.is_some(),
+        "numPartition": count,
+        "numReplica": replicas,
+        "replicaId": 0,
+    })
+}
+
+/// The nodes that have a part of it: those with its partitions, or all with documents.
+fn hosts(call: &Call, cluster: &Cluster, index: &Index) -> Vec<String> {
+    let nodes: Vec<NodeId> = match index.partitioning {
+        Some(_) => {
+            let has_some = |id: &NodeId| !cluster.held_by(*id, index).is_empty();
+            cluster.nodes.keys().copied().filter(has_some).collect()
+        }
+        None => cluster.serving_nodes().into_keys().collect(),
+    };
+    let known = nodes.iter().filter_map(|id| cluster.nodes.get(id));
+    known.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt)).collect()
+}
