@@ -38,7 +38,7 @@ pub(super) fn count_of_keyspace(
     let counts_all =
         aggregate.args.iter().all(|arg| matches!(arg, Expr::Literal(value) if value.is_known()));
     let every = counts_all
-        && !(aggregate.distinct && !aggregate.args.is_empty())
+        && (!aggregate.distinct || aggregate.args.is_empty())
         && aggregate.filter.is_none()
         && aggregate.over.is_none();
     if !plain || !every || &*aggregate.name != "count" {
