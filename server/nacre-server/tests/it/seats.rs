@@ -48,7 +48,8 @@ fn services(map: &Value) -> Vec<(u64, BTreeSet<String>)> {
     let nodes = map["nodesExt"].as_array().unwrap().iter();
     let names = |services: &Value| -> BTreeSet<String> {
         let named = services.as_object().unwrap().keys();
-        named.filter(|name| !name.ends_with("SSL") && *name != "mgmt").cloned().collect()
+        let is_encrypted = |name: &str| name.ends_with("SSL") || name == "indexHttps";
+        named.filter(|name| !is_encrypted(name) && *name != "mgmt").cloned().collect()
     };
     nodes
         .map(|node| (node["services"]["mgmt"].as_u64().unwrap(), names(&node["services"])))
