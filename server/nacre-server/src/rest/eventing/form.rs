@@ -289,11 +289,14 @@ const NUMBERS: [(&str, u32, u32); 14] = [
     ("worker_count", 1, 64),
 ];
 
-/// Settings that are words, each with those that it may be.
-const WORDS: [(&str, &[&str]); 2] = [
-    ("log_level", &["ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]),
-    ("language_compatibility", &["6.0.0", "6.5.0", "6.6.2", "7.2.0"]),
-];
+/// What `log_level` may be.
+const LOG_LEVELS: [&str; 5] = ["ERROR", "WARNING", "INFO", "DEBUG", "TRACE"];
+
+/// Whether a text is a version such as `7.2.0`, be it of a Couchbase that is yet to come.
+fn is_version(text: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split('.').count() == 3 && text.split('.').all(is_number)
+}
 
 /// Whether settings may be, those included that mean nothing here: what is wrong would be told back as if it held.
 fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
@@ -306,11 +309,14 @@ fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
             return Err(invalid(&format!("{name} is a number from {min} to {max}")));
         }
     }
-    for (name, words) in WORDS {
-        let fits = |value: &Value| value.as_str().is_some_and(|word| words.contains(&word));
-        if given(name).is_some_and(|value| !fits(value)) {
-            return Err(invalid(&format!("{name} is one of {}", words.join(", "))));
-        }
+    let differs = |name: &str, fits: fn(&str) -> bool| {
+        given(name).is_some_and(|value| !value.as_str().is_some_and(fits))
+    };
+    if differs("log_level", |word| LOG_LEVELS.contains(&word)) {
+        return Err(invalid(&format!("log_level is one of {}", LOG_LEVELS.join(", "))));
+    }
+    if differs("language_compatibility", is_version) {
+        return Err(invalid("language_compatibility is a version such as 7.2.0"));
     }
     match given("cursor_aware").is_none_or(Value::is_boolean) {
         true => Ok(()),
