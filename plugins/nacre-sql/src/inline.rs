@@ -276,11 +276,16 @@ mod tests {
 
     #[test]
     fn statements_become_calls() {
-        insta::assert_snapshot!(made("var r = SELECT * FROM b WHERE x = $x AND y > $x OR z = $doc.z;"), @"");
-        insta::assert_snapshot!(made("if (a) delete from `a;b` where c = 'it;s $n' /* ; $m */ and d = \"e\"; f();"), @"");
-        insta::assert_snapshot!(made("x(); UPDATE b\n  SET a = $a\n  WHERE c;\ny();"), @"");
-        insta::assert_snapshot!(made("{ WITH t AS (SELECT 1) SELECT * FROM t; }"), @"");
-        insta::assert_snapshot!(made("INSERT INTO b (KEY, VALUE) VALUES ($k, {'a': $1}); SELECT 1;"), @"");
+        insta::assert_snapshot!(made("var r = SELECT * FROM b WHERE x = $x AND y > $x OR z = $doc.z;"), @r#"var r = N1QL("SELECT * FROM b WHERE x = $x AND y > $x OR z = $doc.z", {"doc": doc, "x": x});"#);
+        insta::assert_snapshot!(made("if (a) delete from `a;b` where c = 'it;s $n' /* ; $m */ and d = \"e\"; f();"), @r#"if (a) N1QL("delete from `a;b` where c = 'it;s $n' /* ; $m */ and d = \"e\"", {}); f();"#);
+        insta::assert_snapshot!(made("x(); UPDATE b\n  SET a = $a\n  WHERE c;\ny();"), @r#"
+    x(); N1QL("UPDATE b\n  SET a = $a\n  WHERE c", {"a": a}
+
+    );
+    y();
+    "#);
+        insta::assert_snapshot!(made("{ WITH t AS (SELECT 1) SELECT * FROM t; }"), @r#"{ N1QL("WITH t AS (SELECT 1) SELECT * FROM t", {}); }"#);
+        insta::assert_snapshot!(made("INSERT INTO b (KEY, VALUE) VALUES ($k, {'a': $1}); SELECT 1;"), @r#"N1QL("INSERT INTO b (KEY, VALUE) VALUES ($k, {'a': $1})", {"k": k}); N1QL("SELECT 1", {});"#);
     }
 
     #[test]
@@ -300,7 +305,12 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_statement_is_said_to_be_none() {
-        insta::assert_snapshot!(made("a;\nvar r = SELECT * FRM b\nWHERE c;"), @"");
+        insta::assert_snapshot!(made("a;\nvar r = SELECT * FRM b\nWHERE c;"), @r#"
+    a;
+    var r = SELECT * FRM b
+    WHERE c;
+    2..=3 syntax error - line 1, column 10, at: FRM (expected the end of the statement)
+    "#);
     }
 
     #[test]

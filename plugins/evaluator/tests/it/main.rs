@@ -227,7 +227,7 @@ fn code_reads_rows_and_catches_what_is_refused() {
 fn statements_stand_in_code() {
     let code = "function f(a) {\n const b = SELECT 1\n WHERE $a;\n return b }";
     let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
-    insta::assert_snapshot!(library.call("f", NOON, &[Some("1")]).to_json(), @"");
+    insta::assert_snapshot!(library.call("f", NOON, &[Some("1")]).to_json(), @r#"{"exception":{"column":46,"line":2,"text":" const b = SELECT 1","thrown":{"code":3000,"message":"SELECT 1\n WHERE $a {\"a\":1}"}}}"#);
 }
 
 #[test]

@@ -299,13 +299,13 @@ fn a_statement_within_code_is_a_query_with_variables_as_parameters() {
     let (told, _) = queried(
         "var city = 'Bern';\n var rows = SELECT name FROM users\n WHERE city = $city;\n for (const row of rows) log(row); rows.close();",
     );
-    insta::assert_snapshot!(told, @"");
+    insta::assert_snapshot!(told, @r#"["SELECT name FROM users\n WHERE city = $city","{\"city\":\"Bern\"}"]"#);
 }
 
 #[test]
 fn what_is_wrong_with_a_statement_within_code_is_said_beside_what_is_wrong_with_the_code() {
-    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  var r = SELECT * FRM b WHERE x = $doc.x;\n}"), @"");
-    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  SELECT * FROM b\n}"), @"");
+    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  var r = SELECT * FRM b WHERE x = $doc.x;\n}"), @r#"SyntaxError: expecting ';': as SQL++, syntax error - line 1, column 10, at: FRM (expected the end of the statement) (line 2, column 24)"#);
+    insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  SELECT * FROM b\n}"), @r#"SyntaxError: expecting ';': as SQL++, a statement ends with ; (line 2, column 17)"#);
     insta::assert_snapshot!(refusal("function OnUpdate(doc) {\n  delete doc..x;\n}"), @"SyntaxError: expecting field name (line 2, column 14)");
 }
 

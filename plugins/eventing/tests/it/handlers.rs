@@ -93,7 +93,7 @@ fn what_is_wrong_with_code_is_said_with_its_place() {
     SyntaxError: unexpected token in expression: '.' (line 2, column 7)
     the code has neither OnUpdate nor OnDelete
     ok
-    SyntaxError: expecting ';': SQL++ is not part of the code, write N1QL("SELECT …", {parameter: value}) (line 1, column 46)
+    SyntaxError: expecting ';': as SQL++, syntax error - line 1, column 10, at: FRM (expected the end of the statement) (line 1, column 45)
     SyntaxError: unexpected token in expression: '.' (line 2, column 7)
     stopped after 50000000 steps: a loop that does not end?
     KVError: this can only be used while a handler runs (line 1, column 1)

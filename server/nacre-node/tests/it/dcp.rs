@@ -664,10 +664,13 @@ fn streams_need_the_right_to_what_they_show() {
     change(&node, &Change::CreateScope { bucket: "b".into(), scope: "s".into() });
     create_collection(&node, "s", "c");
     create_collection(&node, "s", "d");
-    let appoint = |roles: &[&str]| {
+    let put = |name: &str, roles: &[&str]| {
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-        node.put_user(User::new("admin", "password", roles, node.new_salt())).unwrap();
+        node.put_user(User::new(name, "password", roles, node.new_salt())).unwrap();
     };
+    // Somebody has to be left who may do everything.
+    put("root", &["admin"]);
+    let appoint = |roles: &[&str]| put("admin", roles);
     appoint(&["data_reader[b]"]);
     let mut reader = Consumer::connect(&world, &node, &[COLLECTIONS]);
     assert_eq!(reader.dcp("reader", PRODUCER), 0x24);

@@ -2,7 +2,7 @@
 
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
-use nacre_auth::User;
+use nacre_auth::{Role, User};
 use nacre_cluster::{
     BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
 };
@@ -384,6 +384,8 @@ fn a_durable_write_that_counts_is_never_refused() {
     client.give(&durable(1, 1000, &set("2")));
     nodes.run();
     let node = nodes.nodes[0].as_ref().unwrap();
+    // Somebody has to be left who may do everything.
+    node.put_user(User::new("root", "password", vec![Role::admin()], node.new_salt())).unwrap();
     node.put_user(User::new("admin", "password", Vec::new(), node.new_salt())).unwrap();
     assert_eq!(client.resume()[0].status, 0xa3, "nobody tells a stranger more");
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));

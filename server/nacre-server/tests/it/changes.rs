@@ -228,6 +228,8 @@ fn changes_are_for_those_who_may_read() {
         let login = Some(("ann", "secret123"));
         nacre_conformance::http::request(&address, "GET", PATH, login, "", b"").unwrap().status
     };
+    let collections = "/pools/default/buckets/default/scopes/_default/collections";
+    assert_eq!(server.rest("POST", collections, "name=other").unwrap().status, 200);
     assert_eq!(ask("data_reader[default:_default:_default]"), 200);
     assert_eq!(ask("data_writer[default]"), 403);
     assert_eq!(ask("data_reader[default:_default:other]"), 403);

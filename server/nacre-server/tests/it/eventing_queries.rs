@@ -137,16 +137,16 @@ fn an_endless_query_ends_with_the_time_of_the_function() {
 }
 
 #[test]
-fn a_statement_within_code_is_refused_when_a_function_is_defined() {
+fn what_is_no_statement_within_code_is_refused_when_a_function_is_defined() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     collections(&server, &["meta"]);
-    let code = "function OnUpdate(doc) {\n  var rows = SELECT * FROM default WHERE n = $doc.n;\n}";
+    let code = "function OnUpdate(doc) {\n  var rows = SELECT * FRM default WHERE n = $doc.n;\n}";
     let inline = function("inline", code, "_default", &[]);
     let (status, answer) = ask(&server, "POST", "/api/v1/functions/inline", &inline);
     let told = answer["description"].as_str().unwrap_or_default();
     assert_eq!((status, &answer["name"]), (422, &json!("ERR_HANDLER_COMPILATION")), "{answer}");
-    assert!(told.contains("N1QL(") && told.contains("line 2"), "{answer}");
+    assert!(told.contains("as SQL++") && told.contains("line 2"), "{answer}");
     let mut wrong = function("level", "function OnUpdate() {}", "_default", &[]);
     wrong["settings"] = json!({"n1ql_consistency": "later"});
     assert_eq!(ask(&server, "POST", "/api/v1/functions/level", &wrong).0, 400);
