@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Values are cut from random text at one of so many places, so that they differ.
 const VALUE_STARTS: usize = 4096;
+/// Operations that a thread draws before the clock starts, and goes through again and again: drawing one takes longer than some
+/// servers take to answer it.
+const DRAWS: usize = 1 << 20;
 
 /// What came of a load.
 pub struct Outcome {
@@ -46,8 +49,15 @@ struct Operation {
 enum Work {
     /// Each of these keys is written once.
     Fill(std::ops::Range<u32>),
-    /// Keys are drawn until then.
-    Draw { until: Instant, zipf: Option<Zipf<f64>> },
+    /// Keys are read and written as drawn, until then.
+    Draw { until: Instant, draws: Vec<Draw>, next: usize },
+}
+
+/// A key, and whether it is read.
+#[derive(Clone, Copy)]
+struct Draw {
+    rank: u32,
+    read: bool,
 }
 
 /// A connection and what is in flight on it.
@@ -67,7 +77,8 @@ struct Worker<'a> {
     /// In an open loop: the time between two requests of one connection.
     interval: Option<Duration>,
     text: &'a [u8],
-    random: StdRng,
+    /// Where the next value is cut.
+    start: usize,
     work: Work,
     lanes: Vec<Lane>,
     latencies: Histogram<u64>,
@@ -104,21 +115,40 @@ pub fn measure(options: &Kv, cell: Cell) -> Result<Outcome, String> {
         }
         Popularity::Uniform => None,
     };
+    let draw = |random: &mut StdRng| Draw {
+        rank: match zipf {
+            // Ranks of the distribution begin at 1.
+            Some(zipf) => zipf.sample(random) as u32 - 1,
+            None => random.random_range(0..options.keys),
+        },
+        read: random.random_range(0..100) < options.read_percent,
+    };
     let interval = options.rate.map(|rate| Duration::from_secs_f64(cell.connections as f64 / rate));
-    run(options, cell, interval, |_, _, begun| Work::Draw {
+    let mut drawn: Vec<Vec<Draw>> = (0..threads_of(cell))
+        .map(|thread| {
+            let mut random = StdRng::seed_from_u64(thread as u64);
+            (0..DRAWS).map(|_| draw(&mut random)).collect()
+        })
+        .collect();
+    run(options, cell, interval, |thread, _, begun| Work::Draw {
         until: begun + Duration::from_secs_f64(options.seconds),
-        zipf,
+        draws: std::mem::take(&mut drawn[thread]),
+        next: 0,
     })
+}
+
+/// As many threads as processors, each with a connection at least.
+fn threads_of(cell: Cell) -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(cell.connections)
 }
 
 fn run(
     options: &Kv,
     cell: Cell,
     interval: Option<Duration>,
-    work: impl Fn(usize, usize, Instant) -> Work,
+    mut work: impl FnMut(usize, usize, Instant) -> Work,
 ) -> Result<Outcome, String> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(cell.connections);
+    let threads = threads_of(cell);
     let mut random = StdRng::seed_from_u64(7);
     let text: Vec<u8> =
         (0..cell.value_bytes + VALUE_STARTS).map(|_| random.random_range(b'a'..=b'z')).collect();
@@ -143,7 +173,7 @@ fn run(
                 depth: cell.depth,
                 interval,
                 text: &text,
-                random: StdRng::seed_from_u64(thread as u64),
+                start: 0,
                 work: work(thread, threads, begun),
                 lanes: share.into_iter().enumerate().map(lane).collect(),
                 latencies: latencies()?,
@@ -265,8 +295,8 @@ impl Worker<'_> {
                     None => return,
                 },
             };
-            let start = self.random.random_range(0..VALUE_STARTS);
-            let value = &self.text[start..start + self.value_bytes];
+            self.start = (self.start + 1) % VALUE_STARTS;
+            let value = &self.text[self.start..self.start + self.value_bytes];
             lane.connection.send(operation.rank, (!operation.read).then_some(value));
             lane.sent.push_back(operation);
         }
@@ -276,7 +306,7 @@ impl Worker<'_> {
         let mut begun = now;
         match &mut self.work {
             Work::Fill(ranks) => Some(Operation { rank: ranks.next()?, read: false, begun }),
-            Work::Draw { until, zipf } => {
+            Work::Draw { until, draws, next } => {
                 if now >= *until {
                     return None;
                 }
@@ -287,12 +317,8 @@ impl Worker<'_> {
                     begun = lane.due;
                     lane.due += interval;
                 }
-                let rank = match zipf {
-                    // Ranks of the distribution begin at 1.
-                    Some(zipf) => zipf.sample(&mut self.random) as u32 - 1,
-                    None => self.random.random_range(0..self.options.keys),
-                };
-                let read = self.random.random_range(0..100) < self.options.read_percent;
+                let Draw { rank, read } = draws[*next];
+                *next = (*next + 1) % draws.len();
                 Some(Operation { rank, read, begun })
             }
         }
