@@ -13,6 +13,7 @@ use crate::reader::News;
 use crate::spread::Vbids;
 use crate::ticket::{Ticket, Waiter};
 use crate::waits::Waits;
+use crate::warmup;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{Platform, Signal, Watermarks};
 use nacre_cluster::{
@@ -20,7 +21,7 @@ use nacre_cluster::{
     HistoryRetention, Manifest,
 };
 use nacre_dcp::Past;
-use nacre_store::{Commit, Error, Scan, Store, Which};
+use nacre_store::{Error, Scan, Store, Which};
 use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Cost, Eviction, Level, Refusal, Reply, Resolution,
@@ -36,7 +37,7 @@ use std::time::Duration;
 const MUTATION_LIMIT_PERCENT: u64 = 93;
 /// Share of the quota above which values leave memory, and the share at which that ends.
 const HIGH_WATER_PERCENT: u64 = 85;
-const LOW_WATER_PERCENT: u64 = 75;
+pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 /// How long requests wait for a vBucket that is handed over, in nanoseconds: as long as nobody may write to it.
 const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 /// Seconds that tombstones are kept: three days, or where there is no store, a minute.
@@ -112,7 +113,7 @@ impl Bucket {
         home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
-        let mut vbuckets = load(config, &**platform, store.as_deref(), clean, &persisted)?;
+        let mut vbuckets = warmup::load(config, &**platform, store.as_deref(), clean, &persisted)?;
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
             if let Some(chain) = config.chains.get(vbucket.id().index()) {
@@ -180,12 +181,13 @@ impl Bucket {
             discarded: AtomicBool::new(false),
         });
         bucket.configure(&config.settings, &config.manifest);
-        platform.run(Box::new(Flusher::new(Arc::clone(&bucket), Arc::clone(platform))));
         platform.run(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(platform))));
         for number in 0..WORKERS {
             platform.run(Box::new(Worker::new(Arc::clone(&bucket), number)));
         }
-        if let Some(store) = bucket.store.clone() {
+        if let Some(store) = &bucket.store {
+            let (flushed, store) = (Arc::clone(&bucket), Arc::clone(store));
+            platform.run(Box::new(Flusher::new(flushed, Arc::clone(&store), Arc::clone(platform))));
             platform.run(Box::new(Compactor::new(Arc::clone(&bucket), store)));
         }
         Ok(bucket)
@@ -436,8 +438,12 @@ impl Bucket {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
         let result = work(&mut vbucket);
+        let kept = if self.store.is_none() { self.keep(&mut vbucket) } else { None };
         let after = memory_of(&vbucket);
         drop(vbucket);
+        if let Some(kept) = kept {
+            self.tell_of_kept(vbid, kept);
+        }
         if after != before {
             let used = self.memory_bytes.fetch_add(after - before, Ordering::Relaxed);
             if after > before && used as u64 > self.quota_share(HIGH_WATER_PERCENT) {
@@ -687,6 +693,9 @@ impl Bucket {
         for reader in self.readers.read().iter().filter(|reader| !reader.is_empty()) {
             reader.wake();
         }
+        if self.store.is_none() {
+            self.persisted.publish();
+        }
     }
 
     /// Has every reader look, since something else than history has changed for some.
@@ -731,30 +740,51 @@ impl Bucket {
         std::mem::take(&mut self.dropped.lock())
     }
 
+    /// Without a store, memory keeps what a store would: history goes at once that every cursor has. Gives how far that is, if it is
+    /// news.
+    fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
+        let seqno = vbucket.high_seqno();
+        if vbucket.has_graves() {
+            vbucket.take_graves(seqno);
+        }
+        if vbucket.persisted() == seqno {
+            return None;
+        }
+        vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
+        self.persisted.raise(vbucket.id(), seqno);
+        Some(Kept { seqno, follows: vbucket.state() == VbState::Replica })
+    }
+
+    /// Tells those who wait for what a store would hold.
+    fn tell_of_kept(&self, vbid: Vbid, Kept { seqno, follows }: Kept) {
+        if follows {
+            self.note_followers(vbid);
+        }
+        self.waits.persisted(vbid, seqno);
+    }
+
+    /// How many bytes of a vBucket's history slow cursors may hold in memory.
+    fn checkpoint_bytes_max(&self) -> usize {
+        self.quota_bytes() as usize / 5 / self.vbuckets.len()
+    }
+
     /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
     ///
     /// It is ignored when the history that `seqno` is of has been thrown away since: it had another `generation`.
     pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
-        let checkpoint_bytes_max = self.quota_bytes() as usize / 5 / self.vbuckets.len();
-        let mut is_current = false;
-        let mut follows = false;
+        let mut kept = None;
         self.complete(vbid, |vbucket| {
-            is_current = vbucket.generation() == generation;
-            if !is_current {
+            if vbucket.generation() != generation {
                 return Vec::new();
             }
-            follows = vbucket.state() == VbState::Replica;
-            vbucket.set_persisted(seqno, checkpoint_bytes_max);
+            kept = Some(Kept { seqno, follows: vbucket.state() == VbState::Replica });
+            vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
             vbucket.complete(now)
         });
-        if !is_current {
-            return;
+        if let Some(kept) = kept {
+            self.persisted.raise(vbid, seqno);
+            self.tell_of_kept(vbid, kept);
         }
-        if follows {
-            self.note_followers(vbid);
-        }
-        self.persisted.raise(vbid, seqno);
-        self.waits.persisted(vbid, seqno);
     }
 
     /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from memory. With
@@ -896,7 +926,7 @@ impl Home {
 }
 
 /// What may leave memory, given where the bucket's documents are kept.
-fn eviction_of(settings: &BucketSettings) -> Eviction {
+pub(crate) fn eviction_of(settings: &BucketSettings) -> Eviction {
     match (settings.kind, settings.eviction_policy) {
         (BucketKind::Ephemeral, _) => Eviction::Nothing,
         (BucketKind::Persistent, EvictionPolicy::Full) => Eviction::Items,
@@ -906,52 +936,6 @@ fn eviction_of(settings: &BucketSettings) -> Eviction {
 
 /// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
 pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
-
-/// The vBuckets with what is stored of them, as far as memory has room; `persisted` is told how far that is. After an
-/// unclean end each begins a new branch of history, in the store too.
-fn load(
-    config: &nacre_cluster::Bucket,
-    platform: &dyn Platform,
-    store: Option<&dyn Store>,
-    clean: bool,
-    persisted: &Watermarks,
-) -> Result<Vec<Vbucket>, Error> {
-    let count = config.settings.vbucket_count;
-    let create =
-        |id| Vbucket::create(Vbid(id), VbUuid::of_random(platform.random()), platform.random());
-    let mut vbuckets: Vec<Vbucket> = (0..count).map(create).collect();
-    let Some(store) = store else { return Ok(vbuckets) };
-    let eviction = eviction_of(&config.settings);
-    let records = store.records()?;
-    for (vbid, record) in &records {
-        let Some(slot) = vbuckets.get_mut(vbid.index()) else {
-            let what = format!("the bucket has {count} vBuckets");
-            return Err(Error::Inconsistent { vbid: *vbid, what });
-        };
-        *slot = Vbucket::new(*vbid, record.clone(), platform.random());
-        slot.set_eviction(eviction);
-        persisted.raise(*vbid, record.high_seqno);
-    }
-    let resident_bytes_max = (config.settings.ram_quota_mb << 20) / 100 * LOW_WATER_PERCENT;
-    let mut loaded = 0;
-    nacre_store::load_all(store, &mut |vbid, document| {
-        let vbucket = &mut vbuckets[vbid.index()];
-        let before = vbucket.memory_bytes();
-        vbucket.load(document, loaded < resident_bytes_max);
-        loaded += (vbucket.memory_bytes() - before) as u64;
-    })?;
-    if !clean {
-        let branches = records.iter().map(|(vbid, _)| {
-            let vbucket = &mut vbuckets[vbid.index()];
-            vbucket.begin_branch(VbUuid::of_random(platform.random()));
-            let record = crate::flusher::record_of(vbucket);
-            let history = Arc::default();
-            Commit { vbid: *vbid, record, documents: Vec::new(), erased: Vec::new(), history }
-        });
-        store.commit(&branches.collect::<Vec<_>>())?;
-    }
-    Ok(vbuckets)
-}
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -982,6 +966,12 @@ fn history_collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     ids.push(CollectionId::SYSTEM);
     ids.sort_unstable();
     ids.into()
+}
+
+/// How far a vBucket is kept, and whether it follows another node's, which is to hear of that.
+struct Kept {
+    seqno: Seqno,
+    follows: bool,
 }
 
 fn memory_of(vbucket: &Vbucket) -> i64 {

@@ -19,6 +19,7 @@ const FULL_DISK_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
+    store: Arc<dyn Store>,
     platform: Arc<dyn Platform>,
     news: Arc<News>,
     signal: Signal,
@@ -51,12 +52,13 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
 }
 
 impl Flusher {
-    pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Flusher {
+    pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>, platform: Arc<dyn Platform>) -> Flusher {
         let signal = Signal::default();
         let news = bucket.add_reader(Arc::new(signal.clone()));
         let generations = vec![0; usize::from(bucket.vbucket_count())];
         Flusher {
             bucket,
+            store,
             platform,
             news,
             signal,
@@ -129,10 +131,10 @@ impl Flusher {
     }
 
     /// What erases the histories that were thrown away. They are stored before anything of the new ones is read.
-    fn erasures(&mut self, store: &dyn Store) -> Vec<Commit> {
+    fn erasures(&mut self) -> Vec<Commit> {
         let mut commits = Vec::new();
         for vbid in std::mem::take(&mut self.begun_anew) {
-            match self.erasure(store, vbid) {
+            match self.erasure(vbid) {
                 Ok(commit) => commits.extend(commit),
                 Err(error) => {
                     tracing::error!(
@@ -147,9 +149,9 @@ impl Flusher {
     }
 
     /// What erases the history of one vBucket, which is taken for erased from now on.
-    fn erasure(&mut self, store: &dyn Store, vbid: Vbid) -> Result<Option<Commit>, Error> {
+    fn erasure(&mut self, vbid: Vbid) -> Result<Option<Commit>, Error> {
         let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
-        for document in store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
+        for document in self.store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
             let document = document?;
             erased.push((document.key().into(), document.meta.seqno));
         }
@@ -167,23 +169,6 @@ impl Flusher {
         };
         let (documents, history) = (Vec::new(), Arc::default());
         Ok(Some(Commit { vbid, record, documents, erased, history }))
-    }
-
-    /// Without a store, memory is all there is: history goes as soon as every other reader has it.
-    fn let_go(&mut self) -> Next {
-        while let Some(vbid) = self.news.take(self.turn) {
-            self.turn = vbid.index() + 1;
-            let reached = self.bucket.vbucket(vbid).map(|mut vbucket| {
-                let high_seqno = vbucket.high_seqno();
-                vbucket.take_graves(high_seqno);
-                (high_seqno, vbucket.generation())
-            });
-            if let Some((high_seqno, generation)) = reached {
-                self.bucket.set_persisted(vbid, high_seqno, generation, self.platform.now());
-            }
-        }
-        self.bucket.persisted.publish();
-        if self.bucket.is_closed() { Next::Done } else { Next::Wait }
     }
 
     fn acknowledge(&self, commits: &[Commit]) {
@@ -242,13 +227,12 @@ impl Task for Flusher {
         if self.bucket.is_discarded() {
             return Next::Done;
         }
-        let Some(store) = self.bucket.store.clone() else { return self.let_go() };
         let held = std::mem::take(&mut self.held);
         let waited = !held.is_empty();
         let erases = !waited && !self.begun_anew.is_empty();
         let commits = match (waited, erases) {
             (true, _) => held,
-            (false, true) => self.erasures(&*store),
+            (false, true) => self.erasures(),
             (false, false) => self.collect(),
         };
         if commits.is_empty() {
@@ -257,7 +241,7 @@ impl Task for Flusher {
             }
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
         }
-        match store.commit(&commits) {
+        match self.store.commit(&commits) {
             Ok(()) => {
                 if waited {
                     tracing::info!("bucket {}: there is space on the disk again", self.bucket.name);

@@ -39,6 +39,7 @@ mod spread;
 mod tap;
 mod ticket;
 mod waits;
+mod warmup;
 mod watermark;
 mod worker;
 

@@ -141,6 +141,26 @@ fn a_bucket_that_evicts_nothing_refuses_writes_over_its_quota() {
     assert_eq!(connection.ask(&request(0x04, b"", b"k0", b"")).status, 0, "what frees memory");
 }
 
+/// Nothing stores it, so that nobody needs to be told first.
+#[test]
+fn a_bucket_without_a_store_lets_history_go_as_it_is_written() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::None, BucketKind::Ephemeral));
+    let mut connection = Connection::open(&node);
+    let bucket = node.bucket("b").unwrap();
+    let history_bytes = || bucket.vbucket(Vbid(0)).unwrap().checkpoint().memory_bytes();
+    connection.set("k", "1");
+    assert_eq!((history_bytes(), bucket.persisted.get(Vbid(0))), (0, Seqno(1)));
+
+    let reader = bucket.vbucket(Vbid(0)).unwrap().checkpoint_mut().register(Seqno(1));
+    connection.set("k", "2");
+    assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(2), "nobody waits for a reader");
+    assert!(history_bytes() > 0, "what has a reader stays");
+    bucket.vbucket(Vbid(0)).unwrap().checkpoint_mut().unregister(reader);
+    connection.set("k", "3");
+    assert_eq!(history_bytes(), 0);
+}
+
 #[test]
 fn a_bucket_without_a_store_deletes_what_is_read_least() {
     let world = World::new();
