@@ -5,6 +5,7 @@ use crate::conflict::Conflicts;
 use crate::copies;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
+use crate::kv::Step;
 use crate::line::Lines;
 use crate::node::Node;
 use crate::orchestration::Lease;
@@ -430,6 +431,17 @@ impl Bucket {
         // Where one copy is the majority, what is in memory here is in memory on the majority.
         let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
         Ok(Some(level).filter(|_| !is_plain))
+    }
+
+    /// Has the processor fetch from memory what a request on the document at `key` is about to touch.
+    pub(crate) fn prefetch(&self, step: Step, vbid: Vbid, key: &[u8]) {
+        let Some(vbucket) = self.vbuckets.get(vbid.index()) else { return };
+        match step {
+            Step::Vbucket => nacre_vbucket::prefetch(vbucket),
+            // Who else is at it has it all in a cache of its own.
+            Step::Document => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key)),
+            Step::Value => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_value(key)),
+        }
     }
 
     /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such

@@ -43,8 +43,14 @@ impl Magic {
         })
     }
 
-    fn is_flexible(self) -> bool {
-        matches!(self, Magic::FlexRequest | Magic::FlexResponse)
+    /// The bytes of framing extras and key that a header announces.
+    fn lengths(self, header: &[u8]) -> (usize, usize) {
+        match self {
+            Magic::FlexRequest | Magic::FlexResponse => {
+                (usize::from(header[2]), usize::from(header[3]))
+            }
+            _ => (0, usize::from(u16_at(header, 2))),
+        }
     }
 }
 
@@ -123,6 +129,30 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
+/// What the beginning of a frame tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance<'a> {
+    /// The opcode byte.
+    pub opcode_byte: u8,
+    /// vBucket of a request.
+    pub vbid: u16,
+    /// Key, with the collection prefix where collections were negotiated.
+    pub key: &'a [u8],
+    /// Bytes of the whole frame.
+    pub length: usize,
+}
+
+/// Looks at the frame at the start of `input`, of which only header and key need to be there; `None` when they are not, or cannot
+/// be those of a frame. It promises nothing: [`decode`] checks.
+pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
+    let header = input.get(..HEADER_BYTES)?;
+    let (framing_bytes, key_bytes) = Magic::from_byte(header[0])?.lengths(header);
+    let key_start = HEADER_BYTES + framing_bytes + usize::from(header[4]);
+    let key = input.get(key_start..key_start + key_bytes)?;
+    let length = HEADER_BYTES + u32_at(header, 8) as usize;
+    Some(Glance { opcode_byte: header[1], vbid: u16_at(header, 6), key, length })
+}
+
 /// The length that the frame at the start of `input` announces for its body, in bytes; `None` before the header is
 /// whole. It may be more than a frame can have.
 pub fn announced_body_bytes(input: &[u8]) -> Option<usize> {
@@ -141,11 +171,7 @@ pub fn decode(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     if input.len() < HEADER_BYTES {
         return Ok(None);
     }
-    let (framing_bytes, key_bytes) = if magic.is_flexible() {
-        (usize::from(input[2]), usize::from(input[3]))
-    } else {
-        (0, usize::from(u16_at(input, 2)))
-    };
+    let (framing_bytes, key_bytes) = magic.lengths(input);
     let extras_bytes = usize::from(input[4]);
     let body_bytes = u32_at(input, 8) as usize;
     if body_bytes > BODY_BYTES_MAX {
@@ -224,7 +250,10 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_any_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(Some((frame, _))) = decode(&bytes) {
+            let seen = crate::glance(&bytes);
+            if let Ok(Some((frame, length))) = decode(&bytes) {
+                let (opcode_byte, vbid, key) = (frame.opcode_byte, frame.vbid, frame.key);
+                prop_assert_eq!(seen, Some(Glance { opcode_byte, vbid, key, length }));
                 let _ = frame.frame_infos();
                 let _ = crate::parse(&frame, true);
             }

@@ -34,7 +34,8 @@ mod status;
 
 pub use feature::{Feature, Features};
 pub use frame::{
-    BODY_BYTES_MAX, Frame, FrameError, HEADER_BYTES, Magic, announced_body_bytes, decode,
+    BODY_BYTES_MAX, Frame, FrameError, Glance, HEADER_BYTES, Magic, announced_body_bytes, decode,
+    glance,
 };
 pub use framing::{FrameInfo, FramingError};
 pub use opcode::Opcode;

@@ -109,6 +109,11 @@ impl Document {
         &self.buffer[..usize::from(self.key_bytes)]
     }
 
+    /// Key and value, as they lie in memory; of a stub, the key.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// The key as the application knows it.
     pub fn name(&self) -> &[u8] {
         leb128_decode(self.key()).map_or(&[], |(_, name)| name)

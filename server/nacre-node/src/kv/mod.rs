@@ -5,6 +5,7 @@ mod dcp;
 mod document;
 mod durability;
 mod error_map;
+mod lookahead;
 mod rights;
 mod scan;
 mod session;
@@ -12,4 +13,5 @@ mod snappy;
 mod stats;
 mod status;
 
+pub(crate) use lookahead::Step;
 pub use session::{Next, Peer, Session};

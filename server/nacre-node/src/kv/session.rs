@@ -1,5 +1,6 @@
 //! The state of one connection, and the way of a frame through it.
 
+use super::lookahead::{self, Lookahead};
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
@@ -212,6 +213,7 @@ impl Session {
         if let Some(dcp) = &self.dcp {
             dcp.heard(now);
         }
+        let mut lookahead = Lookahead::new(input);
         let next = loop {
             let announced = announced_body_bytes(&input[consumed..]);
             if self.user.is_none() && announced > Some(LOGIN_BODY_BYTES_MAX) {
@@ -225,6 +227,13 @@ impl Session {
                 Ok(Some((frame, length))) => {
                     let bytes = &input[consumed..consumed + length];
                     consumed += length;
+                    if let Some(selected) = self.selected.as_ref().filter(|_| self.dcp.is_none()) {
+                        let prefixed = self.features.has(Feature::Collections);
+                        let take = |step, seen: &_| {
+                            lookahead::take(step, &selected.bucket, seen, prefixed);
+                        };
+                        lookahead.advance(take);
+                    }
                     match self.handle(&frame, bytes, out, now) {
                         Next::More if out.len() > ANSWER_BYTES_MAX => break Next::Flush,
                         Next::More => {}

@@ -1,0 +1,128 @@
+//! What the requests behind the one at hand will touch: each is looked at three times before its turn comes, so that memory has
+//! it ready.
+
+use crate::bucket::Bucket;
+use nacre_protocol::{Glance, Opcode, glance};
+use nacre_types::{KEY_BYTES_MAX, Vbid};
+
+/// What is fetched from memory, in this order: where the next is, only the one before knows.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// The vBucket.
+    Vbucket,
+    /// The metadata of the document.
+    Document,
+    /// The key and the value of the document.
+    Value,
+}
+
+/// The steps, and how many requests before its turn each is taken: long enough for memory, and no longer than what was fetched
+/// stays.
+const STEPS: [(Step, usize); 3] = [(Step::Vbucket, 8), (Step::Document, 5), (Step::Value, 2)];
+
+/// Room for a key with the prefix of the default collection.
+type Room = [u8; KEY_BYTES_MAX + 1];
+
+/// How far the steps are in one piece of input.
+pub(super) struct Lookahead<'a> {
+    input: &'a [u8],
+    /// For each step, the request that it is taken for next: where that begins, and which one of the input it is.
+    next: [(usize, usize); STEPS.len()],
+    /// Which request of the input has its turn.
+    turn: usize,
+}
+
+impl<'a> Lookahead<'a> {
+    pub fn new(input: &'a [u8]) -> Lookahead<'a> {
+        Lookahead { input, next: [(0, 0); STEPS.len()], turn: 0 }
+    }
+
+    /// Takes the steps that are due when the next request has its turn. That one itself is fetched soon enough.
+    pub fn advance(&mut self, mut take: impl FnMut(Step, &Glance<'_>)) {
+        for ((step, ahead), (at, number)) in STEPS.into_iter().zip(&mut self.next) {
+            while *number <= self.turn + ahead {
+                let Some(seen) = self.input.get(*at..).and_then(glance) else { break };
+                if *number > self.turn {
+                    take(step, &seen);
+                }
+                *at += seen.length;
+                *number += 1;
+            }
+        }
+        self.turn += 1;
+    }
+}
+
+/// Takes a step for a request that was seen. Without `prefixed` its key does not carry the number of its collection.
+pub(super) fn take(step: Step, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
+    if !Opcode::from_byte(seen.opcode_byte).is_some_and(Opcode::addresses_document) {
+        return;
+    }
+    let mut room: Room = [0; KEY_BYTES_MAX + 1];
+    let key = match seen.key {
+        key if prefixed => key,
+        key => {
+            let Some(place) = room.get_mut(1..=key.len()) else { return };
+            place.copy_from_slice(key);
+            &room[..=key.len()]
+        }
+    };
+    bucket.prefetch(step, Vbid(seen.vbid), key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_protocol::HEADER_BYTES;
+
+    /// Reads of these keys, one behind the other.
+    fn reads(keys: &[String]) -> Vec<u8> {
+        let mut input = Vec::new();
+        for key in keys {
+            let mut header = [0; HEADER_BYTES];
+            (header[0], header[3], header[11]) = (0x80, key.len() as u8, key.len() as u8);
+            input.extend_from_slice(&header);
+            input.extend_from_slice(key.as_bytes());
+        }
+        input
+    }
+
+    /// For each request, the steps that were taken for it, and how long before its turn.
+    fn taken(input: &[u8], keys: &[String]) -> Vec<Vec<usize>> {
+        let mut lookahead = Lookahead::new(input);
+        let mut taken = vec![Vec::new(); keys.len()];
+        for turn in 0..keys.len() {
+            lookahead.advance(|step, seen| {
+                let number = keys.iter().position(|key| key.as_bytes() == seen.key).unwrap();
+                assert!(taken[number].len() == step as usize, "{number}: each step once, in order");
+                taken[number].push(number - turn);
+            });
+        }
+        taken
+    }
+
+    #[test]
+    fn each_request_is_looked_at_three_times_before_its_turn() {
+        let keys: Vec<String> = (0..12).map(|number| format!("key {number}")).collect();
+        let taken = taken(&reads(&keys), &keys);
+        assert_eq!(taken[0], [0; 0], "the first has its turn at once");
+        assert_eq!(taken[1], [1, 1, 1]);
+        assert_eq!(taken[4], [4, 4, 2]);
+        assert_eq!(taken[11], [8, 5, 2]);
+    }
+
+    #[test]
+    fn what_is_not_there_yet_or_no_frame_is_not_looked_at() {
+        let keys: Vec<String> = (0..3).map(|number| format!("key {number}")).collect();
+        let mut input = reads(&keys);
+        input.truncate(input.len() - 1);
+        assert_eq!(taken(&input, &keys), [vec![], vec![1, 1, 1], vec![]]);
+        let second = HEADER_BYTES + keys[0].len();
+        input[second] = 0x47;
+        assert_eq!(taken(&input, &keys), [[0; 0]; 3]);
+        // A body that nobody could have in memory.
+        input[second] = 0x80;
+        input[second + 8..second + 12].fill(0xff);
+        assert_eq!(taken(&input, &keys), [vec![], vec![1, 1, 1], vec![]]);
+    }
+}
