@@ -193,6 +193,9 @@ impl<E> Stream<E> {
     ) -> Read {
         debug_assert!(self.backfill.is_none(), "a backfill comes before memory");
         self.vb_uuid = vbucket.failover_log().current();
+        if self.position == vbucket.high_seqno() {
+            return Read::CaughtUp;
+        }
         let count = vbucket.checkpoint().count_within(self.position, limit.count, limit.bytes);
         let is_history = self.wants_history && vbucket.history_start().is_some();
         let kept = if is_history { &vbucket.history_collections()[..] } else { &[] };

@@ -303,7 +303,9 @@ impl Bucket {
         let is_active =
             |vbid| self.vbucket(vbid).is_some_and(|vbucket| vbucket.state() == VbState::Active);
         let all = vbids.iter().all(is_active);
-        if all {
+        if all && served.0 == arrangements {
+            served.1.add_all(vbids);
+        } else if all {
             *served = (arrangements, vbids.clone());
         }
         all

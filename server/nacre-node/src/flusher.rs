@@ -3,6 +3,7 @@
 use crate::bucket::Bucket;
 use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
+use crate::spread::Vbids;
 use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store, Which};
 use nacre_types::{Seqno, VbRecord, Vbid};
 use nacre_vbucket::Vbucket;
@@ -73,15 +74,16 @@ impl Flusher {
     /// Reads what is new, in pieces that the store likes.
     fn collect(&mut self) -> Vec<Commit> {
         let mut commits: Vec<Commit> = Vec::new();
-        let mut taken = BTreeSet::new();
+        let mut taken = Vbids::default();
         let (mut documents, mut bytes) = (0, 0);
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.news.take(self.turn) else { break };
-            if !taken.insert(vbid) {
+            if taken.contains(vbid) {
                 // All the way round: what was written since must wait until this group is stored.
                 self.news.note(vbid);
                 break;
             }
+            taken.insert(vbid);
             self.turn = vbid.index() + 1;
             if self.failed.contains(&vbid) {
                 continue;

@@ -11,7 +11,7 @@ use nacre_cluster::orchestrator::{
 };
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -110,8 +110,7 @@ impl Orchestration {
         if to == node.id() {
             return self.receive(node, to, message);
         }
-        let message = serde_json::to_vec(&message).expect("messages are plain data");
-        node.platform.send(to, message);
+        node.platform.send(to, written(&message));
     }
 
     /// The agreed state has changed.
@@ -137,6 +136,11 @@ impl Orchestration {
             _ => {}
         }
     }
+}
+
+/// A message as it is sent.
+fn written(message: &Message) -> Vec<u8> {
+    serde_json::to_vec(message).expect("messages are plain data")
 }
 
 impl Hear for Orchestration {
@@ -198,11 +202,14 @@ impl Watchman {
             return;
         }
         self.spoke_at = Some(now);
-        let doubted = node.doubted();
-        let others: BTreeSet<NodeId> = node.cluster().nodes.keys().copied().collect();
-        for to in others {
-            let message = Message::Ask { at: now, doubted: doubted.clone() };
-            self.shared.send(node, to, message);
+        let (cluster, me) = (node.cluster(), node.id());
+        let message = Message::Ask { at: now, doubted: node.doubted() };
+        let bytes = written(&message);
+        for to in cluster.nodes.keys().copied() {
+            match to == me {
+                true => self.shared.receive(node, me, message.clone()),
+                false => node.platform.send(to, bytes.clone()),
+            }
         }
     }
 

@@ -88,25 +88,21 @@ pub struct Told<'a> {
     pub value: &'a [u8],
 }
 
-/// The whole frames at the start of `bytes`, and what is left.
+/// Takes the frame at the start of `bytes` off them, if it is whole.
 ///
 /// # Panics
-/// When they are none: a node never sends that.
-pub fn read(bytes: &[u8]) -> (Vec<Told<'_>>, &[u8]) {
-    let mut rest = bytes;
-    let mut frames = Vec::new();
-    while let Some((frame, length)) = decode(rest).expect("nodes send what can be read") {
-        frames.push(Told {
-            is_answer: matches!(frame.magic, Magic::Response | Magic::FlexResponse),
-            opcode: frame.opcode_byte,
-            status: frame.vbid,
-            opaque: frame.opaque,
-            cas: frame.cas,
-            extras: frame.extras,
-            key: frame.key,
-            value: frame.value,
-        });
-        rest = &rest[length..];
-    }
-    (frames, rest)
+/// When it is none: a node never sends that.
+pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<Told<'a>> {
+    let (frame, length) = decode(bytes).expect("nodes send what can be read")?;
+    *bytes = &bytes[length..];
+    Some(Told {
+        is_answer: matches!(frame.magic, Magic::Response | Magic::FlexResponse),
+        opcode: frame.opcode_byte,
+        status: frame.vbid,
+        opaque: frame.opaque,
+        cas: frame.cas,
+        extras: frame.extras,
+        key: frame.key,
+        value: frame.value,
+    })
 }

@@ -101,9 +101,8 @@ impl Reader {
         if !self.wires.values().any(|known| *known == wire) {
             return false;
         }
-        let (frames, rest) = frame::read(bytes);
-        cluster.keep(wire, rest.to_vec());
-        for frame in frames {
+        let mut rest = bytes;
+        while let Some(frame) = frame::next(&mut rest) {
             let vbid = if frame.is_answer { frame.opaque } else { u32::from(frame.status) };
             if frame.is_answer && frame.opaque == GREETING {
                 if frame.status != 0 {
@@ -115,6 +114,7 @@ impl Reader {
                 self.take(vbid as usize, &frame);
             }
         }
+        cluster.keep(wire, rest);
         true
     }
 

@@ -369,18 +369,19 @@ impl Simulation {
 
     /// What must be true at each moment.
     fn look(&mut self) {
+        let at_work = |node: usize| {
+            let now = self.cluster.clock_of(node).filter(|_| self.cluster.works(node))?;
+            Some((node, self.cluster.node(node)?.bucket(BUCKET)?, now))
+        };
+        let at_work: Vec<_> = (0..self.cluster.len()).filter_map(at_work).collect();
+        let mut serving = Vec::new();
         for vbid in (0..VBUCKETS).map(Vbid) {
             let only = Vbids::from_iter([vbid]);
-            let mut serving = Vec::new();
-            for node in 0..self.cluster.len() {
-                let Some(now) = self.cluster.clock_of(node).filter(|_| self.cluster.works(node))
-                else {
-                    continue;
-                };
-                let bucket = self.cluster.node(node).and_then(|node| node.bucket(BUCKET));
-                let Some(bucket) = bucket else { continue };
+            serving.clear();
+            for (node, bucket, now) in &at_work {
+                let now = *now;
                 if bucket.serves(&only, now) {
-                    serving.push(node);
+                    serving.push(*node);
                 }
                 let vbucket = bucket.vbucket(vbid).expect("a bucket has all its vBuckets");
                 let (stored, last) = (vbucket.persisted(), vbucket.high_seqno());

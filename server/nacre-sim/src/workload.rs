@@ -7,9 +7,8 @@ use crate::history::{Asked, Operation, Outcome};
 use crate::{Chance, Cluster};
 use nacre_cluster::Cluster as Agreed;
 use nacre_protocol::Opcode;
-use nacre_types::{Cas, CollectionId, DocKey, VbState, Vbid};
+use nacre_types::{Cas, CollectionId, DocKey, NodeId, VbState, Vbid};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The bucket that clients use.
 pub const BUCKET: &str = "b";
@@ -111,21 +110,21 @@ fn lives(number: Vbid, cluster: &Cluster) -> Vec<Life> {
         let copy = bucket.vbucket(number)?;
         Some(copy.generation())
     };
-    let lives = cluster.lives().into_iter().enumerate();
-    lives.map(|(index, life)| (life, generation(index))).collect()
+    (0..cluster.len()).map(|index| (cluster.life(index), generation(index))).collect()
 }
 
 /// The nodes of a vBucket's copies, as `agreed`.
-fn chain(number: Vbid, agreed: Option<Arc<Agreed>>) -> Vec<Option<usize>> {
-    let bucket = agreed.as_ref().and_then(|agreed| agreed.buckets.get(BUCKET));
-    let copies = bucket.map(|bucket| bucket.chains[usize::from(number.0)].copies.iter());
-    copies.into_iter().flatten().map(|node| node.map(index)).collect()
+fn chain(number: Vbid, agreed: Option<&Agreed>) -> &[Option<NodeId>] {
+    let bucket = agreed.and_then(|agreed| agreed.buckets.get(BUCKET));
+    bucket.map_or(&[], |bucket| &bucket.chains[usize::from(number.0)].copies)
 }
 
 /// The nodes of a vBucket's copies by what was agreed last, and by what node `by` knows of that: it serves by it.
 fn places(number: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
-    let known = chain(number, cluster.node(by).map(|node| node.cluster()));
-    in_order(chain(number, cluster.agreed()).into_iter().chain(known).flatten())
+    let (agreed, known) = (cluster.agreed(), cluster.node(by).map(|node| node.cluster()));
+    let nodes = [agreed.as_deref(), known.as_deref()].map(|map| chain(number, map));
+    let nodes = nodes.into_iter().flatten();
+    in_order(nodes.flatten().copied().map(index))
 }
 
 /// Each node once.
@@ -138,8 +137,8 @@ fn in_order(nodes: impl Iterator<Item = usize>) -> Vec<usize> {
 
 #[derive(Default)]
 struct Client {
-    /// By node.
-    wires: BTreeMap<usize, u64>,
+    /// Each with the node that it leads to.
+    wires: Vec<(usize, u64)>,
     pending: Option<Pending>,
     /// An alarm will ask how long what is under way has been so.
     is_timed: bool,
@@ -180,6 +179,8 @@ pub struct Workload {
     /// Nothing new is asked.
     pub rests: bool,
     values: u64,
+    /// Of all keys.
+    names: Vec<String>,
     /// What was seen of each key of durable writes.
     pub history: BTreeMap<u16, Vec<Operation>>,
     /// See [`Counts`].
@@ -210,6 +211,7 @@ impl Workload {
             pace_ns: mix.pace_ns,
             rests: false,
             values: 0,
+            names: (0..KEYS + VOLATILE_KEYS).map(|key| format!("k{key}")).collect(),
             history: BTreeMap::new(),
             counts: Counts::default(),
         };
@@ -288,7 +290,7 @@ impl Workload {
         let known = &mut self.clients[client];
         known.opaque = (known.opaque + 1) & 0xff_ffff;
         let opaque = known.opaque;
-        let name = format!("k{key}");
+        let name = &self.names[usize::from(key)];
         let cas = known.seen.get(&key).map_or(0, |(_, cas)| *cas);
         let (opcode, extras, cas, value): (Opcode, &[u8], u64, Option<u64>) = match asked {
             Asked::Get => (Opcode::Get, &[], 0, None),
@@ -309,7 +311,7 @@ impl Workload {
         let (lives, copies, places) = match level {
             0 => (Vec::new(), 0, Vec::new()),
             _ => {
-                let copies = chain(number, cluster.agreed()).len();
+                let copies = chain(number, cluster.agreed().as_deref()).len();
                 (lives(number, cluster), copies, places(number, node, cluster))
             }
         };
@@ -340,12 +342,12 @@ impl Workload {
             known.map = chains.iter().map(|chain| chain.active().map(index)).collect();
         }
         let node = known.map[usize::from(vbid(key))]?;
-        if let Some(wire) = known.wires.get(&node) {
-            return Some((node, *wire));
+        if let Some(there) = known.wires.iter().find(|(to, _)| *to == node) {
+            return Some(*there);
         }
         let wire = cluster.connect(node)?;
         cluster.send(wire, frame::greet(BUCKET));
-        self.clients[client].wires.insert(node, wire);
+        self.clients[client].wires.push((node, wire));
         Some((node, wire))
     }
 
@@ -366,17 +368,17 @@ impl Workload {
     }
 
     fn owner(&self, wire: u64) -> Option<usize> {
-        self.clients.iter().position(|client| client.wires.values().any(|known| *known == wire))
+        self.clients.iter().position(|client| client.wires.iter().any(|(_, known)| *known == wire))
     }
 
     /// Bytes have arrived; says whether they are for one of these clients.
     pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
-        let (frames, rest) = frame::read(bytes);
-        cluster.keep(wire, rest.to_vec());
-        for frame in frames {
+        let mut rest = bytes;
+        while let Some(frame) = frame::next(&mut rest) {
             self.answered(client, wire, &frame, cluster);
         }
+        cluster.keep(wire, rest);
         true
     }
 
@@ -384,7 +386,7 @@ impl Workload {
         if frame.opaque == GREETING {
             // A node that has not learned of the bucket yet lets nobody choose it.
             if frame.status != 0 {
-                self.clients[client].wires.retain(|_, known| *known != wire);
+                self.clients[client].wires.retain(|(_, known)| *known != wire);
                 cluster.close(wire);
                 self.broken_off(client, wire, cluster);
             }
@@ -463,7 +465,7 @@ impl Workload {
     /// A connection is gone; says whether it was of one of these clients.
     pub fn broken(&mut self, wire: u64, cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
-        self.clients[client].wires.retain(|_, known| *known != wire);
+        self.clients[client].wires.retain(|(_, known)| *known != wire);
         self.broken_off(client, wire, cluster);
         true
     }

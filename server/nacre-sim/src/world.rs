@@ -54,16 +54,14 @@ impl Disk {
             .collect()
     }
 
-    /// Whether a version of a key or a later one is stored, committed or prepared. What cannot be read is believed to be.
+    /// Whether a version of a key or a later one is stored, committed or prepared.
     pub fn has(&self, number: Vbid, key: &DocKey, cas: Cas) -> bool {
-        let prepared = DocKey::new(CollectionId::PREPARED, key.prefixed());
-        let is_in = |store: &FaultStore<MemoryStore>, key: &DocKey| match store
-            .get(number, key.prefixed())
-        {
-            Ok(found) => found.is_some_and(|version| version.meta.cas >= cas),
-            Err(_) => true,
+        let is_in = |store: &FaultStore<MemoryStore>, key: &DocKey| {
+            let found = store.inner().meta(number, key.prefixed());
+            found.is_some_and(|version| version.cas >= cas)
         };
-        self.stores.lock().values().any(|store| is_in(store, key) || is_in(store, &prepared))
+        let prepared = || DocKey::new(CollectionId::PREPARED, key.prefixed());
+        self.stores.lock().values().any(|store| is_in(store, key) || is_in(store, &prepared()))
     }
 }
 

@@ -28,6 +28,11 @@ impl<S: Store> FaultStore<S> {
         FaultStore { inner, fault: Mutex::new(None) }
     }
 
+    /// The store that everything is passed on to.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
     /// From now on, commits or scans meet `fault`.
     pub fn inject(&self, fault: Option<Fault>) {
         *self.fault.lock() = fault;

@@ -3,7 +3,7 @@
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use foldhash::fast::RandomState;
 use imbl::OrdMap;
-use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
+use nacre_types::{CollectionId, Document, Meta, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::mem::replace;
@@ -23,6 +23,10 @@ struct Stored {
 }
 
 impl Stored {
+    fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+        self.by_seqno.get(&self.by_key.get(key)?.0)
+    }
+
     /// A version is current no more.
     fn supersede(&mut self, seqno: Seqno, kept: bool) {
         if let Some(old) = self.by_seqno.remove(&seqno.0)
@@ -70,6 +74,13 @@ impl Stored {
 /// Keeps vBuckets in memory.
 #[derive(Default)]
 pub struct MemoryStore(Mutex<BTreeMap<Vbid, Stored>>);
+
+impl MemoryStore {
+    /// The metadata of the newest version of a key, if there is one.
+    pub fn meta(&self, vbid: Vbid, key: &[u8]) -> Option<Meta> {
+        self.0.lock().get(&vbid)?.find(key).map(|document| document.meta)
+    }
+}
 
 impl Store for MemoryStore {
     fn commit(&self, commits: &[Commit]) -> Result<(), Error> {
@@ -119,10 +130,8 @@ impl Store for MemoryStore {
 
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
         let vbuckets = self.0.lock();
-        Ok(vbuckets.get(&vbid).and_then(|stored| {
-            let seqno = stored.by_key.get(key)?;
-            stored.by_seqno.get(&seqno.0).map(|document| Document::clone(document))
-        }))
+        let found = vbuckets.get(&vbid).and_then(|stored| stored.find(key));
+        Ok(found.map(|document| Document::clone(document)))
     }
 
     fn usage(&self) -> Usage {

@@ -29,9 +29,10 @@ pub(crate) struct Shape {
 
 /// Validates one value, or with `LIST` one or more values separated by commas (`1,"two",[3]`).
 pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
+    // What is no JSON mostly shows that soon.
+    let shape = scan::<LIST>(bytes, |_, _| {})?;
     // One pass over the whole text is faster than checking each string, as most text is ASCII.
-    std::str::from_utf8(bytes).ok()?;
-    scan::<LIST>(bytes, |_, _| {})
+    std::str::from_utf8(bytes).ok().map(|_| shape)
 }
 
 /// Validates `text` as one JSON value, and tells of each member when it is an object: where the name lies between its
@@ -43,7 +44,7 @@ pub fn members(text: &str, tell: impl FnMut(Range<usize>, Range<usize>)) -> Opti
     scan::<false>(text.as_bytes(), tell).map(|shape| shape.depth)
 }
 
-/// Validates text in UTF-8, and tells of the members of an object at the root.
+/// Validates text, but for its being UTF-8, and tells of the members of an object at the root.
 fn scan<const LIST: bool>(
     bytes: &[u8],
     mut tell: impl FnMut(Range<usize>, Range<usize>),

@@ -126,6 +126,10 @@ impl Vbucket {
 
     /// The versions to erase together with a commit of history up to `position`.
     pub fn take_graves(&mut self, position: Seqno) -> Vec<(Box<[u8]>, Seqno)> {
+        let first = self.graveyard.graves.first_key_value();
+        if first.is_none_or(|(after, _)| *after > position) {
+            return Vec::new();
+        }
         let later = self.graveyard.graves.split_off(&position.next());
         std::mem::replace(&mut self.graveyard.graves, later).into_values().flatten().collect()
     }

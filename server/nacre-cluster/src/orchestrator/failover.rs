@@ -24,8 +24,8 @@ impl Orchestrator {
         // Whoever copies are moved to is waited for, though it has no share yet.
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
-        let needed: BTreeSet<NodeId> = cluster.active_nodes().into_iter().chain(targets).collect();
-        let silent: BTreeSet<NodeId> = needed.into_iter().filter(silent).collect();
+        let needed = cluster.active_nodes().into_iter().chain(targets);
+        let silent: BTreeSet<NodeId> = needed.filter(silent).collect();
         if silent.is_empty() {
             return lost;
         }

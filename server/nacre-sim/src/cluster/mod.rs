@@ -146,6 +146,8 @@ pub struct Cluster {
     machines: Vec<Machine>,
     wires: Wires,
     tasks_seen: u64,
+    /// Room for the tasks that are to take a step soon.
+    due: Vec<u64>,
     chance: Chance,
     /// Who decides.
     pub council: Arc<Council>,
@@ -211,6 +213,7 @@ impl Cluster {
             machines: disks.iter().zip(clocks).map(machine).collect(),
             wires: Wires::default(),
             tasks_seen: 0,
+            due: Vec::new(),
             chance,
             council,
             network,
@@ -266,9 +269,9 @@ impl Cluster {
         &self.machines[index].disk
     }
 
-    /// How many processes each node has had.
-    pub fn lives(&self) -> Vec<u32> {
-        self.machines.iter().map(|machine| machine.life).collect()
+    /// How many processes a node has had.
+    pub fn life(&self, index: usize) -> u32 {
+        self.machines[index].life
     }
 
     /// What a node's clocks show, if it is up.
@@ -513,7 +516,7 @@ impl Cluster {
         let Some(process) = &mut self.machines[index].process else { return };
         let mut wishes = process.world.take_wishes();
         let known = process.tasks.len();
-        let mut due = Vec::new();
+        let mut due = std::mem::take(&mut self.due);
         for task in wishes.iter_mut().flat_map(|wishes| wishes.tasks.drain(..)) {
             self.tasks_seen += 1;
             let signal = task.signal().clone();
@@ -525,9 +528,10 @@ impl Cluster {
                 due.push(running.number);
             }
         }
-        for task in due {
+        for task in due.drain(..) {
             self.step_soon(index, task);
         }
+        self.due = due;
         if let Some(wishes) = wishes {
             self.fulfil(index, wishes);
         }

@@ -261,9 +261,9 @@ impl Cluster {
     }
 
     /// What a client has not consumed of [`Happening::Told`].
-    pub fn keep(&mut self, wire: u64, rest: Vec<u8>) {
-        if let Some(known) = self.wires.get_mut(wire) {
-            known.back.arrived = rest;
+    pub fn keep(&mut self, wire: u64, rest: &[u8]) {
+        if let Some(known) = self.wires.get_mut(wire).filter(|_| !rest.is_empty()) {
+            known.back.arrived = rest.to_vec();
         }
     }
 
