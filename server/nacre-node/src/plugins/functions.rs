@@ -1,5 +1,6 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
+use super::following::OTHERS_PATIENCE_NS;
 use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
 use super::{Deployment, Progress, Runtime, TypeScript};
 use crate::node::Node;
@@ -25,12 +26,17 @@ const SKIPPED: &[u8] = b"skipped";
 /// How long after its deadline a handler is ended with the whole engine, which is for what the engine cannot end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a handler may take at most, whatever its author says: nothing else of the function is done meanwhile.
-const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// How long a handler may take at most, in seconds: nothing else of the function is done meanwhile, and a node that pauses
+/// it, or has a vBucket of it next, waits for the handler.
+pub const TIMEOUT_S_MAX: u32 = 60;
 
-/// How long a handler may take.
+// Whoever has a vBucket next calls handlers for the same documents once its patience is over.
+const _: () =
+    assert!(TIMEOUT_S_MAX as u64 * 1_000_000_000 + (GRACE.as_nanos() as u64) < OTHERS_PATIENCE_NS);
+
+/// How long a handler may take. What was defined before there was this limit has it too.
 fn timeout(definition: &FunctionDefinition) -> Duration {
-    Duration::from_secs(definition.timeout_s.into()).min(TIMEOUT_MAX)
+    Duration::from_secs(definition.timeout_s.min(TIMEOUT_S_MAX).into())
 }
 
 /// Whether `OnDeploy` is called on this node, and on no other.
