@@ -325,7 +325,7 @@ fn only_who_may_deploys_and_asks() {
         assert_eq!(server.rest("PUT", &path, &form).unwrap().status, 200);
         base64::engine::general_purpose::STANDARD.encode(format!("{name}:password"))
     };
-    let call = |login: &str, path: &str| {
+    let told = |login: &str, path: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port_base)).unwrap();
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\nAuthorization: Basic {login}\r\n\r\n"
@@ -333,8 +333,9 @@ fn only_who_may_deploys_and_asks() {
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
+        answer
     };
+    let call = |login: &str, path: &str| told(login, path).split(' ').nth(1).unwrap().to_owned();
     let reader = user("reader", &format!("data_reader[{BUCKET}]"));
     let asker = user("asker", &format!("plugin_invoke[{BUCKET}]"));
     let viewer = user("viewer", "ro_admin");
@@ -347,6 +348,24 @@ fn only_who_may_deploys_and_asks() {
     assert_eq!(call(&viewer, "/plugins"), "403");
     assert_eq!(call(&viewer, "/deployments/sums/capsules"), "403");
     assert_eq!(paths.map(|path| call(&deployer, path)), ["200", "200"]);
+    for role in ["external_stats_reader", "data_monitoring[*]", "data_dcp_reader[*]"] {
+        let watcher = user("watcher", role);
+        assert_eq!(call(&watcher, "/deployments"), "403", "{role}");
+        assert_eq!(call(&watcher, "/deployments/sums"), "403", "{role}");
+    }
+    let confidential = ["config", "log", "last_errors", "dead_letters", "dead_timers"];
+    let has = |text: &str, member: &&str| text.contains(&format!("\"{member}\":"));
+    for path in ["/deployments", "/deployments/sums"] {
+        let all = told(&deployer, path);
+        assert!(confidential.iter().all(|member| has(&all, member)), "{all}");
+        for login in
+            [&viewer, &user("replicator", "replication_admin"), &user("saver", "backup_admin")]
+        {
+            let some = told(login, path);
+            assert!(has(&some, &"lag"), "{some}");
+            assert!(!confidential.iter().any(|member| has(&some, member)), "{some}");
+        }
+    }
 }
 
 /// Uploads and deploys a file of JavaScript.
