@@ -5,6 +5,7 @@
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
 use nacre_plugin_host::Package;
+use nacre_store::{SledSpaces, Spaces as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -368,11 +369,16 @@ fn only_who_may_deploys_and_asks() {
     }
 }
 
-/// Uploads and deploys a file of JavaScript.
-fn deploy_script(server: &Server, name: &str, source: &str, more: &str) -> (u16, Value) {
+/// The package of a file of JavaScript.
+fn script(name: &str, source: &str, more: &str) -> Vec<u8> {
     let manifest = format!("name = \"{name}\"\nversion = \"1\"\nscript = \"main.js\"\n{more}\n");
     let files = BTreeMap::from([("main.js".to_owned(), source.as_bytes().to_vec())]);
-    let package = Package::new(manifest, files).unwrap().write();
+    Package::new(manifest, files).unwrap().write()
+}
+
+/// Uploads and deploys a file of JavaScript.
+fn deploy_script(server: &Server, name: &str, source: &str, more: &str) -> (u16, Value) {
+    let package = script(name, source, more);
     assert_eq!(ask(server, "POST", "/plugins", "", &package).0, 201);
     let wanted = json!({"package": name, "version": "1", "bucket": BUCKET}).to_string();
     ask(server, "PUT", &format!("/deployments/{name}"), "", wanted.as_bytes())
@@ -410,6 +416,30 @@ fn what_has_failed_is_not_begun_again_for_another() {
     // Whoever has mended the cause says so.
     let (code, told) = ask(&server, "POST", "/deployments/bad/resume", "", b"");
     assert_eq!((code, &told["state"]), (200, &json!("running")));
+}
+
+#[test]
+fn what_could_not_be_opened_is_opened_once_that_can_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let source = "export function onUpdate() {}";
+    deploy_script(&server, "lost", source, "");
+    deploy_script(&server, "other", source, "");
+    server.stop();
+    let spaces = SledSpaces::open(&directory.path().join("node"), 1 << 20).unwrap();
+    let package = script("lost", source, "");
+    let name = format!("packages/{}", nacre_node::plugins::packages::digest(&package));
+    assert!(spaces.names().unwrap().contains(&name));
+    spaces.remove(&name).unwrap();
+    drop(spaces);
+    let mut server = Server::start(directory.path());
+    let state =
+        |server: &Server| ask(server, "GET", "/deployments/lost", "", b"").1["state"].clone();
+    server.wait_for("the failure", |server| (state(server) == "failed").then_some(()));
+    assert_eq!(ask(&server, "POST", "/plugins", "", &package).0, 201);
+    // Whatever changes is an occasion to look again.
+    assert_eq!(ask(&server, "POST", "/deployments/other/pause", "", b"").0, 200);
+    assert_eq!(state(&server), "running");
 }
 
 #[test]
