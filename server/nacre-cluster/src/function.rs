@@ -256,12 +256,10 @@ impl Function {
         }
     }
 
-    /// Whether what it writes, but to its own source, is what `other` listens to.
+    /// Whether `other` listens to what it writes.
     fn wakes(&self, other: &Function) -> bool {
-        let own = &self.definition.source;
-        let written = self.definition.buckets.iter().filter(|binding| binding.writes);
-        let mut written = written.map(|binding| &binding.keyspace);
-        written.any(|keyspace| !keyspace.meets(own) && keyspace.meets(&other.definition.source))
+        let mut written = self.definition.buckets.iter().filter(|binding| binding.writes);
+        written.any(|binding| binding.keyspace.meets(&other.definition.source))
     }
 }
 
@@ -667,13 +665,22 @@ mod tests {
         }
         let refusal = functions.check_recursion(&id("ca"));
         assert_eq!(refusal, Err(Refusal::FunctionRecursion { name: "bc".into() }));
-        for name in ["cd", "reads", "all"] {
+        for name in ["cd", "reads"] {
             assert_eq!(functions.check_recursion(&id(name)), Ok(()), "{name}");
         }
+        let refusal = functions.check_recursion(&id("all"));
+        let through_ab = Refusal::FunctionRecursion { name: "ab".into() };
+        assert_eq!(
+            refusal,
+            Err(through_ab),
+            "it listens to what `ab` writes, and writes to its source"
+        );
         functions.set_state(&id("bc"), FunctionState::Paused, 0).unwrap();
         assert!(functions.check_recursion(&id("ca")).is_err(), "it goes on some time");
         functions.set_state(&id("bc"), FunctionState::Undeployed, 0).unwrap();
         assert_eq!(functions.check_recursion(&id("ca")), Ok(()));
+        functions.set_state(&id("ab"), FunctionState::Undeployed, 0).unwrap();
+        assert_eq!(functions.check_recursion(&id("all")), Ok(()), "it does not wake itself");
     }
 
     #[test]

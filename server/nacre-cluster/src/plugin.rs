@@ -106,7 +106,7 @@ pub struct Deployment {
     /// Whether it takes no documents for now.
     #[serde(default)]
     pub paused: bool,
-    /// How often it was told to begin again.
+    /// How often it was told to begin again, or elsewhere.
     #[serde(default)]
     pub replays: u64,
     /// How often it was told to go on while it was not paused: one that has failed is opened again then.
@@ -255,7 +255,9 @@ impl Plugins {
                 return Err(Refusal::DeploymentExists { name: name.to_owned() });
             }
             wanted.uuid.clone_from(&known.uuid);
-            wanted.replays = known.replays;
+            // What begins elsewhere has another state.
+            let is_moved = (known.since, &known.begin) != (wanted.since, &wanted.begin);
+            wanted.replays = known.replays + u64::from(is_moved);
             wanted.tries = known.tries;
         }
         self.deployments.insert(name.to_owned(), wanted);
@@ -356,9 +358,30 @@ mod tests {
         let upgraded = plugins.deployment("c").unwrap();
         let kept = (upgraded.uuid.as_str(), upgraded.replays, upgraded.tries);
         let new = (upgraded.since, upgraded.version.as_str());
-        assert_eq!((kept, new), (("uuid of 1", 1, 1), (Since::Everything, "2")));
+        assert_eq!((kept, new), (("uuid of 1", 2, 1), (Since::Everything, "2")));
         let moved = plugins.deploy("c", &Deployment { source: source("b"), ..deployment("2") });
         assert!(matches!(moved, Err(Refusal::DeploymentExists { .. })));
+    }
+
+    #[test]
+    fn what_begins_elsewhere_begins_again() {
+        let mut plugins = plugins();
+        let since_now =
+            |begin: Option<&str>| Deployment { begin: begin.map(str::to_owned), ..deployment("1") };
+        let everything = Deployment { since: Since::Everything, ..since_now(None) };
+        let mut replays = |wanted| {
+            plugins.deploy("old", &wanted).unwrap();
+            plugins.deployment("old").unwrap().replays
+        };
+        // As it was stored before the token was.
+        assert_eq!(replays(since_now(None)), 0);
+        assert_eq!(replays(since_now(None)), 0);
+        assert_eq!(replays(everything.clone()), 1);
+        assert_eq!(replays(everything.clone()), 1);
+        let after = |token: &str| Deployment { begin: Some(token.into()), ..everything.clone() };
+        assert_eq!(replays(after("a")), 2);
+        assert_eq!(replays(after("b")), 3);
+        assert_eq!(replays(after("a")), 4);
     }
 
     #[test]

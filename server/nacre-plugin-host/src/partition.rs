@@ -288,7 +288,7 @@ impl Partition {
             _ => cut.feed(slot, &work, &mut fed, &mut report),
         };
         let progress = match &outcome {
-            Err(_) => progress_of(batch, done),
+            Err(_) => progress_of(batch, done, |vbid| self.progress(vbid)),
             Ok(()) => batch.progress.clone(),
         };
         self.finish(fed, progress, report, done, outcome)
@@ -531,8 +531,12 @@ impl Partition {
     }
 }
 
-/// Where the vBuckets of a batch stand once its first `count` documents are taken.
-fn progress_of(batch: &Batch, count: usize) -> BTreeMap<Vbid, ResumePoint> {
+/// Where the vBuckets of a batch stand once its first `count` documents are taken, and stood `before`.
+fn progress_of(
+    batch: &Batch,
+    count: usize,
+    before: impl Fn(Vbid) -> ResumePoint,
+) -> BTreeMap<Vbid, ResumePoint> {
     let (taken, left) = batch.documents.split_at(count);
     let is_whole = |vbid: Vbid| left.iter().all(|(other, _)| *other != vbid);
     let last = |vbid: Vbid| taken.iter().rfind(|(other, _)| *other == vbid);
@@ -541,11 +545,56 @@ fn progress_of(batch: &Batch, count: usize) -> BTreeMap<Vbid, ResumePoint> {
             return Some((*vbid, *point));
         }
         let seqno = last(*vbid).map(|(_, document): &(Vbid, Arc<Document>)| document.meta.seqno)?;
-        // Where snapshots end within the batch is not known: it is no end of one.
-        Some((
-            *vbid,
-            ResumePoint { seqno, snapshot_start: point.snapshot_start.min(seqno), ..*point },
-        ))
+        // Where snapshots begin and end within the batch is not known: it is no end of one, and all is consistent up to
+        // where it stood before, whatever the batch leaves out since because a later version is in it.
+        let before = before(*vbid);
+        let is_between = before.seqno == before.snapshot_end;
+        let since = if is_between { before.seqno } else { before.snapshot_start };
+        let snapshot_start = point.snapshot_start.min(since);
+        Some((*vbid, ResumePoint { seqno, snapshot_start, ..*point }))
     };
     batch.progress.iter().filter_map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_dcp::{Resume, resume};
+    use nacre_types::{CollectionId, DocKey, FailoverLog, Meta, VbUuid};
+
+    fn point(seqno: u64, start: u64, end: u64) -> ResumePoint {
+        let (snapshot_start, snapshot_end) = (Seqno(start), Seqno(end));
+        ResumePoint { vb_uuid: VbUuid(1), seqno: Seqno(seqno), snapshot_start, snapshot_end }
+    }
+
+    /// Two portions: up to 10, which leaves out the version with seqno 3 since that with 9 has taken its place, and up to 20.
+    fn two_portions() -> Batch {
+        let document = |seqno| {
+            let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
+            let key = DocKey::new(CollectionId(0), &[seqno as u8]);
+            (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), b"1")))
+        };
+        let progress = BTreeMap::from([(Vbid(0), point(20, 11, 20))]);
+        let documents = [1, 2, 4, 5, 9, 10, 12, 20].map(document).into();
+        Batch { documents, progress, ..Batch::default() }
+    }
+
+    /// What a node says that has the history up to 7, and another one from there.
+    fn after_failover(place: &ResumePoint) -> Resume {
+        let log = vec![(VbUuid(2), Seqno(7)), (VbUuid(1), Seqno(0))];
+        resume(place, &FailoverLog::from_entries(log).unwrap(), Seqno(30), Seqno::ZERO)
+    }
+
+    #[test]
+    fn who_stops_within_a_batch_goes_back_to_where_it_stood_before_if_history_parts_there() {
+        let taken = |count, before| progress_of(&two_portions(), count, |_| before)[&Vbid(0)];
+        let nothing = ResumePoint::default();
+        assert_eq!(taken(4, nothing), point(5, 0, 20));
+        assert_eq!(after_failover(&taken(4, nothing)), Resume::Rollback(Seqno::ZERO));
+        assert_eq!(taken(4, point(2, 1, 2)), point(5, 2, 20), "it stood between two snapshots");
+        assert_eq!(after_failover(&taken(4, point(2, 1, 2))), Resume::Rollback(Seqno(2)));
+        assert_eq!(taken(4, point(2, 1, 8)), point(5, 1, 20), "it stood within one");
+        assert_eq!(taken(8, nothing), point(20, 11, 20), "all of it");
+        assert!(progress_of(&two_portions(), 0, |_| nothing).is_empty());
+    }
 }

@@ -122,10 +122,15 @@ impl Deployment {
             && match self.progress() {
                 Progress::Running => !wanted.paused,
                 Progress::Paused => wanted.paused,
-                // It would fail once more.
-                Progress::Failed(_) => wanted.tries.is_some() && self.spec.paused == wanted.paused,
+                Progress::Failed(_) => self.stays_failed() && self.spec.paused == wanted.paused,
                 Progress::HandedOver | Progress::Removed => false,
             }
+    }
+
+    /// Whether it would fail once more, if it has failed, until whoever has mended the cause says so. What could not even be
+    /// opened may have lacked what is there by now, as a place for an instance, or the package.
+    pub(super) fn stays_failed(&self) -> bool {
+        self.spec.tries.is_some() && self.reader.is_some()
     }
 
     /// Whether another one answers in its place, or none.

@@ -451,9 +451,8 @@ impl Feed {
             Ok(report) => self.log(&report),
             Err(error) => {
                 if error.is_retryable() {
-                    let mut batch = batch;
-                    batch.documents.drain(..self.partition.taken());
-                    self.replaying.retry = Some(batch);
+                    let taken = self.partition.taken();
+                    self.replaying.given_in_part(&self.deployment.replays, batch, taken);
                 }
                 return Err(Failure::Plugin(error));
             }

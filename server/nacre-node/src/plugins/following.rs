@@ -16,7 +16,7 @@ const TELL_ALL_NS: u64 = 10_000_000_000;
 /// For how long what other nodes have said is good, in nanoseconds.
 const HEARD_NS: u64 = 50_000_000;
 /// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
-const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
+pub(super) const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
 
 /// What is known of the others.
 #[derive(Default)]

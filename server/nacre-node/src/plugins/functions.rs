@@ -1,5 +1,6 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
+use super::following::OTHERS_PATIENCE_NS;
 use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
 use super::{Deployment, Progress, Runtime, TypeScript};
 use crate::node::Node;
@@ -25,12 +26,17 @@ const SKIPPED: &[u8] = b"skipped";
 /// How long after its deadline a handler is ended with the whole engine, which is for what the engine cannot end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a handler may take at most, whatever its author says: nothing else of the function is done meanwhile.
-const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// How long a handler may take at most, in seconds: nothing else of the function is done meanwhile, and a node that pauses
+/// it, or has a vBucket of it next, waits for the handler.
+pub const TIMEOUT_S_MAX: u32 = 60;
 
-/// How long a handler may take.
+// Whoever has a vBucket next calls handlers for the same documents once its patience is over.
+const _: () =
+    assert!(TIMEOUT_S_MAX as u64 * 1_000_000_000 + (GRACE.as_nanos() as u64) < OTHERS_PATIENCE_NS);
+
+/// How long a handler may take. What was defined before there was this limit has it too.
 fn timeout(definition: &FunctionDefinition) -> Duration {
-    Duration::from_secs(definition.timeout_s.into()).min(TIMEOUT_MAX)
+    Duration::from_secs(definition.timeout_s.min(TIMEOUT_S_MAX).into())
 }
 
 /// Whether `OnDeploy` is called on this node, and on no other.
@@ -107,10 +113,38 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     Ok(())
 }
 
-/// Whether the code of a function may ask queries.
+/// Words of which code has at least one that asks queries: what calls are named, and what statements that stand in the code
+/// begin with.
+const QUERY_WORDS: [&str; 17] = [
+    "ALTER",
+    "BUILD",
+    "CREATE",
+    "DELETE",
+    "DROP",
+    "EXECUTE",
+    "EXPLAIN",
+    "INFER",
+    "INSERT",
+    "MERGE",
+    "N1QL",
+    "N1qlQuery",
+    "PREPARE",
+    "SELECT",
+    "UPDATE",
+    "UPSERT",
+    "WITH",
+];
+
+/// Whether the code of a function may ask queries. Where it only looks so, the query service is loaded in vain.
 pub(super) fn queries(definition: &FunctionDefinition) -> bool {
-    let mut texts = definition.modules.values().chain([&definition.code]);
-    texts.any(|text| text.contains("N1QL"))
+    let FunctionDefinition { code, modules, headers, footers, .. } = definition;
+    let mut texts = modules.values().chain([code]).chain(headers).chain(footers);
+    texts.any(|text| asks_queries(text))
+}
+
+fn asks_queries(code: &str) -> bool {
+    let mut words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '$');
+    words.any(|word| QUERY_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
 /// Whether a definition can run: compiles its code. Takes seconds the first time.
@@ -302,4 +336,28 @@ fn host(binding: &UrlBinding) -> Option<String> {
 pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
     let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
     partition.set_timer(LAUNCH, Timer { due_us: 0, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_with_statements_asks_queries() {
+        for code in [
+            "for (const row of SELECT name FROM hotels WHERE city = $city;) log(row);",
+            "var rows = select 1;",
+            "if (doc.n)\n  DELETE FROM hotels USE KEYS $key;",
+            "upsert into hotels values (\"a\", 1);",
+            "const rows = N1QL(text, {});",
+            "new N1qlQuery(text).execQuery();",
+        ] {
+            assert!(asks_queries(code), "{code}");
+        }
+        for code in
+            ["function OnUpdate(doc, meta) { dst[meta.id] = doc; }", "selected = doc.inserts;"]
+        {
+            assert!(!asks_queries(code), "{code}");
+        }
+    }
 }

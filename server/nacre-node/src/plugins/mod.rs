@@ -260,8 +260,8 @@ impl Plugins {
         self.changed.notify_waiters();
     }
 
-    /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages:
-    /// whoever has mended the cause says so.
+    /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
+    /// have run: whoever has mended the cause says so.
     pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that whoever comes last brings in line with the newest.
@@ -339,7 +339,7 @@ impl Plugins {
         if let Some(building) = building {
             let is_over = match building.progress() {
                 Progress::Running => false,
-                Progress::Failed(_) => spec.tries.is_none(),
+                Progress::Failed(_) => !building.stays_failed(),
                 _ => true,
             };
             if building.spec.is_same_as(&spec) && !is_over {

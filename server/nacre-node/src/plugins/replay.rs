@@ -44,8 +44,8 @@ impl Replays {
 #[derive(Default)]
 pub(super) struct Replaying {
     part: Option<(Past, Replay)>,
-    /// A batch that the plugin asked to be given again.
-    pub retry: Option<Batch>,
+    /// What is left of a batch of which the plugin asked to be given the rest again.
+    retry: Option<Batch>,
 }
 
 impl Replaying {
@@ -83,5 +83,35 @@ impl Replaying {
     /// So many documents were given.
     pub fn given(&self, replays: &Replays, documents: usize) {
         replays.documents.fetch_add(documents as u64, Ordering::Relaxed);
+    }
+
+    /// The first `taken` documents of `batch` were given, the others are to be given again.
+    pub fn given_in_part(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
+        batch.documents.drain(..taken);
+        self.retry = Some(batch);
+        self.given(replays, taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{CollectionId, DocKey, Meta};
+
+    #[test]
+    fn what_was_taken_of_a_batch_counts_though_the_rest_is_given_again() {
+        let (mut replaying, replays) = (Replaying::default(), Replays::default());
+        let document = |name: &[u8]| {
+            let key = DocKey::new(CollectionId(0), name);
+            (Vbid(0), Arc::new(Document::new(Meta::default(), key.prefixed(), b"1")))
+        };
+        let documents = vec![document(b"a"), document(b"b"), document(b"c")];
+        let last = documents[2].clone();
+        replaying.given_in_part(&replays, Batch { documents, ..Batch::default() }, 2);
+        assert_eq!(replays.counts(), (0, 2));
+        let left = replaying.retry.take().unwrap();
+        assert_eq!(left.documents, [last]);
+        replaying.given(&replays, left.documents.len());
+        assert_eq!(replays.counts(), (0, 3));
     }
 }

@@ -360,10 +360,9 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             pace: None,
             old: manifest.events.old,
             space: format!(
-                "{PLUGINS_SPACE}{name}/{}-{}{}/{}-{}/{numbers}/{config:08x}-{}/{}",
+                "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",
                 wanted.uuid,
                 wanted.replays,
-                wanted.begin.as_deref().map(begin_suffix).unwrap_or_default(),
                 bucket.uuid,
                 bucket.flushes,
                 wanted.config.len(),
@@ -380,11 +379,6 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
 /// The points of a token, which was read before it was stored.
 fn points_of(begin: &str) -> Option<Arc<BTreeMap<Vbid, ResumePoint>>> {
     begin.parse::<Token>().ok().map(|token| Arc::new(token.into_points()))
-}
-
-/// What the place where a deployment begins adds to the name of its space.
-fn begin_suffix(begin: &str) -> String {
-    format!("-{:08x}", nacre_value::crc32c(begin.as_bytes()))
 }
 
 /// Names code by its content: SHA-256 in hexadecimal.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,26 +60,21 @@ impl Links {
         self.runtime.spawn(async move {
             let wakeup = Arc::new(Wakeup::default());
             link.attach(Arc::clone(&wakeup) as _);
-            let (mut said, mut refusals) = (String::new(), 0);
+            let mut refusals = Refusals::default();
             while !link.is_over() {
                 match connect(&key, target.as_ref()).await {
                     Ok(stream) => {
+                        let begun = Instant::now();
                         let end = talk(stream, &mut *link, &wakeup, &now).await;
                         tracing::debug!("a connection for copies has ended: {end}");
-                        refusals = end.refusals_after(refusals);
-                        if let End::Contradicted(reason) = end
-                            && said != reason
-                        {
-                            // However often it is tried in vain, it is news once.
+                        if let Some(reason) = refusals.note(end, begun.elapsed()) {
                             tracing::warn!("what another node says cannot be followed: {reason}");
-                            said = reason;
                         }
                         link.lost();
                     }
                     Err(reason) => tracing::debug!("cannot copy from another node: {reason}"),
                 }
-                // Woken early when the node stops.
-                let _ = tokio::time::timeout(pause_after(refusals), wakeup.0.notified()).await;
+                rest(refusals.pause(), &mut *link, &wakeup).await;
             }
         });
     }
@@ -111,20 +107,55 @@ enum End {
     Contradicted(String),
 }
 
-impl End {
-    /// How many connections in a row were contradicted, with this one.
-    fn refusals_after(&self, before: u32) -> u32 {
-        match self {
-            End::Lost(_) => 0,
-            End::Contradicted(_) => before + 1,
+/// Connections in a row that were contradicted.
+#[derive(Default)]
+struct Refusals {
+    count: u32,
+    /// Why, as it was said last.
+    said: String,
+}
+
+impl Refusals {
+    /// Notes how a connection has ended that was there for `lived`; gives what is worth saying of that: however often it is
+    /// tried in vain, it is news once.
+    fn note(&mut self, end: End, lived: Duration) -> Option<&str> {
+        // Who is not welcome is told so at once: these two have got on with each other meanwhile.
+        if lived > self.pause() {
+            self.count = 0;
         }
+        if lived > pause_after(DOUBLINGS_MAX + 1) {
+            self.said.clear();
+        }
+        match end {
+            End::Lost(_) => {
+                self.count = 0;
+                None
+            }
+            End::Contradicted(reason) => {
+                self.count += 1;
+                let is_news = self.said != reason;
+                self.said = reason;
+                is_news.then_some(&self.said)
+            }
+        }
+    }
+
+    /// How long to wait before the next connection.
+    fn pause(&self) -> Duration {
+        pause_after(self.count)
     }
 }
 
-/// How long to wait before the next connection: longer and longer, where the other node does not take what is said. It may
+/// How long to wait after so many refusals: longer and longer, where the other node does not take what is said. It may
 /// learn better in a moment, or never, as when it goes on without this one.
 fn pause_after(refusals: u32) -> Duration {
     RETRY_INTERVAL * (1 << refusals.saturating_sub(1).min(DOUBLINGS_MAX))
+}
+
+/// Waits for `pause`, however often the link is woken by news meanwhile; less when it is over, as when the node stops.
+async fn rest(pause: Duration, link: &mut dyn Link, wakeup: &Wakeup) {
+    let end = Instant::now() + pause;
+    while !link.is_over() && tokio::time::timeout_at(end, wakeup.0.notified()).await.is_ok() {}
 }
 
 /// Moves bytes until the connection ends, or the link is over; says why.
@@ -178,19 +209,79 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// One that is over when somebody says so.
+    struct Idle(Arc<AtomicBool>);
+
+    impl Link for Idle {
+        fn attach(&mut self, _: Arc<dyn Waiter>) {}
+
+        fn connected(&mut self, _: &mut Vec<u8>) {}
+
+        fn lost(&mut self) {}
+
+        fn receive(&mut self, input: &[u8], _: &mut Vec<u8>, _: Now) -> Result<usize, String> {
+            Ok(input.len())
+        }
+
+        fn look(&mut self, _: &mut Vec<u8>, _: Now) -> Option<Duration> {
+            None
+        }
+
+        fn is_over(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn refused() -> End {
+        End::Contradicted("no".into())
+    }
 
     #[test]
     fn who_is_refused_again_and_again_asks_less_and_less_often() {
-        let refused = End::Contradicted("no".into());
-        let mut refusals = 0;
-        let pauses: Vec<u128> = (0..9)
-            .map(|_| {
-                refusals = refused.refusals_after(refusals);
-                pause_after(refusals).as_millis()
-            })
-            .collect();
+        let mut refusals = Refusals::default();
+        let tries = (0..9).map(|_| {
+            let is_news = refusals.note(refused(), Duration::from_millis(5)).is_some();
+            (is_news, refusals.pause().as_millis())
+        });
+        let (news, pauses): (Vec<bool>, Vec<u128>) = tries.unzip();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
-        let after = End::Lost("gone".into()).refusals_after(refusals);
-        assert_eq!(pause_after(after), RETRY_INTERVAL);
+        assert!(news[0] && !news[1..].contains(&true), "it is news once");
+        assert_eq!(refusals.note(End::Lost("gone".into()), Duration::ZERO), None);
+        assert_eq!(refusals.pause(), RETRY_INTERVAL);
+    }
+
+    #[test]
+    fn who_was_welcome_for_a_while_asks_again_soon_and_says_why_not() {
+        let mut refusals = Refusals::default();
+        for _ in 0..9 {
+            refusals.note(refused(), Duration::ZERO);
+        }
+        assert_eq!(refusals.note(refused(), Duration::from_secs(3600)), Some("no"));
+        assert_eq!(refusals.pause(), RETRY_INTERVAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_do_not_cut_a_pause_short_but_the_end_does() {
+        let (over, wakeup) = (Arc::new(AtomicBool::new(false)), Wakeup::default());
+        let mut link = Idle(Arc::clone(&over));
+        let pause = Duration::from_secs(6);
+        let begun = Instant::now();
+        let news = async {
+            for _ in 0..10 {
+                wakeup.wake();
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::join!(rest(pause, &mut link, &wakeup), news);
+        assert!(begun.elapsed() >= pause, "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        let end = async {
+            over.store(true, Ordering::Relaxed);
+            wakeup.wake();
+        };
+        tokio::join!(rest(pause, &mut link, &wakeup), end);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

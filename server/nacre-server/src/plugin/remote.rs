@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ureq::http::StatusCode;
 
 /// How long a node may take over one request: compiling a plugin takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -137,6 +138,26 @@ impl Server {
     /// # Errors
     /// Why there is no answer, or what the node says against it, in a sentence.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
+        let (status, value) = self.ask(method, path, body)?;
+        if status.is_success() { Ok(value) } else { Err(self.refusal(status.as_u16(), &value)) }
+    }
+
+    /// Whether there is something at `path`. That the node cannot say so is an error, and does not mean that there is nothing.
+    fn knows(&self, path: &str) -> Result<bool, String> {
+        let (status, value) = self.ask("GET", path, b"")?;
+        self.is_there(status, &value)
+    }
+
+    fn is_there(&self, status: StatusCode, value: &Value) -> Result<bool, String> {
+        match status {
+            StatusCode::NOT_FOUND => Ok(false),
+            status if status.is_success() => Ok(true),
+            status => Err(self.refusal(status.as_u16(), value)),
+        }
+    }
+
+    /// Sends a request; gives what is answered, whatever that is.
+    fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<(StatusCode, Value), String> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
@@ -154,10 +175,7 @@ impl Server {
         let mut answer = agent.run(request).map_err(|error| unreachable(&self.server, &error))?;
         let text = answer.body_mut().read_to_string().map_err(|error| error.to_string())?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        if answer.status().is_success() {
-            return Ok(value);
-        }
-        Err(self.refusal(answer.status().as_u16(), &value))
+        Ok((answer.status(), value))
     }
 
     /// Waits until a deployment runs; the inner error is why it does not. One that is built beside another has begun then.
@@ -259,7 +277,7 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
     let grants = grants(&options.grants)?;
     check_grants(manifest, &grants)?;
     let known = format!("/plugins/{}/{}", manifest.name, manifest.version);
-    let is_known = options.server.call("GET", &known, b"").is_ok();
+    let is_known = options.server.knows(&known)?;
     options.server.call("POST", "/plugins", &package.write())?;
     let name = options.name.as_ref().unwrap_or(&manifest.name);
     let mut wanted = json!({
@@ -550,4 +568,25 @@ pub fn undeploy(options: &Named) -> Result<(), String> {
     options.server.call("DELETE", &format!("/deployments/{}", options.name), b"")?;
     println!("{} is gone", options.name);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_is_told_that_something_is_not_there_takes_it_for_unknown() {
+        let server = Server {
+            server: "http://n".into(),
+            user: "u".into(),
+            password: None,
+            trust: Trust::default(),
+        };
+        let said = |status| server.is_there(status, &json!({"errors": {"_": "why"}}));
+        assert_eq!(said(StatusCode::OK), Ok(true));
+        assert_eq!(said(StatusCode::NOT_FOUND), Ok(false));
+        for status in [StatusCode::FORBIDDEN, StatusCode::SERVICE_UNAVAILABLE] {
+            assert_eq!(said(status), Err("why".into()), "{status}");
+        }
+    }
 }

@@ -125,14 +125,11 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
 
 /// The map of a bucket, or of the cluster, again with each change.
 fn map_stream(node: &Arc<Node>, bucket: Option<&str>) -> Result<Reply, Reply> {
-    let first = node.map(bucket).ok_or_else(not_found)?;
+    // Looked at only to say that there is none: what is sent is read once changes are noticed.
+    node.map(bucket).ok_or_else(not_found)?;
     let (node, bucket) = (Arc::clone(node), bucket.map(str::to_owned));
-    let mut first = Some(first);
     let read = Arc::clone(&node);
-    Ok(stream(node, move || {
-        let map = first.take().or_else(|| read.map(bucket.as_deref()));
-        map.map(|map| map.to_string())
-    }))
+    Ok(stream(node, move || read.map(bucket.as_deref()).map(|map| map.to_string())))
 }
 
 /// What `/pools/default` says, again with each change.
@@ -154,4 +151,26 @@ fn stream(node: Arc<Node>, mut read: impl FnMut() -> Option<String> + Send + 'st
         }
     });
     Response::new(body.boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::SystemPlatform;
+    use nacre_cluster::{Endpoints, Ports};
+
+    #[tokio::test]
+    async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {
+        let folder = tempfile::tempdir().unwrap();
+        let platform = SystemPlatform::open(folder.path(), folder.path().join("plugins")).unwrap();
+        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
+        let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
+        let node = Node::open(Arc::new(platform), endpoints).unwrap();
+        // What is spawned does not run before something is awaited.
+        let mut maps = map_stream(&node, None).unwrap().into_body();
+        node.change(&Change::AllowFunctionRecursion { allowed: true }).unwrap();
+        let first = maps.frame().await.unwrap().unwrap().into_data().unwrap();
+        let first: Value = serde_json::from_slice(&first).unwrap();
+        assert_eq!(first["rev"], node.cluster().rev);
+    }
 }

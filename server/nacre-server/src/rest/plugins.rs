@@ -105,9 +105,19 @@ async fn upload(call: Call) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::CREATED, &describe(&name, &version, package)))
 }
 
-/// Refuses who may not see how deployments are doing: whoever sees what everything else does may.
+/// Members of a status that hold what deployers have written, and what plugins say of documents.
+const CONFIDENTIAL: [&str; 6] =
+    ["config", "log", "last_errors", "last_failures", "dead_letters", "dead_timers"];
+
+/// Refuses who may not see how deployments are doing: whoever sees the cluster and how everything in it does may.
 fn require_sight(call: &Call) -> Result<(), Reply> {
-    let refused = |refusal| call.require(Privilege::ReadStats, None).map_err(|_| refusal);
+    let refused = |refusal| {
+        let needs = [Privilege::ReadCluster, Privilege::ReadStats];
+        match needs.iter().all(|need| call.require(*need, None).is_ok()) {
+            true => Ok(()),
+            false => Err(refusal),
+        }
+    };
     call.require(Privilege::AdministerPlugins, None).or_else(refused)
 }
 
@@ -301,8 +311,25 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
     Ok(world)
 }
 
-/// What a deployment is, and how it is doing.
+/// What a deployment is, and how it is doing, as far as the caller may know.
 fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
+    let mut status = whole_status(call, cluster, name);
+    if call.require(Privilege::AdministerPlugins, None).is_err() {
+        hide_confidential(&mut status);
+        if let Some(building) = status.get_mut("building") {
+            hide_confidential(building);
+        }
+    }
+    status
+}
+
+fn hide_confidential(status: &mut Value) {
+    if let Value::Object(members) = status {
+        members.retain(|name, _| !CONFIDENTIAL.contains(&name.as_str()));
+    }
+}
+
+fn whole_status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     let Some(wanted) = cluster.plugins.deployments.get(name) else { return Value::Null };
     let mut value = json!({
         "name": name,

@@ -5,6 +5,7 @@
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
 use nacre_plugin_host::Package;
+use nacre_store::{SledSpaces, Spaces as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -325,7 +326,7 @@ fn only_who_may_deploys_and_asks() {
         assert_eq!(server.rest("PUT", &path, &form).unwrap().status, 200);
         base64::engine::general_purpose::STANDARD.encode(format!("{name}:password"))
     };
-    let call = |login: &str, path: &str| {
+    let told = |login: &str, path: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port_base)).unwrap();
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\nAuthorization: Basic {login}\r\n\r\n"
@@ -333,8 +334,9 @@ fn only_who_may_deploys_and_asks() {
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
+        answer
     };
+    let call = |login: &str, path: &str| told(login, path).split(' ').nth(1).unwrap().to_owned();
     let reader = user("reader", &format!("data_reader[{BUCKET}]"));
     let asker = user("asker", &format!("plugin_invoke[{BUCKET}]"));
     let viewer = user("viewer", "ro_admin");
@@ -347,13 +349,36 @@ fn only_who_may_deploys_and_asks() {
     assert_eq!(call(&viewer, "/plugins"), "403");
     assert_eq!(call(&viewer, "/deployments/sums/capsules"), "403");
     assert_eq!(paths.map(|path| call(&deployer, path)), ["200", "200"]);
+    for role in ["external_stats_reader", "data_monitoring[*]", "data_dcp_reader[*]"] {
+        let watcher = user("watcher", role);
+        assert_eq!(call(&watcher, "/deployments"), "403", "{role}");
+        assert_eq!(call(&watcher, "/deployments/sums"), "403", "{role}");
+    }
+    let confidential = ["config", "log", "last_errors", "dead_letters", "dead_timers"];
+    let has = |text: &str, member: &&str| text.contains(&format!("\"{member}\":"));
+    for path in ["/deployments", "/deployments/sums"] {
+        let all = told(&deployer, path);
+        assert!(confidential.iter().all(|member| has(&all, member)), "{all}");
+        for login in
+            [&viewer, &user("replicator", "replication_admin"), &user("saver", "backup_admin")]
+        {
+            let some = told(login, path);
+            assert!(has(&some, &"lag"), "{some}");
+            assert!(!confidential.iter().any(|member| has(&some, member)), "{some}");
+        }
+    }
+}
+
+/// The package of a file of JavaScript.
+fn script(name: &str, source: &str, more: &str) -> Vec<u8> {
+    let manifest = format!("name = \"{name}\"\nversion = \"1\"\nscript = \"main.js\"\n{more}\n");
+    let files = BTreeMap::from([("main.js".to_owned(), source.as_bytes().to_vec())]);
+    Package::new(manifest, files).unwrap().write()
 }
 
 /// Uploads and deploys a file of JavaScript.
 fn deploy_script(server: &Server, name: &str, source: &str, more: &str) -> (u16, Value) {
-    let manifest = format!("name = \"{name}\"\nversion = \"1\"\nscript = \"main.js\"\n{more}\n");
-    let files = BTreeMap::from([("main.js".to_owned(), source.as_bytes().to_vec())]);
-    let package = Package::new(manifest, files).unwrap().write();
+    let package = script(name, source, more);
     assert_eq!(ask(server, "POST", "/plugins", "", &package).0, 201);
     let wanted = json!({"package": name, "version": "1", "bucket": BUCKET}).to_string();
     ask(server, "PUT", &format!("/deployments/{name}"), "", wanted.as_bytes())
@@ -391,6 +416,30 @@ fn what_has_failed_is_not_begun_again_for_another() {
     // Whoever has mended the cause says so.
     let (code, told) = ask(&server, "POST", "/deployments/bad/resume", "", b"");
     assert_eq!((code, &told["state"]), (200, &json!("running")));
+}
+
+#[test]
+fn what_could_not_be_opened_is_opened_once_that_can_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let source = "export function onUpdate() {}";
+    deploy_script(&server, "lost", source, "");
+    deploy_script(&server, "other", source, "");
+    server.stop();
+    let spaces = SledSpaces::open(&directory.path().join("node"), 1 << 20).unwrap();
+    let package = script("lost", source, "");
+    let name = format!("packages/{}", nacre_node::plugins::packages::digest(&package));
+    assert!(spaces.names().unwrap().contains(&name));
+    spaces.remove(&name).unwrap();
+    drop(spaces);
+    let mut server = Server::start(directory.path());
+    let state =
+        |server: &Server| ask(server, "GET", "/deployments/lost", "", b"").1["state"].clone();
+    server.wait_for("the failure", |server| (state(server) == "failed").then_some(()));
+    assert_eq!(ask(&server, "POST", "/plugins", "", &package).0, 201);
+    // Whatever changes is an occasion to look again.
+    assert_eq!(ask(&server, "POST", "/deployments/other/pause", "", b"").0, 200);
+    assert_eq!(state(&server), "running");
 }
 
 #[test]

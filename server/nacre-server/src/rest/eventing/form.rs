@@ -8,12 +8,13 @@ use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
     FunctionState, Language, Since, UrlAuth, UrlBinding,
 };
+use nacre_node::plugins::functions::TIMEOUT_S_MAX;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Seconds that a call may take when nothing is said.
-const TIMEOUT_S: u32 = 60;
+const TIMEOUT_S: u32 = TIMEOUT_S_MAX;
 /// Bytes of a timer's context when nothing is said, at least and at most.
 const TIMER_CONTEXT_BYTES: u32 = 1024;
 const TIMER_CONTEXT_BYTES_MIN: u32 = 20;
@@ -279,7 +280,7 @@ const NUMBERS: [(&str, u32, u32); 14] = [
     ("bucket_cache_size", 1, u32::MAX),
     ("checkpoint_interval", 1, u32::MAX),
     ("cpp_worker_thread_count", 1, u32::MAX),
-    ("execution_timeout", 1, u32::MAX),
+    ("execution_timeout", 1, TIMEOUT_S_MAX),
     ("num_timer_partitions", 1, 1024),
     ("on_deploy_timeout", 1, u32::MAX),
     ("sock_batch_size", 1, u32::MAX),
