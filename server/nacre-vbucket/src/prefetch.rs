@@ -40,7 +40,7 @@ fn prefetch_line(_: *const u8) {}
 impl Vbucket {
     /// Has the processor fetch the metadata of the document at `key`, and what counts its collection.
     pub fn prefetch_document(&self, key: &[u8]) {
-        self.table.prefetch(key, |document| prefetch(document));
+        self.table.prefetch(key, prefetch);
         prefetch(self.table.counts());
     }
 
