@@ -54,12 +54,14 @@ pub(crate) struct Scan {
     pub source: ScanSource,
     /// How many of its first rows are probably enough; without a limit when that cannot be told.
     pub page: Page,
+    /// Whether documents are passed on as they are: nothing looks into them.
+    pub passes_on: bool,
 }
 
 impl Scan {
     /// A scan of which all rows are wanted.
     pub fn of(alias: Name, source: ScanSource) -> Scan {
-        Scan { alias, source, page: Page::default() }
+        Scan { alias, source, page: Page::default(), passes_on: false }
     }
 }
 

@@ -13,9 +13,7 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{
-    Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval, write_string,
-};
+use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -120,7 +118,7 @@ impl Operator for Map {
                 }
                 Node::Project(_, project) => {
                     let content = match whole_document(project, &row) {
-                        Some(json) => Content::Json(json),
+                        Some(document) => document,
                         None => projected(project, &row, context)?.into(),
                     };
                     return Ok(Some(row.with(result_name(), content)));
@@ -133,36 +131,29 @@ impl Operator for Map {
 }
 
 /// The document of a row, if that is all that is selected, as it is stored.
-fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
+fn whole_document(project: &Project, row: &Env) -> Option<Content> {
     let json = |name| match row.content(name)? {
         Content::Json(json) => Some(json),
-        Content::Value(_) => None,
+        Content::Value(_) | Content::Named(_) => None,
     };
     match &project.projection {
-        Projection::Raw(Expr::Ident(name), _) => json(name).cloned(),
+        Projection::Raw(Expr::Ident(name), _) => json(name).cloned().map(Content::Json),
         Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
             // Of what is no object, nothing is left when its fields are selected.
             [Term::StarOf(Expr::Ident(name))] => {
-                json(name).filter(|json| json.text().starts_with('{')).cloned()
+                json(name).filter(|json| json.is_object()).cloned().map(Content::Json)
             }
             [Term::Star] => match &project.star[..] {
-                [name] => json(name).map(|json| under_name(name, json)),
+                [name] => json(name).map(|json| Content::named(name.clone(), json.clone())),
                 _ => None,
             },
+            [Term::Expr(Expr::Ident(name), Some(alias))] => {
+                json(name).map(|json| Content::named(alias.clone(), json.clone()))
+            }
             _ => None,
         },
         _ => None,
     }
-}
-
-fn under_name(name: &str, json: &Json) -> Arc<Json> {
-    let mut text = String::with_capacity(name.len() + json.text().len() + 8);
-    text.push('{');
-    write_string(name, &mut text);
-    text.push(':');
-    text.push_str(json.text());
-    text.push('}');
-    Arc::new(Json::new(text))
 }
 
 /// What is selected of a row.
