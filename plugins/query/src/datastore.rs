@@ -112,7 +112,12 @@ pub struct Document {
 }
 
 /// A document that was read, or need not be read to be passed on.
-pub type Found = (Meta, Content);
+pub struct Found {
+    /// What is known beside it; none when nobody asked for that.
+    pub meta: Option<Arc<Meta>>,
+    /// It.
+    pub content: Content,
+}
 
 impl Document {
     /// What a query sees of the document in a keyspace.
@@ -124,7 +129,8 @@ impl Document {
             false => binary(body.len()),
         };
         let keyspace = keyspace.clone();
-        (Meta { id, keyspace, cas, expiration, flags, json, xattrs: Value::Missing }, content)
+        let meta = Meta { id, keyspace, cas, expiration, flags, json, xattrs: Value::Missing };
+        Found { meta: Some(Arc::new(meta)), content }
     }
 }
 
@@ -311,7 +317,8 @@ pub trait Datastore {
     ) -> Result<Vec<Vec<u8>>>;
 
     /// The documents that the next entries of an index come from, of a store that tells them at once. It may keep their bodies
-    /// until somebody reads them. There are fewer entries than are wanted when the documents are large.
+    /// until somebody reads them, and tell nothing beside them where they are wanted `alone`. There are fewer entries than are
+    /// wanted when the documents are large.
     ///
     /// # Errors
     /// As [`Datastore::scan_index`].
@@ -320,6 +327,7 @@ pub trait Datastore {
         _: &Keyspace,
         _: &IndexRange<'_>,
         _: &Consistency,
+        _alone: bool,
     ) -> Result<Option<Indexed>> {
         Ok(None)
     }

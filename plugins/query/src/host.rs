@@ -82,7 +82,7 @@ impl Host {
     }
 
     /// What is told of documents that are held.
-    fn holding(&self, of: &Keyspace, holding: abi::Holding) -> Vec<Found> {
+    fn holding(&self, of: &Keyspace, holding: abi::Holding, alone: bool) -> Vec<Found> {
         let abi::Holding { first, documents, ids } = holding;
         let keyspace: Name = of.to_string().into();
         let library: Arc<dyn Library> = self.held.clone();
@@ -91,11 +91,14 @@ impl Host {
             let bytes = told.body_bytes as usize;
             let library = Arc::clone(&library);
             let kept = Kept { number, bytes, is_object: told.is_object, library };
-            let (id, rest) = ids.split_at_checked(told.id_bytes as usize).unwrap_or((ids, ""));
-            ids = rest;
             let json = told.datatype & nacre_plugin::DATATYPE_JSON != 0;
             let content =
                 if json { Content::Json(Arc::new(Json::kept(kept))) } else { binary(bytes) };
+            if alone {
+                return Found { meta: None, content };
+            }
+            let (id, rest) = ids.split_at_checked(told.id_bytes as usize).unwrap_or((ids, ""));
+            ids = rest;
             let meta = Meta {
                 id: id.into(),
                 keyspace: keyspace.clone(),
@@ -105,7 +108,7 @@ impl Host {
                 json,
                 xattrs: Value::Missing,
             };
-            (meta, content)
+            Found { meta: Some(Arc::new(meta)), content }
         };
         (first..).zip(documents).map(found).collect()
     }
@@ -276,6 +279,7 @@ impl Datastore for Host {
         of: &Keyspace,
         range: &IndexRange<'_>,
         wanted: &Consistency,
+        alone: bool,
     ) -> Result<Option<Indexed>> {
         self.let_go();
         let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
@@ -283,7 +287,7 @@ impl Datastore for Host {
         let (partitions, wanted) = (range.partitions, consistency(wanted));
         let found = abi::scan_documents(&id, partitions, &spans, range.reverse, limit, &wanted);
         let abi::Indexed { documents, last, is_whole } = found.map_err(error)?;
-        Ok(Some(Indexed { documents: self.holding(of, documents), last, is_whole }))
+        Ok(Some(Indexed { documents: self.holding(of, documents, alone), last, is_whole }))
     }
 
     fn hold(&self, of: &Keyspace, ids: &[Name]) -> Result<Option<Vec<Found>>> {
@@ -292,7 +296,7 @@ impl Datastore for Host {
         for ids in ids.chunks(DOCUMENTS_MAX) {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             let held = abi::hold(&keyspace(of), &ids).map_err(error)?;
-            documents.extend(self.holding(of, held));
+            documents.extend(self.holding(of, held, false));
         }
         Ok(Some(documents))
     }

@@ -347,6 +347,7 @@ impl Datastore for MemoryDatastore {
         keyspace: &Keyspace,
         range: &IndexRange<'_>,
         consistency: &Consistency,
+        _: bool,
     ) -> Result<Option<Indexed>> {
         let entries = self.scan_index(keyspace, range, consistency)?;
         let name: Name = keyspace.to_string().into();

@@ -452,7 +452,9 @@ mod tests {
         fold(&mut view, &both, vec![entry(0, b"x"), entry(1, b"x")], &form).unwrap();
         let listed = |view: &View| {
             let snapshot = IndexSnapshot::new(view.state.clone(), &form);
-            let found = snapshot.scan(None, &all(), false);
+            let everything = (Bound::Included(&[ENTRY][..]), Bound::Excluded(END));
+            let found = snapshot.between(everything, false);
+            let found = found.filter_map(|(place, value)| snapshot.entry(place, value));
             found.map(|found| (found.id, found.collection.unwrap().0)).collect::<Vec<_>>()
         };
         assert_eq!(listed(&view), [(b"a".to_vec(), 8), (b"a".to_vec(), 300)]);
@@ -485,7 +487,7 @@ mod tests {
         let snapshot = IndexSnapshot::new(view.state.clone(), &Form::default());
         let keys = |partition, span: &Span, reverse| {
             let found = snapshot.scan(Some(partition), span, reverse);
-            found.map(|found| found.key).collect::<Vec<_>>()
+            found.map(|found| found.key()).collect::<Vec<_>>()
         };
         for partition in partitions {
             let expected: Vec<Vec<u8>> = match held.as_ref().unwrap().contains(&partition) {

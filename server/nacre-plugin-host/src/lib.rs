@@ -66,7 +66,7 @@ pub use capability::{
     FunctionPath, Grants, Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage,
     IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
     MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
-    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Script,
+    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
     StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
 };
 pub use capsule::{

@@ -13,7 +13,7 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +21,24 @@ use std::sync::{Arc, OnceLock};
 pub(crate) trait Operator {
     /// The next row, or none after the last.
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>>;
+
+    /// What the next row gives, of an operator of which nothing else is asked.
+    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
+        Ok(self.next(run, context)?.map(|row| content_of(&row)))
+    }
+
+    /// The next document, of a scan whose documents are all passed on.
+    fn next_passed(&mut self, _: &Run<'_>, _: &Context<'_>) -> Result<Passed> {
+        Ok(Passed::Unknown)
+    }
+}
+
+/// What comes next of documents that are all passed on.
+pub(crate) enum Passed {
+    Document(Content),
+    End,
+    /// They are not: rows have to be looked at.
+    Unknown,
 }
 
 pub(crate) type Rows = Box<dyn Operator>;
@@ -128,31 +146,77 @@ impl Operator for Map {
         }
         Ok(None)
     }
+
+    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
+        let Node::Project(_, project) = &*self.node else {
+            return Ok(self.next(run, context)?.map(|row| content_of(&row)));
+        };
+        let passed = match selected(project) {
+            Some(_) => self.input.next_passed(run, context)?,
+            None => Passed::Unknown,
+        };
+        match (passed, selected(project)) {
+            (Passed::Document(content), Some(name)) => {
+                nacre_sql::Host::tick(run)?;
+                let row = |content| Env::new().with(name, content);
+                Ok(Some(match &content {
+                    Content::Json(json) => match whole(project, name, json) {
+                        Some(whole) => whole,
+                        None => projected(project, &row(content), context)?.into(),
+                    },
+                    _ => projected(project, &row(content), context)?.into(),
+                }))
+            }
+            (Passed::End, _) => Ok(None),
+            _ => Ok(self.next(run, context)?.map(|row| content_of(&row))),
+        }
+    }
+
+    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+        match &*self.node {
+            // The scan finds none for which the condition does not hold.
+            Node::Filter(..) => self.input.next_passed(run, context),
+            _ => Ok(Passed::Unknown),
+        }
+    }
+}
+
+/// The variable that is all that is selected.
+fn selected(project: &Project) -> Option<&Name> {
+    match &project.projection {
+        Projection::Raw(Expr::Ident(name), _) => Some(name),
+        Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
+            [Term::StarOf(Expr::Ident(name)) | Term::Expr(Expr::Ident(name), Some(_))] => {
+                Some(name)
+            }
+            [Term::Star] => match &project.star[..] {
+                [name] => Some(name),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// The document of a row, if that is all that is selected, as it is stored.
 fn whole_document(project: &Project, row: &Env) -> Option<Content> {
-    let json = |name| match row.content(name)? {
-        Content::Json(json) => Some(json),
+    let name = selected(project)?;
+    match row.content(name)? {
+        Content::Json(json) => whole(project, name, json),
         Content::Value(_) | Content::Named(_) => None,
-    };
-    match &project.projection {
-        Projection::Raw(Expr::Ident(name), _) => json(name).cloned().map(Content::Json),
-        Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
-            // Of what is no object, nothing is left when its fields are selected.
-            [Term::StarOf(Expr::Ident(name))] => {
-                json(name).filter(|json| json.is_object()).cloned().map(Content::Json)
-            }
-            [Term::Star] => match &project.star[..] {
-                [name] => json(name).map(|json| Content::named(name.clone(), json.clone())),
-                _ => None,
-            },
-            [Term::Expr(Expr::Ident(name), Some(alias))] => {
-                json(name).map(|json| Content::named(alias.clone(), json.clone()))
-            }
-            _ => None,
-        },
-        _ => None,
+    }
+}
+
+/// What is selected of the document that `name` is bound to, without reading it.
+fn whole(project: &Project, name: &Name, json: &Arc<Json>) -> Option<Content> {
+    let document = || Content::Json(Arc::clone(json));
+    let Projection::Terms(terms, _) = &project.projection else { return Some(document()) };
+    match &terms[..] {
+        // Of what is no object, nothing is left when its fields are selected.
+        [Term::StarOf(_)] => json.is_object().then(document),
+        [Term::Expr(_, Some(alias))] => Some(Content::named(alias.clone(), Arc::clone(json))),
+        _ => Some(Content::named(name.clone(), Arc::clone(json))),
     }
 }
 

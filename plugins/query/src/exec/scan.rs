@@ -1,11 +1,11 @@
 //! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
 
-use super::Operator;
 use super::sort::page_of;
 use super::spans::{partitions, spans};
 use super::staged;
+use super::{Operator, Passed};
 use crate::datastore::{self, Document, IndexRange, Indexed, Keyspace, Span};
-use crate::plan::{Access, IndexScan, Scan, ScanSource};
+use crate::plan::{Access, IndexScan, Passing, Scan, ScanSource};
 use crate::run::Run;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
@@ -46,8 +46,8 @@ impl Found {
 }
 
 impl From<datastore::Found> for Found {
-    fn from((meta, content): datastore::Found) -> Found {
-        Found { content, meta: Some(Arc::new(meta)), covers: Vec::new() }
+    fn from(datastore::Found { meta, content }: datastore::Found) -> Found {
+        Found { content, meta, covers: Vec::new() }
     }
 }
 
@@ -76,11 +76,13 @@ pub(crate) struct TermRows {
     source: Source,
     buffer: VecDeque<Found>,
     batch: usize,
+    /// Whether nothing is looked at beside the documents.
+    alone: bool,
 }
 
 impl TermRows {
     pub fn new() -> TermRows {
-        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN }
+        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN, alone: false }
     }
 
     pub fn next(
@@ -103,10 +105,10 @@ impl TermRows {
                             self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
                         }
                     }
-                    let wanted = match (covering, scan.passes_on) {
-                        (true, _) => Wanted::Entries,
-                        (false, true) => Wanted::PassedOn,
-                        (false, false) => Wanted::Documents,
+                    let wanted = match scan.passing {
+                        _ if *covering => Wanted::Entries,
+                        Passing::No => Wanted::Documents,
+                        Passing::Some | Passing::All => Wanted::PassedOn,
                     };
                     self.fill(keyspace, access, wanted, run)?;
                 }
@@ -168,7 +170,7 @@ impl TermRows {
             }
             Source::Entries(entries) => {
                 if wanted == Wanted::PassedOn
-                    && let Some(found) = entries.documents(keyspace, limit, run)?
+                    && let Some(found) = entries.documents(keyspace, limit, self.alone, run)?
                 {
                     ended = found.is_empty();
                     self.buffer = found;
@@ -333,6 +335,7 @@ impl Entries {
         &mut self,
         keyspace: &Keyspace,
         limit: usize,
+        alone: bool,
         run: &Run<'_>,
     ) -> Result<Option<VecDeque<Found>>> {
         if self.once.is_some() || !self.among.is_empty() || run.state.in_transaction.get() {
@@ -344,7 +347,10 @@ impl Entries {
             let range = IndexRange { index, partitions, spans, reverse, after: after_key, limit };
             let indexed = match spans.is_empty() {
                 true => Some(Indexed { is_whole: true, ..Indexed::default() }),
-                false => run.store.scan_documents(keyspace, &range, &run.settings.consistency)?,
+                false => {
+                    let consistency = &run.settings.consistency;
+                    run.store.scan_documents(keyspace, &range, consistency, alone)?
+                }
             };
             let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
             // Without an entry there is nothing to go on from.
@@ -401,7 +407,17 @@ impl ScanRows {
 
 impl Operator for ScanRows {
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        debug_assert!(!self.rows.alone, "what is beside the documents was left out");
         let found = self.rows.next(&self.scan, &self.base, run, context)?;
         Ok(found.map(|found| found.bind(&self.base, &self.scan.alias)))
+    }
+
+    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+        if self.scan.passing != Passing::All {
+            return Ok(Passed::Unknown);
+        }
+        self.rows.alone = true;
+        let found = self.rows.next(&self.scan, &self.base, run, context)?;
+        Ok(found.map_or(Passed::End, |found| Passed::Document(found.content)))
     }
 }

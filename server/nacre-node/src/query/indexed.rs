@@ -11,7 +11,7 @@ use nacre_auth::Privilege;
 use nacre_cluster::Index;
 use nacre_plugin_host::{
     Database, DatabaseKeyspace, Failure, IndexPage, IndexScan, IndexedRef, IndexedRows, KvError,
-    Row,
+    Row, Rows,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Queries {
         };
         let documents = BucketDocuments::new(node, &bucket);
         let (now, mut wire_key) = (node.now(), Vec::new());
-        let mut rows = Vec::with_capacity(part.limit);
+        let mut rows = Rows::default();
         let (mut count, mut bytes, mut last) = (0, 0, None::<IndexedRef<'_>>);
         for span in &part.spans {
             for entry in snapshot.scan(None, span, part.reverse) {
@@ -125,7 +125,7 @@ impl Queries {
                 match documents.resident(collection, id.as_bytes(), now, &mut wire_key)? {
                     Ok((document, cas)) => {
                         bytes += document.body().len();
-                        rows.push(row(id, document, cas));
+                        rows.add(id, row(document, cas));
                     }
                     Err(KvError::NotFound) => {}
                     Err(_) => return None,

@@ -190,7 +190,9 @@ impl Collection<'_> {
         let mut get = |id: &str| {
             let bytes = id.as_bytes();
             match self.documents.resident(self.id, bytes, now, &mut wire_key) {
-                Some(found) => found.map(|(document, cas)| row(id, document, cas)),
+                Some(found) => {
+                    found.map(|(document, cas)| Row { id: id.to_owned(), ..row(document, cas) })
+                }
                 None => self.documents.get(self.path, bytes, self.left).map(|found| Row {
                     id: id.to_owned(),
                     body: found.body.into(),
@@ -292,11 +294,12 @@ impl Collection<'_> {
     }
 }
 
-/// A document as queries have it.
-pub(super) fn row(id: &str, document: Arc<Document>, cas: Cas) -> Row {
+/// A document as queries have it, but for its id.
+pub(super) fn row(document: Arc<Document>, cas: Cas) -> Row {
     let Meta { flags, expiry, datatype, .. } = document.meta;
     let is_json = datatype & DATATYPE_JSON != 0;
-    Row { id: id.to_owned(), body: document.into(), cas: cas.0, flags, expiry, is_json }
+    let id = String::new();
+    Row { id, body: document.into(), cas: cas.0, flags, expiry, is_json }
 }
 
 /// The next entries of a part.

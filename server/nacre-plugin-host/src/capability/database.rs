@@ -100,11 +100,54 @@ pub struct IndexPage {
     pub cursor: Option<Vec<u8>>,
 }
 
+/// Documents, with their keys one behind the other: a text for each would take as long as finding its document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    ids: String,
+    /// Each with the bytes of its key, and without the key.
+    rows: Vec<(u32, Row)>,
+}
+
+impl Rows {
+    /// Adds a document; what `row` has for a key is not looked at.
+    pub fn add(&mut self, id: &str, row: Row) {
+        self.ids.push_str(id);
+        self.rows.push((id.len() as u32, row));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl Extend<Row> for Rows {
+    fn extend<T: IntoIterator<Item = Row>>(&mut self, rows: T) {
+        for mut row in rows {
+            let id = std::mem::take(&mut row.id);
+            self.add(&id, row);
+        }
+    }
+}
+
+impl FromIterator<Row> for Rows {
+    fn from_iter<T: IntoIterator<Item = Row>>(rows: T) -> Rows {
+        let mut all = Rows::default();
+        all.extend(rows);
+        all
+    }
+}
+
 /// Documents of entries of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexedRows {
     /// Those of the entries that were looked at. What is gone is left out.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
     /// The key of the last of these entries.
     pub last: Option<Vec<u8>>,
     /// Whether there are no entries behind it.
@@ -521,22 +564,18 @@ impl Data {
 
 impl Data {
     /// Holds the bodies of documents for the guest, which is told the rest.
-    fn hold_rows(&mut self, rows: Vec<Row>) -> Result<abi::Holding> {
-        let mut ids = String::with_capacity(rows.iter().map(|row| row.id.len()).sum());
-        let told = |row: &Row| {
-            ids.push_str(&row.id);
-            abi::HeldDocument {
-                id_bytes: row.id.len() as u32,
-                body_bytes: row.body.len() as u32,
-                is_object: row.body.first() == Some(&b'{'),
-                datatype: u8::from(row.is_json),
-                flags: row.flags,
-                expiry: row.expiry,
-                cas: row.cas,
-            }
+    fn hold_rows(&mut self, Rows { ids, rows }: Rows) -> Result<abi::Holding> {
+        let told = |(id_bytes, row): &(u32, Row)| abi::HeldDocument {
+            id_bytes: *id_bytes,
+            body_bytes: row.body.len() as u32,
+            is_object: row.body.first() == Some(&b'{'),
+            datatype: u8::from(row.is_json),
+            flags: row.flags,
+            expiry: row.expiry,
+            cas: row.cas,
         };
         let documents = rows.iter().map(told).collect();
-        let first = self.held.add(rows.into_iter().map(|row| row.body));
+        let first = self.held.add(rows.into_iter().map(|(_, row)| row.body));
         self.charge_held()?;
         Ok(abi::Holding { first, documents, ids })
     }

@@ -26,7 +26,7 @@ pub use body::Body;
 pub use database::{
     Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure,
     FunctionPath, IndexPage, IndexScan, IndexedRows, Mutation, NewFunction, NewIndex,
-    NewPartitioning, Row, RowRefusal, Script, TransactionSettings, TransactionStep,
+    NewPartitioning, Row, RowRefusal, Rows, Script, TransactionSettings, TransactionStep,
 };
 pub use held::{Filled, Held};
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
