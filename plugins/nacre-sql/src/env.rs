@@ -2,10 +2,11 @@
 
 use crate::ast::Select;
 use crate::error::{Error, Result};
-use crate::value::{Name, Value};
+use crate::value::{Name, Value, write_string};
 use foldhash::fast::FixedState;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// What evaluation needs from outside.
@@ -85,28 +86,88 @@ pub struct Meta {
     pub xattrs: Value,
 }
 
+/// Where the texts of documents are that were not fetched.
+pub trait Library: Send + Sync {
+    /// The text of a document; empty when it is no text.
+    fn read(&self, number: u64) -> String;
+
+    /// The document is needed no longer.
+    fn let_go(&self, number: u64);
+}
+
+/// The text of a document that lies elsewhere, as most answers only pass it on.
+pub struct Kept {
+    /// Names it.
+    pub number: u64,
+    /// Its bytes.
+    pub bytes: usize,
+    /// Whether it begins with `{`.
+    pub is_object: bool,
+    /// Where it is.
+    pub library: Arc<dyn Library>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.library.let_go(self.number);
+    }
+}
+
 /// JSON text that is read when somebody asks for its value, since many documents only pass through.
-#[derive(Debug)]
 pub struct Json {
-    text: String,
+    text: OnceLock<String>,
     value: OnceLock<Value>,
+    kept: Option<Kept>,
 }
 
 impl Json {
     /// Text that is known to be JSON.
     pub fn new(text: String) -> Json {
-        Json { text, value: OnceLock::new() }
+        Json { text: text.into(), value: OnceLock::new(), kept: None }
+    }
+
+    /// Text that is known to be JSON, and is fetched when somebody looks at it.
+    pub fn kept(kept: Kept) -> Json {
+        Json { text: OnceLock::new(), value: OnceLock::new(), kept: Some(kept) }
+    }
+
+    /// Where it is, of a text that lies elsewhere.
+    pub fn as_kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    /// Whether the text begins as that of an object.
+    pub fn is_object(&self) -> bool {
+        self.kept.as_ref().map_or_else(|| self.text().starts_with('{'), |kept| kept.is_object)
     }
 
     /// The text as it was written.
     pub fn text(&self) -> &str {
-        &self.text
+        self.text.get_or_init(|| {
+            self.kept.as_ref().map(|kept| kept.library.read(kept.number)).unwrap_or_default()
+        })
     }
 
     /// The value; NULL when the text is none that can be read, or nests too deeply.
     pub fn value(&self) -> &Value {
-        self.value.get_or_init(|| Value::parse(self.text.as_bytes()).unwrap_or(Value::Null))
+        self.value.get_or_init(|| Value::parse(self.text().as_bytes()).unwrap_or(Value::Null))
     }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Json").field(&self.text()).finish()
+    }
+}
+
+/// An object with one field, which has a document.
+#[derive(Debug)]
+pub struct Named {
+    /// The name of the field.
+    pub name: Name,
+    /// The document.
+    pub json: Arc<Json>,
+    value: OnceLock<Value>,
 }
 
 /// What a variable has.
@@ -116,22 +177,44 @@ pub enum Content {
     Value(Value),
     /// A document, as it is stored.
     Json(Arc<Json>),
+    /// The same under a name.
+    Named(Arc<Named>),
 }
 
 impl Content {
+    /// An object with a document in its only field.
+    pub fn named(name: Name, json: Arc<Json>) -> Content {
+        Content::Named(Arc::new(Named { name, json, value: OnceLock::new() }))
+    }
+
     /// The value.
     pub fn value(&self) -> &Value {
         match self {
             Content::Value(value) => value,
             Content::Json(json) => json.value(),
+            Content::Named(named) => named
+                .value
+                .get_or_init(|| Value::object([(named.name.clone(), named.json.value().clone())])),
         }
     }
 
     /// Appends the value as JSON text; what was not read, as it was written.
     pub fn write_json(&self, out: &mut String) {
+        self.write_json_by(out, &mut |json, out| out.push_str(json.text()));
+    }
+
+    /// The same, with `write` for documents that were not read.
+    pub fn write_json_by(&self, out: &mut String, write: &mut dyn FnMut(&Arc<Json>, &mut String)) {
         match self {
             Content::Value(value) => value.write_json(out),
-            Content::Json(json) => out.push_str(json.text()),
+            Content::Json(json) => write(json, out),
+            Content::Named(named) => {
+                out.push('{');
+                write_string(&named.name, out);
+                out.push(':');
+                write(&named.json, out);
+                out.push('}');
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ mod value;
 mod visit;
 
 pub use condition::Condition;
-pub use env::{Caches, Content, Context, Env, Host, Json, Meta, NoHost};
+pub use env::{Caches, Content, Context, Env, Host, Json, Kept, Library, Meta, NoHost};
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
 pub use eval::{bindings_of, eval, position_name};
 pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};

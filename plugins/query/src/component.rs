@@ -74,7 +74,7 @@ impl Query {
         let (response, host) = self.response.as_mut().ok_or_else(no_answer)?;
         let piece = response.next_chunk(&self.service, host, host).unwrap_or_default();
         let cursor = (!response.is_done()).then(|| MORE.to_vec());
-        Ok(Chunk { body: piece.into(), cursor })
+        Ok(Chunk { body: host.pass_on(piece).into(), cursor })
     }
 }
 

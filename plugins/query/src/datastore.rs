@@ -3,8 +3,9 @@
 //! Calls are few and batch oriented, since each may leave the sandbox.
 
 use nacre_sql::ast::{Path, Statement};
-use nacre_sql::{Error, Name, Result, Value};
+use nacre_sql::{Content, Error, Json, Meta, Name, Result, Value};
 use std::fmt;
+use std::sync::Arc;
 
 /// The namespace of all collections.
 const NAMESPACE: &str = "default";
@@ -108,6 +109,45 @@ pub struct Document {
     pub expiration: u32,
     pub flags: u32,
     pub json: bool,
+}
+
+/// A document that was read, or need not be read to be passed on.
+pub struct Found {
+    /// What is known beside it; none when nobody asked for that.
+    pub meta: Option<Arc<Meta>>,
+    /// It.
+    pub content: Content,
+}
+
+impl Document {
+    /// What a query sees of the document in a keyspace.
+    pub fn found(self, keyspace: &Name) -> Found {
+        let Document { id, body, cas, expiration, flags, json } = self;
+        let content = match json {
+            true => String::from_utf8(body)
+                .map_or(Value::Null.into(), |text| Content::Json(Arc::new(Json::new(text)))),
+            false => binary(body.len()),
+        };
+        let keyspace = keyspace.clone();
+        let meta = Meta { id, keyspace, cas, expiration, flags, json, xattrs: Value::Missing };
+        Found { meta: Some(Arc::new(meta)), content }
+    }
+}
+
+/// What stands for a body that is no JSON.
+pub fn binary(bytes: usize) -> Content {
+    Value::from(format!("<binary ({bytes} b)>")).into()
+}
+
+/// Documents of entries of an index, whose bodies may lie elsewhere.
+#[derive(Default)]
+pub struct Indexed {
+    /// Those of the entries that were looked at; what is gone is left out.
+    pub documents: Vec<Found>,
+    /// The last of these entries.
+    pub last: Option<Vec<u8>>,
+    /// Whether there are no entries behind it.
+    pub is_whole: bool,
 }
 
 /// An index of a keyspace.
@@ -275,6 +315,30 @@ pub trait Datastore {
         range: &IndexRange<'_>,
         consistency: &Consistency,
     ) -> Result<Vec<Vec<u8>>>;
+
+    /// The documents that the next entries of an index come from, of a store that tells them at once. It may keep their bodies
+    /// until somebody reads them, and tell nothing beside them where they are wanted `alone`. There are fewer entries than are
+    /// wanted when the documents are large.
+    ///
+    /// # Errors
+    /// As [`Datastore::scan_index`].
+    fn scan_documents(
+        &self,
+        _: &Keyspace,
+        _: &IndexRange<'_>,
+        _: &Consistency,
+        _alone: bool,
+    ) -> Result<Option<Indexed>> {
+        Ok(None)
+    }
+
+    /// As [`Datastore::fetch`], of a store that keeps bodies until somebody reads them; what is not there is left out.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`].
+    fn hold(&self, _: &Keyspace, _: &[Name]) -> Result<Option<Vec<Found>>> {
+        Ok(None)
+    }
 
     /// How many documents a keyspace has.
     ///

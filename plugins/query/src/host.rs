@@ -1,16 +1,18 @@
 //! The datastore as the host of the sandbox has it.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal, Script, Staged, TransactionStep,
+    Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
+    Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, TransactionStep, binary,
 };
+use crate::response::Piece;
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::index::{Definition, Partitioning};
-use nacre_sql::{Error, Name, Result, Value};
+use nacre_sql::{Content, Error, Json, Kept, Library, Meta, Name, Result, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Documents of one call of the host.
 const DOCUMENTS_MAX: usize = 1024;
@@ -25,6 +27,33 @@ pub struct Host {
     ends_us: u64,
     timeout_ms: u64,
     indexes: IndexNames,
+    held: Arc<Held>,
+}
+
+/// The documents that the host of the sandbox holds.
+#[derive(Default)]
+struct Held {
+    /// Those that are needed no longer, and that it was not told about yet.
+    gone: Mutex<Vec<u64>>,
+}
+
+/// It is told about so many documents at once that are needed no longer.
+const GONE_MAX: usize = 256;
+
+impl Held {
+    fn gone(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Library for Held {
+    fn read(&self, number: u64) -> String {
+        String::from_utf8(abi::read_held(number)).unwrap_or_default()
+    }
+
+    fn let_go(&self, number: u64) {
+        self.gone().push(number);
+    }
 }
 
 /// The names that the host has for indexes, by the numbers that plans have. Plans outlive requests, and so do these.
@@ -37,7 +66,60 @@ impl Host {
         let timeout_ms = timeout_ms.min(TIMEOUT_MS);
         abi::limit_time(timeout_ms + GRACE_MS);
         let ends_us = abi::clock_us().saturating_add(timeout_ms * 1000);
-        Host { ends_us, timeout_ms, indexes: Rc::clone(indexes) }
+        Host { ends_us, timeout_ms, indexes: Rc::clone(indexes), held: Arc::default() }
+    }
+
+    /// Tells which documents are in a piece of the answer; gives what stands around them.
+    pub fn pass_on(&self, Piece { text, passed, .. }: Piece) -> String {
+        let place = |(at, json): &(usize, Arc<Json>)| {
+            json.as_kept().map(|kept| (u32::try_from(*at).unwrap_or(u32::MAX), kept.number))
+        };
+        let places: Vec<_> = passed.iter().filter_map(place).collect();
+        if !places.is_empty() {
+            abi::pass_on(&places);
+        }
+        text
+    }
+
+    /// What is told of documents that are held.
+    fn holding(&self, of: &Keyspace, holding: abi::Holding, alone: bool) -> Vec<Found> {
+        let abi::Holding { first, documents, ids } = holding;
+        let keyspace: Name = of.to_string().into();
+        let library: Arc<dyn Library> = self.held.clone();
+        let mut ids = ids.as_str();
+        let found = |(number, told): (u64, abi::HeldDocument)| {
+            let bytes = told.body_bytes as usize;
+            let library = Arc::clone(&library);
+            let kept = Kept { number, bytes, is_object: told.is_object, library };
+            let json = told.datatype & nacre_plugin::DATATYPE_JSON != 0;
+            let content =
+                if json { Content::Json(Arc::new(Json::kept(kept))) } else { binary(bytes) };
+            if alone {
+                return Found { meta: None, content };
+            }
+            let (id, rest) = ids.split_at_checked(told.id_bytes as usize).unwrap_or((ids, ""));
+            ids = rest;
+            let meta = Meta {
+                id: id.into(),
+                keyspace: keyspace.clone(),
+                cas: told.cas,
+                expiration: told.expiry,
+                flags: told.flags,
+                json,
+                xattrs: Value::Missing,
+            };
+            Found { meta: Some(Arc::new(meta)), content }
+        };
+        (first..).zip(documents).map(found).collect()
+    }
+
+    /// Tells which documents are needed no longer, when they are many.
+    fn let_go(&self) {
+        let mut gone = self.held.gone();
+        if gone.len() >= GONE_MAX {
+            abi::let_go(&gone);
+            gone.clear();
+        }
     }
 
     fn create_index(&self, create: &CreateIndex, keyspace: abi::Keyspace) -> Result<()> {
@@ -103,6 +185,29 @@ fn document(found: abi::Document) -> Document {
     }
 }
 
+/// What is left to read of a range.
+fn spans(range: &IndexRange<'_>) -> Vec<abi::Span> {
+    let spans = range.spans.iter().filter_map(|span| {
+        let mut span = abi::Span { low: span.low.clone(), high: span.high.clone() };
+        match range.after {
+            // No entry is the beginning of another, so that the next key is one with a byte more.
+            Some(after) if !range.reverse => {
+                span.low = span.low.max([after, &[0]].concat());
+            }
+            Some(after) if span.high.is_empty() || span.high.as_slice() > after => {
+                span.high = after.to_vec();
+            }
+            _ => {}
+        }
+        (span.high.is_empty() || span.low < span.high).then_some(span)
+    });
+    let mut spans: Vec<_> = spans.collect();
+    if range.reverse {
+        spans.reverse();
+    }
+    spans
+}
+
 /// Bucket and scope of a path that names a scope.
 fn scope_of(path: &Path, context: Option<&Path>) -> Result<(String, String)> {
     match (&path.parts[..], context.map(|context| &context.parts[..])) {
@@ -163,28 +268,37 @@ impl Datastore for Host {
         wanted: &Consistency,
     ) -> Result<Vec<Vec<u8>>> {
         let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
-        let spans = range.spans.iter().filter_map(|span| {
-            let mut span = abi::Span { low: span.low.clone(), high: span.high.clone() };
-            match range.after {
-                // No entry is the beginning of another, so that the next key is one with a byte more.
-                Some(after) if !range.reverse => {
-                    span.low = span.low.max([after, &[0]].concat());
-                }
-                Some(after) if span.high.is_empty() || span.high.as_slice() > after => {
-                    span.high = after.to_vec();
-                }
-                _ => {}
-            }
-            (span.high.is_empty() || span.low < span.high).then_some(span)
-        });
-        let mut spans: Vec<_> = spans.collect();
-        if range.reverse {
-            spans.reverse();
-        }
-        let limit = u32::try_from(range.limit).unwrap_or(u32::MAX);
+        let (spans, limit) = (spans(range), u32::try_from(range.limit).unwrap_or(u32::MAX));
         let (partitions, wanted) = (range.partitions, consistency(wanted));
         let page = abi::scan_index(&id, partitions, &spans, range.reverse, None, limit, &wanted);
         Ok(page.map_err(error)?.entries.into_iter().map(|entry| entry.key).collect())
+    }
+
+    fn scan_documents(
+        &self,
+        of: &Keyspace,
+        range: &IndexRange<'_>,
+        wanted: &Consistency,
+        alone: bool,
+    ) -> Result<Option<Indexed>> {
+        self.let_go();
+        let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
+        let (spans, limit) = (spans(range), range.limit.min(DOCUMENTS_MAX) as u32);
+        let (partitions, wanted) = (range.partitions, consistency(wanted));
+        let found = abi::scan_documents(&id, partitions, &spans, range.reverse, limit, &wanted);
+        let abi::Indexed { documents, last, is_whole } = found.map_err(error)?;
+        Ok(Some(Indexed { documents: self.holding(of, documents, alone), last, is_whole }))
+    }
+
+    fn hold(&self, of: &Keyspace, ids: &[Name]) -> Result<Option<Vec<Found>>> {
+        self.let_go();
+        let mut documents = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(DOCUMENTS_MAX) {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let held = abi::hold(&keyspace(of), &ids).map_err(error)?;
+            documents.extend(self.holding(of, held, false));
+        }
+        Ok(Some(documents))
     }
 
     fn count(&self, of: &Keyspace, wanted: &Consistency) -> Result<u64> {

@@ -39,12 +39,13 @@ mod watch;
 
 pub use admin::{AdminReply, admin};
 pub use datastore::{
-    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Platform, Refusal, Script, Span, Staged, TransactionSettings, TransactionStep,
+    Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
+    Keyspace, Mutation, Notes, Platform, Refusal, Script, Span, Staged, TransactionSettings,
+    TransactionStep,
 };
 pub use memory::{Evaluator, MemoryDatastore};
 pub use request::Request;
-pub use response::{Response, Status};
+pub use response::{Piece, Response, Status};
 pub use run::Settings;
 pub use service::Service;
 pub use transaction::Transaction;

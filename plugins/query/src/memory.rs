@@ -1,8 +1,8 @@
 //! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation,
-    Notes, Refusal, Script,
+    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Indexed, Keyspace,
+    Mutation, Notes, Refusal, Script,
 };
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
@@ -339,6 +339,26 @@ impl Datastore for MemoryDatastore {
                 let found = range.spans.iter().flat_map(in_spans);
                 found.filter(after).take(range.limit).cloned().collect()
             })
+        })
+    }
+
+    fn scan_documents(
+        &self,
+        keyspace: &Keyspace,
+        range: &IndexRange<'_>,
+        consistency: &Consistency,
+        _: bool,
+    ) -> Result<Option<Indexed>> {
+        let entries = self.scan_index(keyspace, range, consistency)?;
+        let name: Name = keyspace.to_string().into();
+        self.with(keyspace, |collection| {
+            let index = collection.indexes.iter().find(|index| index.id == range.index);
+            let definition = &index.ok_or_else(|| no_index("of the plan"))?.definition;
+            let ids = entries.iter().filter_map(|entry| Some(definition.decode(entry)?.1));
+            let documents = ids.filter_map(|id| collection.documents.get(&id).cloned());
+            let documents = documents.map(|document| document.found(&name)).collect();
+            let is_whole = entries.len() < range.limit;
+            Ok(Some(Indexed { documents, last: entries.last().cloned(), is_whole }))
         })
     }
 

@@ -54,12 +54,26 @@ pub(crate) struct Scan {
     pub source: ScanSource,
     /// How many of its first rows are probably enough; without a limit when that cannot be told.
     pub page: Page,
+    /// Whether documents are passed on as they are.
+    pub passing: Passing,
+}
+
+/// Whether the documents of a scan are passed on as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// Something looks into them.
+    #[default]
+    No,
+    /// Nothing looks into them, though some may be left out for what is known beside them.
+    Some,
+    /// All of them are, as the scan finds those only for which the condition holds.
+    All,
 }
 
 impl Scan {
     /// A scan of which all rows are wanted.
     pub fn of(alias: Name, source: ScanSource) -> Scan {
-        Scan { alias, source, page: Page::default() }
+        Scan { alias, source, page: Page::default(), passing: Passing::No }
     }
 }
 

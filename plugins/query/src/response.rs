@@ -7,10 +7,57 @@ use crate::service::{Begun, Service};
 use crate::transaction;
 use crate::watch::{self, End};
 use nacre_sql::ast::Statement;
-use nacre_sql::{Content, Error, Result, Value, parse, write_string};
+use nacre_sql::{Content, Error, Json, Result, Value, parse, write_string};
+use std::sync::Arc;
 
 /// About how many bytes a piece has.
 const PIECE_BYTES: usize = 64 << 10;
+/// The same with those of documents that are passed on, which a piece only names.
+const PASSED_BYTES: usize = 256 << 10;
+
+/// A piece of a response: its text, and before which of its bytes, in order, there are documents that lie elsewhere.
+#[derive(Default)]
+pub struct Piece {
+    /// What stands around the documents.
+    pub text: String,
+    /// The documents, each with its place.
+    pub passed: Vec<(usize, Arc<Json>)>,
+    passed_bytes: usize,
+}
+
+impl Piece {
+    /// All of it, with the documents.
+    pub fn into_text(self) -> String {
+        let Piece { text, passed, passed_bytes } = self;
+        if passed.is_empty() {
+            return text;
+        }
+        let mut whole = String::with_capacity(text.len() + passed_bytes);
+        let mut from = 0;
+        for (at, json) in passed {
+            whole.push_str(&text[from..at]);
+            whole.push_str(json.text());
+            from = at;
+        }
+        whole.push_str(&text[from..]);
+        whole
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.passed_bytes
+    }
+
+    fn add_row(&mut self, row: &Content) {
+        let Piece { text, passed, passed_bytes } = self;
+        row.write_json_by(text, &mut |json, text| match json.as_kept() {
+            Some(kept) => {
+                *passed_bytes += kept.bytes;
+                passed.push((text.len(), Arc::clone(json)));
+            }
+            None => text.push_str(json.text()),
+        });
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -167,27 +214,27 @@ impl Response {
         service: &Service,
         store: &dyn Datastore,
         platform: &dyn Platform,
-    ) -> Option<String> {
-        let mut piece = String::new();
+    ) -> Option<Piece> {
+        let mut piece = Piece::default();
         if self.phase == Phase::Done {
             return None;
         }
         if self.phase == Phase::Head {
-            self.head(&mut piece);
+            self.head(&mut piece.text);
             self.phase = Phase::Rows;
         }
-        while piece.len() < PIECE_BYTES {
+        while piece.text.len() < PIECE_BYTES && piece.bytes() < PASSED_BYTES {
             match self.next_content(service, store, platform) {
                 Ok(Some(row)) => {
-                    piece.push_str(if self.result_count > 0 { ",\n" } else { "\n" });
-                    let before = piece.len();
-                    row.write_json(&mut piece);
-                    self.result_bytes += (piece.len() - before) as u64;
+                    piece.text.push_str(if self.result_count > 0 { ",\n" } else { "\n" });
+                    let before = piece.bytes();
+                    piece.add_row(&row);
+                    self.result_bytes += (piece.bytes() - before) as u64;
                     self.result_count += 1;
                 }
                 Ok(None) | Err(_) => {
                     self.end_transaction(service, store, platform);
-                    self.tail(&mut piece, platform.now_us());
+                    self.tail(&mut piece.text, platform.now_us());
                     watch::end(&self.state.id, &self.request, &self.end(), store, platform);
                     self.phase = Phase::Done;
                     break;

@@ -316,9 +316,7 @@ impl Source {
     /// The next row.
     pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
         match self {
-            Source::Rows { root, .. } => {
-                Ok(root.next(run, context)?.map(|row| exec::content_of(&row)))
-            }
+            Source::Rows { root, .. } => root.next_content(run, context),
             Source::Values(values) => Ok(values.next().map(Content::Value)),
         }
     }

@@ -60,7 +60,7 @@ fn timed(keys: &[Vec<u8>], scan: impl Fn(&[u8]) -> usize) -> f64 {
 fn scan_index(snapshot: &IndexSnapshot, from: &[u8]) -> usize {
     let span = Span { start: from.to_vec(), end: Vec::new() };
     let found = snapshot.scan(None, &span, false).take(SCAN_ENTRIES);
-    found.map(|entry| entry.key.len() + entry.id.len()).sum()
+    found.map(|entry| entry.key().len() + entry.id().len()).sum()
 }
 
 /// Copies key and id too, as what is found must outlive the search.
@@ -78,8 +78,8 @@ fn main() {
     println!("one index, documents of 70 B, in batches of {BATCH_COUNT}: {rate:.0} documents/s");
     let snapshot = partition.reader().index().expect("it is not stopped");
     let entries = || snapshot.scan(None, &Span::default(), false);
-    let list: SkipSet<_> = entries().map(|entry| (entry.key, entry.id)).collect();
-    let keys: Vec<Vec<u8>> = entries().map(|entry| entry.key).collect();
+    let list: SkipSet<_> = entries().map(|entry| (entry.key(), entry.id().to_vec())).collect();
+    let keys: Vec<Vec<u8>> = entries().map(|entry| entry.key()).collect();
     assert_eq!((keys.len(), list.len()), (ENTRY_COUNT as usize, ENTRY_COUNT as usize));
     let mut best = [f64::MAX; 2];
     for _ in 0..ROUNDS {

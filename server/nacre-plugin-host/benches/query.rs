@@ -9,8 +9,8 @@ mod stage;
 
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    Grants, IndexPage, IndexScan, Mutation, Plugin, Reader, Request, Row, RowRefusal, Setup, Span,
-    TransactionStep,
+    Grants, IndexPage, IndexScan, IndexedRows, Mutation, Plugin, Reader, Request, Row, RowRefusal,
+    Setup, Span, TransactionStep,
 };
 use nacre_query::{Action, Datastore, Keyspace, MemoryDatastore, Platform, Service};
 use nacre_sql::Meta;
@@ -77,6 +77,8 @@ fn request(statement: &str, number: u32) -> String {
 /// The documents as the sandbox sees them.
 struct Shared {
     documents: BTreeMap<String, String>,
+    /// Those of `INDEXES`.
+    definitions: [nacre_sql::index::Definition; INDEXES.len()],
     /// By position in `INDEXES`.
     entries: Vec<BTreeSet<Vec<u8>>>,
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
@@ -86,8 +88,9 @@ impl Shared {
     fn new() -> Shared {
         let documents: BTreeMap<_, _> =
             (0..DOCUMENT_COUNT).map(|number| (id(number), document(number))).collect();
-        let entries = INDEXES.map(|text| {
-            let index = nacre_sql::index::Definition::parse(text).expect("an index");
+        let parse = |text| nacre_sql::index::Definition::parse(text).expect("an index");
+        let definitions = INDEXES.map(parse);
+        let entries = definitions.iter().map(|index| {
             let of_document = |(id, body): (&String, &String)| {
                 let value = nacre_sql::Value::parse(body.as_bytes()).expect("JSON");
                 let meta = Meta { id: id.as_str().into(), json: true, ..Meta::default() };
@@ -95,7 +98,8 @@ impl Shared {
             };
             documents.iter().flat_map(of_document).collect()
         });
-        Shared { documents, entries: entries.into(), notes: Mutex::default() }
+        let entries = entries.collect();
+        Shared { documents, definitions, entries, notes: Mutex::default() }
     }
 }
 
@@ -129,7 +133,7 @@ impl Database for Shared {
         _: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
         let row = |id: &String| {
-            let body = self.documents.get(id)?.clone().into_bytes();
+            let body = self.documents.get(id)?.clone().into_bytes().into();
             Some(Row { id: id.clone(), body, cas: 1, is_json: true, ..Row::default() })
         };
         Ok(ids.iter().map(row).collect())
@@ -161,6 +165,20 @@ impl Database for Shared {
         let found = scan.spans.iter().flat_map(in_span).take(scan.limit);
         let entries = found.map(|entry| (entry.clone(), String::new())).collect();
         Ok(IndexPage { entries, cursor: None })
+    }
+
+    fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Result<IndexedRows, Failure> {
+        let at =
+            usize::from_str_radix(&scan.index[..16], 16).map_err(|_| no::<()>().unwrap_err())?;
+        let entries = self.scan_index(scan, left)?.entries;
+        let id = |(entry, _): &(Vec<u8>, String)| {
+            self.definitions[at].decode(entry).map(|(_, id)| id.to_string())
+        };
+        let ids: Vec<String> = entries.iter().filter_map(id).collect();
+        let rows = self.fetch(&DatabaseKeyspace::default(), &ids, left)?.into_iter().flatten();
+        let is_whole = entries.len() < scan.limit;
+        let last = entries.last().map(|(entry, _)| entry.clone());
+        Ok(IndexedRows { rows: rows.collect(), last, is_whole })
     }
 
     fn count(&self, _: &DatabaseKeyspace) -> Result<u64, Failure> {
@@ -295,7 +313,7 @@ impl Native {
         let mut response = self.service.start(request, store, platform);
         let mut body = String::new();
         while let Some(piece) = response.next_chunk(&self.service, store, platform) {
-            body.push_str(&piece);
+            body.push_str(&piece.into_text());
         }
         body
     }

@@ -220,14 +220,15 @@ impl IndexSnapshot {
         indexed(place, value, self.names_collections)
     }
 
-    /// The entries of `span` in order, or from its end when `reverse` is set; those of one partition, without its number in
-    /// their keys, when that is given.
+    /// The entries of `span` in order, or from its end when `reverse` is set; those of one partition, whose number their keys begin
+    /// with, when that is given. Only of an index of one collection.
     pub fn scan<'a>(
         &'a self,
         partition: Option<u16>,
         span: &Span,
         reverse: bool,
-    ) -> Box<dyn Iterator<Item = Indexed> + 'a> {
+    ) -> Box<dyn Iterator<Item = IndexedRef<'a>> + 'a> {
+        debug_assert!(!self.names_collections, "documents have names without their collection");
         let prefix = partition.map_or_else(Vec::new, |partition| partition.to_be_bytes().to_vec());
         let start = bound(&[&prefix, &span.start[..]].concat());
         let end = match (&span.end[..], partition.map(|partition| partition.checked_add(1))) {
@@ -239,14 +240,11 @@ impl IndexSnapshot {
             return Box::new(std::iter::empty());
         }
         let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
-        let entries = self.between(range, reverse);
         let skipped = prefix.len();
-        let read = move |(key, value): (&Bytes, &Bytes)| {
-            let mut found = self.entry(key, value)?;
-            found.key.drain(..skipped.min(found.key.len()));
-            Some(found)
+        let entry = move |(place, _): (&'a Bytes, &'a Bytes)| {
+            Some(IndexedRef { skipped, ..IndexedRef::of(place)? })
         };
-        Box::new(entries.filter_map(read))
+        Box::new(self.between(range, reverse).filter_map(entry))
     }
 }
 
@@ -267,29 +265,80 @@ pub(crate) fn is_place(place: &[u8]) -> bool {
 
 /// The entry at a key of the state; `None` when it is none.
 pub(crate) fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
-    let (kind, rest) = place.split_first()?;
-    let (rest, number) = rest.split_last_chunk::<4>().filter(|_| *kind == ENTRY)?;
-    let mut key = Vec::with_capacity(rest.len());
-    let mut rest = rest;
-    loop {
-        let zero = rest.iter().position(|byte| *byte == 0)?;
-        key.extend_from_slice(&rest[..zero]);
-        let (next, tail) = rest[zero + 1..].split_first()?;
-        if *next != 0xff {
-            let number = u32::from_be_bytes(*number);
-            let (collection, id) = match names_collections {
-                true => {
-                    let (collection, id) = tail.split_first_chunk()?;
-                    (Some(CollectionId(u32::from_be_bytes(*collection))), id)
-                }
-                false => (None, tail),
-            };
-            let (value, id) = (value.to_vec(), id.to_vec());
-            return Some(Indexed { key, value, id, collection, number });
+    let IndexedRef { escaped, document, number, .. } = IndexedRef::of(place)?;
+    let (collection, id) = match names_collections {
+        true => {
+            let (collection, id) = document.split_first_chunk()?;
+            (Some(CollectionId(u32::from_be_bytes(*collection))), id)
         }
-        key.push(0);
-        rest = tail;
+        false => (None, document),
+    };
+    Some(Indexed {
+        key: unescaped(escaped),
+        value: value.to_vec(),
+        id: id.to_vec(),
+        collection,
+        number,
+    })
+}
+
+/// An entry as it lies in the state.
+#[derive(Clone, Copy)]
+pub struct IndexedRef<'a> {
+    /// Its key, as it is escaped.
+    escaped: &'a [u8],
+    /// What names the document.
+    document: &'a [u8],
+    /// Which of the document's entries it is.
+    number: u32,
+    /// Bytes before the key that are none of it.
+    skipped: usize,
+}
+
+impl<'a> IndexedRef<'a> {
+    fn of(place: &'a [u8]) -> Option<IndexedRef<'a>> {
+        let (kind, rest) = place.split_first()?;
+        let (rest, number) = rest.split_last_chunk::<4>().filter(|_| *kind == ENTRY)?;
+        let mut at = 0;
+        loop {
+            at += rest[at..].iter().position(|byte| *byte == 0)?;
+            if *rest.get(at + 1)? != 0xff {
+                let number = u32::from_be_bytes(*number);
+                let (escaped, document) = (&rest[..at], &rest[at + 2..]);
+                return Some(IndexedRef { escaped, document, number, skipped: 0 });
+            }
+            at += 2;
+        }
     }
+
+    /// Where it stands.
+    pub fn key(&self) -> Vec<u8> {
+        let mut key = unescaped(self.escaped);
+        key.drain(..self.skipped.min(key.len()));
+        key
+    }
+
+    /// The document that it comes from, of an index of one collection.
+    pub fn id(&self) -> &'a [u8] {
+        self.document
+    }
+
+    /// Which of the document's entries it is.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// A key without the bytes behind its zeros.
+fn unescaped(escaped: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some(zero) = rest.iter().position(|byte| *byte == 0) {
+        key.extend_from_slice(&rest[..=zero]);
+        rest = &rest[(zero + 2).min(rest.len())..];
+    }
+    key.extend_from_slice(rest);
+    key
 }
 
 #[cfg(test)]
@@ -309,7 +358,8 @@ mod tests {
 
     fn listed(view: &View, span: &Span, reverse: bool) -> Vec<(Vec<u8>, String)> {
         let snapshot = IndexSnapshot::new(view.state.clone(), &Form::default());
-        let named = |found: Indexed| (found.key, String::from_utf8(found.id).unwrap());
+        let named =
+            |found: IndexedRef<'_>| (found.key(), String::from_utf8(found.id().to_vec()).unwrap());
         snapshot.scan(None, span, reverse).map(named).collect()
     }
 
@@ -402,7 +452,9 @@ mod tests {
         fold(&mut view, &both, vec![entry(0, b"x"), entry(1, b"x")], &form).unwrap();
         let listed = |view: &View| {
             let snapshot = IndexSnapshot::new(view.state.clone(), &form);
-            let found = snapshot.scan(None, &all(), false);
+            let everything = (Bound::Included(&[ENTRY][..]), Bound::Excluded(END));
+            let found = snapshot.between(everything, false);
+            let found = found.filter_map(|(place, value)| snapshot.entry(place, value));
             found.map(|found| (found.id, found.collection.unwrap().0)).collect::<Vec<_>>()
         };
         assert_eq!(listed(&view), [(b"a".to_vec(), 8), (b"a".to_vec(), 300)]);
@@ -435,7 +487,7 @@ mod tests {
         let snapshot = IndexSnapshot::new(view.state.clone(), &Form::default());
         let keys = |partition, span: &Span, reverse| {
             let found = snapshot.scan(Some(partition), span, reverse);
-            found.map(|found| found.key).collect::<Vec<_>>()
+            found.map(|found| found.key()).collect::<Vec<_>>()
         };
         for partition in partitions {
             let expected: Vec<Vec<u8>> = match held.as_ref().unwrap().contains(&partition) {

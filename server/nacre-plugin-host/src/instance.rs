@@ -4,7 +4,7 @@ use crate::Error;
 use crate::abi::Exports;
 use crate::abi::nacre::plugin::turn;
 use crate::abi::nacre::plugin::types::{self, Fault};
-use crate::capability::{Capability, LogLine, MetricChanges, OpenQueries};
+use crate::capability::{Capability, Filled, Held, LogLine, MetricChanges, OpenQueries};
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
@@ -40,6 +40,12 @@ pub enum Refused {
     TimerName,
     #[error("too many keys at once")]
     Keys,
+    #[error("a document that is not held is asked for")]
+    NotHeld,
+    #[error("a document is to be where its piece of the answer is not")]
+    Place,
+    #[error("the documents that are held have more bytes than the memory may have")]
+    Memory,
     #[error("{0} cannot be used before init has returned")]
     Starting(Capability),
     #[error("{0} is not granted")]
@@ -60,6 +66,7 @@ pub struct Data {
     pub metrics: MetricChanges,
     pub journal: Journal,
     pub queries: OpenQueries,
+    pub held: Held,
     host_calls: [u64; Capability::ALL.len()],
     limiter: Limiter,
     is_running: bool,
@@ -71,6 +78,7 @@ impl Data {
         let limiter = Limiter {
             limit_bytes: context.setup.limits.memory_bytes,
             bytes: 0,
+            held_bytes: 0,
             refused: false,
             of_deployment: Arc::clone(&context.memory),
         };
@@ -81,6 +89,7 @@ impl Data {
             metrics: MetricChanges::default(),
             journal: Journal::default(),
             queries: OpenQueries::default(),
+            held: Held::default(),
             host_calls: Default::default(),
             limiter,
             is_running: false,
@@ -101,6 +110,22 @@ impl Data {
             return Err(wasmtime::Error::new(Refused::Denied(capability)));
         }
         Ok(())
+    }
+
+    /// Takes what is held for the guest for memory of its instance.
+    pub fn charge_held(&mut self) -> wasmtime::Result<()> {
+        self.limiter.held_bytes = self.held.bytes();
+        let bytes = self.limiter.bytes.saturating_add(self.limiter.held_bytes);
+        match bytes > self.limiter.limit_bytes {
+            true => Err(wasmtime::Error::new(Refused::Memory)),
+            false => Ok(()),
+        }
+    }
+
+    /// Holds nothing for the guest any more.
+    fn let_all_go(&mut self) {
+        self.held.clear();
+        self.limiter.held_bytes = 0;
     }
 
     /// How long the call, or its item, has taken.
@@ -171,6 +196,8 @@ impl turn::Host for Data {
 struct Limiter {
     limit_bytes: usize,
     bytes: usize,
+    /// Bytes of documents that the host holds for the instance.
+    held_bytes: usize,
     refused: bool,
     of_deployment: Arc<AtomicUsize>,
 }
@@ -182,7 +209,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let fits = desired <= self.limit_bytes;
+        let fits = desired.saturating_add(self.held_bytes) <= self.limit_bytes;
         self.refused |= !fits;
         if fits {
             let grown = desired.saturating_sub(current);
@@ -286,6 +313,7 @@ impl Instance {
         let data = self.store.data_mut();
         data.journal.begin(&view.state);
         data.view = view;
+        data.let_all_go();
         self.go_on(call)
     }
 
@@ -335,7 +363,25 @@ impl Instance {
     pub fn take_view(&mut self) -> View {
         let data = self.store.data_mut();
         data.journal = Journal::default();
+        data.let_all_go();
         std::mem::take(&mut data.view)
+    }
+
+    /// A piece of an answer that the last call gave, with the documents that belong into it.
+    pub fn fill(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let Data { held, context, limiter, .. } = self.store.data_mut();
+        let limit_bytes = context.setup.limits.result_bytes;
+        let filled = held.fill(piece, limit_bytes);
+        limiter.held_bytes = held.bytes();
+        let deployment = || context.setup.name.clone();
+        filled.map_err(|reason| match reason {
+            Filled::TooLarge(bytes) => {
+                Error::Result { deployment: deployment(), bytes, limit_bytes }
+            }
+            Filled::Outside => {
+                Error::Trap { deployment: deployment(), reason: Refused::Place.to_string() }
+            }
+        })
     }
 
     /// What the last call asked the host.
@@ -353,6 +399,7 @@ fn failure(error: &wasmtime::Error, data: &Data) -> Error {
         return match refused {
             Refused::StateFull => Error::State { deployment, limit_bytes: limits.state_bytes },
             Refused::Deadline => deadline(deployment),
+            Refused::Memory => Error::Memory { deployment, limit_bytes: limits.memory_bytes },
             _ => Error::Trap { deployment, reason: refused.to_string() },
         };
     }

@@ -61,13 +61,13 @@ mod usage;
 
 pub use abi::World;
 pub use capability::{
-    Action, Capability, Consistency, Content, Counted, Database, DatabaseIndex, DatabaseKeyspace,
-    Definition, DocumentCall, DocumentReply, Documents, Failure, Found, FunctionPath, Grants,
-    Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan, KeyspaceGrant,
-    KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated, Mutation, NewFunction,
-    NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup, PathMutation, Queries,
-    Query, QueryRows, Row, RowRefusal, Script, StoreMode, Timer, TransactionSettings,
-    TransactionStep, path_failure,
+    Action, Body, Capability, Consistency, Content, Counted, Database, DatabaseIndex,
+    DatabaseKeyspace, Definition, DocumentCall, DocumentReply, Documents, Failure, Found,
+    FunctionPath, Grants, Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage,
+    IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
+    MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
+    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
+    StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
@@ -76,7 +76,7 @@ pub use capsule::{
 pub use context::LOG_LINES_MAX;
 pub use error::Error;
 pub use host::{Host, Plugin, validate};
-pub use index::{Form as IndexForm, IndexSnapshot, Indexed, Span};
+pub use index::{Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span};
 pub use limits::Limits;
 pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
 pub use package::{PACKAGE_BYTES_MAX, Package};

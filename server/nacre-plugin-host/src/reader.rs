@@ -312,7 +312,7 @@ impl Reader {
         let mut answer = Answer {
             status,
             headers: headers.into_iter().map(|header| (header.name, header.value)).collect(),
-            first: Some(self.shared.checked(body)?),
+            first: Some(instance.fill(body)?),
             rest: None,
         };
         match cursor {
@@ -376,7 +376,7 @@ impl Answer {
                 return Err(error);
             }
         };
-        let body = rest.shared.checked(body)?;
+        let body = rest.instance.fill(body)?;
         match cursor {
             Some(cursor) => self.rest = Some(Rest { cursor, ..rest }),
             None => rest.shared.pool.give_back(rest.instance),

@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// Stack of the threads for HTTP: 5 MiB are for plugins, see `RED_ZONE_BYTES` of nacre-plugin-host.
-const STACK_BYTES: usize = 8 << 20;
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// Ports that Couchbase's clients try first.
 const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };

@@ -85,6 +85,9 @@ enum What {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
+        /// Only these workloads, by their letters, and without durable writes
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
     },
     /// Queries: latencies, indexes that are kept up to date and asked under load, and the sandbox against the same natively
     Query {
@@ -271,12 +274,11 @@ pub fn run(options: &Bench) -> Result<(), String> {
         }
         What::Start { rounds } => start::run((*rounds).max(1)),
         What::Plugins => in_sandbox("plugins"),
-        What::Ycsb { records, clients, rounds, seconds } => ycsb::run(ycsb::Effort {
-            records: (*records).max(1),
-            clients: (*clients).max(1),
-            rounds: (*rounds).max(1),
-            seconds: *seconds,
-        }),
+        What::Ycsb { records, clients, rounds, seconds, only } => {
+            let (records, clients) = ((*records).max(1), (*clients).max(1));
+            let (rounds, seconds) = ((*rounds).max(1), *seconds);
+            ycsb::run(ycsb::Effort { records, clients, rounds, seconds }, only)
+        }
         What::Query { documents, seconds } => {
             let node = query::run((*documents).max(1000), *seconds);
             in_sandbox("index").and(in_sandbox("query")).and(node)

@@ -54,11 +54,11 @@ const COMPARED: [(&str, &str, &str); 2] = [
     ("", "majorityAndPersistToActive", "durable writes"),
 ];
 
-/// Measures both in turn.
+/// Measures both in turn; only some workloads, and without durable writes, when there are any in `only`.
 ///
 /// # Errors
 /// What is missing, what a server refused, or which goal was missed.
-pub fn run(effort: Effort) -> Result<(), String> {
+pub fn run(effort: Effort, only: &[String]) -> Result<(), String> {
     let binary = node::build("release")?;
     let peer = Postgres::start(PORT_BASE + 53)?;
     let wrapper: Vec<&str> = NODE.iter().chain(&ON_FIRST).copied().collect();
@@ -71,7 +71,9 @@ pub fn run(effort: Effort) -> Result<(), String> {
         ycsb(&binary, effort, target, &["--seconds", "0", "--workload", "a"])?;
     }
     let mut outcomes = Vec::new();
-    for (setting, durability, name) in COMPARED {
+    let is_wanted = |workload: &str| only.is_empty() || only.iter().any(|name| name == workload);
+    let compared = if only.is_empty() { &COMPARED[..] } else { &COMPARED[..1] };
+    for &(setting, durability, name) in compared {
         println!("{name}:");
         println!(
             "  {:<42}{:>12}{:>9}{:>9}{:>14}{:>9}{:>8}",
@@ -79,7 +81,7 @@ pub fn run(effort: Effort) -> Result<(), String> {
         );
         let ours = [&ours[..], &own(&["--durability", durability])].concat();
         let theirs = [&theirs[..], &own(&["--setting", setting])].concat();
-        for (workload, options, title) in WORKLOADS {
+        for (workload, options, title) in WORKLOADS.into_iter().filter(|row| is_wanted(row.0)) {
             let ours = [&ours[..], &own(options)].concat();
             let common = ["--no-load", "--workload", workload];
             let ratio = pairs(&binary, effort, [&ours, &theirs], &common, title)?;

@@ -13,9 +13,7 @@ mod window;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{
-    Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval, write_string,
-};
+use nacre_sql::{Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +21,24 @@ use std::sync::{Arc, OnceLock};
 pub(crate) trait Operator {
     /// The next row, or none after the last.
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>>;
+
+    /// What the next row gives, of an operator of which nothing else is asked.
+    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
+        Ok(self.next(run, context)?.map(|row| content_of(&row)))
+    }
+
+    /// The next document, of a scan whose documents are all passed on.
+    fn next_passed(&mut self, _: &Run<'_>, _: &Context<'_>) -> Result<Passed> {
+        Ok(Passed::Unknown)
+    }
+}
+
+/// What comes next of documents that are all passed on.
+pub(crate) enum Passed {
+    Document(Content),
+    End,
+    /// They are not: rows have to be looked at.
+    Unknown,
 }
 
 pub(crate) type Rows = Box<dyn Operator>;
@@ -120,7 +136,7 @@ impl Operator for Map {
                 }
                 Node::Project(_, project) => {
                     let content = match whole_document(project, &row) {
-                        Some(json) => Content::Json(json),
+                        Some(document) => document,
                         None => projected(project, &row, context)?.into(),
                     };
                     return Ok(Some(row.with(result_name(), content)));
@@ -130,23 +146,51 @@ impl Operator for Map {
         }
         Ok(None)
     }
+
+    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
+        let Node::Project(_, project) = &*self.node else {
+            return Ok(self.next(run, context)?.map(|row| content_of(&row)));
+        };
+        let passed = match selected(project) {
+            Some(_) => self.input.next_passed(run, context)?,
+            None => Passed::Unknown,
+        };
+        match (passed, selected(project)) {
+            (Passed::Document(content), Some(name)) => {
+                nacre_sql::Host::tick(run)?;
+                let row = |content| Env::new().with(name, content);
+                Ok(Some(match &content {
+                    Content::Json(json) => match whole(project, name, json) {
+                        Some(whole) => whole,
+                        None => projected(project, &row(content), context)?.into(),
+                    },
+                    _ => projected(project, &row(content), context)?.into(),
+                }))
+            }
+            (Passed::End, _) => Ok(None),
+            _ => Ok(self.next(run, context)?.map(|row| content_of(&row))),
+        }
+    }
+
+    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+        match &*self.node {
+            // The scan finds none for which the condition does not hold.
+            Node::Filter(..) => self.input.next_passed(run, context),
+            _ => Ok(Passed::Unknown),
+        }
+    }
 }
 
-/// The document of a row, if that is all that is selected, as it is stored.
-fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
-    let json = |name| match row.content(name)? {
-        Content::Json(json) => Some(json),
-        Content::Value(_) => None,
-    };
+/// The variable that is all that is selected.
+fn selected(project: &Project) -> Option<&Name> {
     match &project.projection {
-        Projection::Raw(Expr::Ident(name), _) => json(name).cloned(),
+        Projection::Raw(Expr::Ident(name), _) => Some(name),
         Projection::Terms(terms, excluded) if excluded.is_empty() => match &terms[..] {
-            // Of what is no object, nothing is left when its fields are selected.
-            [Term::StarOf(Expr::Ident(name))] => {
-                json(name).filter(|json| json.text().starts_with('{')).cloned()
+            [Term::StarOf(Expr::Ident(name)) | Term::Expr(Expr::Ident(name), Some(_))] => {
+                Some(name)
             }
             [Term::Star] => match &project.star[..] {
-                [name] => json(name).map(|json| under_name(name, json)),
+                [name] => Some(name),
                 _ => None,
             },
             _ => None,
@@ -155,14 +199,25 @@ fn whole_document(project: &Project, row: &Env) -> Option<Arc<Json>> {
     }
 }
 
-fn under_name(name: &str, json: &Json) -> Arc<Json> {
-    let mut text = String::with_capacity(name.len() + json.text().len() + 8);
-    text.push('{');
-    write_string(name, &mut text);
-    text.push(':');
-    text.push_str(json.text());
-    text.push('}');
-    Arc::new(Json::new(text))
+/// The document of a row, if that is all that is selected, as it is stored.
+fn whole_document(project: &Project, row: &Env) -> Option<Content> {
+    let name = selected(project)?;
+    match row.content(name)? {
+        Content::Json(json) => whole(project, name, json),
+        Content::Value(_) | Content::Named(_) => None,
+    }
+}
+
+/// What is selected of the document that `name` is bound to, without reading it.
+fn whole(project: &Project, name: &Name, json: &Arc<Json>) -> Option<Content> {
+    let document = || Content::Json(Arc::clone(json));
+    let Projection::Terms(terms, _) = &project.projection else { return Some(document()) };
+    match &terms[..] {
+        // Of what is no object, nothing is left when its fields are selected.
+        [Term::StarOf(_)] => json.is_object().then(document),
+        [Term::Expr(_, Some(alias))] => Some(Content::named(alias.clone(), Arc::clone(json))),
+        _ => Some(Content::named(name.clone(), Arc::clone(json))),
+    }
 }
 
 /// What is selected of a row.

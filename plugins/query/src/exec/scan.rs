@@ -1,13 +1,13 @@
 //! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
 
-use super::Operator;
 use super::sort::page_of;
 use super::spans::{partitions, spans};
 use super::staged;
-use crate::datastore::{Document, IndexRange, Keyspace, Span};
-use crate::plan::{Access, IndexScan, Scan, ScanSource};
+use super::{Operator, Passed};
+use crate::datastore::{self, Document, IndexRange, Indexed, Keyspace, Span};
+use crate::plan::{Access, IndexScan, Passing, Scan, ScanSource};
 use crate::run::Run;
-use nacre_sql::{Content, Context, Env, Host, Json, Meta, Name, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -45,6 +45,22 @@ impl Found {
     }
 }
 
+impl From<datastore::Found> for Found {
+    fn from(datastore::Found { meta, content }: datastore::Found) -> Found {
+        Found { content, meta, covers: Vec::new() }
+    }
+}
+
+/// What rows of a keyspace are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Entries that cover.
+    Entries,
+    Documents,
+    /// Documents that the answer passes on as they are.
+    PassedOn,
+}
+
 /// Where a scan is.
 enum Source {
     Ready,
@@ -60,11 +76,13 @@ pub(crate) struct TermRows {
     source: Source,
     buffer: VecDeque<Found>,
     batch: usize,
+    /// Whether nothing is looked at beside the documents.
+    alone: bool,
 }
 
 impl TermRows {
     pub fn new() -> TermRows {
-        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN }
+        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN, alone: false }
     }
 
     pub fn next(
@@ -87,7 +105,12 @@ impl TermRows {
                             self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
                         }
                     }
-                    self.fill(keyspace, access, *covering, run)?;
+                    let wanted = match scan.passing {
+                        _ if *covering => Wanted::Entries,
+                        Passing::No => Wanted::Documents,
+                        Passing::Some | Passing::All => Wanted::PassedOn,
+                    };
+                    self.fill(keyspace, access, wanted, run)?;
                 }
                 _ if matches!(self.source, Source::Done) => {}
                 ScanSource::Expr(expr) => {
@@ -120,7 +143,7 @@ impl TermRows {
         &mut self,
         keyspace: &Keyspace,
         access: &Access,
-        covering: bool,
+        wanted: Wanted,
         run: &Run<'_>,
     ) -> Result<()> {
         let limit = self.batch;
@@ -143,18 +166,25 @@ impl TermRows {
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
                 ended = ids.is_empty();
-                self.buffer = fetch(keyspace, &ids, run)?;
+                self.buffer = fetch(keyspace, &ids, wanted, run)?;
             }
             Source::Entries(entries) => {
-                let found = entries.next(keyspace, limit, run)?;
-                ended = found.is_empty();
-                self.buffer = if covering {
-                    let name: Name = keyspace.to_string().into();
-                    found.into_iter().map(|entry| entry.covering(&name, access)).collect()
+                if wanted == Wanted::PassedOn
+                    && let Some(found) = entries.documents(keyspace, limit, self.alone, run)?
+                {
+                    ended = found.is_empty();
+                    self.buffer = found;
                 } else {
-                    let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
-                    fetch(keyspace, &ids, run)?
-                };
+                    let found = entries.next(keyspace, limit, run)?;
+                    ended = found.is_empty();
+                    self.buffer = if wanted == Wanted::Entries {
+                        let name: Name = keyspace.to_string().into();
+                        found.into_iter().map(|entry| entry.covering(&name, access)).collect()
+                    } else {
+                        let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
+                        fetch(keyspace, &ids, wanted, run)?
+                    };
+                }
             }
             Source::Ready | Source::Done => {}
         }
@@ -298,6 +328,43 @@ impl Entries {
         }
         Ok(Vec::new())
     }
+
+    /// The documents of the next entries, where the store tells these together and no entry has to be looked at; none after
+    /// the last.
+    fn documents(
+        &mut self,
+        keyspace: &Keyspace,
+        limit: usize,
+        alone: bool,
+        run: &Run<'_>,
+    ) -> Result<Option<VecDeque<Found>>> {
+        if self.once.is_some() || !self.among.is_empty() || run.state.in_transaction.get() {
+            return Ok(None);
+        }
+        while let Some(Part { index, partitions, spans, after }) = self.scans.front_mut() {
+            let (index, reverse) = (index.id, index.reverse);
+            let after_key = after.as_deref();
+            let range = IndexRange { index, partitions, spans, reverse, after: after_key, limit };
+            let indexed = match spans.is_empty() {
+                true => Some(Indexed { is_whole: true, ..Indexed::default() }),
+                false => {
+                    let consistency = &run.settings.consistency;
+                    run.store.scan_documents(keyspace, &range, consistency, alone)?
+                }
+            };
+            let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
+            // Without an entry there is nothing to go on from.
+            if is_whole || last.is_none() {
+                self.scans.pop_front();
+            } else {
+                *after = last;
+            }
+            if !documents.is_empty() {
+                return Ok(Some(documents.into_iter().map(Found::from).collect()));
+            }
+        }
+        Ok(Some(VecDeque::new()))
+    }
 }
 
 fn of_documents(
@@ -305,30 +372,22 @@ fn of_documents(
     keyspace: &Keyspace,
 ) -> VecDeque<Found> {
     let name: Name = keyspace.to_string().into();
-    documents.into_iter().map(|document| of_document(document, &name)).collect()
+    documents.into_iter().map(|document| document.found(&name).into()).collect()
 }
 
-fn of_document(document: Document, keyspace: &Name) -> Found {
-    let content = match document.json {
-        true => String::from_utf8(document.body)
-            .map_or(Value::Null.into(), |text| Content::Json(Arc::new(Json::new(text)))),
-        false => Value::from(format!("<binary ({} b)>", document.body.len())).into(),
-    };
-    let meta = Meta {
-        id: document.id,
-        keyspace: keyspace.clone(),
-        cas: document.cas,
-        expiration: document.expiration,
-        flags: document.flags,
-        json: document.json,
-        xattrs: Value::Missing,
-    };
-    Found { content, meta: Some(Arc::new(meta)), covers: Vec::new() }
-}
-
-fn fetch(keyspace: &Keyspace, ids: &[Name], run: &Run<'_>) -> Result<VecDeque<Found>> {
+fn fetch(
+    keyspace: &Keyspace,
+    ids: &[Name],
+    wanted: Wanted,
+    run: &Run<'_>,
+) -> Result<VecDeque<Found>> {
     if ids.is_empty() {
         return Ok(VecDeque::new());
+    }
+    if wanted == Wanted::PassedOn
+        && let Some(found) = run.store.hold(keyspace, ids)?
+    {
+        return Ok(found.into_iter().map(Found::from).collect());
     }
     Ok(of_documents(run.store.fetch(keyspace, ids)?.into_iter().flatten(), keyspace))
 }
@@ -348,7 +407,17 @@ impl ScanRows {
 
 impl Operator for ScanRows {
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        debug_assert!(!self.rows.alone, "what is beside the documents was left out");
         let found = self.rows.next(&self.scan, &self.base, run, context)?;
         Ok(found.map(|found| found.bind(&self.base, &self.scan.alias)))
+    }
+
+    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+        if self.scan.passing != Passing::All {
+            return Ok(Passed::Unknown);
+        }
+        self.rows.alone = true;
+        let found = self.rows.next(&self.scan, &self.base, run, context)?;
+        Ok(found.map_or(Passed::End, |found| Passed::Document(found.content)))
     }
 }

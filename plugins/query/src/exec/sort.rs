@@ -4,7 +4,7 @@ use super::{Operator, Rows, result_name};
 use crate::plan::{Node, Page};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, OrderTerm};
-use nacre_sql::{Context, Env, Error, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Error, Result, Value, eval};
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::vec::IntoIter;
@@ -123,15 +123,21 @@ impl PageRows {
     }
 }
 
-impl Operator for PageRows {
-    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+impl PageRows {
+    /// The next row of the page; `pull` takes one from what it reads from.
+    fn step<T>(
+        &mut self,
+        run: &Run<'_>,
+        context: &Context<'_>,
+        pull: impl Fn(&mut Rows, &Run<'_>, &Context<'_>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         let node = self.node.clone();
         let Node::Page(_, page) = &*node else { return Ok(None) };
         if self.left.is_none() {
             let (limit, offset) = page_of(page, &self.base, context)?;
             self.left = Some(limit.unwrap_or(usize::MAX));
             for _ in 0..offset {
-                if limit == Some(0) || self.input.next(run, context)?.is_none() {
+                if limit == Some(0) || pull(&mut self.input, run, context)?.is_none() {
                     self.left = Some(0);
                     break;
                 }
@@ -140,9 +146,19 @@ impl Operator for PageRows {
         match self.left {
             Some(left) if left > 0 => {
                 self.left = Some(left - 1);
-                self.input.next(run, context)
+                pull(&mut self.input, run, context)
             }
             _ => Ok(None),
         }
+    }
+}
+
+impl Operator for PageRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        self.step(run, context, |input, run, context| input.next(run, context))
+    }
+
+    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
+        self.step(run, context, |input, run, context| input.next_content(run, context))
     }
 }

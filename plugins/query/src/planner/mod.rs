@@ -2,7 +2,8 @@
 //!
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
 //! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
-//! has in [`order`], the least and the greatest value by that in [`extreme`], and what stays of expressions after GROUP BY in [`group`].
+//! has in [`order`], whether documents are only passed on in [`passed`], the least and the greatest value by that in [`extreme`], and what
+//! stays of expressions after GROUP BY in [`group`].
 
 mod access;
 mod cover;
@@ -10,6 +11,7 @@ mod extreme;
 mod group;
 mod join;
 mod order;
+mod passed;
 pub(crate) mod sarg;
 
 use self::access::{Chosen, Wanted};
@@ -242,6 +244,7 @@ fn plan_from(
     let pulled = block.group.is_none() && !block.distinct && (*sorted || order.is_empty());
     if pulled && from.joins.is_empty() {
         scan.page = page.clone();
+        scan.passing = passed::passing(block, &scan, &own);
     }
     let mut root = Rc::new(Node::Scan(scan));
     let mut before = vec![from.first.alias.clone()];

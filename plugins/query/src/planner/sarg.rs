@@ -131,7 +131,7 @@ pub(super) fn spread(
 }
 
 /// What `condition` asks of `key`.
-fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
+pub(super) fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
     let free = |expr: &Expr| !mentions(expr, own);
     match condition {
         Expr::Binary(operator, a, b) if **a == *key && free(b) => {

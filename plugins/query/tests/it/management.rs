@@ -207,7 +207,7 @@ fn a_request_that_runs_is_seen_and_can_be_stopped() {
     world.query("DELETE FROM system:active_requests WHERE clientContextID = 'mine'").unwrap();
     let mut body = String::new();
     while let Some(piece) = running.next_chunk(&world.service, &world.store, &world.platform) {
-        body.push_str(&piece);
+        body.push_str(&piece.into_text());
     }
     assert_eq!(running.status(), Status::Stopped);
     let body = Value::parse(body.as_bytes()).unwrap();

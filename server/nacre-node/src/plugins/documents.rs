@@ -74,17 +74,28 @@ impl BucketDocuments {
         }
     }
 
-    /// A document of the deployment's bucket, if nothing has to be waited for; otherwise [`Documents::get`] finds out why.
-    pub fn resident(&self, collection: CollectionId, key: &[u8], now: Now) -> Option<Found> {
+    /// A document of the deployment's bucket, if nothing has to be waited for; otherwise [`Documents::get`] finds out why. `wire_key`
+    /// is a buffer to be used again.
+    ///
+    /// # Errors
+    /// [`KvError::NotFound`] when there is certainly no such document.
+    pub fn resident(
+        &self,
+        collection: CollectionId,
+        key: &[u8],
+        now: Now,
+        wire_key: &mut Vec<u8>,
+    ) -> Option<Result<(Arc<Document>, Cas), KvError>> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX - 4 {
             return None;
         }
-        let mut wire_key = Vec::with_capacity(key.len() + 5);
-        leb128_encode(collection.0, &mut wire_key);
+        wire_key.clear();
+        leb128_encode(collection.0, wire_key);
         wire_key.extend_from_slice(key);
         let vbid = Vbid::of(key, self.bucket.vbucket_count());
-        match self.bucket.apply(vbid, &wire_key, &Command::Get, now)?.0 {
-            Ok(Reply::Found(document, cas)) => Some(found(&document, cas)),
+        match self.bucket.apply(vbid, wire_key, &Command::Get, now)?.0 {
+            Ok(Reply::Found(document, cas)) => Some(Ok((document, cas))),
+            Err(Refusal::NotFound) => Some(Err(KvError::NotFound)),
             _ => None,
         }
     }

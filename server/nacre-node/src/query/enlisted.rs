@@ -9,7 +9,8 @@ use super::transaction::{
 use crate::spread::Owners;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_plugin_host::{
-    DatabaseKeyspace, Failure, Mutation, Row, RowRefusal, TransactionSettings, TransactionStep,
+    Body, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal, TransactionSettings,
+    TransactionStep,
 };
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
@@ -242,7 +243,7 @@ impl Session {
                 rows.remove(&place);
                 if let Some(mut row) = staged.row(id).filter(|_| is_behind && is_within) {
                     if !bodies {
-                        row.body.clear();
+                        row.body = Body::default();
                     }
                     rows.insert(place, row);
                 }

@@ -68,16 +68,18 @@ impl Gathered {
         scan: &IndexScan,
     ) -> Result<(IndexPage, Option<Place>), Failure> {
         let mut page = IndexPage::default();
-        let mut last = None;
-        while page.entries.len() < scan.limit {
-            let left = scan.limit - page.entries.len();
-            self.fill(source, index, scan, left)?;
-            let Some(place) = self.take(scan.reverse) else { return Ok((page, None)) };
-            if let Ok(id) = String::from_utf8(place.id.clone()) {
-                page.entries.push((place.key.clone(), id));
-            }
-            last = Some(place);
+        let (mut count, mut last) = (0, None::<Place>);
+        while count < scan.limit {
+            self.fill(source, index, scan, scan.limit - count)?;
+            let Some(place) = self.take(scan.reverse) else {
+                page.entries.extend(last.and_then(entry));
+                return Ok((page, None));
+            };
+            count += usize::from(str::from_utf8(&place.id).is_ok());
+            // Only the last one is needed as a place, too.
+            page.entries.extend(last.replace(place).and_then(entry));
         }
+        page.entries.extend(last.clone().and_then(entry));
         let is_over = self.parts.iter().all(|part| part.is_whole && part.entries.is_empty());
         Ok((page, last.filter(|_| !is_over)))
     }
@@ -127,6 +129,11 @@ impl Part {
     fn new(portion: Portion, after: Option<Place>) -> Part {
         Part { portion, entries: VecDeque::new(), after, is_whole: false }
     }
+}
+
+/// An entry for a query, which names documents by text.
+fn entry(place: Place) -> Option<(Vec<u8>, String)> {
+    Some((place.key, String::from_utf8(place.id).ok()?))
 }
 
 /// What a part is about, where it went on, and what was said.

@@ -14,6 +14,7 @@ mod failure;
 mod functions;
 mod gathered;
 mod held;
+mod indexed;
 mod notes;
 mod of_function;
 mod of_script;
@@ -35,7 +36,6 @@ pub(crate) use scripts::EVALUATOR;
 use scripts::Evaluator;
 use session::Session;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use transaction::Transactions;
 use vitals::Counted;
@@ -43,6 +43,7 @@ use vitals::Counted;
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
 pub(crate) use of_function::FunctionQueries;
+pub use session::Gone;
 pub(crate) use transaction::{Step, Told, answer_step};
 pub use vitals::Vitals;
 
@@ -67,7 +68,7 @@ pub struct Queries {
 
 impl Queries {
     /// Answers a request of `user`, or begins to; takes as long as the query does, so not for a thread that others wait
-    /// for. It ends soon after `gone` is set, as nobody waits for the answer then.
+    /// for. It ends soon after nobody waits for the answer any more, which `gone` says.
     ///
     /// # Errors
     /// Why the service cannot run. What stops a query is told in the answer.
@@ -76,7 +77,7 @@ impl Queries {
         node: &Arc<Node>,
         request: &Request,
         user: &str,
-        gone: Arc<AtomicBool>,
+        gone: Gone,
     ) -> Result<Answer, String> {
         self.answer(node, request, Session::new(node, user, gone))
     }

@@ -4,7 +4,7 @@
 //! function listens to.
 
 use super::failure::{code, failure};
-use super::session::Session;
+use super::session::{Session, gone_by};
 use crate::node::Node;
 use crate::query::Answer;
 use crate::spread::SpreadDocuments;
@@ -137,7 +137,7 @@ impl Queries for FunctionQueries {
         let body = request(query, left)?;
         let gone = Arc::new(AtomicBool::new(false));
         let session =
-            Session::new(&node, &self.owner, Arc::clone(&gone)).guarded(Arc::clone(&self.guard));
+            Session::new(&node, &self.owner, gone_by(&gone)).guarded(Arc::clone(&self.guard));
         ask(&node, session, gone, body)
     }
 }

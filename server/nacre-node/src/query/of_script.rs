@@ -2,7 +2,7 @@
 
 use super::failure::{code, failure};
 use super::of_function::{ask, request};
-use super::session::Session;
+use super::session::{Gone, Session, gone_by};
 use nacre_cluster::FunctionId;
 use nacre_plugin_host::{Failure, Queries, Query, QueryRows};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const NESTED: u32 = 10112;
 /// The queries of one call.
 pub(super) struct ScriptQueries {
     /// Makes the session of each query.
-    session: Box<dyn Fn(Arc<AtomicBool>) -> Session + Send + Sync>,
+    session: Box<dyn Fn(Gone) -> Session + Send + Sync>,
     depth: u32,
     in_transaction: bool,
     may_change: bool,
@@ -56,7 +56,7 @@ impl Queries for ScriptQueries {
             body.insert("query_context".into(), format!("default:`{bucket}`.`{scope}`").into());
         }
         let gone = Arc::new(AtomicBool::new(false));
-        let session = (self.session)(Arc::clone(&gone));
+        let session = (self.session)(gone_by(&gone));
         ask(&Arc::clone(&session.node), session, gone, body)
     }
 }

@@ -4,21 +4,20 @@ use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, not_found, retry};
 use super::held::Listed;
+use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
 use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
 use nacre_plugin_host::{
-    Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, Indexed,
-    KvError, Mutation, Row, RowRefusal, Span, StoreMode,
+    Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, KvError,
+    Mutation, Row, RowRefusal, Span, StoreMode,
 };
-use nacre_types::{Cas, CollectionId, Vbid};
+use nacre_types::{Cas, CollectionId, DATATYPE_JSON, Document, Meta, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of documents that one answer gives, give or take one.
-const PAGE_BYTES: usize = 4 << 20;
 /// Documents that a scan reads before it looks how large they are together.
 const FETCHED_AT_ONCE: usize = 64;
 /// Entries that one answer gives.
@@ -123,7 +122,7 @@ impl Queries {
     }
 
     /// An index as of one moment, which is as late as the request wants it.
-    fn snapshot(
+    pub(super) fn snapshot(
         &self,
         node: &Arc<Node>,
         part: &IndexPart,
@@ -187,26 +186,32 @@ impl Collection<'_> {
     /// Documents by id: the first of them, as many as an answer holds.
     fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, Answer> {
         let now = self.node.now();
-        let get = |id: &[u8]| match self.documents.resident(self.id, id, now) {
-            Some(found) => Ok(found),
-            None => self.documents.get(self.path, id, self.left),
+        let mut wire_key = Vec::new();
+        let mut get = |id: &str| {
+            let bytes = id.as_bytes();
+            match self.documents.resident(self.id, bytes, now, &mut wire_key) {
+                Some(found) => {
+                    found.map(|(document, cas)| Row { id: id.to_owned(), ..row(document, cas) })
+                }
+                None => self.documents.get(self.path, bytes, self.left).map(|found| Row {
+                    id: id.to_owned(),
+                    body: found.body.into(),
+                    cas: found.cas.0,
+                    flags: found.flags,
+                    expiry: found.expiry,
+                    is_json: found.is_json,
+                }),
+            }
         };
         let (mut rows, mut bytes) = (Vec::with_capacity(ids.len()), 0);
         for id in ids {
             if bytes >= PAGE_BYTES {
                 break;
             }
-            rows.push(match get(id.as_bytes()) {
-                Ok(found) => {
-                    bytes += found.body.len();
-                    Some(Row {
-                        id: id.clone(),
-                        body: found.body,
-                        cas: found.cas.0,
-                        flags: found.flags,
-                        expiry: found.expiry,
-                        is_json: found.is_json,
-                    })
+            rows.push(match get(id) {
+                Ok(row) => {
+                    bytes += row.body.len();
+                    Some(row)
                 }
                 Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
                 Err(KvError::Elsewhere) => return Err(Answer::Elsewhere),
@@ -289,6 +294,14 @@ impl Collection<'_> {
     }
 }
 
+/// A document as queries have it, but for its id.
+pub(super) fn row(document: Arc<Document>, cas: Cas) -> Row {
+    let Meta { flags, expiry, datatype, .. } = document.meta;
+    let is_json = datatype & DATATYPE_JSON != 0;
+    let id = String::new();
+    Row { id, body: document.into(), cas: cas.0, flags, expiry, is_json }
+}
+
 /// The next entries of a part.
 fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answer {
     let limit = part.limit.min(ENTRIES_MAX);
@@ -298,11 +311,13 @@ fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answe
         let after = part.after.as_ref().filter(|after| after.span == number);
         let span = after.map_or_else(|| span.clone(), |after| rest_of(after, span, part.reverse));
         let found = snapshot.scan(part.partition, &span, part.reverse);
-        for Indexed { key, id, number: of_document, .. } in found {
-            let place = Place { span: number, key, id, number: of_document };
-            if after.is_some_and(|after| place.compare(after, part.reverse).is_le())
-                || !part.vbids.contains(Vbid::of(&place.id, vbucket_count))
-            {
+        for entry in found {
+            if !part.vbids.contains(Vbid::of(entry.id(), vbucket_count)) {
+                continue;
+            }
+            let (key, id) = (entry.key(), entry.id().to_vec());
+            let place = Place { span: number, key, id, number: entry.number() };
+            if after.is_some_and(|after| place.compare(after, part.reverse).is_le()) {
                 continue;
             }
             if entries.len() >= limit {

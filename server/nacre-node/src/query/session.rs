@@ -13,7 +13,7 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    IndexPage, IndexScan, Mutation, NewIndex, NewPartitioning, Row, RowRefusal, Span,
+    IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning, Row, RowRefusal, Span,
     TransactionStep,
 };
 use nacre_types::NodeId;
@@ -27,6 +27,15 @@ use std::time::Duration;
 /// Scans that a request goes on with later.
 const SCANS_MAX: usize = 64;
 
+/// Says whether nobody waits for an answer any more; asked about a hundred times a second.
+pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// One that says so as soon as `mark` is set.
+pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
+    let mark = Arc::clone(mark);
+    Arc::new(move || mark.load(Ordering::Relaxed))
+}
+
 pub struct Session {
     pub(super) node: Arc<Node>,
     pub(super) user: String,
@@ -38,10 +47,10 @@ pub struct Session {
     holders: Mutex<BTreeSet<NodeId>>,
     /// Scans that have come some way, with where they go on.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
-    /// Set when nobody waits for the answer any more.
-    gone: Arc<AtomicBool>,
+    /// Whether nobody waits for the answer any more.
+    gone: Gone,
     /// The same of the request whose function asks this one.
-    outer_gone: Option<Arc<AtomicBool>>,
+    outer_gone: Option<Gone>,
     /// In how many calls of functions in JavaScript it stands.
     pub(super) depth: u32,
     /// Keys of notes that go with the request.
@@ -55,7 +64,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(node: &Arc<Node>, user: &str, gone: Arc<AtomicBool>) -> Session {
+    pub fn new(node: &Arc<Node>, user: &str, gone: Gone) -> Session {
         Session {
             node: Arc::clone(node),
             user: user.to_owned(),
@@ -80,7 +89,7 @@ impl Session {
     }
 
     /// Makes sessions for what functions query that this request calls.
-    pub(super) fn below(&self) -> impl Fn(Arc<AtomicBool>) -> Session + use<> {
+    pub(super) fn below(&self) -> impl Fn(Gone) -> Session + use<> {
         let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
         let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
         move |gone| {
@@ -171,7 +180,7 @@ impl Session {
     }
 
     /// An index and its collection.
-    fn find_index(&self, index: &str) -> Result<(DatabaseKeyspace, Index), Failure> {
+    pub(super) fn find_index(&self, index: &str) -> Result<(DatabaseKeyspace, Index), Failure> {
         let cluster = self.node.cluster();
         let found = cluster.buckets.values().find_map(|bucket| {
             let index = bucket.indexes.iter().find(|known| known.uuid == index)?;
@@ -187,7 +196,7 @@ impl Session {
     }
 
     /// Begins a scan of an index from behind `after`.
-    fn begin_scan(
+    pub(super) fn begin_scan(
         &self,
         keyspace: &DatabaseKeyspace,
         index: &Index,
@@ -209,7 +218,7 @@ impl Session {
     }
 
     /// Where scans of indexes of a bucket ask.
-    fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
+    pub(super) fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
         Source { node: &self.node, bucket, asker: self.asker, left, holders: &self.holders }
     }
 
@@ -278,7 +287,7 @@ pub(super) const PAGE_BYTES: usize = 4 << 20;
 /// How long CREATE INDEX waits for the index to be built. It goes on afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
-fn path(keyspace: &DatabaseKeyspace) -> String {
+pub(super) fn path(keyspace: &DatabaseKeyspace) -> String {
     format!("{}.{}", keyspace.scope, keyspace.collection)
 }
 
@@ -372,6 +381,10 @@ impl Database for Session {
             scans.push((IndexScan { cursor: Some(cursor), ..scan.clone() }, gathered));
         }
         Ok(page)
+    }
+
+    fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Result<IndexedRows, Failure> {
+        self.read_indexed(scan, left)
     }
 
     fn count(&self, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
@@ -505,7 +518,7 @@ impl Database for Session {
 
     fn is_over(&self) -> bool {
         let outer = self.outer_gone.iter();
-        outer.chain([&self.gone]).any(|gone| gone.load(Ordering::Relaxed))
+        outer.chain([&self.gone]).any(|gone| gone())
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use crate::Span;
 use crate::abi::nacre::plugin::database as abi;
-use crate::capability::Capability;
+use crate::capability::{Body, Capability};
 use crate::instance::{Data, Refused};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -51,9 +51,8 @@ pub struct DatabaseIndex {
 pub struct Row {
     /// Its key.
     pub id: String,
-    /// The body, without extended attributes, not compressed.
-    #[serde(with = "serde_bytes")]
-    pub body: Vec<u8>,
+    /// The body.
+    pub body: Body,
     /// The version.
     pub cas: u64,
     /// What clients say about the format of the body.
@@ -99,6 +98,60 @@ pub struct IndexPage {
     pub entries: Vec<(Vec<u8>, String)>,
     /// When there are more: where to go on.
     pub cursor: Option<Vec<u8>>,
+}
+
+/// Documents, with their keys one behind the other: a text for each would take as long as finding its document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    ids: String,
+    /// Each with the bytes of its key, and without the key.
+    rows: Vec<(u32, Row)>,
+}
+
+impl Rows {
+    /// Adds a document; what `row` has for a key is not looked at.
+    pub fn add(&mut self, id: &str, row: Row) {
+        self.ids.push_str(id);
+        self.rows.push((id.len() as u32, row));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl Extend<Row> for Rows {
+    fn extend<T: IntoIterator<Item = Row>>(&mut self, rows: T) {
+        for mut row in rows {
+            let id = std::mem::take(&mut row.id);
+            self.add(&id, row);
+        }
+    }
+}
+
+impl FromIterator<Row> for Rows {
+    fn from_iter<T: IntoIterator<Item = Row>>(rows: T) -> Rows {
+        let mut all = Rows::default();
+        all.extend(rows);
+        all
+    }
+}
+
+/// Documents of entries of an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexedRows {
+    /// Those of the entries that were looked at. What is gone is left out.
+    pub rows: Rows,
+    /// The key of the last of these entries.
+    pub last: Option<Vec<u8>>,
+    /// Whether there are no entries behind it.
+    pub is_whole: bool,
 }
 
 /// What is done to a document.
@@ -301,6 +354,10 @@ pub trait Database: Send + Sync {
     /// Entries of an index; of one request all from one moment.
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexPage>;
 
+    /// The documents that the next entries of an index come from: of no more entries than are wanted, and of fewer when the
+    /// documents are large.
+    fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexedRows>;
+
     /// How many documents there are.
     fn count(&self, keyspace: &DatabaseKeyspace) -> Outcome<u64>;
 
@@ -408,7 +465,7 @@ impl From<abi::Consistency> for Consistency {
 impl From<Row> for abi::Document {
     fn from(row: Row) -> abi::Document {
         let Row { id, body, cas, flags, expiry, is_json } = row;
-        abi::Document { id, body, cas, flags, expiry, datatype: u8::from(is_json) }
+        abi::Document { id, body: body.into_vec(), cas, flags, expiry, datatype: u8::from(is_json) }
     }
 }
 
@@ -505,8 +562,31 @@ impl Data {
     }
 }
 
+impl Data {
+    /// Holds the bodies of documents for the guest, which is told the rest.
+    fn hold_rows(&mut self, Rows { ids, rows }: Rows) -> Result<abi::Holding> {
+        let told = |(id_bytes, row): &(u32, Row)| abi::HeldDocument {
+            id_bytes: *id_bytes,
+            body_bytes: row.body.len() as u32,
+            is_object: row.body.first() == Some(&b'{'),
+            datatype: u8::from(row.is_json),
+            flags: row.flags,
+            expiry: row.expiry,
+            cas: row.cas,
+        };
+        let documents = rows.iter().map(told).collect();
+        let first = self.held.add(rows.into_iter().map(|(_, row)| row.body));
+        self.charge_held()?;
+        Ok(abi::Holding { first, documents, ids })
+    }
+}
+
 fn bounded(count: usize) -> Result<()> {
     if count > DOCUMENTS_MAX { Err(wasmtime::Error::new(Refused::Keys)) } else { Ok(()) }
+}
+
+fn spans_of(spans: Vec<abi::Span>) -> Vec<Span> {
+    spans.into_iter().map(|abi::Span { low, high }| Span { start: low, end: high }).collect()
 }
 
 fn answer<T, A: From<T>>(outcome: Outcome<T>) -> Answer<A> {
@@ -573,21 +653,62 @@ impl abi::Host for Data {
         consistency: abi::Consistency,
     ) -> Answer<abi::Page> {
         let (database, left) = self.database()?;
-        let span = |span: abi::Span| Span { start: span.low, end: span.high };
-        let scan = IndexScan {
-            index,
-            partitions,
-            spans: spans.into_iter().map(span).collect(),
-            reverse,
-            cursor,
-            limit: limit as usize,
-            consistency: consistency.into(),
-        };
+        let spans = spans_of(spans);
+        let (limit, consistency) = (limit as usize, consistency.into());
+        let scan = IndexScan { index, partitions, spans, reverse, cursor, limit, consistency };
         let page = database.scan_index(&scan, left).map(|IndexPage { entries, cursor }| {
             let entry = |(key, id)| abi::Entry { key, id };
             abi::Page { entries: entries.into_iter().map(entry).collect(), cursor }
         });
         answer(page)
+    }
+
+    fn scan_documents(
+        &mut self,
+        index: String,
+        partitions: Vec<u16>,
+        spans: Vec<abi::Span>,
+        reverse: bool,
+        limit: u32,
+        consistency: abi::Consistency,
+    ) -> Answer<abi::Indexed> {
+        bounded(limit as usize)?;
+        let (database, left) = self.database()?;
+        let spans = spans_of(spans);
+        let (cursor, limit, consistency) = (None, limit as usize, consistency.into());
+        let scan = IndexScan { index, partitions, spans, reverse, cursor, limit, consistency };
+        match database.scan_documents(&scan, left) {
+            Ok(IndexedRows { rows, last, is_whole }) => {
+                Ok(Ok(abi::Indexed { documents: self.hold_rows(rows)?, last, is_whole }))
+            }
+            Err(failure) => Ok(Err(failure.into())),
+        }
+    }
+
+    fn hold(&mut self, keyspace: abi::Keyspace, ids: Vec<String>) -> Answer<abi::Holding> {
+        bounded(ids.len())?;
+        let (database, left) = self.database()?;
+        match database.fetch(&keyspace.into(), &ids, left) {
+            Ok(rows) => Ok(Ok(self.hold_rows(rows.into_iter().flatten().collect())?)),
+            Err(failure) => Ok(Err(failure.into())),
+        }
+    }
+
+    fn read_held(&mut self, number: u64) -> Result<Vec<u8>> {
+        self.database()?;
+        self.held.body(number).map(|body| body.to_vec()).map_err(wasmtime::Error::new)
+    }
+
+    fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<()> {
+        self.database()?;
+        self.held.pass_on(places).map_err(wasmtime::Error::new)?;
+        self.charge_held()
+    }
+
+    fn let_go(&mut self, numbers: Vec<u64>) -> Result<()> {
+        self.database()?;
+        self.held.let_go(&numbers);
+        self.charge_held()
     }
 
     fn count(&mut self, keyspace: abi::Keyspace, _: abi::Consistency) -> Answer<u64> {

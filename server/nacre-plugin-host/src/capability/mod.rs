@@ -3,7 +3,9 @@
 //! A deployment has what its manifest declares, its deployer grants, and its component imports. The embedder gives the
 //! first two as [`Grants`]; nothing else is linked, so that there is nothing to call.
 
+mod body;
 mod database;
+mod held;
 mod http_out;
 mod kv;
 mod log;
@@ -20,11 +22,13 @@ use crate::manifest::covers;
 use std::fmt;
 use wasmtime::component::{HasSelf, Linker};
 
+pub use body::Body;
 pub use database::{
     Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure,
-    FunctionPath, IndexPage, IndexScan, Mutation, NewFunction, NewIndex, NewPartitioning, Row,
-    RowRefusal, Script, TransactionSettings, TransactionStep,
+    FunctionPath, IndexPage, IndexScan, IndexedRows, Mutation, NewFunction, NewIndex,
+    NewPartitioning, Row, RowRefusal, Rows, Script, TransactionSettings, TransactionStep,
 };
+pub use held::{Filled, Held};
 pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
 pub use kv::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, NoDocuments,

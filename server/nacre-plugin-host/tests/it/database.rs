@@ -3,15 +3,19 @@
 use crate::fixture::*;
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Error, Failure,
-    FunctionPath, Grants, IndexPage, IndexScan, Mutation, Reader, Request, Row, RowRefusal, Setup,
-    TransactionStep,
+    FunctionPath, Grants, IndexPage, IndexScan, IndexedRows, Limits, Mutation, Reader, Request,
+    Row, RowRefusal, Setup, TransactionStep,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One collection with documents `k0`, `k1`, …; nothing can be changed.
+/// One collection with documents `k0`, `k1`, …, and perhaps an index of them; nothing can be changed.
+#[derive(Default)]
 struct Fixed {
     documents: usize,
+    is_indexed: bool,
+    /// Bytes in each document beside its id.
+    padding: usize,
 }
 
 fn forbidden<T>() -> Result<T, Failure> {
@@ -31,7 +35,9 @@ impl Database for Fixed {
     }
 
     fn indexes(&self, _: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
-        Ok(Vec::new())
+        let definition = "CREATE PRIMARY INDEX ON b".to_owned();
+        let index = DatabaseIndex { id: "1".repeat(32), definition, online: true };
+        Ok(self.is_indexed.then_some(index).into_iter().collect())
     }
 
     fn fetch(
@@ -41,7 +47,9 @@ impl Database for Fixed {
         _: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
         let row = |id: &String| {
-            let body = format!("{{\"id\":\"{id}\"}}").into_bytes();
+            let padding = "x".repeat(self.padding);
+            let body =
+                format!("{{\"id\":\"{id}\", \"padding\":\"{padding}\"}}").into_bytes().into();
             Some(Row { id: id.clone(), body, cas: 7, is_json: true, ..Row::default() })
         };
         Ok(ids.iter().map(row).collect())
@@ -64,6 +72,18 @@ impl Database for Fixed {
 
     fn scan_index(&self, _: &IndexScan, _: Duration) -> Result<IndexPage, Failure> {
         forbidden()
+    }
+
+    fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Result<IndexedRows, Failure> {
+        // The key of an entry is the number of its document, and a scan goes on with the next key.
+        let last =
+            scan.spans[0].start.strip_suffix(&[0]).and_then(|last| str::from_utf8(last).ok());
+        let first = last.and_then(|last| last.parse::<usize>().ok()).map_or(0, |last| last + 1);
+        let end = self.documents.min(first + scan.limit);
+        let ids: Vec<_> = (first..end).map(|n| format!("k{n}")).collect();
+        let rows = self.fetch(&DatabaseKeyspace::default(), &ids, left)?.into_iter().flatten();
+        let last = (first < end).then(|| (end - 1).to_string().into_bytes());
+        Ok(IndexedRows { rows: rows.collect(), last, is_whole: end == self.documents })
     }
 
     fn count(&self, _: &DatabaseKeyspace) -> Result<u64, Failure> {
@@ -152,7 +172,7 @@ fn open(database: bool) -> Result<Reader, Error> {
 }
 
 fn answer(reader: &Reader, statement: &str, documents: usize) -> serde_json::Value {
-    let database = Arc::new(Fixed { documents });
+    let database = Arc::new(Fixed { documents, ..Fixed::default() });
     let answer = reader.handle_with(&query(statement), NOW, database).unwrap();
     serde_json::from_slice(&answer.whole().unwrap().body).unwrap()
 }
@@ -177,7 +197,7 @@ fn queries_see_the_database_of_their_request() {
 #[test]
 fn a_large_answer_comes_in_pieces() {
     let reader = open(true).unwrap();
-    let database = Arc::new(Fixed { documents: 20_000 });
+    let database = Arc::new(Fixed { documents: 20_000, ..Fixed::default() });
     let statement = query("SELECT META().id, b.* FROM b");
     let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
     let mut pieces = Vec::new();
@@ -202,4 +222,71 @@ fn the_database_is_there_when_it_is_granted_and_only_for_a_request() {
         1,
         "the next finds another instance"
     );
+}
+
+const IN_ORDER: &str = "FROM b AS d WHERE META(d).id >= '' ORDER BY META(d).id";
+
+#[test]
+fn documents_that_are_passed_on_stay_as_they_are() {
+    let reader = open(true).unwrap();
+    let text = |n: usize| format!(r#"{{"id":"k{n}", "padding":""}}"#);
+    let named = |n: usize| format!(r#"{{"d":{}}}"#, text(n));
+    let cases: [(String, &dyn Fn(usize) -> String); 8] = [
+        (format!("SELECT RAW d {IN_ORDER}"), &text),
+        (format!("SELECT d.* {IN_ORDER}"), &text),
+        (format!("SELECT d {IN_ORDER}"), &named),
+        (format!("SELECT * {IN_ORDER}"), &named),
+        ("SELECT RAW d FROM b AS d USE KEYS ['k0', 'k1', 'k2']".into(), &text),
+        // What is looked into is read.
+        (format!("SELECT RAW d.id {IN_ORDER}"), &|n| format!("\"k{n}\"")),
+        (format!("SELECT RAW d.id || META(d).id {IN_ORDER}"), &|n| format!("\"k{n}k{n}\"")),
+        (format!("SELECT RAW x.id FROM (SELECT d.* {IN_ORDER}) AS x"), &|n| format!("\"k{n}\"")),
+    ];
+    for (statement, expected) in cases {
+        let database = Arc::new(Fixed { documents: 3, is_indexed: true, padding: 0 });
+        let answer = reader.handle_with(&query(&statement), NOW, database).unwrap();
+        let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
+        let (_, rest) = body.split_once("\"results\":[\n").unwrap();
+        let rows = rest.split_once("\n],").unwrap().0;
+        let expected: Vec<_> = (0..3).map(expected).collect();
+        assert_eq!(rows, expected.join(",\n"), "{statement}");
+    }
+}
+
+/// More than the host could hold at once passes through, in pieces of which none is large.
+#[test]
+fn documents_that_were_passed_on_are_let_go() {
+    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
+    let grants = Grants { database: true, ..Grants::own() };
+    let setup = Setup { grants, limits, ..Setup::new("query", "{}") };
+    let reader = Reader::stateless(plugin("query"), setup).unwrap();
+    let database = Arc::new(Fixed { documents: 5000, is_indexed: true, padding: 5000 });
+    let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
+    let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
+    let mut pieces = Vec::new();
+    while let Some(piece) = answer.next_piece().unwrap() {
+        pieces.push(piece);
+    }
+    assert!(pieces.iter().all(|piece| piece.len() < 300_000));
+    let whole: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
+    assert_eq!(whole["results"].as_array().unwrap().len(), 5000);
+    assert_eq!(whole["results"][4999]["id"], "k4999");
+    let bytes = r#"{"id":"k4999", "padding":""}"#.len() + 5000;
+    let shorter: usize = (0..5000).map(|n: usize| 4 - n.to_string().len()).sum();
+    assert_eq!(whole["metrics"]["resultSize"], 5000 * bytes - shorter);
+}
+
+#[test]
+fn documents_that_are_held_count_as_memory() {
+    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
+    let grants = Grants { database: true, ..Grants::own() };
+    let setup = Setup { grants, limits, ..Setup::new("query", "{}") };
+    let reader = Reader::stateless(plugin("query"), setup).unwrap();
+    let database = || Arc::new(Fixed { documents: 16, is_indexed: true, padding: 1 << 20 });
+    let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
+    let error = reader.handle_with(&statement, NOW, database()).err().unwrap();
+    insta::assert_snapshot!(error, @"query: needs more memory than 8388608 bytes");
+    let few = query(&format!("SELECT RAW d {IN_ORDER} LIMIT 2"));
+    let answer = reader.handle_with(&few, NOW, database()).unwrap().whole().unwrap();
+    assert!(answer.body.len() > 2 << 20, "the next request finds another instance");
 }

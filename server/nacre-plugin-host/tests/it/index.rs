@@ -22,7 +22,7 @@ fn listed(snapshot: &IndexSnapshot) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entries = snapshot.scan(None, &Span::default(), false);
     entries
-        .map(|found| format!("{}={}", text(&found.key), text(&found.id)))
+        .map(|found| format!("{}={}", text(&found.key()), text(found.id())))
         .collect::<Vec<_>>()
         .join(" ")
 }

@@ -1,5 +1,6 @@
 //! Bodies and texts of HTTP requests and replies.
 
+use super::apart;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -47,7 +48,7 @@ pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Repl
     json_reply(status, &json!({"error": error, "reason": reason}))
 }
 
-/// Does `work`, which others must not wait for, away from the threads that serve requests.
+/// Does `work`, which others must not wait for, away from the threads that serve requests of several connections.
 ///
 /// # Errors
 /// A reply that `what` has panicked.
@@ -55,10 +56,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Reply> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| {
+    let panicked = || {
         let reason = format!("{what} has panicked");
         error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
-    })
+    };
+    match apart::here(work) {
+        Ok(done) => done.map_err(|_| panicked()),
+        Err(work) => tokio::task::spawn_blocking(work).await.map_err(|_| panicked()),
+    }
 }
 
 /// Does what waits for the disk or for other nodes, or takes milliseconds of the processor, away from the threads that serve

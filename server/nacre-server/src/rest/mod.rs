@@ -3,6 +3,7 @@
 
 mod alternate;
 mod answer;
+mod apart;
 mod body;
 mod bucket_form;
 mod buckets;
@@ -44,10 +45,11 @@ use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 pub use setup::Claim;
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
 /// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -218,21 +220,33 @@ pub fn serve(
             // An answer in pieces would wait for the client's acknowledgement, which clients delay by 40 ms.
             let _ = stream.set_nodelay(true);
             let door = Arc::clone(&door);
-            tokio::spawn(async move {
-                if !door.encrypted {
-                    return converse(door, stream, Shown::default()).await;
-                }
-                let purpose = (service == Service::Management).then_some(Purpose::Management);
-                match door.tls.accept(stream, purpose).await {
-                    Ok((stream, shown)) => converse(door, stream, shown).await,
-                    Err(reason) => {
-                        tracing::warn!("closed the connection of {from}: {reason}");
-                    }
-                }
+            let serve = move |stream| welcome(door, stream, from);
+            if service != Service::Query {
+                tokio::spawn(serve(stream));
+                continue;
+            }
+            let shared = stream.into_std().and_then(|stream| {
+                let refused = apart::serve(stream, serve.clone()).err();
+                refused.map(tokio::net::TcpStream::from_std).transpose()
             });
+            if let Ok(Some(stream)) = shared {
+                tokio::spawn(serve(stream));
+            }
         }
     });
     Ok(())
+}
+
+/// Serves a connection that was accepted.
+async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr) {
+    if !door.encrypted {
+        return converse(door, stream, Shown::default()).await;
+    }
+    let purpose = (door.service == Service::Management).then_some(Purpose::Management);
+    match door.tls.accept(stream, purpose).await {
+        Ok((stream, shown)) => converse(door, stream, shown).await,
+        Err(reason) => tracing::warn!("closed the connection of {from}: {reason}"),
+    }
 }
 
 /// Answers the requests of a connection, whose other side has `shown` who it is, or not.

@@ -2,10 +2,12 @@
 
 use super::Call;
 use super::answer::sent;
+use super::apart;
 use super::body::{Reply, error_reply, ok};
 use super::libraries;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
+use nacre_node::query::Gone;
 use nacre_plugin_host::Request;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -64,8 +66,12 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
         body: call.body,
     };
     let (node, user) = (Arc::clone(&call.node), call.user);
-    let gone = Arc::new(AtomicBool::new(false));
-    let mut waiting = Waiting(Some(Arc::clone(&gone)));
+    let mark = Arc::new(AtomicBool::new(false));
+    let mut waiting = Waiting(Some(Arc::clone(&mark)));
+    let client = apart::client();
+    let gone: Gone = Arc::new(move || {
+        mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
+    });
     let reply =
         sent("query_failed", move || node.queries().handle(&node, &request, &user, gone)).await;
     // What is left of the answer ends when it cannot be sent.

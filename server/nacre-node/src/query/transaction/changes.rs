@@ -72,7 +72,7 @@ impl Staged {
     pub fn row(&self, id: &str) -> Option<Row> {
         self.is_there().then(|| Row {
             id: id.to_owned(),
-            body: self.body.clone(),
+            body: self.body.clone().into(),
             cas: self.cas,
             flags: JSON_FLAGS,
             expiry: 0,

@@ -1,0 +1,170 @@
+//! Bodies of documents that the host holds for an instance while a request is answered: most of them only pass through, and need
+//! not enter the sandbox for that.
+//!
+//! ```text
+//! piece of the guest   {"results":[ , , ]}      places   12: document 7, 13: document 8
+//! what is sent         {"results":[{"a":1},{"a":2},]}
+//! ```
+
+use crate::capability::Body;
+use crate::instance::Refused;
+use std::collections::VecDeque;
+
+/// Bodies by number. Numbers are never used again, so that one of an earlier request names nothing.
+#[derive(Default)]
+pub struct Held {
+    /// The number of the first in the queue.
+    first: u64,
+    /// None where it was let go.
+    bodies: VecDeque<Option<Body>>,
+    bytes: usize,
+    /// Where bodies are in the piece that the call gives.
+    places: Vec<(usize, Body)>,
+    placed_bytes: usize,
+}
+
+/// What a body costs beside its bytes.
+const OVERHEAD_BYTES: usize = 64;
+
+fn cost(body: &Body) -> usize {
+    body.len() + OVERHEAD_BYTES
+}
+
+impl Held {
+    /// Holds bodies; gives the number of the first. The others' count on from it.
+    pub fn add(&mut self, bodies: impl IntoIterator<Item = Body>) -> u64 {
+        let number = self.first + self.bodies.len() as u64;
+        for body in bodies {
+            self.bytes += cost(&body);
+            self.bodies.push_back(Some(body));
+        }
+        number
+    }
+
+    /// Bytes of all that is held, and of what was passed on and is in no piece yet.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.placed_bytes
+    }
+
+    /// One of them.
+    pub fn body(&self, number: u64) -> Result<&Body, Refused> {
+        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let body = at.and_then(|at| self.bodies.get(at)).and_then(Option::as_ref);
+        body.ok_or(Refused::NotHeld)
+    }
+
+    /// Notes where bodies are in the piece of the answer that the call gives.
+    pub fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<(), Refused> {
+        for (at, number) in places {
+            let at = at as usize;
+            if self.places.last().is_some_and(|(last, _)| at < *last) {
+                return Err(Refused::Place);
+            }
+            let body = self.body(number)?.clone();
+            self.placed_bytes += cost(&body);
+            self.places.push((at, body));
+        }
+        Ok(())
+    }
+
+    /// Holds some no longer.
+    pub fn let_go(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+            let body = at.and_then(|at| self.bodies.get_mut(at)).and_then(Option::take);
+            self.bytes -= body.as_ref().map_or(0, cost);
+        }
+        while let Some(None) = self.bodies.front() {
+            self.bodies.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Holds nothing any more: the request has ended.
+    pub fn clear(&mut self) {
+        self.first += self.bodies.len() as u64;
+        self.bodies.clear();
+        self.places.clear();
+        (self.bytes, self.placed_bytes) = (0, 0);
+    }
+
+    /// The piece with the bodies that were passed on since the last one, which may have `bytes_max` bytes.
+    pub fn fill(&mut self, piece: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Filled> {
+        let places = std::mem::take(&mut self.places);
+        self.placed_bytes = 0;
+        let bytes = piece.len() + places.iter().map(|(_, body)| body.len()).sum::<usize>();
+        if bytes > bytes_max {
+            return Err(Filled::TooLarge(bytes));
+        }
+        if places.is_empty() {
+            return Ok(piece);
+        }
+        let mut out = Vec::with_capacity(bytes);
+        let mut from = 0;
+        for (at, body) in places {
+            out.extend_from_slice(piece.get(from..at).ok_or(Filled::Outside)?);
+            out.extend_from_slice(&body);
+            from = at;
+        }
+        out.extend_from_slice(&piece[from..]);
+        Ok(out)
+    }
+}
+
+/// Why a piece cannot be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// It would have so many bytes.
+    TooLarge(usize),
+    /// A place is behind its end.
+    Outside,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(texts: &[&str]) -> Vec<Body> {
+        texts.iter().map(|text| Body::from(text.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn a_piece_has_bodies_where_they_were_passed_on() {
+        let mut held = Held::default();
+        assert_eq!(held.add(bodies(&["one", "two"])), 0);
+        held.pass_on(vec![(1, 1), (1, 0)]).unwrap();
+        held.pass_on(vec![(3, 1)]).unwrap();
+        assert_eq!(held.fill(b"[,]".to_vec(), 12), Ok(b"[twoone,]two".to_vec()));
+        assert_eq!(
+            held.fill(b"[]".to_vec(), 12),
+            Ok(b"[]".to_vec()),
+            "they were in the piece before"
+        );
+        assert_eq!(held.fill(b"[]".to_vec(), 1), Err(Filled::TooLarge(2)));
+        held.pass_on(vec![(0, 0)]).unwrap();
+        assert_eq!(held.fill(b"[]".to_vec(), 4), Err(Filled::TooLarge(5)));
+        held.pass_on(vec![(3, 0)]).unwrap();
+        assert_eq!(held.fill(b"[]".to_vec(), 9), Err(Filled::Outside));
+        assert_eq!(held.pass_on(vec![(2, 0), (1, 0)]), Err(Refused::Place));
+    }
+
+    #[test]
+    fn numbers_name_what_is_held_and_are_not_used_again() {
+        let mut held = Held::default();
+        assert_eq!(held.add(bodies(&["a", "bb", "ccc"])), 0);
+        held.let_go(&[1, 7, u64::MAX]);
+        assert_eq!(held.bytes(), 4 + 2 * OVERHEAD_BYTES);
+        assert_eq!(held.body(1).err(), Some(Refused::NotHeld));
+        held.let_go(&[0, 0, 1]);
+        assert_eq!(held.bytes(), 3 + OVERHEAD_BYTES);
+        assert_eq!(held.body(2).map(|body| body.to_vec()), Ok(b"ccc".to_vec()));
+        assert_eq!(held.add(bodies(&["d"])), 3);
+        held.pass_on(vec![(0, 3)]).unwrap();
+        held.let_go(&[2, 3]);
+        assert_eq!(held.bytes(), 1 + OVERHEAD_BYTES, "it is in no piece yet");
+        held.clear();
+        assert_eq!((held.bytes(), held.add(bodies(&["e"]))), (0, 4));
+        assert_eq!(held.pass_on(vec![(0, 3)]), Err(Refused::NotHeld));
+        assert_eq!(held.fill(b"[]".to_vec(), 9), Ok(b"[]".to_vec()));
+    }
+}
