@@ -1,0 +1,49 @@
+//! Indexes change how rows are found, and not which: each statement gives the same with its indexes and without.
+
+use crate::world::World;
+use nacre_query::Request;
+use nacre_sql::Value;
+
+/// The rows of a statement on documents `d0`, `d1`, … of `l`, which are the same with the indexes and without; `$p` is NULL.
+fn rows(documents: &[&str], indexes: &[&str], statement: &str) -> String {
+    let run = |indexes: &[&str]| {
+        let world = World::new();
+        let ids: Vec<String> = (0..documents.len()).map(|at| format!("d{at}")).collect();
+        let values = documents.iter().map(|json| Value::parse(json.as_bytes()).unwrap());
+        world.add("l", ids.iter().map(String::as_str).zip(values));
+        for index in indexes {
+            world.query(index).unwrap();
+        }
+        let settings = [("query_context", "default:default._default"), ("$p", "null")];
+        let mut request = Request::from_pairs(settings).unwrap();
+        request.statement = Some(statement.to_owned());
+        let mut rows = world.run(request).unwrap();
+        rows.sort();
+        Value::array(rows).to_json()
+    };
+    let plain = run(&[]);
+    assert_eq!(run(indexes), plain, "{statement}");
+    plain
+}
+
+#[test]
+fn a_bound_that_is_unknown_is_not_implied_by_a_partial_index() {
+    let documents = [r#"{"a": 1, "b": 1}"#];
+    for operator in [">", ">=", "<", "<="] {
+        let index = format!("CREATE INDEX i ON l(b) WHERE a {operator} 1 OR a = 1");
+        let known = format!("(a {operator} 1 OR a = 1)");
+        for bound in ["$p", "null"] {
+            let statement =
+                format!("SELECT b FROM l WHERE b > 0 AND {known} AND a {operator} {bound}");
+            assert_eq!(rows(&documents, &[&index], &statement), "[]");
+        }
+    }
+    for (held, asked) in [("> 0", "> "), ("> 0", ">= "), ("= 1", "> "), ("= 1", ">= ")] {
+        let index = format!("CREATE INDEX i ON l(b) WHERE a {held}");
+        for bound in ["$p", "null"] {
+            let statement =
+                format!("SELECT b FROM l WHERE b > 0 AND a {held} AND a {asked}{bound}");
+            assert_eq!(rows(&documents, &[&index], &statement), "[]");
+        }
+    }
+}
