@@ -248,6 +248,10 @@ impl Search<'_> {
         if whole && !definition.is_complete() {
             return None;
         }
+        // Where the array is empty there is no entry, so that only what asks for an element finds all that it wants.
+        if definition.keys.iter().skip(parts.len()).any(|key| key.array.is_some()) {
+            return None;
+        }
         let mut scan = IndexScan {
             id,
             definition: definition.clone(),

@@ -47,3 +47,19 @@ fn a_bound_that_is_unknown_is_not_implied_by_a_partial_index() {
         }
     }
 }
+
+#[test]
+fn a_document_whose_array_is_empty_is_found_by_what_is_no_element() {
+    let documents = [r#"{"a": 1, "tags": []}"#, r#"{"a": 1, "tags": [2]}"#, r#"{"a": 1}"#];
+    for index in [
+        "CREATE INDEX i ON l(a, DISTINCT ARRAY v FOR v IN tags END)",
+        "CREATE INDEX i ON l(a, b, ALL tags)",
+        "CREATE INDEX i ON l(ALL tags, a)",
+    ] {
+        let found = |condition: &str| {
+            rows(&documents, &[index], &format!("SELECT RAW META().id FROM l WHERE {condition}"))
+        };
+        assert_eq!(found("a = 1"), r#"["d0","d1","d2"]"#);
+        assert_eq!(found("a = 1 AND ANY v IN tags SATISFIES v = 2 END"), r#"["d1"]"#);
+    }
+}
