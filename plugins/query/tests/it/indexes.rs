@@ -63,3 +63,16 @@ fn a_document_whose_array_is_empty_is_found_by_what_is_no_element() {
         assert_eq!(found("a = 1 AND ANY v IN tags SATISFIES v = 2 END"), r#"["d1"]"#);
     }
 }
+
+#[test]
+fn values_of_an_object_are_in_an_array_index_as_any_has_them() {
+    let documents = [r#"{"tags": {"x": 1}}"#, r#"{"tags": [1]}"#, r#"{"tags": 1}"#];
+    for index in [
+        "CREATE INDEX i ON l(DISTINCT tags)",
+        "CREATE INDEX i ON l(ALL tags)",
+        "CREATE INDEX i ON l(ALL ARRAY v FOR v IN tags END)",
+    ] {
+        let statement = "SELECT RAW META().id FROM l WHERE ANY v IN tags SATISFIES v = 1 END";
+        assert_eq!(rows(&documents, &[index], statement), r#"["d0","d1"]"#);
+    }
+}
