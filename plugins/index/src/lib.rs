@@ -25,7 +25,7 @@ impl IndexType for Ordered {
         serde_json::json!({
             "name": "index",
             "version": env!("CARGO_PKG_VERSION"),
-            "state_version": "1",
+            "state_version": "2",
             "limits": {},
         })
         .to_string()

@@ -58,6 +58,8 @@ pub struct Bridge {
     read: Option<(Vec<u8>, Option<Vec<u8>>)>,
     /// Timers to be set, or cancelled where there is none, once the handler has ended well.
     timers: Vec<TimerChange>,
+    /// Queries that the handler at hand has begun.
+    queries: queries::Open,
     answered: Option<Answered>,
 }
 
@@ -101,9 +103,10 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What a handler did is to stay.
+    /// What a handler did is to stay, and its queries end.
     pub fn keep(&self) {
         let mut bridge = self.bridge.borrow_mut();
+        bridge.queries.close();
         bridge.undo.clear();
         for TimerChange { name, set } in std::mem::take(&mut bridge.timers) {
             match set {
@@ -115,9 +118,10 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What a handler did to the state is taken back.
+    /// What a handler did to the state is taken back, and its queries end.
     pub fn undo(&self) {
         let mut bridge = self.bridge.borrow_mut();
+        bridge.queries.close();
         bridge.timers.clear();
         bridge.read = None;
         let undo = std::mem::take(&mut bridge.undo);
@@ -140,6 +144,7 @@ impl<'a> Loan<'a> {
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
         let mut bridge = self.bridge.borrow_mut();
+        bridge.queries.close();
         bridge.lent = None;
         bridge.read = None;
         bridge.undo.clear();
@@ -257,7 +262,9 @@ impl Host for Bridge {
             "text" => Ok(Value::Text(String::from_utf8_lossy(&arguments.body()?).into_owned())),
             _ => match function.split_once('.') {
                 Some(("kv", function)) => documents::call(function, &mut arguments),
-                Some(("query", function)) => queries::call(function, &mut arguments),
+                Some(("query", function)) => {
+                    queries::call(&mut self.queries, function, &mut arguments)
+                }
                 _ => Err(error("invalid", format!("no such function: {function}"))),
             },
         }

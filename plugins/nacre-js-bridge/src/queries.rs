@@ -3,25 +3,49 @@
 use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
 use nacre_plugin::query;
+use std::collections::BTreeSet;
 
 /// The code of what may succeed later, the same as for documents.
 const TEMPORARY: &str = "temporary";
 
+/// Queries that a handler has begun and that have not ended.
+#[derive(Default)]
+pub struct Open(BTreeSet<u32>);
+
+impl Open {
+    /// Ends them all: nobody is left who reads them.
+    pub fn close(&mut self) {
+        std::mem::take(&mut self.0).into_iter().for_each(query::close);
+    }
+}
+
 /// Calls a function of `query`.
-pub fn call(function: &str, arguments: &mut Arguments) -> Result<Value, HostError> {
+pub fn call(
+    open: &mut Open,
+    function: &str,
+    arguments: &mut Arguments,
+) -> Result<Value, HostError> {
     match function {
         "begin" => {
             let (text, parameters) = (arguments.text()?, arguments.text()?);
             let statement = query::Statement { text, parameters, is_fresh: arguments.flag()? };
             let number = query::begin(&statement).map_err(refused)?;
+            open.0.insert(number);
             Ok(Value::Number(f64::from(number)))
         }
         "next" => {
-            let rows = query::next(arguments.number()? as u32).map_err(refused)?;
+            let number = arguments.number()? as u32;
+            let rows = query::next(number);
+            if rows.as_ref().map_or(true, Vec::is_empty) {
+                open.0.remove(&number);
+            }
+            let rows = rows.map_err(refused)?;
             Ok(Value::List(rows.into_iter().map(Value::Json).collect()))
         }
         "close" => {
-            query::close(arguments.number()? as u32);
+            let number = arguments.number()? as u32;
+            open.0.remove(&number);
+            query::close(number);
             Ok(Value::Nothing)
         }
         _ => Err(error("invalid", format!("no such function: query.{function}"))),

@@ -8,16 +8,20 @@ function rowsOf(host, queried) {
         #rows = [];
         #at = 0;
 
+        /** The first rows are taken at once: a statement that gives none is over, whether or not it is read. */
         constructor(query) {
             this.#query = query;
+            this.#take();
+        }
+
+        #take() {
+            this.#at = 0;
+            this.#rows = queried(() => host("query.next", this.#query));
+            if (this.#rows.length === 0) this.#query = null;
         }
 
         next() {
-            if (this.#at === this.#rows.length && this.#query !== null) {
-                this.#at = 0;
-                this.#rows = queried(() => host("query.next", this.#query));
-                if (this.#rows.length === 0) this.#query = null;
-            }
+            if (this.#at === this.#rows.length && this.#query !== null) this.#take();
             return this.#at < this.#rows.length
                 ? { value: this.#rows[this.#at++], done: false }
                 : { value: undefined, done: true };

@@ -379,7 +379,8 @@ fn descendants(of: &Value, out: &mut Vec<(Value, Value)>) {
     }
 }
 
-fn children(of: &Value, out: &mut Vec<(Value, Value)>) {
+/// The elements of an array with their positions, or the values of an object with their names.
+pub(crate) fn children(of: &Value, out: &mut Vec<(Value, Value)>) {
     match of {
         Value::Array(elements) => {
             let numbered = elements.iter().enumerate();

@@ -13,7 +13,7 @@
 use crate::ast::{CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
 use crate::error::{Error, Result, SEMANTICS};
-use crate::eval::{bindings_of, eval};
+use crate::eval::{bindings_of, children, eval};
 use crate::key;
 use crate::scope::{Scope, resolve_expr};
 use crate::value::{Name, Value};
@@ -137,7 +137,8 @@ impl Definition {
         self.primary
     }
 
-    /// Whether each document for which the condition holds has an entry.
+    /// Whether each document for which the condition holds has an entry, but for what cannot be put into one: a value that
+    /// is too long, or that cannot be evaluated.
     pub fn is_complete(&self) -> bool {
         let has_missing = self.keys.first().is_some_and(|key| key.include_missing);
         // An empty array has no elements to make entries of.
@@ -258,7 +259,13 @@ fn part_values(part: &IndexKey, env: &Env, context: &Context<'_>) -> Result<Vec<
         }
         whole => {
             let elements = eval(whole, env, context)?;
-            return Ok(elements.as_array().map_or_else(|| vec![Value::Missing], <[Value]>::to_vec));
+            if !matches!(elements, Value::Array(_) | Value::Object(_)) {
+                return Ok(vec![Value::Missing]);
+            }
+            // As ANY and EVERY go through them.
+            let mut all = Vec::new();
+            children(&elements, &mut all);
+            return Ok(all.into_iter().map(|(_, value)| value).collect());
         }
     };
     let Ok(envs) = bindings_of(bindings, env, context)? else { return Ok(vec![Value::Missing]) };

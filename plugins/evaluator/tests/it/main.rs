@@ -224,6 +224,13 @@ fn code_reads_rows_and_catches_what_is_refused() {
 }
 
 #[test]
+fn queries_without_rows_are_over_at_once() {
+    let code = "function f() { for (let left = 0; left < 9; left++) N1QL('ROWS 0'); return 1 }";
+    let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();
+    assert_eq!(library.call("f", NOON, &[]).to_json(), r#"{"value":1}"#);
+}
+
+#[test]
 fn statements_stand_in_code() {
     let code = "function f(a) {\n const b = SELECT 1\n WHERE $a;\n return b }";
     let mut library = Library::load("lib.js", code, Box::<Counting>::default()).unwrap();

@@ -236,6 +236,7 @@ fn users(statement: &query::Statement) -> Result<Vec<String>, query::Failure> {
         |code, message: &str, retry| Err(query::Failure { code, message: message.into(), retry });
     match &text[..] {
         "users" => Ok((1..=3).map(|n| json!({"n": n}).to_string()).collect()),
+        "none" => Ok(Vec::new()),
         "echo" => Ok(vec![json!([parameters, is_fresh]).to_string()]),
         "away" => failure(12015, "away", true),
         text if text.starts_with("SELECT") => Ok(vec![json!([text, parameters]).to_string()]),
@@ -260,6 +261,18 @@ fn rows_of_a_query_come_one_after_the_other_and_are_closed_when_a_loop_ends_earl
         "const rows = N1QL('users'); log(rows.next().value.n); rows.close(); log([...rows])",
     );
     assert_eq!((told.as_str(), function.open_queries()), ("1\n[]", 0));
+}
+
+#[test]
+fn queries_whose_rows_nobody_reads_end_with_their_handler() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) { N1QL('none'); N1QL('users'); if (meta.id === 'b') throw new Error('no') }",
+    );
+    function.on_query(users);
+    for id in ["a", "b"] {
+        let errors = function.put(id, "{}").feed().unwrap();
+        assert_eq!((errors.len(), function.open_queries()), (usize::from(id == "b"), 0));
+    }
 }
 
 #[test]

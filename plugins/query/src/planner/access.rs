@@ -9,9 +9,9 @@ use super::{conjuncts, mentions, order, sarg};
 use crate::datastore::Keyspace;
 use crate::plan::{Access, IndexScan, Page, Sarg};
 use crate::run::Run;
-use nacre_sql::ast::{Binary, Block, Chain, Expr, FromTerm, OrderTerm};
-use nacre_sql::index::Definition;
-use nacre_sql::{Name, Result, any_in, functions};
+use nacre_sql::ast::{Binary, Block, Body, Chain, Expr, FromTerm, OrderTerm, Select};
+use nacre_sql::index::{Definition, SELF};
+use nacre_sql::{Name, Result, any_in, each_in_select, functions};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
@@ -188,8 +188,11 @@ impl Search<'_> {
     fn by_index(&self, indexes: &[Loaded]) -> Option<Chosen> {
         let candidates = self.candidates(indexes, self.known, self.wanted);
         let narrows = |candidate: &Candidate| candidate.narrowing() > Narrowing::Nothing;
-        // An index for each operand of OR reads less than one whole index.
-        let union = || self.union_of(indexes).map(|scans| Access::Union(scans).into());
+        // An index for each operand of OR reads less than one whole index, unless it is read as a whole too.
+        let union = || {
+            let scans = self.union_of(indexes, !candidates.is_empty());
+            scans.map(|scans| Access::Union(scans).into())
+        };
         if !candidates.first().is_some_and(narrows)
             && let Some(union) = union()
         {
@@ -245,7 +248,11 @@ impl Search<'_> {
     ) -> Option<Candidate> {
         let parts = sarg::sargs(definition, self.alias, known, self.own);
         let whole = parts.is_empty();
-        if whole && !definition.is_complete() {
+        if whole && !self.has_all(definition, known, wanted) {
+            return None;
+        }
+        // Where the array is empty there is no entry, so that only what asks for an element finds all that it wants.
+        if definition.keys.iter().skip(parts.len()).any(|key| key.array.is_some()) {
             return None;
         }
         let mut scan = IndexScan {
@@ -268,8 +275,36 @@ impl Search<'_> {
         is_of_use.then_some(Candidate { scan, ordered, covered })
     }
 
-    /// A scan for each operand of an OR, if all have one.
-    fn union_of(&self, indexes: &[Loaded]) -> Option<Vec<IndexScan>> {
+    /// Whether all documents that are wanted have an entry.
+    ///
+    /// What cannot be put into an entry has none. That is taken for what the index is of, and not for anything else.
+    fn has_all(&self, definition: &Definition, known: &[Expr], wanted: &Wanted<'_>) -> bool {
+        if definition.is_primary() || !definition.is_complete() {
+            return definition.is_primary();
+        }
+        let of = sarg::renamed(&definition.keys[0].expr, SELF, self.alias);
+        let asks = |expr: &Expr| any_in(expr, &|inner| *inner == of);
+        let reads = |(block, order): (&Block, &[OrderTerm])| {
+            let mut found = false;
+            let mut whole = Select {
+                with: Vec::new(),
+                body: Body::Block(Box::new(block.clone())),
+                order: order.to_vec(),
+                limit: None,
+                offset: None,
+            };
+            let done = each_in_select(&mut whole, &mut |expr| {
+                found |= asks(expr);
+                Ok(())
+            });
+            debug_assert!(done.is_ok(), "looking refuses nothing");
+            found
+        };
+        known.iter().any(asks) || wanted.read.is_some_and(reads)
+    }
+
+    /// A scan for each operand of an OR, if all have one; one that `narrows` if that is asked for.
+    fn union_of(&self, indexes: &[Loaded], narrows: bool) -> Option<Vec<IndexScan>> {
         self.known.iter().find_map(|condition| {
             let Expr::Chain(Chain::Or, operands) = condition else { return None };
             if operands.len() > UNION_MAX {
@@ -279,7 +314,8 @@ impl Search<'_> {
                 let mut known = self.known.to_vec();
                 known.extend(conjuncts(Some(operand)));
                 let found = self.candidates(indexes, &known, &Wanted::default()).into_iter().next();
-                found.map(|candidate| candidate.scan)
+                let of_use = |found: &Candidate| !narrows || found.narrowing() > Narrowing::Nothing;
+                found.filter(of_use).map(|candidate| candidate.scan)
             });
             scans.collect()
         })

@@ -76,6 +76,10 @@ pub(super) fn implies(known: &Expr, wanted: &Expr, run: &Run<'_>) -> bool {
 }
 
 fn bound_follows(known: Binary, value: &Value, wanted: Binary, bound: &Value) -> bool {
+    // Nothing compares with NULL or MISSING, though both have a place in the order of values.
+    if !value.is_known() || !bound.is_known() {
+        return false;
+    }
     match (known, wanted) {
         (Binary::Greater, Binary::Greater) => value >= bound,
         (Binary::Equal | Binary::GreaterOrEqual, Binary::Greater) => value > bound,

@@ -156,6 +156,7 @@ fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
             "SELECT * FROM o ORDER BY day",
             "SELECT * FROM o WHERE day IS MISSING",
             "SELECT * FROM o WHERE state = 'open'",
+            "SELECT total FROM o WHERE state = 'open'",
             "SELECT * FROM o USE INDEX (d1) WHERE state = 'open'",
             "SELECT RAW META().id FROM c ORDER BY META().id DESC LIMIT 2",
             "SELECT COUNT(1) FROM c",
@@ -221,6 +222,21 @@ fn what_is_not_grouped_by_is_refused_with_an_index_too() {
         index.map(|index| world.query(index).unwrap());
         assert_eq!(world.query(statement).unwrap_err().code, 4210);
     }
+}
+
+#[test]
+fn operands_of_or_that_read_whole_indexes_do_not_replace_one_that_covers() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX abc ON o(a, b, c)"],
+        &["SELECT a, b, c FROM o WHERE a IS NOT NULL AND (b = 1 OR c = 2) ORDER BY a LIMIT 10"],
+    ), @r#"
+    # SELECT a, b, c FROM o WHERE a IS NOT NULL AND (b = 1 OR c = 2) ORDER BY a LIMIT 10
+    Sequence
+      IndexScan3 index="abc" covers=["cover ((`self`.`a`))","cover ((`self`.`b`))","cover ((`self`.`c`))"] spans=[{"index_key":"(`self`.`a`)","range":["is valued"]}]
+      Filter condition="((not (cover ((`o`.`a`)) is null)) and ((cover ((`o`.`b`)) = 1) or (cover ((`o`.`c`)) = 2)))"
+      InitialProject
+      Limit
+    "#);
 }
 
 #[test]

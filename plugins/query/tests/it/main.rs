@@ -2,6 +2,7 @@
 
 mod conformance;
 mod explain;
+mod indexes;
 mod limits;
 mod management;
 mod response;
