@@ -3,7 +3,7 @@
 use super::Call;
 use super::body::{Reply, done, in_background, invalid, json_reply, not_found, ok};
 use hyper::StatusCode;
-use nacre_auth::{Group, Keyspace, Privilege, Role, RoleKind, User, Users};
+use nacre_auth::{Group, Privilege, Role, RoleKind, User, Users};
 use nacre_node::agreement::is_there;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
