@@ -12,7 +12,7 @@ use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_protocol::{
-    Feature, Features, Frame, Magic, MapPush, Opcode, Reply, Request, Status, Units,
+    Feature, Features, Frame, Glance, Magic, MapPush, Opcode, Reply, Request, Status, Units,
     announced_body_bytes, decode, parse,
 };
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
@@ -229,7 +229,7 @@ impl Session {
                     consumed += length;
                     if let Some(selected) = self.selected.as_ref().filter(|_| self.dcp.is_none()) {
                         let prefixed = self.features.has(Feature::Collections);
-                        let take = |step, seen: &_| {
+                        let take = |step, seen: &Glance<'_>| {
                             lookahead::take(step, &selected.bucket, seen, prefixed);
                         };
                         lookahead.advance(take);
