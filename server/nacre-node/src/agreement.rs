@@ -231,23 +231,31 @@ impl Node {
         Ok(self.cluster())
     }
 
-    /// Stores the users as they are to be, and then lets them count. Logins go on while the disk is waited for.
+    /// Stores the users as they are to be, and then lets them count. Logins go on while the disk is waited for. What has been
+    /// dropped since a role on it was given takes that role with it, as if it had been given before.
     fn apply_to_users(
         &self,
         proposal: &Proposal,
         position: Option<&[u8]>,
     ) -> Result<Arc<Cluster>, Error> {
         let mut users = self.users().clone();
+        let cluster = self.cluster();
         let had_administrator = users.have_administrator();
         match proposal {
             Proposal::PutUser(user) => {
                 check_name(&user.name)?;
-                users.insert(user.clone());
+                let mut user = user.clone();
+                user.roles.retain(|role| is_there(&cluster, role.keyspace()));
+                users.insert(user);
             }
             Proposal::RemoveUser(name) => {
                 users.remove(name).ok_or_else(|| Error::UserNotFound(name.clone()))?;
             }
-            Proposal::PutGroup(group) => users.insert_group(group.clone()),
+            Proposal::PutGroup(group) => {
+                let mut group = group.clone();
+                group.roles.retain(|role| is_there(&cluster, role.keyspace()));
+                users.insert_group(group);
+            }
             Proposal::RemoveGroup(name) => {
                 users.remove_group(name).ok_or_else(|| Error::GroupNotFound(name.clone()))?;
             }
@@ -258,7 +266,7 @@ impl Node {
         }
         self.store(rows_of(&users).into(), position, true)?;
         self.set_users(users);
-        Ok(self.cluster())
+        Ok(cluster)
     }
 
     fn set_users(&self, users: Users) {
@@ -388,6 +396,18 @@ impl Node {
         let (before, after) = (self.cluster(), Arc::new(cluster));
         self.show(&after, || self.bring_in_line(&before, &after))
     }
+}
+
+/// Whether all that `place` names is in the cluster.
+pub fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
+    let Some(bucket) = place.bucket else { return true };
+    let Ok(bucket) = cluster.bucket(bucket) else { return false };
+    let Some(scope) = place.scope else { return true };
+    let Some(scope) = bucket.manifest.scopes.iter().find(|known| known.name == scope) else {
+        return false;
+    };
+    let has = |collection| scope.collections.iter().any(|known| known.name == collection);
+    place.collection.is_none_or(has)
 }
 
 /// What a change drops, with all that is in it.

@@ -1,7 +1,7 @@
 //! How the agreed state of a node changes, is stored, and is taken over from another node.
 
 use crate::world::{World, local, nobody, other_node, request};
-use nacre_auth::{Role, User};
+use nacre_auth::{Group, Role, User};
 use nacre_cluster::{BucketSettings, Change, Membership};
 use nacre_node::agreement::Proposal;
 use nacre_node::kv::{Peer, Session};
@@ -152,8 +152,10 @@ fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
 fn roles_on_what_is_dropped_end_with_it() {
     let world = World::new();
     let node = world.node();
+    let (bucket, scope) = ("b".to_owned(), "s".to_owned());
+    node.change(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() }).unwrap();
     let roles = ["data_reader[b]", "data_writer[b:s]", "data_reader[*]"];
-    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+    let roles: Vec<Role> = roles.iter().map(|role| role.parse().unwrap()).collect();
     node.put_user(User::new("ann", "secret", roles, node.new_salt())).unwrap();
     let left = |node: &Node| {
         let users = node.users();
@@ -161,10 +163,16 @@ fn roles_on_what_is_dropped_end_with_it() {
             users.get("ann").unwrap().roles.iter().map(Role::to_string).collect();
         roles.join(" ")
     };
-    let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-    node.change(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() }).unwrap();
+    // As whoever changes the password proposes it, who has looked before that.
+    let stale = node.users().get("ann").unwrap().clone();
     node.change(&Change::DropScope { bucket, scope }).unwrap();
     assert_eq!(left(&node), "data_reader[b] data_reader[*]");
+    let roles = stale.roles.clone();
+    node.put_user(stale).unwrap();
+    assert_eq!(left(&node), "data_reader[b] data_reader[*]");
+    let (name, description) = ("g".to_owned(), String::new());
+    node.put_group(Group { name, description, roles, ldap_group: None }).unwrap();
+    assert_eq!(node.users().group("g").unwrap().roles.len(), 2);
     let before = node.users_version();
     node.change(&Change::DropBucket { name: "b".into() }).unwrap();
     assert!(node.users_version() > before, "connections look again what their users may");

@@ -3,8 +3,8 @@
 use super::Call;
 use super::body::{Reply, done, in_background, invalid, json_reply, not_found, ok};
 use hyper::StatusCode;
-use nacre_auth::{Group, Keyspace, Privilege, Role, RoleKind, User, Users};
-use nacre_cluster::Cluster;
+use nacre_auth::{Group, Privilege, Role, RoleKind, User, Users};
+use nacre_node::agreement::is_there;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -173,18 +173,6 @@ pub(super) fn check_name(name: &str) -> Result<(), Reply> {
         return Ok(());
     };
     Err(invalid("_", reason))
-}
-
-/// Whether all that is named is there.
-fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
-    let Some(bucket) = place.bucket else { return true };
-    let Ok(bucket) = cluster.bucket(bucket) else { return false };
-    let Some(scope) = place.scope else { return true };
-    let Some(scope) = bucket.manifest.scopes.iter().find(|known| known.name == scope) else {
-        return false;
-    };
-    let has = |collection| scope.collections.iter().any(|known| known.name == collection);
-    place.collection.is_none_or(has)
 }
 
 /// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
