@@ -113,10 +113,38 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     Ok(())
 }
 
-/// Whether the code of a function may ask queries.
+/// Words of which code has at least one that asks queries: what calls are named, and what statements that stand in the code
+/// begin with.
+const QUERY_WORDS: [&str; 17] = [
+    "ALTER",
+    "BUILD",
+    "CREATE",
+    "DELETE",
+    "DROP",
+    "EXECUTE",
+    "EXPLAIN",
+    "INFER",
+    "INSERT",
+    "MERGE",
+    "N1QL",
+    "N1qlQuery",
+    "PREPARE",
+    "SELECT",
+    "UPDATE",
+    "UPSERT",
+    "WITH",
+];
+
+/// Whether the code of a function may ask queries. Where it only looks so, the query service is loaded in vain.
 pub(super) fn queries(definition: &FunctionDefinition) -> bool {
-    let mut texts = definition.modules.values().chain([&definition.code]);
-    texts.any(|text| text.contains("N1QL"))
+    let FunctionDefinition { code, modules, headers, footers, .. } = definition;
+    let mut texts = modules.values().chain([code]).chain(headers).chain(footers);
+    texts.any(|text| asks_queries(text))
+}
+
+fn asks_queries(code: &str) -> bool {
+    let mut words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '$');
+    words.any(|word| QUERY_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
 /// Whether a definition can run: compiles its code. Takes seconds the first time.
@@ -308,4 +336,28 @@ fn host(binding: &UrlBinding) -> Option<String> {
 pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
     let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
     partition.set_timer(LAUNCH, Timer { due_us: 0, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_with_statements_asks_queries() {
+        for code in [
+            "for (const row of SELECT name FROM hotels WHERE city = $city;) log(row);",
+            "var rows = select 1;",
+            "if (doc.n)\n  DELETE FROM hotels USE KEYS $key;",
+            "upsert into hotels values (\"a\", 1);",
+            "const rows = N1QL(text, {});",
+            "new N1qlQuery(text).execQuery();",
+        ] {
+            assert!(asks_queries(code), "{code}");
+        }
+        for code in
+            ["function OnUpdate(doc, meta) { dst[meta.id] = doc; }", "selected = doc.inserts;"]
+        {
+            assert!(!asks_queries(code), "{code}");
+        }
+    }
 }
