@@ -150,12 +150,16 @@ impl Node {
             let deployment = self.plugins().index(bucket, index);
             deployment.is_some_and(|deployment| deployment.is_complete())
         };
-        let is_elsewhere =
-            index.partitioning.is_some() && self.cluster().held_by(self.id(), index).is_empty();
+        let is_elsewhere = || match index.partitioning {
+            Some(_) => self.cluster().held_by(self.id(), index).is_empty(),
+            None => !self.cluster().buckets.get(bucket).is_some_and(|bucket| {
+                bucket.chains.iter().any(|chain| chain.active() == Some(self.id()))
+            }),
+        };
         match index.built {
             false => "deferred",
             // Those that keep it are asked by who uses it.
-            true if is_elsewhere => "online",
+            true if is_elsewhere() => "online",
             true if is_complete() => "online",
             true => "building",
         }

@@ -12,6 +12,7 @@
 mod documents;
 mod question;
 mod reply;
+mod unbuilt;
 mod usage;
 mod vbids;
 

@@ -14,7 +14,7 @@ use nacre_plugin_host::{
 use nacre_types::{NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A question with what its answer depends on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,6 +91,8 @@ pub enum Question {
     Settled,
     /// How much the node has of each bucket.
     Usage,
+    /// Which indexes the node has yet to build.
+    Unbuilt,
 }
 
 /// Names the state of a deployment on all nodes.
@@ -117,6 +119,7 @@ impl Question {
             Question::Places(..) | Question::Told(..) | Question::Follow(..) => "places",
             Question::Settled => "settled",
             Question::Usage => "usage",
+            Question::Unbuilt => "unbuilt",
         }
     }
 
@@ -139,7 +142,8 @@ impl Question {
             | Question::Changes(_)
             | Question::Ends(..)
             | Question::Settled
-            | Question::Usage => false,
+            | Question::Usage
+            | Question::Unbuilt => false,
         }
     }
 }
@@ -297,6 +301,8 @@ pub enum Answer {
     Settled(bool),
     /// Of [`Question::Usage`]: by bucket.
     Usage(BTreeMap<String, Usage>),
+    /// Of [`Question::Unbuilt`]: their identities.
+    Unbuilt(BTreeSet<String>),
 }
 
 impl Answer {

@@ -65,6 +65,7 @@ impl Node {
             }
             Question::Settled => Answer::Settled(self.plugins().have_settled(self)),
             Question::Usage => Answer::Usage(self.own_usage()),
+            Question::Unbuilt => Answer::Unbuilt(self.own_unbuilt()),
         }
     }
 

@@ -8,6 +8,7 @@ mod dcp;
 mod durability;
 mod flusher;
 mod history;
+mod indexes;
 mod memory;
 mod nodes;
 mod orchestration;

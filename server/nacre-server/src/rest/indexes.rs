@@ -2,15 +2,18 @@
 //! `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
 
 use super::Call;
-use super::body::{Reply, ok};
+use super::body::{Reply, blocking, ok};
 use nacre_auth::Keyspace;
 use nacre_cluster::{Bucket, Cluster, Index, Partitioning};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The indexes of all collections in which the user who asks has a part.
-pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
+pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
     call.require_sight(Keyspace::default())?;
+    let node = Arc::clone(&call.node);
+    let unbuilt = blocking("the look at indexes", move || node.unbuilt()).await?;
     let cluster = call.node.cluster();
     let buckets = cluster.buckets.values();
     let all = buckets.flat_map(|bucket| bucket.indexes.iter().map(move |index| (bucket, index)));
@@ -21,8 +24,12 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
             collection: Some(&index.collection),
         })
     });
-    let described: Vec<Value> =
-        seen.map(|(bucket, index)| describe(call, &cluster, bucket, index)).collect();
+    let described: Vec<Value> = seen
+        .map(|(bucket, index)| {
+            let has_to_build = unbuilt.contains(&index.uuid);
+            describe(&call, &cluster, bucket, index, has_to_build)
+        })
+        .collect();
     match call.path.first().map(String::as_str) {
         Some("getIndexStatus") => Ok(ok(&json!({"code": "success", "status": described}))),
         _ => Ok(ok(
@@ -31,11 +38,18 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
     }
 }
 
-fn describe(call: &Call, cluster: &Cluster, bucket: &Bucket, index: &Index) -> Value {
-    let (status, percent) = match call.node.state_of(&bucket.name, index) {
-        "deferred" => ("Created", 0),
-        "online" => ("Ready", 100),
-        _ => ("Building", 0),
+/// What a client is told of an index, of which some node `has_to_build` its part.
+fn describe(
+    call: &Call,
+    cluster: &Cluster,
+    bucket: &Bucket,
+    index: &Index,
+    has_to_build: bool,
+) -> Value {
+    let (status, percent) = match (index.built, has_to_build) {
+        (false, _) => ("Created", 0),
+        (true, true) => ("Building", 0),
+        (true, false) => ("Ready", 100),
     };
     let (count, replicas) = match &index.partitioning {
         Some(Partitioning { count, replicas, .. }) => (*count, *replicas),

@@ -457,7 +457,7 @@ async fn management(call: Call) -> Reply {
             nodes::internal(call).await
         }
         ("POST", ["pools", "default"]) => cluster::update(&call).await,
-        ("GET", ["getIndexStatus" | "indexStatus"]) => indexes::route(&call),
+        ("GET", ["getIndexStatus" | "indexStatus"]) => indexes::route(call).await,
         ("GET" | "POST", ["settings", "rebalance" | "developerPreview"] | ["internalSettings"]) => {
             fixed::route(&call, &path)
         }
