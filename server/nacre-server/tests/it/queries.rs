@@ -140,7 +140,11 @@ fn a_query_ends_when_its_client_goes_away() {
     let mut server = serving(directory.path());
     let rows = "SELECT a, b FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
     // The one has no row ever, the other has them faster than anybody takes them.
-    for statement in [ENDLESS, rows] {
+    let statements = [ENDLESS, rows];
+    // With a thread of its own, and behind as many clients as have one.
+    let mut crowd = Vec::new();
+    for (size, statement) in [0, 64].into_iter().flat_map(|size| statements.map(|s| (size, s))) {
+        crowd.resize_with(size, || TcpStream::connect(address(&server)).unwrap());
         let body = json!({"statement": statement}).to_string();
         let mut stream = TcpStream::connect(address(&server)).unwrap();
         let length = body.len();
