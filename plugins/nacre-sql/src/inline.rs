@@ -6,8 +6,10 @@
 //! ```
 //!
 //! A statement begins with one of its words, ends with `;`, and is taken for one only if the parser reads it as one. Named
-//! parameters are variables of the code. Lines keep their numbers.
+//! parameters are variables of the code. Lines keep their numbers. All these words are names in JavaScript too: one that the
+//! code has as a name is left alone, and so is one without a blank behind it or with an operator.
 
+use crate::lexer::{Spanned, Token, lex_statement};
 use crate::parser::parse;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -45,29 +47,32 @@ pub struct Mistake {
     pub message: String,
 }
 
+/// Words of JavaScript whose parentheses a statement follows, and with it an operand.
+const BEFORE_PARENTHESES: [&str; 4] = ["if", "while", "for", "with"];
+/// Words of JavaScript behind which a name is declared.
+const BEFORE_NAME: [&str; 7] = ["var", "let", "const", "function", "class", "import", "as"];
+
 /// The code with its statements as calls of `N1QL`, and what looks like a statement and was left alone: it may be JavaScript.
 pub fn as_calls(code: &str) -> (Cow<'_, str>, Vec<Mistake>) {
     let (mut out, mut mistakes) = (String::new(), Vec::new());
-    let mut scanner = Scanner { code, at: 0, is_operand_next: true };
+    let names = names(code);
+    let mut scanner = Scanner::new(code);
     let mut copied = 0;
     while let Some(word) = scanner.next_word() {
-        if !may_begin(code, &word) {
+        if !may_begin(code, &word) || names.contains(&code[word.clone()]) {
             continue;
         }
-        let (end, wrong) = match statement_length(&code[word.start..]) {
-            None => (word.end, Some("a statement ends with ;".to_owned())),
-            Some(length) => {
-                let end = word.start + length;
-                (end, parse(&code[word.start..end]).err().map(|error| error.message))
+        let (end, read) = read_statement(code, &word);
+        let tokens = match read {
+            Ok(tokens) => tokens,
+            Err(message) => {
+                let line = |at: usize| 1 + code[..at].matches('\n').count() as u32;
+                mistakes.push(Mistake { lines: line(word.start)..=line(end), message });
+                continue;
             }
         };
-        if let Some(message) = wrong {
-            let line = |at: usize| 1 + code[..at].matches('\n').count() as u32;
-            mistakes.push(Mistake { lines: line(word.start)..=line(end), message });
-            continue;
-        }
         out.push_str(&code[copied..word.start]);
-        push_call(&mut out, &code[word.start..end]);
+        push_call(&mut out, &code[word.start..end], &tokens);
         copied = end;
         scanner.at = end;
     }
@@ -78,35 +83,108 @@ pub fn as_calls(code: &str) -> (Cow<'_, str>, Vec<Mistake>) {
     (Cow::Owned(out), mistakes)
 }
 
-/// Whether a word of the code may be the first of a statement.
-fn may_begin(code: &str, word: &Range<usize>) -> bool {
-    let is = |text: &str, known: &str| text.eq_ignore_ascii_case(known);
-    let text = &code[word.clone()];
-    let is_member = code[..word.start].trim_end().ends_with('.');
-    // JavaScript has the same word.
-    let deletes = || {
-        let next = code[word.end..].split_whitespace().next();
-        next.is_some_and(|next| is(next, "FROM"))
-    };
-    !is_member && WORDS.iter().any(|known| is(text, known)) && (!is(text, "DELETE") || deletes())
+/// The end of the statement that begins with `word`, and its tokens, or what is wrong with it.
+fn read_statement(code: &str, word: &Range<usize>) -> (usize, Result<Vec<Spanned>, String>) {
+    match lex_statement(&code[word.start..]) {
+        Err(error) => (word.end, Err(error.message)),
+        Ok(None) => (word.end, Err("a statement ends with ;".to_owned())),
+        Ok(Some(tokens)) => {
+            let end = word.start + tokens.last().map_or(0, |semicolon| semicolon.at);
+            let parsed = parse(&code[word.start..end]);
+            (end, parsed.map(|_| tokens).map_err(|error| error.message))
+        }
+    }
 }
 
-fn push_call(out: &mut String, statement: &str) {
+fn begins_statements(text: &str) -> bool {
+    WORDS.iter().any(|known| text.eq_ignore_ascii_case(known))
+}
+
+/// Whether a word of the code may be the first of a statement.
+fn may_begin(code: &str, word: &Range<usize>) -> bool {
+    let (text, behind) = (&code[word.clone()], &code[word.end..]);
+    // JavaScript has the same word.
+    let deletes = || {
+        let next = behind.split_whitespace().next();
+        next.is_some_and(|next| next.eq_ignore_ascii_case("FROM"))
+    };
+    let is_apart = behind.starts_with(char::is_whitespace) || behind.starts_with("/*");
+    let goes_on = |c: char| is_word(c) || "\"'`$@([{*".contains(c);
+    is_apart
+        && !is_member(code, word)
+        && begins_statements(text)
+        && without_blanks(behind).starts_with(goes_on)
+        && (!text.eq_ignore_ascii_case("DELETE") || deletes())
+}
+
+fn is_member(code: &str, word: &Range<usize>) -> bool {
+    code[..word.start].trim_end().ends_with('.')
+}
+
+/// What is left of a statement behind white space and comments.
+fn without_blanks(statement: &str) -> &str {
+    let mut rest = statement.trim_start();
+    loop {
+        let comment = match rest.starts_with("--") {
+            true => Some(rest.find('\n').unwrap_or(rest.len())),
+            false => comment_length(rest),
+        };
+        let Some(length) = comment else { return rest };
+        rest = rest[length..].trim_start();
+    }
+}
+
+/// Those of the words that the code has as names: declared, imported, or given as such.
+fn names(code: &str) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    let mut scanner = Scanner::new(code);
+    while let Some(word) = scanner.next_word() {
+        let text = &code[word.clone()];
+        if begins_statements(text) && is_name(&code[..word.start], &code[word.end..]) {
+            names.insert(text);
+        }
+    }
+    names
+}
+
+/// Whether what stands between these two can only be a name, as in `let x`, `f(a, x)`, `{ x, y }` and `x => 1`.
+fn is_name(before: &str, behind: &str) -> bool {
+    let (before, behind) = (before.trim_end(), behind.trim_start());
+    // function* x()
+    let declaring = before.trim_end_matches('*').trim_end();
+    let word = declaring.rsplit(|c| !is_word(c) && c != '$').next().unwrap_or_default();
+    let is_listed = before.ends_with(|c| ",([{:".contains(c)) || before.ends_with("...");
+    BEFORE_NAME.contains(&word)
+        || behind.starts_with("=>")
+        || is_listed && behind.starts_with(|c| ",)]}=;".contains(c))
+}
+
+fn push_call(out: &mut String, statement: &str, tokens: &[Spanned]) {
     let text = serde_json::to_string(statement).unwrap_or_default();
     let pairs: Vec<String> =
-        parameters(statement).iter().map(|name| format!("\"{name}\": {name}")).collect();
+        parameters(tokens).iter().map(|name| format!("\"{name}\": {name}")).collect();
     let _ = write!(out, "N1QL({text}, {{{}}}", pairs.join(", "));
     out.extend(statement.chars().filter(|c| *c == '\n'));
     out.push(')');
 }
 
-/// Where a quoted part that begins with `text` ends; a quote is within it when it stands behind a backslash.
+/// The names of parameters that are variables.
+fn parameters(tokens: &[Spanned]) -> BTreeSet<&str> {
+    let names = tokens.iter().filter_map(|spanned| match &spanned.token {
+        Token::Parameter(name) => Some(&**name),
+        _ => None,
+    });
+    names.filter(|name| !name.starts_with(|c: char| c.is_ascii_digit())).collect()
+}
+
+/// Where a string that `text` begins with ends, at the latest with its line; a quote is within it when it stands behind a backslash.
 fn quoted_length(text: &str) -> usize {
     let mut chars = text.char_indices();
     let quote = chars.next().map(|(_, c)| c);
     while let Some((at, c)) = chars.next() {
         match c {
             '\\' => drop(chars.next()),
+            '\n' => return at,
             c if Some(c) == quote => return at + c.len_utf8(),
             _ => {}
         }
@@ -120,42 +198,6 @@ fn comment_length(text: &str) -> Option<usize> {
     Some(inside.find("*/").map_or(text.len(), |end| end + 4))
 }
 
-/// The parts of a statement that are neither quoted nor comments, each with where it begins.
-fn bare_chars(statement: &str) -> impl Iterator<Item = (usize, char)> + '_ {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        loop {
-            let rest = &statement[at..];
-            let first = rest.chars().next()?;
-            let skipped = match first {
-                '"' | '\'' | '`' => quoted_length(rest),
-                _ => comment_length(rest).unwrap_or(0),
-            };
-            if skipped == 0 {
-                at += first.len_utf8();
-                return Some((at - first.len_utf8(), first));
-            }
-            at += skipped;
-        }
-    })
-}
-
-/// Bytes before the `;` that ends the statement at the beginning of `text`, if one does.
-fn statement_length(text: &str) -> Option<usize> {
-    bare_chars(text).find(|(_, c)| *c == ';').map(|(at, _)| at)
-}
-
-/// The names of parameters that are variables.
-fn parameters(statement: &str) -> BTreeSet<&str> {
-    let signs = bare_chars(statement).filter(|(_, c)| *c == '$');
-    let names = signs.filter_map(|(at, _)| {
-        let rest = &statement[at + 1..];
-        let name = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
-        (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(name)
-    });
-    names.collect()
-}
-
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -166,22 +208,24 @@ struct Scanner<'a> {
     at: usize,
     /// Whether an operand may come next, so that `/` begins a regular expression and is no division.
     is_operand_next: bool,
+    /// Whether the word before has parentheses that a statement follows.
+    is_control: bool,
+    /// Whether a statement follows, for each parenthesis that is open.
+    open: Vec<bool>,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
+    fn new(code: &'a str) -> Scanner<'a> {
+        Scanner { code, at: 0, is_operand_next: true, is_control: false, open: Vec::new() }
+    }
+
     /// Where the next word is: an identifier, a keyword or a number.
     fn next_word(&mut self) -> Option<Range<usize>> {
         loop {
             let rest = &self.code[self.at..];
             let first = rest.chars().next()?;
-            let start = self.at;
             match first {
-                c if is_word(c) || c == '$' => {
-                    let length = rest.find(|c| !is_word(c) && c != '$').unwrap_or(rest.len());
-                    self.at += length;
-                    self.is_operand_next = BEFORE_OPERAND.contains(&&rest[..length]);
-                    return Some(start..self.at);
-                }
+                c if is_word(c) || c == '$' => return Some(self.word(rest)),
                 '"' | '\'' => self.skip(quoted_length(rest), false),
                 '`' => self.skip(template_length(rest), false),
                 '/' if rest.starts_with("//") => {
@@ -191,15 +235,39 @@ impl Scanner<'_> {
                     self.at += comment_length(rest).unwrap_or(rest.len());
                 }
                 '/' if self.is_operand_next => self.skip(regex_length(rest), false),
+                // Whether it stands before an operand or behind one, there is none in its place.
+                '+' | '-' if rest[1..].starts_with(first) => self.skip(2, self.is_operand_next),
+                '(' => {
+                    self.open.push(self.is_control);
+                    self.skip(1, true);
+                }
+                ')' => {
+                    let is_statement_next = self.open.pop().unwrap_or(false);
+                    self.skip(1, is_statement_next);
+                }
                 c if c.is_whitespace() => self.at += c.len_utf8(),
-                c => self.skip(c.len_utf8(), !matches!(c, ')' | ']' | '}')),
+                c => self.skip(c.len_utf8(), !matches!(c, ']' | '}')),
             }
         }
+    }
+
+    /// Goes past the word that `rest` begins with.
+    fn word(&mut self, rest: &str) -> Range<usize> {
+        let length = rest.find(|c| !is_word(c) && c != '$').unwrap_or(rest.len());
+        let word = self.at..self.at + length;
+        // What has the name of a keyword behind a dot is none.
+        let is_keyword = !is_member(self.code, &word);
+        let text = &rest[..length];
+        self.skip(length, is_keyword && BEFORE_OPERAND.contains(&text));
+        // for await (…)
+        self.is_control = is_keyword && (BEFORE_PARENTHESES.contains(&text) || text == "await");
+        word
     }
 
     fn skip(&mut self, length: usize, is_operand_next: bool) {
         self.at += length;
         self.is_operand_next = is_operand_next;
+        self.is_control = false;
     }
 }
 
@@ -285,6 +353,15 @@ mod tests {
     y();
     "#);
         insta::assert_snapshot!(made("{ WITH t AS (SELECT 1) SELECT * FROM t; }"), @r#"{ N1QL("WITH t AS (SELECT 1) SELECT * FROM t", {}); }"#);
+        insta::assert_snapshot!(made("SELECT a$b, -- it's; \"$x\n @y FROM `c\\` WHERE d = 'e'';' AND f = $z; g('SELECT 1;');"), @r#"
+    N1QL("SELECT a$b, -- it's; \"$x\n @y FROM `c\\` WHERE d = 'e'';' AND f = $z", {"y": y, "z": z}
+    ); g('SELECT 1;');
+    "#);
+        insta::assert_snapshot!(made("x = 'a\nSELECT /*+ */ 1;"), @r#"
+    x = 'a
+    N1QL("SELECT /*+ */ 1", {});
+    "#);
+        insta::assert_snapshot!(made("f({update: 1}); SELECT a, b FROM c WHERE d IN (SELECT e FROM f); MERGE INTO b USING c ON KEY c.k WHEN MATCHED THEN DELETE; update b set c = 1; DELETE FROM b;"), @r#"f({update: 1}); N1QL("SELECT a, b FROM c WHERE d IN (SELECT e FROM f)", {}); N1QL("MERGE INTO b USING c ON KEY c.k WHEN MATCHED THEN DELETE", {}); N1QL("update b set c = 1", {}); N1QL("DELETE FROM b", {});"#);
         insta::assert_snapshot!(made("INSERT INTO b (KEY, VALUE) VALUES ($k, {'a': $1}); SELECT 1;"), @r#"N1QL("INSERT INTO b (KEY, VALUE) VALUES ($k, {'a': $1})", {"k": k}); N1QL("SELECT 1", {});"#);
     }
 
@@ -298,6 +375,16 @@ mod tests {
             "x = /SELECT 1;/; y = a / 2; z = [/[/]SELECT 1;/g]; return /'/; ",
             "with (Math) { log(max(1, 2)); }",
             "SELECT 1",
+            "function execute(doc) {} execute(doc); execute (doc); select(rows); select[0]; select - 1; select < 1;",
+            "const { select, update: merge } = api; select (rows); select [0]; merge (x);",
+            "function f(doc, select) { select (doc); } function* execute() {} execute (1);",
+            "rows.map(select => select [0]); try {} catch (update) { update (1); }",
+            "import { select } from 'x'; select `SELECT 1;`; import * as merge from 'y'; merge (a, b);",
+            "const select = String.raw; select`SELECT 1;`; class execute {} execute (1);",
+            "const o = { select, execute : 1 }; o?.select; let a = 1, prepare; prepare (a);",
+            "x = i++ / 2; y = 'SELECT 1; / '; x = i-- / 2; y = 'SELECT 1; / ';",
+            "if (x) /'/.test(y); else while (f(z)) /\"/.exec(z); y = 'SELECT 1;';",
+            "x = a.with(b) / 2; y = 'SELECT 1; / '; x = a.of / 2; y = 'SELECT 1; / ';",
         ] {
             assert_eq!(as_calls(code).0, code);
         }

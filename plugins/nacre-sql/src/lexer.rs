@@ -49,6 +49,25 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned>> {
     }
 }
 
+/// The tokens of the statement that `text` begins with, up to the `;` that ends it, which is the last; none if there is no such end.
+///
+/// # Errors
+/// As [`lex`], of the statement alone: what is behind it may be anything.
+pub(crate) fn lex_statement(text: &str) -> Result<Option<Vec<Spanned>>> {
+    let mut lexer = Lexer { text, at: 0 };
+    let mut tokens = Vec::new();
+    loop {
+        lexer.skip_blanks()?;
+        let at = lexer.at;
+        let token = lexer.token()?;
+        let (is_end, is_last) = (token == Token::End, token == Token::Symbol(";"));
+        tokens.push(Spanned { token, at, end: lexer.at });
+        if is_end || is_last {
+            return Ok(is_last.then_some(tokens));
+        }
+    }
+}
+
 /// Line and column of an offset, both from 1; columns count characters.
 pub(crate) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at.min(text.len())];
