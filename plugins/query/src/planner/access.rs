@@ -188,8 +188,11 @@ impl Search<'_> {
     fn by_index(&self, indexes: &[Loaded]) -> Option<Chosen> {
         let candidates = self.candidates(indexes, self.known, self.wanted);
         let narrows = |candidate: &Candidate| candidate.narrowing() > Narrowing::Nothing;
-        // An index for each operand of OR reads less than one whole index.
-        let union = || self.union_of(indexes).map(|scans| Access::Union(scans).into());
+        // An index for each operand of OR reads less than one whole index, unless it is read as a whole too.
+        let union = || {
+            let scans = self.union_of(indexes, !candidates.is_empty());
+            scans.map(|scans| Access::Union(scans).into())
+        };
         if !candidates.first().is_some_and(narrows)
             && let Some(union) = union()
         {
@@ -272,8 +275,8 @@ impl Search<'_> {
         is_of_use.then_some(Candidate { scan, ordered, covered })
     }
 
-    /// A scan for each operand of an OR, if all have one.
-    fn union_of(&self, indexes: &[Loaded]) -> Option<Vec<IndexScan>> {
+    /// A scan for each operand of an OR, if all have one; one that `narrows` if that is asked for.
+    fn union_of(&self, indexes: &[Loaded], narrows: bool) -> Option<Vec<IndexScan>> {
         self.known.iter().find_map(|condition| {
             let Expr::Chain(Chain::Or, operands) = condition else { return None };
             if operands.len() > UNION_MAX {
@@ -283,7 +286,8 @@ impl Search<'_> {
                 let mut known = self.known.to_vec();
                 known.extend(conjuncts(Some(operand)));
                 let found = self.candidates(indexes, &known, &Wanted::default()).into_iter().next();
-                found.map(|candidate| candidate.scan)
+                let of_use = |found: &Candidate| !narrows || found.narrowing() > Narrowing::Nothing;
+                found.filter(of_use).map(|candidate| candidate.scan)
             });
             scans.collect()
         })

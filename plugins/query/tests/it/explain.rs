@@ -224,6 +224,21 @@ fn what_is_not_grouped_by_is_refused_with_an_index_too() {
 }
 
 #[test]
+fn operands_of_or_that_read_whole_indexes_do_not_replace_one_that_covers() {
+    insta::assert_snapshot!(plans(
+        &["CREATE INDEX abc ON o(a, b, c)"],
+        &["SELECT a, b, c FROM o WHERE a IS NOT NULL AND (b = 1 OR c = 2) ORDER BY a LIMIT 10"],
+    ), @r#"
+    # SELECT a, b, c FROM o WHERE a IS NOT NULL AND (b = 1 OR c = 2) ORDER BY a LIMIT 10
+    Sequence
+      IndexScan3 index="abc" covers=["cover ((`self`.`a`))","cover ((`self`.`b`))","cover ((`self`.`c`))"] spans=[{"index_key":"(`self`.`a`)","range":["is valued"]}]
+      Filter condition="((not (cover ((`o`.`a`)) is null)) and ((cover ((`o`.`b`)) = 1) or (cover ((`o`.`c`)) = 2)))"
+      InitialProject
+      Limit
+    "#);
+}
+
+#[test]
 fn a_primary_index_has_the_documents_by_id() {
     insta::assert_snapshot!(plans(
         &["CREATE PRIMARY INDEX ON o"],
