@@ -137,7 +137,8 @@ impl Definition {
         self.primary
     }
 
-    /// Whether each document for which the condition holds has an entry.
+    /// Whether each document for which the condition holds has an entry, but for what cannot be put into one: a value that
+    /// is too long, or that cannot be evaluated.
     pub fn is_complete(&self) -> bool {
         let has_missing = self.keys.first().is_some_and(|key| key.include_missing);
         // An empty array has no elements to make entries of.

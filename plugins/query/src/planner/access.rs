@@ -9,9 +9,9 @@ use super::{conjuncts, mentions, order, sarg};
 use crate::datastore::Keyspace;
 use crate::plan::{Access, IndexScan, Page, Sarg};
 use crate::run::Run;
-use nacre_sql::ast::{Binary, Block, Chain, Expr, FromTerm, OrderTerm};
-use nacre_sql::index::Definition;
-use nacre_sql::{Name, Result, any_in, functions};
+use nacre_sql::ast::{Binary, Block, Body, Chain, Expr, FromTerm, OrderTerm, Select};
+use nacre_sql::index::{Definition, SELF};
+use nacre_sql::{Name, Result, any_in, each_in_select, functions};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
@@ -248,7 +248,7 @@ impl Search<'_> {
     ) -> Option<Candidate> {
         let parts = sarg::sargs(definition, self.alias, known, self.own);
         let whole = parts.is_empty();
-        if whole && !definition.is_complete() {
+        if whole && !self.has_all(definition, known, wanted) {
             return None;
         }
         // Where the array is empty there is no entry, so that only what asks for an element finds all that it wants.
@@ -273,6 +273,34 @@ impl Search<'_> {
         let first_rows = ordered && wanted.limited && wanted.unfiltered;
         let is_of_use = !whole || covered.is_some() || first_rows || definition.condition.is_some();
         is_of_use.then_some(Candidate { scan, ordered, covered })
+    }
+
+    /// Whether all documents that are wanted have an entry.
+    ///
+    /// What cannot be put into an entry has none. That is taken for what the index is of, and not for anything else.
+    fn has_all(&self, definition: &Definition, known: &[Expr], wanted: &Wanted<'_>) -> bool {
+        if definition.is_primary() || !definition.is_complete() {
+            return definition.is_primary();
+        }
+        let of = sarg::renamed(&definition.keys[0].expr, SELF, self.alias);
+        let asks = |expr: &Expr| any_in(expr, &|inner| *inner == of);
+        let reads = |(block, order): (&Block, &[OrderTerm])| {
+            let mut found = false;
+            let mut whole = Select {
+                with: Vec::new(),
+                body: Body::Block(Box::new(block.clone())),
+                order: order.to_vec(),
+                limit: None,
+                offset: None,
+            };
+            let done = each_in_select(&mut whole, &mut |expr| {
+                found |= asks(expr);
+                Ok(())
+            });
+            debug_assert!(done.is_ok(), "looking refuses nothing");
+            found
+        };
+        known.iter().any(asks) || wanted.read.is_some_and(reads)
     }
 
     /// A scan for each operand of an OR, if all have one; one that `narrows` if that is asked for.

@@ -156,6 +156,7 @@ fn an_index_of_all_documents_is_read_from_end_to_end_where_that_is_of_use() {
             "SELECT * FROM o ORDER BY day",
             "SELECT * FROM o WHERE day IS MISSING",
             "SELECT * FROM o WHERE state = 'open'",
+            "SELECT total FROM o WHERE state = 'open'",
             "SELECT * FROM o USE INDEX (d1) WHERE state = 'open'",
             "SELECT RAW META().id FROM c ORDER BY META().id DESC LIMIT 2",
             "SELECT COUNT(1) FROM c",

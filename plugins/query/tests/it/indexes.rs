@@ -76,3 +76,24 @@ fn values_of_an_object_are_in_an_array_index_as_any_has_them() {
         assert_eq!(rows(&documents, &[index], statement), r#"["d0","d1"]"#);
     }
 }
+
+#[test]
+fn a_document_that_has_no_entry_is_found_by_what_is_not_of_the_index() {
+    let long = format!(r#"{{"a": "{}", "b": 1}}"#, "x".repeat(70_000));
+    let documents = [&long[..], r#"{"a": 1, "b": 1}"#];
+    for statement in [
+        "SELECT RAW META().id FROM l",
+        "SELECT RAW META().id FROM l WHERE b = 1",
+        "SELECT RAW META().id FROM l WHERE b = 1 ORDER BY META().id LIMIT 5",
+        "SELECT RAW b FROM l WHERE b = 1",
+    ] {
+        for index in [
+            "CREATE INDEX i ON l(a INCLUDE MISSING)",
+            "CREATE INDEX i ON l(a INCLUDE MISSING) WHERE b = 1",
+            "CREATE INDEX i ON l(a INCLUDE MISSING, b)",
+        ] {
+            let found = rows(&documents, &[index], statement);
+            assert_eq!(Value::parse(found.as_bytes()).unwrap().as_array().unwrap().len(), 2);
+        }
+    }
+}
