@@ -4,7 +4,8 @@ use super::{conjuncts, mentions, plan_term};
 use crate::plan::{Access, IndexScan, Join, Sarg, Scan, ScanSource, Strategy};
 use crate::run::Run;
 use nacre_sql::ast::{
-    self, Binary, Binding, Chain, Expr, From, JoinKind, On, Quantified, Quantifier, Side, Source,
+    self, Binary, Binding, Chain, Expr, From, FromTerm, JoinKind, On, Quantified, Quantifier, Side,
+    Source,
 };
 use nacre_sql::{Name, Result, functions};
 
@@ -48,13 +49,25 @@ pub(super) fn turn_right_join(from: &mut From) {
         && join.kind == JoinKind::Join
         && matches!(join.on, On::Condition(_))
         && first.hints.hash.is_none()
-        && !matches!(&join.term.source, Source::Expr(expr) if mentions(expr, std::slice::from_ref(&first.alias)));
+        && !reads(&join.term, &first.alias)
+        // A name of WITH that the other term has too would be taken for that one.
+        && !reads(first, &join.term.alias);
     if is_turned {
         std::mem::swap(first, &mut join.term);
         // How the two are joined is said of the one that was on the right.
         std::mem::swap(&mut first.hints.hash, &mut join.term.hints.hash);
         join.side = Side::Left;
     }
+}
+
+/// Whether `name` is in what a term is made of.
+fn reads(term: &FromTerm, name: &Name) -> bool {
+    let source = match &term.source {
+        Source::Expr(expr) => Some(expr),
+        Source::Keyspace(_) => None,
+    };
+    let mut read = source.into_iter().chain(&term.hints.keys);
+    read.any(|expr| mentions(expr, std::slice::from_ref(name)))
 }
 
 /// Plans a join; `before` are the variables of the left side, `later` those that do not have a value yet.

@@ -97,3 +97,10 @@ fn a_document_that_has_no_entry_is_found_by_what_is_not_of_the_index() {
         }
     }
 }
+
+#[test]
+fn a_name_of_with_is_not_taken_for_the_other_side_of_a_right_join() {
+    let documents = [r#"{"x": 1}"#, r#"{"x": 2}"#];
+    let statement = "WITH b AS ([{\"x\": 1}]) SELECT a.x AS l, b.x AS r FROM b AS a RIGHT JOIN l AS b ON a.x = b.x";
+    assert_eq!(rows(&documents, &[], statement), r#"[{"r":2},{"l":1,"r":1}]"#);
+}
