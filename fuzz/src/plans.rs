@@ -3,7 +3,9 @@
 //! The judge shares the tree and the evaluation of expressions with what it judges, and nothing of plans and operators.
 
 use crate::tables::{COLLECTIONS, INDEXES, Tables};
-use nacre_sql::ast::{Body, Expr, JoinKind, On, Projection, Select, Side, Source, Statement};
+use nacre_sql::ast::{
+    Aggregate, Body, Expr, JoinKind, On, Projection, Select, Side, Source, Statement,
+};
 use nacre_sql::{
     Caches, Context, Env, Meta, Name, NoHost, Scope, Value, eval, parse, parse_expr, resolve_select,
 };
@@ -34,6 +36,7 @@ impl Choices<'_> {
 pub fn plans(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let text = query(&mut choices);
+    let parameters = PARAMETERS.map(|name| (name, parameter(&mut choices)));
     let tables = Tables::new();
     let mut documents = BTreeMap::new();
     let wanted = INDEXES.into_iter().filter(|_| choices.below(3) == 0);
@@ -49,17 +52,23 @@ pub fn plans(bytes: &[u8]) {
     }
     let Ok(Statement::Select(mut select)) = parse(&text) else { panic!("{text}") };
     resolve_select(&mut select, &Scope::new()).expect("names are those of collections");
-    let (named, caches) = (BTreeMap::new(), Caches::default());
+    let named = parameters.map(|(name, json)| (Name::from(&name[1..]), known(json)));
+    let (named, caches) = (BTreeMap::from(named), Caches::default());
     let context =
         Context { host: &NoHost, positional: &[], named: &named, statement_ms: 0, caches: &caches };
     let mut wanted = Loops { documents: &documents, context }.rows(&select);
-    let mut rows = tables.query(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    let run = |text: &str| tables.query_with(text, &parameters);
+    let mut rows = run(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
     if select.order.is_empty() {
         wanted.sort();
         rows.sort();
     }
-    let plan = || tables.query(&format!("EXPLAIN {text}")).map(|rows| rows[0].to_json());
-    assert!(rows == wanted, "{text}\n got    {rows:?}\n wanted {wanted:?}\n{:?}", plan());
+    let plan = || run(&format!("EXPLAIN {text}")).map(|rows| rows[0].to_json());
+    assert!(
+        rows == wanted,
+        "{text} {parameters:?}\n got    {rows:?}\n wanted {wanted:?}\n{:?}",
+        plan()
+    );
 }
 
 /// Few values of all kinds, so that they meet.
@@ -84,6 +93,29 @@ const VALUES: &[&str] = &[
     "{\"x\": 1}",
 ];
 
+/// The parameters of a query.
+const PARAMETERS: [&str; 2] = ["$p", "$q"];
+
+/// The value of a parameter, as JSON: often NULL, with which nothing compares.
+fn parameter(choices: &mut Choices<'_>) -> &'static str {
+    match choices.below(3) {
+        0 => "null",
+        _ => choices.of(VALUES),
+    }
+}
+
+/// What something is compared with: a literal or a parameter.
+fn operand(choices: &mut Choices<'_>) -> &'static str {
+    match choices.below(8) {
+        0 => choices.of(&PARAMETERS),
+        _ => choices.of(VALUES),
+    }
+}
+
+fn known(json: &str) -> Value {
+    Value::parse(json.as_bytes()).expect("it is JSON")
+}
+
 fn document(choices: &mut Choices<'_>) -> Value {
     let mut fields: Vec<String> = Vec::new();
     for name in ["a", "b"] {
@@ -91,17 +123,23 @@ fn document(choices: &mut Choices<'_>) -> Value {
             fields.push(format!("\"{name}\": {}", choices.of(VALUES)));
         }
     }
-    if choices.below(4) > 0 {
-        let tags: Vec<&str> = (0..choices.below(4)).map(|_| choices.of(VALUES)).collect();
-        fields.push(format!("\"tags\": [{}]", tags.join(", ")));
+    let shape = choices.below(5);
+    let tags: Vec<&str> = (0..choices.below(4)).map(|_| choices.of(VALUES)).collect();
+    match shape {
+        0 => {}
+        1 => {
+            let named = tags.iter().enumerate().map(|(at, tag)| format!("\"t{at}\": {tag}"));
+            fields.push(format!("\"tags\": {{{}}}", named.collect::<Vec<_>>().join(", ")));
+        }
+        _ => fields.push(format!("\"tags\": [{}]", tags.join(", "))),
     }
-    Value::parse(format!("{{{}}}", fields.join(", ")).as_bytes()).unwrap()
+    known(&format!("{{{}}}", fields.join(", ")))
 }
 
 fn comparison(choices: &mut Choices<'_>, subject: &str) -> String {
-    let value = choices.of(VALUES);
+    let value = operand(choices);
     match choices.below(9) {
-        0 => format!("{subject} IN [{value}, {}, {}]", choices.of(VALUES), choices.of(VALUES)),
+        0 => format!("{subject} IN [{value}, {}, {}]", operand(choices), operand(choices)),
         1 => format!(
             "{subject} LIKE {}",
             choices.of(&["\"a%\"", "\"%b\"", "\"a\"", "\"a\\\\_%\"", "\"_\""])
@@ -110,7 +148,7 @@ fn comparison(choices: &mut Choices<'_>, subject: &str) -> String {
             "{subject} IS {}",
             choices.of(&["NULL", "NOT NULL", "MISSING", "NOT MISSING", "VALUED"])
         ),
-        3 => format!("{subject} BETWEEN {value} AND {}", choices.of(VALUES)),
+        3 => format!("{subject} BETWEEN {value} AND {}", operand(choices)),
         4 => format!("{value} {} {subject}", choices.of(&["=", "<", ">="])),
         _ => format!("{subject} {} {value}", choices.of(&["=", "!=", "<", "<=", ">", ">=", "="])),
     }
@@ -144,10 +182,29 @@ fn condition(choices: &mut Choices<'_>, alias: &str, depth: usize) -> String {
 fn query(choices: &mut Choices<'_>) -> String {
     let filter = match choices.below(8) {
         // Nothing narrows, or what a partial index says.
-        0 => choices.of(&["TRUE", "x.a = \"a\"", "x.a = true AND x.b > 1"]).to_owned(),
+        0 => {
+            let filters = [
+                "TRUE",
+                "x.a = \"a\"",
+                "x.a = true AND x.b > 1",
+                "x.b IS VALUED AND x.a > 0 AND x.a >= $p",
+                "x.a = true AND x.b >= 1 AND x.b > $p",
+            ];
+            choices.of(&filters).to_owned()
+        }
         _ => condition(choices, "x", 2),
     };
-    match choices.below(7) {
+    match choices.below(9) {
+        // Entries of few indexes hold more than one field.
+        7 => {
+            let field = choices.of(&["x.a", "x.b", "META(x).id"]);
+            format!("SELECT RAW {field} FROM l AS x WHERE {filter}")
+        }
+        8 => {
+            let extreme = choices.of(&["MIN(x.a)", "MAX(x.a)", "MIN(x.b)", "MAX(x.b)"]);
+            let filter = choices.of(&["", &format!(" WHERE {filter}")]).to_owned();
+            format!("SELECT RAW {extreme} FROM l AS x{filter}")
+        }
         6 => format!(
             "SELECT RAW [x.a, COUNT(*), COUNT(x.b), MIN(x.b), MAX(x.b)] FROM l AS x WHERE {filter} GROUP BY x.a"
         ),
@@ -252,12 +309,23 @@ impl Loops<'_> {
             orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
         });
         let Projection::Raw(expr, _) = &block.projection else { panic!("only RAW is made") };
+        if let Expr::Aggregate(aggregate) = expr {
+            return vec![self.extreme(aggregate, &envs)];
+        }
         let count = |expr: &Option<Expr>| {
             expr.as_ref().map(|expr| self.eval(expr, &Env::new()).as_i64().unwrap() as usize)
         };
         let (limit, offset) = (count(&select.limit), count(&select.offset));
         let page = envs.iter().skip(offset.unwrap_or(0)).take(limit.unwrap_or(usize::MAX));
         page.map(|env| self.eval(expr, env)).collect()
+    }
+
+    /// The least or the greatest value of all rows.
+    fn extreme(&self, aggregate: &Aggregate, envs: &[Env]) -> Value {
+        let values = envs.iter().map(|env| self.eval(&aggregate.args[0], env));
+        let known = values.filter(Value::is_known);
+        let found = if &*aggregate.name == "min" { known.min() } else { known.max() };
+        found.unwrap_or(Value::Null)
     }
 
     /// What the one shape of groups that is made comes to.

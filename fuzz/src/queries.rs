@@ -27,7 +27,7 @@ const DEPENDENT: [&str; 17] = [
 /// As above: parameters without values.
 const PARAMETERS: [char; 2] = ['$', '?'];
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 12] = [
     r#"{"a": 1, "b": "x", "tags": [1, "x", null]}"#,
     r#"{"a": 1, "b": "y"}"#,
     r#"{"a": 2.5, "b": null, "tags": []}"#,
@@ -37,6 +37,8 @@ const DOCUMENTS: [&str; 10] = [
     r#"{"a": true, "c": {"d": [1, {"e": "x"}]}}"#,
     r#"{"a": 9007199254740993, "b": -1}"#,
     r#"{"a": {"d": 1}, "b": {"d": 1}, "tags": [[1], 2]}"#,
+    r#"{"a": 1, "b": 2, "tags": {"c": "x", "d": 1}}"#,
+    r#"{"a": 1, "b": 0, "tags": {}}"#,
     "{}",
 ];
 

@@ -19,7 +19,7 @@ const QUOTA: u32 = 5500;
 pub const COLLECTIONS: [&str; 2] = ["l", "r"];
 
 /// All kinds of indexes on them.
-pub const INDEXES: [&str; 20] = [
+pub const INDEXES: [&str; 22] = [
     "CREATE INDEX i1 ON l(a)",
     "CREATE INDEX i2 ON l(a, b DESC)",
     "CREATE INDEX i3 ON l(b DESC, a)",
@@ -40,6 +40,8 @@ pub const INDEXES: [&str; 20] = [
     "CREATE INDEX i17 ON l(b INCLUDE MISSING DESC)",
     "CREATE INDEX i18 ON r(a INCLUDE MISSING, b DESC)",
     "CREATE PRIMARY INDEX ON r",
+    "CREATE INDEX i19 ON l(a, DISTINCT ARRAY v FOR v IN tags END)",
+    "CREATE INDEX i20 ON l(DISTINCT tags)",
 ];
 
 /// A query service over the collections.
@@ -110,8 +112,16 @@ impl Tables {
     /// # Errors
     /// What the service would answer.
     pub fn query(&self, statement: &str) -> Result<Vec<Value>> {
+        self.query_with(statement, &[])
+    }
+
+    /// The rows of a statement with parameters: names with their `$`, and values as JSON.
+    ///
+    /// # Errors
+    /// As [`Tables::query`].
+    pub fn query_with(&self, statement: &str, parameters: &[(&str, &str)]) -> Result<Vec<Value>> {
         let settings = [("query_context", "default:default._default"), ("memory_quota", QUOTA_MB)];
-        let mut request = Request::from_pairs(settings)?;
+        let mut request = Request::from_pairs(settings.iter().chain(parameters).copied())?;
         request.statement = Some(statement.to_owned());
         let platform = Patience { left: Cell::new(PATIENCE), chance: Cell::new(1) };
         let mut response = self.service.start(request, &self.store, &platform);
