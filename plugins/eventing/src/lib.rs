@@ -131,7 +131,6 @@ impl Program {
         let broken = |error: Error| Fault::Retry(format!("JavaScript: {error}"));
         let mut engine = Engine::new(LIMITS).map_err(broken)?;
         let timeout_ms = config.timeout_ms;
-        engine.set_watch(move || turn::passed_ms() >= timeout_ms);
         let outside = Rc::new(RefCell::new(Outside::new(Rc::clone(&bridge), timeout_ms)));
         engine.set_host(Rc::clone(&outside) as Rc<RefCell<dyn nacre_js::Host>>).map_err(broken)?;
         let names = ["setUp", "makeMeta", "runBinary", "runTimer"];
@@ -154,6 +153,8 @@ impl Program {
         let api = Api { make_meta, run_binary, run_timer };
         let numbers = Numbers::default();
         let text = text.to_owned();
+        // What is above runs on nobody's time: a new engine is often made as that of a handler is over.
+        engine.set_watch(move || turn::passed_ms() >= timeout_ms);
         Ok(Program { text, config, engine, bridge, outside, api, handlers, filter, numbers })
     }
 }
