@@ -152,9 +152,7 @@ fn is_name(before: &str, behind: &str) -> bool {
     let (before, behind) = (before.trim_end(), behind.trim_start());
     // function* x()
     let declaring = before.trim_end_matches('*').trim_end();
-    let word = &declaring[declaring
-        .rfind(|c| !is_word(c) && c != '$')
-        .map_or(0, |at| at + declaring[at..].chars().next().map_or(0, char::len_utf8))..];
+    let word = declaring.rsplit(|c| !is_word(c) && c != '$').next().unwrap_or_default();
     let is_listed = before.ends_with(|c| ",([{:".contains(c)) || before.ends_with("...");
     BEFORE_NAME.contains(&word)
         || behind.starts_with("=>")

@@ -285,7 +285,7 @@ fn documents_that_are_held_count_as_memory() {
     let database = || Arc::new(Fixed { documents: 16, is_indexed: true, padding: 1 << 20 });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
     let error = reader.handle_with(&statement, NOW, database()).err().unwrap();
-    insta::assert_snapshot!(error, @"query: needs more memory than 8388608 bytes");
+    insta::assert_snapshot!(error, @"query: needs more than 8388608 bytes of memory");
     let few = query(&format!("SELECT RAW d {IN_ORDER} LIMIT 2"));
     let answer = reader.handle_with(&few, NOW, database()).unwrap().whole().unwrap();
     assert!(answer.body.len() > 2 << 20, "the next request finds another instance");
