@@ -549,7 +549,7 @@ fn progress_of(
         // where it stood before, whatever the batch leaves out since because a later version is in it.
         let before = before(*vbid);
         let is_between = before.seqno == before.snapshot_end;
-        let since = if is_between { before.seqno } else { before.snapshot_start };
+        let since = if is_between { before.seqno.next() } else { before.snapshot_start };
         let snapshot_start = point.snapshot_start.min(since);
         Some((*vbid, ResumePoint { seqno, snapshot_start, ..*point }))
     };
@@ -589,9 +589,9 @@ mod tests {
     fn who_stops_within_a_batch_goes_back_to_where_it_stood_before_if_history_parts_there() {
         let taken = |count, before| progress_of(&two_portions(), count, |_| before)[&Vbid(0)];
         let nothing = ResumePoint::default();
-        assert_eq!(taken(4, nothing), point(5, 0, 20));
+        assert_eq!(taken(4, nothing), point(5, 1, 20));
         assert_eq!(after_failover(&taken(4, nothing)), Resume::Rollback(Seqno::ZERO));
-        assert_eq!(taken(4, point(2, 1, 2)), point(5, 2, 20), "it stood between two snapshots");
+        assert_eq!(taken(4, point(2, 1, 2)), point(5, 3, 20), "it stood between two snapshots");
         assert_eq!(after_failover(&taken(4, point(2, 1, 2))), Resume::Rollback(Seqno(2)));
         assert_eq!(taken(4, point(2, 1, 8)), point(5, 1, 20), "it stood within one");
         assert_eq!(taken(8, nothing), point(20, 11, 20), "all of it");
