@@ -249,7 +249,7 @@ impl Cluster {
         let otp = |node: &Value| node["otpNode"].as_str().unwrap_or_default().to_owned();
         for node in nodes(pool).iter().filter(|node| node["clusterMembership"] == "inactiveFailed")
         {
-            let form = format!("otpNode={}&recoveryType=full", http::escape(&otp(node)));
+            let form = format!("otpNode={}&recoveryType=delta", http::escape(&otp(node)));
             self.post(0, "/controller/setRecoveryType", &form)?;
         }
         if pool["rebalanceStatus"] == "running" {
