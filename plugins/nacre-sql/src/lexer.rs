@@ -35,18 +35,7 @@ const SYMBOLS: &[&str] = &[
 
 /// Splits `text` into tokens; the last is always [`Token::End`].
 pub(crate) fn lex(text: &str) -> Result<Vec<Spanned>> {
-    let mut lexer = Lexer { text, at: 0 };
-    let mut tokens = Vec::new();
-    loop {
-        lexer.skip_blanks()?;
-        let at = lexer.at;
-        let token = lexer.token()?;
-        let done = token == Token::End;
-        tokens.push(Spanned { token, at, end: lexer.at });
-        if done {
-            return Ok(tokens);
-        }
-    }
+    lex_to(text, |token| *token == Token::End)
 }
 
 /// The tokens of the statement that `text` begins with, up to the `;` that ends it, which is the last; none if there is no such end.
@@ -54,16 +43,23 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned>> {
 /// # Errors
 /// As [`lex`], of the statement alone: what is behind it may be anything.
 pub(crate) fn lex_statement(text: &str) -> Result<Option<Vec<Spanned>>> {
+    let tokens = lex_to(text, |token| matches!(token, Token::End | Token::Symbol(";")))?;
+    let is_ended = tokens.last().is_some_and(|last| last.token != Token::End);
+    Ok(is_ended.then_some(tokens))
+}
+
+/// The tokens of `text` up to the first that is the last, with that one.
+fn lex_to(text: &str, is_last: impl Fn(&Token) -> bool) -> Result<Vec<Spanned>> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_blanks()?;
         let at = lexer.at;
         let token = lexer.token()?;
-        let (is_end, is_last) = (token == Token::End, token == Token::Symbol(";"));
+        let done = is_last(&token);
         tokens.push(Spanned { token, at, end: lexer.at });
-        if is_end || is_last {
-            return Ok(is_last.then_some(tokens));
+        if done {
+            return Ok(tokens);
         }
     }
 }
