@@ -28,6 +28,7 @@ use crate::block;
 use crate::node::Node;
 use crate::platform::{Told, Unanswered};
 use crossbeam_channel::{Receiver, bounded};
+use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
 use question::Asked;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ use std::time::Duration;
 
 /// How soon is asked again what could not be answered, unless the cluster changes before.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long members have to say what they know already.
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a node that cannot be reached is asked again before that is an error: another one may take its place meanwhile.
 pub(crate) const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -262,6 +265,19 @@ impl Node {
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let me = self.id();
         self.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
+    }
+
+    /// What the other nodes say that have a part in the cluster, about what they know already. One that does not answer is left
+    /// out. Blocks, for about a second at most.
+    fn ask_members(&self, question: &Question) -> impl Iterator<Item = Answer> {
+        let cluster = self.cluster();
+        let is_asked = |id: &NodeId| {
+            cluster.nodes.get(id).is_some_and(|node| node.membership != Membership::FailedOver)
+        };
+        let others = self.others().into_iter().filter(is_asked);
+        let asked: Vec<_> =
+            others.map(|id| self.ask(id, question.clone(), MEMBERS_PATIENCE)).collect();
+        asked.into_iter().filter_map(|answer| self.answered(&answer).ok())
     }
 
     /// Sends a question to another node.

@@ -2,15 +2,9 @@
 
 use super::{Answer, Question};
 use crate::node::Node;
-use nacre_cluster::Membership;
-use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the others have to answer. They only read what they know.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much there is of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,15 +45,9 @@ impl Node {
     /// How much all nodes have of each bucket that have a part in the cluster. What one that does not answer has is not in it:
     /// whoever watches a cluster wants to see that of the others all the more then. Blocks, for about a second at most.
     pub fn usage(self: &Arc<Node>) -> BTreeMap<String, Usage> {
-        let cluster = self.cluster();
-        let is_asked = |id: &NodeId| {
-            cluster.nodes.get(id).is_some_and(|node| node.membership != Membership::FailedOver)
-        };
-        let others = self.others().into_iter().filter(is_asked);
-        let asked: Vec<_> = others.map(|id| self.ask(id, Question::Usage, PATIENCE)).collect();
         let mut sum = self.own_usage();
-        for answer in asked {
-            let Ok(Answer::Usage(told)) = self.answered(&answer) else { continue };
+        for answer in self.ask_members(&Question::Usage) {
+            let Answer::Usage(told) = answer else { continue };
             for (bucket, usage) in told {
                 sum.entry(bucket).or_default().add(&usage);
             }
