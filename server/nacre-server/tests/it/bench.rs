@@ -149,14 +149,15 @@ fn an_open_loop_counts_the_time_that_requests_waited_to_be_sent() {
     const STALL: Duration = Duration::from_millis(400);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // A server that stalls once, at its first request, and then answers every read.
+    // A server that stalls once, with its first request in hand, and then answers every read.
     let stalling = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = [0; 40];
         let mut answer = [0; 24];
         answer[0] = 0x81;
+        stream.read_exact(&mut request).unwrap();
         std::thread::sleep(STALL);
-        while stream.read_exact(&mut request).is_ok() && stream.write_all(&answer).is_ok() {}
+        while stream.write_all(&answer).is_ok() && stream.read_exact(&mut request).is_ok() {}
     });
     let loops = ["--connections", "1", "--depth", "1", "--no-load", "--read-percent", "100"];
     let open = ["--rate", "100", "--seconds", "0.8"];
