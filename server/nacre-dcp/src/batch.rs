@@ -3,7 +3,6 @@
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Where a consumer stands in the history of one vBucket; all it must keep to resume without loss or repetition.
 ///
@@ -21,13 +20,13 @@ pub struct ResumePoint {
 }
 
 /// Versions by vBucket and seqno of those that took their place.
-pub type Previous = BTreeMap<(Vbid, Seqno), Arc<Document>>;
+pub type Previous = BTreeMap<(Vbid, Seqno), Document>;
 
 /// Documents in history order (ascending seqno within each vBucket), and the resume points they lead to.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Mutations, deletions and expirations, each with its vBucket.
-    pub documents: Vec<(Vbid, Arc<Document>)>,
+    pub documents: Vec<(Vbid, Document)>,
     /// The versions that documents took the place of, by where those stand: of consumers that want them, as far as they
     /// are kept.
     pub previous: Previous,

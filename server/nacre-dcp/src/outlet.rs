@@ -3,7 +3,6 @@
 use crate::interest::Interest;
 use crate::{Portion, ResumePoint};
 use nacre_types::{Document, Kind, Seqno};
-use std::sync::Arc;
 
 /// Where a portion was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +48,7 @@ pub enum Message {
         purged: Seqno,
     },
     /// A version of a document, or an event.
-    Document(Arc<Document>),
+    Document(Document),
     /// History went on to here with nothing that the consumer wants.
     Advanced(Seqno),
     /// Nothing follows.
@@ -139,7 +138,7 @@ impl Outlet {
         let is_history = portion.is_history;
         let skips_deletes = self.wanted.skips_deletes && origin == Origin::Disk && !is_history;
         let Wanted { interest, end, .. } = &mut self.wanted;
-        let shown: Vec<Arc<Document>> = portion
+        let shown: Vec<Document> = portion
             .documents
             .into_iter()
             .filter(|document| document.meta.seqno <= *end && interest.admits(document))
@@ -185,7 +184,7 @@ mod tests {
         let document = |(collection, seqno): &(u32, u64)| {
             let meta = Meta { seqno: Seqno(*seqno), ..Meta::default() };
             let key = DocKey::new(CollectionId(*collection), b"k");
-            Arc::new(Document::new(meta, key.prefixed(), b"1"))
+            Document::new(meta, key.prefixed(), b"1")
         };
         let position = ResumePoint {
             vb_uuid: VbUuid(1),
@@ -285,7 +284,7 @@ mod tests {
         let mut outlet = Outlet::new(wanted, ResumePoint::default(), Seqno::ZERO);
         let deleted = |seqno| {
             let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
-            let documents = vec![Arc::new(Document::new(meta, b"\0k", b""))];
+            let documents = vec![Document::new(meta, b"\0k", b"")];
             Portion { documents, ..portion(&[], seqno, seqno, seqno) }
         };
         assert_eq!(told(&mut outlet, deleted(1), Origin::Disk), "0..1 ->1");

@@ -421,12 +421,11 @@ mod tests {
     use nacre_types::{Cas, Document, Now, VbUuid};
     use nacre_vbucket::{Command, Condition};
     use std::cell::RefCell;
-    use std::sync::Arc;
 
     /// Some vBuckets whose store has what they had when they were last [stored](Bucket::store).
     struct Bucket {
         vbuckets: Vec<RefCell<Vbucket>>,
-        stored: RefCell<BTreeMap<Vbid, Vec<Arc<Document>>>>,
+        stored: RefCell<BTreeMap<Vbid, Vec<Document>>>,
     }
 
     impl Vbuckets for Bucket {

@@ -4,13 +4,12 @@ use crate::ResumePoint;
 use nacre_types::{CollectionId, Document, Seqno, VbUuid, Vbid};
 use nacre_vbucket::{CursorId, Vbucket};
 use std::iter::Peekable;
-use std::sync::Arc;
 
 /// Consecutive documents of one vBucket.
 #[derive(Clone, Debug, Default)]
 pub struct Portion {
     /// Ascending by seqno; may be empty when only the position moved.
-    pub documents: Vec<Arc<Document>>,
+    pub documents: Vec<Document>,
     /// Where the consumer stands after them. Consistent when `seqno == snapshot_end`.
     pub position: ResumePoint,
     /// Whether no version of collections that keep history was left out, so that a key may be there more than once.
@@ -29,7 +28,7 @@ pub enum Read {
 }
 
 /// Versions of a vBucket in the order of their seqnos.
-pub type Documents<E> = Box<dyn Iterator<Item = Result<Arc<Document>, E>> + Send>;
+pub type Documents<E> = Box<dyn Iterator<Item = Result<Document, E>> + Send>;
 
 /// How much a reader takes at a time. Give or take one document, both count.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +90,7 @@ impl<E> Backfill<E> {
             }
             start => (self.end, start.is_some()),
         };
-        let mut documents: Vec<Arc<Document>> = Vec::new();
+        let mut documents: Vec<Document> = Vec::new();
         let mut bytes = 0;
         let mut is_whole = false;
         while documents.len() < limit.count && bytes < limit.bytes {
@@ -119,8 +118,8 @@ impl<E> Backfill<E> {
         Ok(Portion { documents, position, is_history })
     }
 
-    fn next_up_to(&mut self, end: Seqno) -> Option<Result<Arc<Document>, E>> {
-        let is_within = |found: &Result<Arc<Document>, E>| match found {
+    fn next_up_to(&mut self, end: Seqno) -> Option<Result<Document, E>> {
+        let is_within = |found: &Result<Document, E>| match found {
             Ok(document) => document.meta.seqno <= end,
             Err(_) => true,
         };
@@ -347,7 +346,7 @@ mod tests {
     fn backfilled(after: u64, history_start: Option<u64>, count: usize) -> String {
         let version = |(key, seqno): (&str, u64)| {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
-            Ok::<_, Infallible>(Arc::new(Document::new(meta, key.as_bytes(), b"1")))
+            Ok::<_, Infallible>(Document::new(meta, key.as_bytes(), b"1"))
         };
         let stored = [("\0b", 2), ("\0a", 3), ("\0b", 4), ("\0a", 5)];
         let documents = stored.into_iter().filter(move |(_, seqno)| *seqno > after).map(version);
@@ -397,7 +396,7 @@ mod tests {
         let stored: Vec<_> =
             vbucket.documents().filter(|d| d.meta.seqno <= Seqno(3)).cloned().collect();
         let mut stored: Vec<_> = stored.into_iter().map(Ok).collect();
-        stored.sort_by_key(|d: &Result<Arc<Document>, Infallible>| {
+        stored.sort_by_key(|d: &Result<Document, Infallible>| {
             d.as_ref().map_or(Seqno(0), |d| d.meta.seqno)
         });
         let documents = Box::new(stored.into_iter());

@@ -441,8 +441,8 @@ impl Bucket {
         match step {
             Step::Vbucket => nacre_vbucket::prefetch(vbucket),
             // Who else is at it has it all in a cache of its own.
+            Step::Slot => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_slot(key)),
             Step::Document => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key)),
-            Step::Value => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_value(key)),
         }
     }
 
@@ -815,7 +815,7 @@ impl Bucket {
             let Scan { end, history_start, mut documents } = store.scan(vbid, after, which)?;
             if history {
                 let manifest = self.manifest();
-                let is_known = move |document: &Arc<Document>| {
+                let is_known = move |document: &Document| {
                     let collection = document.collection();
                     !collection.holds_documents() || manifest.collection_by_id(collection).is_some()
                 };

@@ -170,7 +170,7 @@ impl Bucket {
     }
 
     /// The newest version of a document, tombstones included, with its value.
-    fn version_of(&self, vbid: Vbid, key: &[u8], now: Now) -> Result<Option<Arc<Document>>, ()> {
+    fn version_of(&self, vbid: Vbid, key: &[u8], now: Now) -> Result<Option<Document>, ()> {
         for _ in 0..FETCHES_MAX {
             match self.apply(vbid, key, &Command::GetMeta, now).ok_or(())?.0 {
                 Ok(Reply::Meta(document)) if document.is_resident() => return Ok(Some(document)),

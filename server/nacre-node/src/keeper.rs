@@ -112,7 +112,7 @@ impl Keeper {
     fn stored(
         &self,
         vbid: Vbid,
-    ) -> Result<impl Iterator<Item = Result<Arc<Document>, Error>> + use<>, Error> {
+    ) -> Result<impl Iterator<Item = Result<Document, Error>> + use<>, Error> {
         let evicted = self.bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys());
         let store = self.bucket.store.as_ref().filter(|_| evicted);
         let scan = store.map(|store| store.scan(vbid, Seqno::ZERO, Which::Current)).transpose()?;

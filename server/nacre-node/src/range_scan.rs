@@ -57,7 +57,7 @@ pub(crate) enum Refused {
 struct Scan {
     vbid: Vbid,
     /// By key; stubs among them.
-    documents: Arc<Vec<Arc<Document>>>,
+    documents: Arc<Vec<Document>>,
     /// How many were given; `None` while a request reads on.
     position: Option<usize>,
     key_only: bool,
@@ -80,7 +80,7 @@ impl Scans {
 pub(crate) struct Page {
     pub key_only: bool,
     pub with_xattrs: bool,
-    pub documents: Vec<Arc<Document>>,
+    pub documents: Vec<Document>,
     pub complete: bool,
 }
 
@@ -95,7 +95,7 @@ impl Bucket {
     ) -> Result<(), Refused> {
         let mut found = self.scannable(vbid, options, now)?;
         if let Some((seed, samples)) = options.sample {
-            let order = |document: &Arc<Document>| sample_order(seed, document.key());
+            let order = |document: &Document| sample_order(seed, document.key());
             found.sort_by_cached_key(order);
             found.truncate(samples);
             found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
@@ -126,7 +126,7 @@ impl Bucket {
         vbid: Vbid,
         collection: CollectionId,
         now: Now,
-    ) -> Result<Vec<Arc<Document>>, Refused> {
+    ) -> Result<Vec<Document>, Refused> {
         let options = ScanOptions {
             collection,
             range: (Bound::Unbounded, Bound::Unbounded),
@@ -144,11 +144,11 @@ impl Bucket {
         vbid: Vbid,
         options: &ScanOptions,
         now: Now,
-    ) -> Result<Vec<Arc<Document>>, Refused> {
+    ) -> Result<Vec<Document>, Refused> {
         let wanted = |document: &Document| {
             !document.is_expired(now.unix_s()) && contains(&options.range, document.key())
         };
-        let mut found: BTreeMap<Box<[u8]>, Arc<Document>> = BTreeMap::new();
+        let mut found: BTreeMap<Box<[u8]>, Document> = BTreeMap::new();
         let vbucket = self.served(vbid).ok_or(Refused::NoVbucket)?;
         if let Some((vb_uuid, seqno)) = options.at_least {
             if vbucket.failover_log().current() != vb_uuid {
@@ -174,7 +174,7 @@ impl Bucket {
                 let is_evicted =
                     || self.vbucket(vbid).is_none_or(|known| known.find(document.key()).is_none());
                 if is_living && wanted(&document) && is_evicted() {
-                    found.insert(document.key().into(), Arc::new(document.stub()));
+                    found.insert(document.key().into(), document.stub());
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Bucket {
             let document = &all[position];
             position += 1;
             let document = if key_only || document.is_resident() {
-                Ok(Some(Arc::clone(document)))
+                Ok(Some(document.clone()))
             } else {
                 self.stored(vbid, document.key())
             };
@@ -238,9 +238,9 @@ impl Bucket {
     }
 
     /// The stored version of a document, if it exists.
-    fn stored(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Arc<Document>>, Error> {
+    fn stored(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
         let Some(store) = &self.store else { return Ok(None) };
-        Ok(store.get(vbid, key)?.filter(Document::is_alive).map(Arc::new))
+        Ok(store.get(vbid, key)?.filter(Document::is_alive))
     }
 
     /// Ends a scan; false when there is none.

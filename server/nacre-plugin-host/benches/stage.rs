@@ -4,7 +4,6 @@ use nacre_dcp::{Batch, Previous, ResumePoint};
 use nacre_plugin_host::Host;
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Seqno, Vbid};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A host whose time passes.
@@ -35,7 +34,7 @@ pub fn component(name: &str) -> Vec<u8> {
 
 /// The first version of a JSON document in the collection that all benchmarks use.
 #[allow(dead_code, reason = "each benchmark has its own copy of this module")]
-pub fn document(name: &str, body: &str) -> Arc<Document> {
+pub fn document(name: &str, body: &str) -> Document {
     let meta = Meta {
         seqno: Seqno(1),
         cas: Cas(1 << 16),
@@ -45,12 +44,12 @@ pub fn document(name: &str, body: &str) -> Arc<Document> {
         ..Meta::default()
     };
     let key = DocKey::new(CollectionId(8), name.as_bytes());
-    Arc::new(Document::new(meta, key.prefixed(), body.as_bytes()))
+    Document::new(meta, key.prefixed(), body.as_bytes())
 }
 
 /// A batch of documents, after which the plugin stands where it did.
 #[allow(dead_code, reason = "each benchmark has its own copy of this module")]
-pub fn batch(documents: impl Iterator<Item = (Vbid, Arc<Document>)>) -> Batch {
+pub fn batch(documents: impl Iterator<Item = (Vbid, Document)>) -> Batch {
     Batch {
         documents: documents.collect(),
         progress: [(Vbid(0), ResumePoint::default())].into(),

@@ -206,7 +206,7 @@ fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
 
 /// Documents for `feed.on-batch`.
 pub struct Documents<'a> {
-    pub documents: &'a [(Vbid, Arc<Document>)],
+    pub documents: &'a [(Vbid, Document)],
     /// The versions before, of those who want them.
     pub previous: &'a Previous,
     pub now: Now,

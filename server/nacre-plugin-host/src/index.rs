@@ -56,7 +56,7 @@ impl Form {
 /// documents, by position, that have an entry which is too large, which is left out.
 pub fn fold(
     view: &mut View,
-    documents: &[(Vbid, Arc<Document>)],
+    documents: &[(Vbid, Document)],
     mut entries: Vec<Entry>,
     form: &Form,
 ) -> Result<Vec<usize>, Refused> {
@@ -346,10 +346,10 @@ mod tests {
     use super::*;
     use nacre_types::{DocKey, Meta};
 
-    fn document(id: &str, kind: Kind) -> (Vbid, Arc<Document>) {
+    fn document(id: &str, kind: Kind) -> (Vbid, Document) {
         let meta = Meta { kind, ..Meta::default() };
         let key = DocKey::new(CollectionId(8), id.as_bytes());
-        (Vbid(id.len() as u16), Arc::new(Document::new(meta, key.prefixed(), b"{}")))
+        (Vbid(id.len() as u16), Document::new(meta, key.prefixed(), b"{}"))
     }
 
     fn entry(event: u32, key: &[u8]) -> Entry {
@@ -446,7 +446,7 @@ mod tests {
         let of = |collection: u32, kind| {
             let key = DocKey::new(CollectionId(collection), b"a");
             let meta = Meta { kind, ..Meta::default() };
-            (Vbid(1), Arc::new(Document::new(meta, key.prefixed(), b"{}")))
+            (Vbid(1), Document::new(meta, key.prefixed(), b"{}"))
         };
         let both = [of(300, Kind::Alive), of(8, Kind::Alive)];
         fold(&mut view, &both, vec![entry(0, b"x"), entry(1, b"x")], &form).unwrap();

@@ -6,7 +6,6 @@
 
 use nacre_dcp::Previous;
 use nacre_types::{Document, Kind, Now, Vbid};
-use std::sync::Arc;
 
 const HEADER_BYTES: usize = 32;
 const EVENT_BYTES: usize = 64;
@@ -26,7 +25,7 @@ pub fn previous_bytes(document: &Document) -> usize {
 }
 
 /// The buffer of `documents`, those among them that are in `previous` with the version before; it must fit 4 GiB.
-pub fn pack(documents: &[(Vbid, Arc<Document>)], previous: &Previous, now: Now) -> Vec<u8> {
+pub fn pack(documents: &[(Vbid, Document)], previous: &Previous, now: Now) -> Vec<u8> {
     let before = |vbid: Vbid, document: &Document| previous.get(&(vbid, document.meta.seqno));
     let arena_start = HEADER_BYTES + documents.len() * EVENT_BYTES;
     let events_end = HEADER_BYTES + documents.iter().map(|(_, d)| event_bytes(d)).sum::<usize>();
@@ -134,12 +133,12 @@ mod tests {
             datatype,
             ..Meta::default()
         };
-        let version = |meta, value: &[u8]| Arc::new(Document::new(meta, b"\x08k1", value));
+        let version = |meta, value: &[u8]| Document::new(meta, b"\x08k1", value);
         let documents = [
             (Vbid(526), version(meta(1, Kind::Alive, 1), b"{}")),
             (Vbid(526), version(meta(2, Kind::Deleted, 0), b"")),
         ];
-        let previous = Previous::from([((Vbid(526), Seqno(2)), Arc::clone(&documents[0].1))]);
+        let previous = Previous::from([((Vbid(526), Seqno(2)), documents[0].1.clone())]);
         let now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
         let expected = include_str!("../../../plugins/wit/event-buffer-previous.example");
         assert_eq!(pack(&documents, &previous, now), bytes_of(expected));
@@ -167,8 +166,8 @@ mod tests {
             kind: Kind::Deleted,
         };
         let documents = [
-            (Vbid(526), Arc::new(Document::new(upsert, b"\x08k1", b"\0\0\0\x02xy{\"a\":1}"))),
-            (Vbid(775), Arc::new(Document::new(delete, b"\x08k2", b""))),
+            (Vbid(526), Document::new(upsert, b"\x08k1", b"\0\0\0\x02xy{\"a\":1}")),
+            (Vbid(775), Document::new(delete, b"\x08k2", b"")),
         ];
         let now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
         assert_eq!(pack(&documents, &Previous::new(), now), expected);

@@ -544,7 +544,7 @@ fn progress_of(
         if is_whole(*vbid) {
             return Some((*vbid, *point));
         }
-        let seqno = last(*vbid).map(|(_, document): &(Vbid, Arc<Document>)| document.meta.seqno)?;
+        let seqno = last(*vbid).map(|(_, document): &(Vbid, Document)| document.meta.seqno)?;
         // Where snapshots begin and end within the batch is not known: it is no end of one, and all is consistent up to
         // where it stood before, whatever the batch leaves out since because a later version is in it.
         let before = before(*vbid);
@@ -572,7 +572,7 @@ mod tests {
         let document = |seqno| {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
             let key = DocKey::new(CollectionId(0), &[seqno as u8]);
-            (Vbid(0), Arc::new(Document::new(meta, key.prefixed(), b"1")))
+            (Vbid(0), Document::new(meta, key.prefixed(), b"1"))
         };
         let progress = BTreeMap::from([(Vbid(0), point(20, 11, 20))]);
         let documents = [1, 2, 4, 5, 9, 10, 12, 20].map(document).into();

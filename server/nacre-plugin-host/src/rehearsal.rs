@@ -144,13 +144,13 @@ impl Rehearsal {
     pub fn play(
         &mut self,
         vbid: Vbid,
-        document: &Arc<Document>,
-        previous: Option<Arc<Document>>,
+        document: &Document,
+        previous: Option<Document>,
         now: Now,
     ) -> Result<Rehearsed, Error> {
         let previous = previous.map(|previous| ((vbid, document.meta.seqno), previous));
         let batch = Batch {
-            documents: vec![(vbid, Arc::clone(document))],
+            documents: vec![(vbid, document.clone())],
             previous: previous.into_iter().collect(),
             ..Batch::default()
         };

@@ -328,14 +328,13 @@ mod tests {
     use crate::index::{Form, fold};
     use crate::space::{State, View};
     use nacre_types::{DocKey, Document, Meta, Vbid};
-    use std::sync::Arc;
 
     /// An index with these keys, each of a document of its own.
     fn index(keys: &[&[u8]]) -> IndexSnapshot {
         let mut view = View::writing(State::default(), 1 << 20);
         let document = |at: usize| {
             let key = DocKey::new(CollectionId(8), format!("d{at}").as_bytes());
-            (Vbid(0), Arc::new(Document::new(Meta::default(), key.prefixed(), b"{}")))
+            (Vbid(0), Document::new(Meta::default(), key.prefixed(), b"{}"))
         };
         let documents: Vec<_> = (0..keys.len()).map(document).collect();
         let entry = |(at, key): (usize, &&[u8])| Entry {

@@ -278,7 +278,7 @@ impl Stage {
             };
             let key = DocKey::new(COLLECTION, key.as_bytes());
             let document = Document::new(meta, key.prefixed(), body.as_bytes());
-            batch.documents.push((vbid, Arc::new(document)));
+            batch.documents.push((vbid, document));
         }
         batch.progress = self.seqnos.iter().map(|(vbid, seqno)| (*vbid, point(*seqno))).collect();
         let report = self.partition.on_batch(&batch, self.now)?;

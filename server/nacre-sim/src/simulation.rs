@@ -497,7 +497,7 @@ impl Simulation {
     fn documents(&self, index: usize, number: u16) -> Documents {
         let bucket = self.bucket(index);
         let vbucket = bucket.vbucket(Vbid(number)).expect("a bucket has its vBuckets");
-        let document = |document: &std::sync::Arc<nacre_types::Document>| {
+        let document = |document: &nacre_types::Document| {
             (document.key().to_vec(), (document.meta.cas.0, document.is_alive()))
         };
         let mut documents = match self.mix.evicts_keys && !self.mix.is_ephemeral {

@@ -84,7 +84,7 @@ impl Source {
             for key in keys.into_values() {
                 *high += 1;
                 let meta = Meta { seqno: Seqno(*high), cas: Cas(*high << 16), ..Meta::default() };
-                documents.push(Arc::new(Document::new(meta, key.prefixed(), &self.chance.value())));
+                documents.push(Document::new(meta, key.prefixed(), &self.chance.value()));
             }
             let record = VbRecord {
                 state: VbState::Active,

@@ -3,7 +3,6 @@
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
-use std::sync::Arc;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +65,7 @@ impl<S: Store> Store for FaultStore<S> {
         self.inner.get(vbid, key)
     }
 
-    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         self.inner.visit(each)
     }
 

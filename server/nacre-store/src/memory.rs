@@ -7,7 +7,6 @@ use nacre_types::{CollectionId, Document, Meta, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::mem::replace;
-use std::sync::Arc;
 
 /// Documents of a scan that are taken out of the map at a time.
 const SCAN_DOCUMENTS: usize = 256;
@@ -17,13 +16,13 @@ struct Stored {
     record: Option<VbRecord>,
     by_key: HashMap<Box<[u8]>, Seqno, RandomState>,
     /// Persistent, so that a scan is a cheap copy.
-    by_seqno: OrdMap<u64, Arc<Document>>,
+    by_seqno: OrdMap<u64, Document>,
     /// Superseded versions that are kept.
-    history: OrdMap<u64, Arc<Document>>,
+    history: OrdMap<u64, Document>,
 }
 
 impl Stored {
-    fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+    fn find(&self, key: &[u8]) -> Option<&Document> {
         self.by_seqno.get(&self.by_key.get(key)?.0)
     }
 
@@ -52,7 +51,7 @@ impl Stored {
                 }
                 None => drop(self.by_key.insert(document.key().into(), seqno)),
             }
-            self.by_seqno.insert(seqno.0, Arc::clone(document));
+            self.by_seqno.insert(seqno.0, document.clone());
         }
         let document_count = self.by_key.len() as u64;
         let record = VbRecord { document_count, ..commit.record.clone() };
@@ -113,8 +112,7 @@ impl Store for MemoryStore {
         let documents = std::iter::from_fn(move || {
             if taken.as_slice().is_empty() {
                 let rest = all.range(next?..).take(SCAN_DOCUMENTS);
-                taken =
-                    rest.map(|(_, document)| Arc::clone(document)).collect::<Vec<_>>().into_iter();
+                taken = rest.map(|(_, document)| document.clone()).collect::<Vec<_>>().into_iter();
             }
             let document = taken.next()?;
             next = document.meta.seqno.0.checked_add(1);

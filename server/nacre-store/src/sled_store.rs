@@ -29,7 +29,7 @@ const SCAN_ROWS: usize = 256;
 
 /// What scans under way must still see: versions that were overwritten since they began.
 #[derive(Default)]
-struct Retained(Mutex<BTreeMap<u64, Arc<Document>>>);
+struct Retained(Mutex<BTreeMap<u64, Document>>);
 
 struct Pin {
     end: Seqno,
@@ -191,7 +191,7 @@ impl SledStore {
             pins.iter().filter(|pin| pin.end >= seqno).filter_map(|pin| pin.retained.upgrade());
         for reader in readers {
             if let Some(document) = decode_document(row, key, stored) {
-                reader.0.lock().insert(seqno.0, Arc::new(document));
+                reader.0.lock().insert(seqno.0, document);
             }
         }
         if pins.is_empty() {
@@ -323,7 +323,7 @@ struct Rows {
     next: Seqno,
     end: Seqno,
     retained: Arc<Retained>,
-    ready: std::vec::IntoIter<Arc<Document>>,
+    ready: std::vec::IntoIter<Document>,
 }
 
 impl Rows {
@@ -332,7 +332,7 @@ impl Rows {
     fn fill(&mut self) -> Result<(), Error> {
         let first = row(BY_SEQNO, self.vbid, &self.next.0.to_be_bytes());
         let last = row(BY_SEQNO, self.vbid, &self.end.0.to_be_bytes());
-        let mut found: BTreeMap<u64, Arc<Document>> = BTreeMap::new();
+        let mut found: BTreeMap<u64, Document> = BTreeMap::new();
         let mut reached = self.end;
         for (index, entry) in self.database.range(first..=last).enumerate() {
             let (seqno_row, key) = entry.map_err(|error| from_sled(&self.path, "scan", error))?;
@@ -356,14 +356,14 @@ impl Rows {
                 let document = document.ok_or_else(|| {
                     self.damaged(format!("the document {} is damaged", shown(&key)))
                 })?;
-                found.insert(seqno, Arc::new(document));
+                found.insert(seqno, document);
             }
         }
         let retained = self.retained.0.lock();
         found.extend(
             retained
                 .range(self.next.0..=reached.0)
-                .map(|(seqno, document)| (*seqno, Arc::clone(document))),
+                .map(|(seqno, document)| (*seqno, document.clone())),
         );
         self.next = reached.next();
         self.ready = found.into_values().collect::<Vec<_>>().into_iter();
@@ -376,7 +376,7 @@ impl Rows {
 }
 
 impl Iterator for Rows {
-    type Item = Result<Arc<Document>, Error>;
+    type Item = Result<Document, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

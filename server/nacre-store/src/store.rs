@@ -18,7 +18,7 @@ pub struct Commit {
     pub record: VbRecord,
     /// The newest version of each key changed, ascending by seqno, all above the vBucket's stored high seqno. Of keys in
     /// collections that keep history, any number of versions.
-    pub documents: Vec<Arc<Document>>,
+    pub documents: Vec<Document>,
     /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
     /// a dropped collection. A key whose stored version is another one stays. Never names a version of this commit.
     ///
@@ -89,7 +89,7 @@ pub struct Scan {
     /// was not asked for.
     pub history_start: Option<Seqno>,
     /// The versions; an error ends them.
-    pub documents: Box<dyn Iterator<Item = Result<Arc<Document>, Error>> + Send>,
+    pub documents: Box<dyn Iterator<Item = Result<Document, Error>> + Send>,
 }
 
 /// Keeps the vBuckets of one bucket.
@@ -127,7 +127,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// When something cannot be read; what was given before is intact.
-    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         for (vbid, _) in self.records()? {
             for document in self.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
                 each(vbid, document?);
@@ -177,7 +177,7 @@ pub trait Store: Send + Sync {
 ///
 /// # Errors
 /// [`Error::Inconsistent`] when a document is missing or too many, else what the store reports.
-pub fn load_all(store: &dyn Store, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+pub fn load_all(store: &dyn Store, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
     let records = store.records()?;
     let mut found: BTreeMap<Vbid, (u64, Seqno)> =
         records.iter().map(|(vbid, _)| (*vbid, (0, Seqno::ZERO))).collect();

@@ -2,7 +2,10 @@
 
 use crate::{Cas, CollectionId, Seqno, leb128_decode};
 use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
+use triomphe::{Arc, HeaderSlice, HeaderWithLength, ThinArc, UniqueArc};
 
 /// Datatype bit: the body is JSON (decided by the server when it stored the document).
 pub const DATATYPE_JSON: u8 = 0x01;
@@ -48,36 +51,55 @@ pub struct Meta {
     pub kind: Kind,
 }
 
-/// One version of a document: metadata, key and value. Immutable; shared by hash table, checkpoint and streams.
+/// One version of a document: metadata, key and value. Immutable; shared by hash table, checkpoint and streams, which each have
+/// a handle of one word: a clone is another handle.
 ///
-/// Key and value lie in one buffer, so that a write costs one allocation beside the shared header.
+/// All of it lies in one block of memory, so that a write costs one allocation, and a read finds the key behind the metadata.
 ///
 /// A version whose value was evicted from memory is a [stub](Document::stub): metadata and key.
-pub struct Document {
+#[derive(Clone)]
+pub struct Document(ThinArc<Head, u8>);
+
+/// What stands in front of the key and the value of a [`Document`].
+pub struct Head {
     /// The metadata of this version.
     pub meta: Meta,
     key_bytes: u16,
     resident: bool,
     /// How often it was read, on a scale of the item pager's; not part of the version.
     hits: AtomicU8,
-    buffer: Box<[u8]>,
+}
+
+impl Deref for Document {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.0.header.header
+    }
 }
 
 impl Document {
     /// A version of the document at `key` (collection prefix first, at most 65,535 bytes).
     pub fn new(meta: Meta, key: &[u8], value: &[u8]) -> Document {
         debug_assert!(leb128_decode(key).is_some());
+        Document::build(meta, true, key, value)
+    }
+
+    fn build(meta: Meta, resident: bool, key: &[u8], value: &[u8]) -> Document {
         let key_bytes = u16::try_from(key.len()).expect("keys are checked against their limit");
-        let mut buffer = Vec::with_capacity(key.len() + value.len());
-        buffer.extend_from_slice(key);
-        buffer.extend_from_slice(value);
-        Document {
-            meta,
-            key_bytes,
-            resident: true,
-            hits: AtomicU8::new(Self::HITS_NEW),
-            buffer: buffer.into_boxed_slice(),
-        }
+        let head = Head { meta, key_bytes, resident, hits: AtomicU8::new(Document::HITS_NEW) };
+        let length = key.len() + value.len();
+        let head = HeaderWithLength::new(head, length);
+        let mut block =
+            UniqueArc::<HeaderSlice<_, [MaybeUninit<u8>]>>::from_header_and_uninit_slice(
+                head, length,
+            );
+        let (key_place, value_place) = block.slice.split_at_mut(key.len());
+        key_place.write_copy_of_slice(key);
+        value_place.write_copy_of_slice(value);
+        // SAFETY: key and value fill the slice, which is as long as both.
+        let block = unsafe { block.assume_init_slice_with_header() };
+        Document(Arc::into_thin(block.shareable()))
     }
 
     /// The hits that a new version starts with, so that it is not the first to go.
@@ -86,7 +108,23 @@ impl Document {
     /// This version without its value, which must be read from the store when somebody asks for it.
     #[must_use]
     pub fn stub(&self) -> Document {
-        Document { resident: false, ..Document::new(self.meta, self.key(), b"") }
+        Document::build(self.meta, false, self.key(), b"")
+    }
+
+    /// This version with metadata that `change` makes other ones: where it is, if this is the only handle, and else a copy.
+    #[must_use]
+    pub fn with_meta(mut self, change: impl FnOnce(&mut Meta)) -> Document {
+        let mut meta = self.meta;
+        change(&mut meta);
+        let alone = self
+            .0
+            .with_arc_mut(|block| Arc::get_mut(block).map(|block| block.header_mut().meta = meta));
+        match alone {
+            Some(()) => self,
+            None => {
+                Document::build(meta, self.resident, self.key(), &self.bytes()[self.key().len()..])
+            }
+        }
     }
 
     /// Whether the value is there. Of a stub, only metadata and key mean anything.
@@ -106,12 +144,12 @@ impl Document {
 
     /// The key, collection prefix first.
     pub fn key(&self) -> &[u8] {
-        &self.buffer[..usize::from(self.key_bytes)]
+        &self.bytes()[..usize::from(self.key_bytes)]
     }
 
     /// Key and value, as they lie in memory; of a stub, the key.
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer
+        &self.0.slice
     }
 
     /// The key as the application knows it.
@@ -127,7 +165,7 @@ impl Document {
     /// The stored value: extended attributes first when the datatype says so, then the body.
     pub fn value(&self) -> &[u8] {
         debug_assert!(self.resident, "the value of {self:?} was evicted");
-        &self.buffer[usize::from(self.key_bytes)..]
+        &self.bytes()[usize::from(self.key_bytes)..]
     }
 
     /// The extended-attribute section (its length word included; empty when there is none) and the body.
@@ -166,24 +204,16 @@ impl Document {
         self.is_alive() && self.meta.expiry != 0 && self.meta.expiry <= unix_s
     }
 
-    /// Bytes this version occupies in memory, its header included.
+    /// Bytes this version occupies in memory: with what counts handles and says how long the rest is.
     pub fn memory_bytes(&self) -> usize {
-        self.buffer.len() + size_of::<Document>() + 2 * size_of::<usize>()
-    }
-}
-
-impl Clone for Document {
-    fn clone(&self) -> Document {
-        let Document { meta, key_bytes, resident, ref hits, ref buffer } = *self;
-        let hits = AtomicU8::new(hits.load(Ordering::Relaxed));
-        Document { meta, key_bytes, resident, hits, buffer: buffer.clone() }
+        self.bytes().len() + size_of::<Head>() + 2 * size_of::<usize>()
     }
 }
 
 impl PartialEq for Document {
     fn eq(&self, other: &Document) -> bool {
         let parts = |document: &Document| (document.meta, document.key_bytes, document.resident);
-        parts(self) == parts(other) && self.buffer == other.buffer
+        parts(self) == parts(other) && self.bytes() == other.bytes()
     }
 }
 
@@ -195,7 +225,7 @@ impl fmt::Debug for Document {
             .field("collection", &self.collection())
             .field("name", &String::from_utf8_lossy(self.name()))
             .field("meta", &self.meta)
-            .field("value_bytes", &(self.buffer.len() - usize::from(self.key_bytes)))
+            .field("value_bytes", &(self.bytes().len() - usize::from(self.key_bytes)))
             .field("resident", &self.resident)
             .finish()
     }
@@ -215,5 +245,32 @@ mod tests {
         assert_eq!(document.name(), b"k");
         let plain = Document::new(Meta::default(), b"\0k", b"text");
         assert_eq!(plain.split(), (&b""[..], &b"text"[..]));
+    }
+
+    #[test]
+    fn other_metadata_change_no_handle_but_the_one_that_asks() {
+        let new = Meta { rev: 7, ..Meta::default() };
+        let change = |meta: &mut Meta| meta.rev = 7;
+        let document = Document::new(Meta::default(), b"\0k", b"text");
+        let place = document.bytes().as_ptr();
+        let other = document.clone();
+        let changed = document.with_meta(change);
+        assert_eq!(
+            (other.meta, changed.meta, changed.bytes()),
+            (Meta::default(), new, other.bytes())
+        );
+        drop(changed);
+        let alone = other.with_meta(change);
+        assert_eq!((alone.meta, alone.bytes().as_ptr()), (new, place), "there is nobody to notice");
+        let stub = alone.stub();
+        let _shared = stub.clone();
+        assert!(!stub.with_meta(change).is_resident());
+    }
+
+    #[test]
+    fn a_document_is_one_block_with_its_key_on_the_second_line() {
+        let document = Document::new(Meta::default(), b"\0key", b"value");
+        assert_eq!(document.memory_bytes(), 64 + document.bytes().len());
+        assert_eq!(size_of::<Document>(), size_of::<usize>());
     }
 }

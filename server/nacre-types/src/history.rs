@@ -28,6 +28,8 @@ pub enum VbState {
 /// Shared until it changes: a copy goes into each commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverLog {
+    /// The first entry, which each write names, where it takes no look elsewhere.
+    current: (VbUuid, Seqno),
     entries: Arc<Vec<(VbUuid, Seqno)>>,
 }
 
@@ -37,7 +39,8 @@ impl FailoverLog {
 
     /// The log of a vBucket that has no history yet.
     pub fn new(vb_uuid: VbUuid) -> FailoverLog {
-        FailoverLog { entries: Arc::new(vec![(vb_uuid, Seqno::ZERO)]) }
+        let current = (vb_uuid, Seqno::ZERO);
+        FailoverLog { current, entries: Arc::new(vec![current]) }
     }
 
     /// A log from stored entries, newest first; `None` when they break an invariant.
@@ -45,14 +48,15 @@ impl FailoverLog {
         let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
         let named = entries.iter().all(|(vb_uuid, _)| vb_uuid.0 != 0);
         (ordered && named && !entries.is_empty() && entries.len() <= Self::ENTRIES_MAX)
-            .then(|| FailoverLog { entries: Arc::new(entries) })
+            .then(|| FailoverLog { current: entries[0], entries: Arc::new(entries) })
     }
 
     /// Begins a new branch at `seqno`; branches that began above it are no longer part of the history.
     pub fn begin(&mut self, vb_uuid: VbUuid, seqno: Seqno) {
         let entries = Arc::make_mut(&mut self.entries);
         entries.retain(|(_, began)| *began <= seqno);
-        entries.insert(0, (vb_uuid, seqno));
+        self.current = (vb_uuid, seqno);
+        entries.insert(0, self.current);
         entries.truncate(Self::ENTRIES_MAX);
     }
 
@@ -63,12 +67,12 @@ impl FailoverLog {
 
     /// The seqno at which the current branch began.
     pub fn began(&self) -> Seqno {
-        self.entries[0].1
+        self.current.1
     }
 
     /// The branch that new seqnos are assigned under.
     pub fn current(&self) -> VbUuid {
-        self.entries[0].0
+        self.current.0
     }
 
     /// The last seqno of `vb_uuid`'s branch, given that the history now ends at `high_seqno`; `None` for a stranger.

@@ -11,7 +11,6 @@
 
 use nacre_types::{CollectionId, Document, Seqno};
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 
 /// Names a registered cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub struct CursorId(u64);
 pub struct Drained {
     /// The newest version of each key changed in the snapshot, ascending by seqno; of some collections all, if they were
     /// asked for.
-    pub documents: Vec<Arc<Document>>,
+    pub documents: Vec<Document>,
     /// First seqno of the snapshot.
     pub snapshot_start: Seqno,
     /// Last seqno of the snapshot: where the reader stands afterwards.
@@ -33,7 +32,7 @@ pub struct Drained {
 #[derive(Debug, Default)]
 pub struct Checkpoint {
     /// Versions with seqnos above `trimmed_to`, ascending.
-    entries: VecDeque<Arc<Document>>,
+    entries: VecDeque<Document>,
     trimmed_to: Seqno,
     high_seqno: Seqno,
     bytes: usize,
@@ -48,7 +47,7 @@ impl Checkpoint {
     }
 
     /// Adds the next version.
-    pub(crate) fn push(&mut self, document: Arc<Document>) {
+    pub(crate) fn push(&mut self, document: Document) {
         debug_assert!(document.meta.seqno > self.high_seqno);
         self.high_seqno = document.meta.seqno;
         self.bytes += document.memory_bytes();
@@ -108,7 +107,7 @@ impl Checkpoint {
         let keeps = |entry: &Document| {
             !collections.is_empty() && collections.binary_search(&entry.collection()).is_ok()
         };
-        let mut documents: Vec<Arc<Document>> = self
+        let mut documents: Vec<Document> = self
             .entries
             .range(start..end)
             .rev()
@@ -196,7 +195,7 @@ mod tests {
         let mut checkpoint = Checkpoint::default();
         for (index, key) in keys.iter().enumerate() {
             let meta = Meta { seqno: Seqno(index as u64 + 1), ..Meta::default() };
-            checkpoint.push(Arc::new(Document::new(meta, format!("\0{key}").as_bytes(), b"v")));
+            checkpoint.push(Document::new(meta, format!("\0{key}").as_bytes(), b"v"));
         }
         checkpoint
     }
@@ -225,7 +224,7 @@ mod tests {
         let mut checkpoint = checkpoint(&["a", "a"]);
         for (seqno, key) in [(3, b"\x08a"), (4, b"\x09a"), (5, b"\x08a"), (6, b"\x09a")] {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
-            checkpoint.push(Arc::new(Document::new(meta, key, b"v")));
+            checkpoint.push(Document::new(meta, key, b"v"));
         }
         let kept = [CollectionId(0), CollectionId(8)];
         let drained = checkpoint.read_keeping(Seqno(0), 9, &kept);

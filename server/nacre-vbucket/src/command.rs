@@ -3,7 +3,6 @@
 use crate::conflict::Rule;
 use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
 use nacre_value::multi;
-use std::sync::Arc;
 
 /// When a write may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,9 +194,9 @@ pub struct Token {
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The document, with the CAS to show: that of a locked one is hidden.
-    Found(Arc<Document>, Cas),
+    Found(Document, Cas),
     /// The metadata of a document or tombstone is that of this version.
-    Meta(Arc<Document>),
+    Meta(Document),
     /// Written (or deleted).
     Stored {
         /// The new CAS.

@@ -20,7 +20,6 @@ use nacre_types::{
     CollectionId, DATATYPE_LEVEL_SHIFT, DocKey, Document, Kind, Meta, NodeId, Now, Seqno, VbState,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// How the write at hand is to be prepared.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +97,7 @@ impl Copies {
 #[derive(Debug)]
 struct Prepare {
     /// In the namespace of prepares.
-    document: Arc<Document>,
+    document: Document,
     staging: Staging,
 }
 
@@ -132,7 +131,7 @@ impl Prepares {
     }
 
     /// All of them, by seqno.
-    pub fn documents(&self) -> impl Iterator<Item = &Arc<Document>> {
+    pub fn documents(&self) -> impl Iterator<Item = &Document> {
         self.by_seqno.values().map(|prepare| &prepare.document)
     }
 
@@ -164,7 +163,7 @@ impl Prepares {
         ids.map(|(id, _)| CollectionId(id))
     }
 
-    pub fn insert(&mut self, document: Arc<Document>, staging: Staging) {
+    pub fn insert(&mut self, document: Document, staging: Staging) {
         self.memory_bytes += document.memory_bytes();
         self.by_key.insert(document.name().into(), document.meta.seqno);
         self.by_seqno.insert(document.meta.seqno, Prepare { document, staging });
@@ -210,22 +209,18 @@ impl Vbucket {
     }
 
     /// Puts a prepare into history.
-    pub(crate) fn stage(
-        &mut self,
-        key: &[u8],
-        mut document: Document,
-        staging: Staging,
-    ) -> Arc<Document> {
-        document.meta.rev = self.table.find(key).map_or(document.meta.rev, |old| old.meta.rev + 1);
-        document.meta.datatype = staging.level.mark(document.meta.datatype);
-        let document = Arc::new(document);
-        self.checkpoint.push(Arc::clone(&document));
-        self.prepares.insert(Arc::clone(&document), staging);
+    pub(crate) fn stage(&mut self, key: &[u8], document: Document, staging: Staging) -> Document {
+        let document = document.with_meta(|meta| {
+            meta.rev = self.table.find(key).map_or(meta.rev, |old| old.meta.rev + 1);
+            meta.datatype = staging.level.mark(meta.datatype);
+        });
+        self.checkpoint.push(document.clone());
+        self.prepares.insert(document.clone(), staging);
         document
     }
 
     /// Takes in what the store has in the namespace of prepares.
-    pub(crate) fn load_prepare(&mut self, document: Arc<Document>) {
+    pub(crate) fn load_prepare(&mut self, document: Document) {
         if document.meta.kind == Kind::Aborted {
             let seqno = document.meta.seqno;
             self.graveyard.erase_later(document.key(), seqno, seqno.next());
@@ -345,7 +340,7 @@ impl Vbucket {
         let Prepare { document, .. } = self.prepares.remove(seqno)?;
         let aborted = self.high_seqno().next();
         let meta = Meta { seqno: aborted, kind: Kind::Aborted, datatype: 0, ..document.meta };
-        self.checkpoint.push(Arc::new(Document::new(meta, document.key(), b"")));
+        self.checkpoint.push(Document::new(meta, document.key(), b""));
         self.graveyard.erase_later(document.key(), seqno, aborted);
         self.graveyard.erase_later(document.key(), aborted, aborted.next());
         Some(Completion { prepare: seqno, commit: None })

@@ -31,6 +31,7 @@ mod lock;
 mod memory;
 mod prefetch;
 mod replica;
+mod slots;
 mod subdoc;
 mod table;
 mod vbucket;

@@ -7,6 +7,9 @@ use nacre_types::{Document, Now, VbState};
 impl Vbucket {
     /// Whether `command` on `key` needs something that only the store has.
     pub(crate) fn is_out_of_memory_for(&self, key: &[u8], command: &Command<'_>) -> bool {
+        if self.table.is_whole() {
+            return false;
+        }
         match self.table.entry(key) {
             None => self.table.may_be_evicted(key),
             Some(item) if item.is_resident() || self.table.find(key).is_none() => false,

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! prefetch(&vbucket)   some requests ahead    the vBucket itself; where it is, is known without looking
-//! prefetch_document    a few ahead            a document's metadata, found in the hash table
-//! prefetch_value       fewer ahead            its key and the beginning of its value
+//! prefetch_slot        a few ahead            where the hash table says where the document is
+//! prefetch_document    fewer ahead            metadata, key and the beginning of the value
 //! ```
 //!
 //! Nothing here changes anything or answers a question: without it, all is the same, and slower.
@@ -16,13 +16,17 @@ use crate::vbucket::Vbucket;
 
 /// Bytes that a processor fetches at once.
 const LINE_BYTES: usize = 64;
-/// Of a value, what is fetched: the processor goes on by itself once it sees that it is read in order.
-const VALUE_BYTES: usize = 4 * LINE_BYTES;
+/// Of a document, what is fetched: the processor goes on by itself once it sees that it is read in order.
+const DOCUMENT_BYTES: usize = 6 * LINE_BYTES;
 
 /// Has the processor fetch `value`, of which nothing is read here.
 pub fn prefetch<T: ?Sized>(value: &T) {
-    let start = std::ptr::from_ref(value).cast::<u8>();
-    for offset in (0..size_of_val(value)).step_by(LINE_BYTES) {
+    prefetch_bytes(std::ptr::from_ref(value).cast(), size_of_val(value));
+}
+
+/// Has the processor fetch so many bytes, if they are there.
+fn prefetch_bytes(start: *const u8, count: usize) {
+    for offset in (0..count).step_by(LINE_BYTES) {
         prefetch_line(start.wrapping_add(offset));
     }
 }
@@ -38,17 +42,16 @@ fn prefetch_line(address: *const u8) {
 fn prefetch_line(_: *const u8) {}
 
 impl Vbucket {
-    /// Has the processor fetch the metadata of the document at `key`, and what counts its collection.
-    pub fn prefetch_document(&self, key: &[u8]) {
-        self.table.prefetch(key, prefetch);
-        prefetch(self.table.counts());
+    /// Has the processor fetch what says where the document at `key` is, and what counts its collection.
+    pub fn prefetch_slot(&self, key: &[u8]) {
+        self.table.prefetch(key);
     }
 
-    /// Has the processor fetch key and value of the document at `key`, once its metadata is there.
-    pub fn prefetch_value(&self, key: &[u8]) {
-        self.table.prefetch(key, |document| {
-            let bytes = document.bytes();
-            prefetch(&bytes[..bytes.len().min(VALUE_BYTES)]);
-        });
+    /// Has the processor fetch the document at `key`, once its slot is there.
+    pub fn prefetch_document(&self, key: &[u8]) {
+        if let Some(document) = self.table.guess(key) {
+            // How long it is, only the document knows, which is not there yet.
+            prefetch_bytes(std::ptr::from_ref(&**document).cast(), DOCUMENT_BYTES);
+        }
     }
 }

@@ -14,7 +14,6 @@ use crate::command::Level;
 use crate::durability::Staging;
 use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Document, FailoverLog, Kind, Seqno, VbState, VbUuid};
-use std::sync::Arc;
 
 /// What a copy knows of its own history, for whoever must choose between copies. Greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +180,7 @@ impl Vbucket {
     fn receive_one(&mut self, document: Document) {
         self.max_cas = self.max_cas.max(document.meta.cas);
         match document.collection() {
-            CollectionId::PREPARED => self.receive_prepare(Arc::new(document)),
+            CollectionId::PREPARED => self.receive_prepare(document),
             _ => {
                 let published = self.publish(document, true);
                 // While a write is prepared no other touches its key: this is its commit.
@@ -193,9 +192,9 @@ impl Vbucket {
         }
     }
 
-    fn receive_prepare(&mut self, document: Arc<Document>) {
+    fn receive_prepare(&mut self, document: Document) {
         let seqno = document.meta.seqno;
-        self.checkpoint.push(Arc::clone(&document));
+        self.checkpoint.push(document.clone());
         if let Some(before) = self.prepares.remove_key(document.name()) {
             self.graveyard.erase_later(document.key(), before, seqno);
         }

@@ -7,7 +7,6 @@ use nacre_value::multi::{self, Body, Failure, LookupSpec, Macros, MutationSpec, 
 use nacre_value::xattr::Xattrs;
 use nacre_value::{Error, crc32c};
 use serde_json::json;
-use std::sync::Arc;
 
 impl Vbucket {
     pub(crate) fn lookup(
@@ -57,7 +56,7 @@ impl Vbucket {
         };
         let alive = self.peek(key, now);
         let current = match &alive {
-            Some(document) => Some(Arc::clone(document)),
+            Some(document) => Some(document.clone()),
             None => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
         };
         // Whoever sees tombstones cannot add over one: it may hold what another transaction has staged.

@@ -1,13 +1,12 @@
 //! The hash table of a vBucket: the newest version of each key, what they weigh, and what of them is in memory.
 
 use crate::evicted::EvictedKeys;
+use crate::prefetch::prefetch;
+use crate::slots::{Place, Slots};
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use nacre_types::{CollectionId, Document, Kind, Meta, Seqno};
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 /// What leaves memory when it grows short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +33,7 @@ pub struct CollectionCounts {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    items: HashTable<Arc<Document>>,
+    items: Slots,
     hasher: SeedableRandomState,
     pub eviction: Eviction,
     evicted: EvictedKeys,
@@ -53,7 +52,7 @@ impl Table {
     /// `seed` makes the order unpredictable to clients.
     pub fn new(seed: u64) -> Table {
         Table {
-            items: HashTable::new(),
+            items: Slots::default(),
             hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             eviction: Eviction::Nothing,
             evicted: EvictedKeys::new(seed),
@@ -66,22 +65,28 @@ impl Table {
         }
     }
 
-    /// What is in memory of `key`: a version, a stub, or the note that the store has none ([`Table::note_absent`]).
-    pub fn entry(&self, key: &[u8]) -> Option<&Arc<Document>> {
-        self.items.find(self.hasher.hash_one(key), |item| item.key() == key)
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
-    /// Shows what is probably in memory of `key`: nothing of it was read, as the hashes tell it apart from nearly all others.
-    pub fn prefetch(&self, key: &[u8], show: impl Fn(&Document)) {
-        let shown = |item: &Arc<Document>| {
-            show(item);
-            true
-        };
-        self.items.find(self.hasher.hash_one(key), shown);
+    /// What is in memory of `key`: a version, a stub, or the note that the store has none ([`Table::note_absent`]).
+    pub fn entry(&self, key: &[u8]) -> Option<&Document> {
+        self.items.find(self.hash(key), key)
+    }
+
+    /// Has the processor fetch what says where the document at `key` is.
+    pub fn prefetch(&self, key: &[u8]) {
+        self.items.prefetch(self.hash(key));
+        prefetch(self.counts());
+    }
+
+    /// What is probably in memory of `key`: nothing of it was read.
+    pub fn guess(&self, key: &[u8]) -> Option<&Document> {
+        self.items.guess(self.hash(key))
     }
 
     /// The newest version of `key` or its stub, tombstone or not.
-    pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+    pub fn find(&self, key: &[u8]) -> Option<&Document> {
         self.entry(key).filter(|item| !is_absence(item))
     }
 
@@ -90,13 +95,18 @@ impl Table {
         self.evicted.may_contain(key)
     }
 
+    /// Whether everything is in memory.
+    pub fn is_whole(&self) -> bool {
+        self.stubs == 0 && self.evicted.is_empty()
+    }
+
     /// Whether any key was evicted whole.
     pub fn has_evicted_keys(&self) -> bool {
         !self.evicted.is_empty()
     }
 
     /// All versions and stubs, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Document>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Document> {
         self.items.iter().filter(|item| !is_absence(item))
     }
 
@@ -113,26 +123,22 @@ impl Table {
     }
 
     /// Puts a new version in. Unless its revision is to be kept, it counts on from that of the version it replaces.
-    pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Arc<Document> {
-        let hash = self.hasher.hash_one(document.key());
-        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
-        let (document, old) =
-            match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
-                Entry::Occupied(mut entry) => {
-                    if !keep_rev {
-                        document.meta.rev = entry.get().meta.rev + 1;
-                    }
-                    document.set_hits(entry.get().hits().max(Document::HITS_NEW));
-                    let document = Arc::new(document);
-                    let old = std::mem::replace(entry.get_mut(), Arc::clone(&document));
-                    (document, Some(old))
+    pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Document {
+        let hash = self.hash(document.key());
+        let old = match self.items.place(hash, document.key(), hash_with(&self.hasher)) {
+            Place::Taken(at) => {
+                let old = self.items.at_mut(at);
+                if !keep_rev {
+                    document = document.with_meta(|meta| meta.rev = old.meta.rev + 1);
                 }
-                Entry::Vacant(entry) => {
-                    let document = Arc::new(document);
-                    entry.insert(Arc::clone(&document));
-                    (document, None)
-                }
-            };
+                document.set_hits(old.hits().max(Document::HITS_NEW));
+                Some(std::mem::replace(old, document.clone()))
+            }
+            Place::Free(at) => {
+                self.items.fill(at, hash, document.clone());
+                None
+            }
+        };
         self.weigh(&document, true);
         if let Some(old) = old {
             self.weigh(&old, false);
@@ -141,27 +147,22 @@ impl Table {
     }
 
     /// Puts a version in as it is.
-    pub fn insert(&mut self, document: Arc<Document>) {
+    pub fn insert(&mut self, document: Document) {
         self.weigh(&document, true);
-        let hash = self.hasher.hash_one(document.key());
-        let hasher = |item: &Arc<Document>| self.hasher.hash_one(item.key());
-        let old = match self.items.entry(hash, |item| item.key() == document.key(), hasher) {
-            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), document)),
-            Entry::Vacant(entry) => {
-                entry.insert(document);
-                None
+        let hash = self.hash(document.key());
+        match self.items.place(hash, document.key(), hash_with(&self.hasher)) {
+            Place::Taken(at) => {
+                let old = std::mem::replace(self.items.at_mut(at), document);
+                self.weigh(&old, false);
             }
-        };
-        if let Some(old) = old {
-            self.weigh(&old, false);
+            Place::Free(at) => self.items.fill(at, hash, document),
         }
     }
 
     /// Takes a key out for good.
     pub fn remove(&mut self, key: &[u8]) {
-        let hash = self.hasher.hash_one(key);
-        if let Ok(entry) = self.items.find_entry(hash, |item| item.key() == key) {
-            let (old, _) = entry.remove();
+        let hash = self.hash(key);
+        if let Some(old) = self.items.remove(hash, key, hash_with(&self.hasher)) {
             self.weigh(&old, false);
         }
     }
@@ -199,19 +200,19 @@ impl Table {
             // It was counted when it was evicted, and still is.
             let counts = counts_of(&mut self.counts, document.collection());
             counts.documents = counts.documents.saturating_sub(u64::from(document.is_alive()));
-            self.insert(Arc::new(document));
+            self.insert(document);
             return true;
         };
         // A version that was written meanwhile is newer than the store's. The metadata in memory counts: that of a
         // document which was locked differs from the stored one.
-        if let Some(mut stored) = stored
+        if let Some(stored) = stored
             && !entry.is_resident()
             && entry.meta.seqno == stored.meta.seqno
         {
-            stored.meta = entry.meta;
+            let stored = stored.with_meta(|meta| *meta = entry.meta);
             // Somebody is about to read it: it is not to be the first to go again.
             stored.set_hits(entry.hits().max(Document::HITS_NEW));
-            self.insert(Arc::new(stored));
+            self.insert(stored);
         }
         true
     }
@@ -219,8 +220,8 @@ impl Table {
     /// A stored version that does not fit into memory: its stub, or with [`Eviction::Items`] only its key's trace.
     pub fn insert_evicted(&mut self, document: &Document) {
         match self.eviction {
-            Eviction::Nothing => self.insert(Arc::new(document.clone())),
-            Eviction::Values => self.insert(Arc::new(document.stub())),
+            Eviction::Nothing => self.insert(document.clone()),
+            Eviction::Values => self.insert(document.stub()),
             Eviction::Items => {
                 self.evicted.add(document.key());
                 let counts = counts_of(&mut self.counts, document.collection());
@@ -263,14 +264,14 @@ impl Table {
             }
             freed += bytes;
             if whole {
-                gone.push(Arc::clone(item));
+                gone.push(item.clone());
             } else {
                 let stub = item.stub();
                 stub.set_hits(item.hits() / 2);
                 self.memory_bytes -= bytes;
                 self.stubs += 1;
                 counts_of(&mut self.counts, item.collection()).memory_bytes -= bytes as u64;
-                *item = Arc::new(stub);
+                *item = stub;
             }
         }
         for item in &gone {
@@ -286,7 +287,7 @@ impl Table {
     }
 
     /// Documents whose expiry lies at or before `unix_s`. Looks at the table only when there can be one.
-    pub fn expired(&mut self, unix_s: u32) -> Vec<Arc<Document>> {
+    pub fn expired(&mut self, unix_s: u32) -> Vec<Document> {
         if self.next_expiry > unix_s {
             return Vec::new();
         }
@@ -294,7 +295,7 @@ impl Table {
         let mut expired = Vec::new();
         for item in self.items.iter().filter(|item| item.is_alive() && item.meta.expiry != 0) {
             if item.meta.expiry <= unix_s {
-                expired.push(Arc::clone(item));
+                expired.push(item.clone());
             } else {
                 self.next_expiry = self.next_expiry.min(item.meta.expiry);
             }
@@ -336,6 +337,10 @@ impl Table {
     pub fn forget_counts(&mut self, collection: CollectionId) {
         self.counts.retain(|(known, _)| *known != collection);
     }
+}
+
+fn hash_with(hasher: &SeedableRandomState) -> impl Fn(&Document) -> u64 {
+    |document| hasher.hash_one(document.key())
 }
 
 /// The note that the store has no version of `key`.

@@ -14,7 +14,6 @@ use nacre_types::{
 use nacre_value::json;
 use nacre_value::xattr::Xattrs;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// One vBucket of one bucket on this node.
 #[derive(Debug)]
@@ -119,7 +118,7 @@ impl Vbucket {
 
     /// Takes a stored version into memory; part of warmup, before the first command. Of what is not to stay
     /// `resident`, only what the [`Eviction`] wants kept.
-    pub fn load(&mut self, document: Arc<Document>, resident: bool) {
+    pub fn load(&mut self, document: Document, resident: bool) {
         debug_assert!(document.meta.seqno <= self.high_seqno());
         self.max_cas = self.max_cas.max(document.meta.cas);
         if document.collection() == CollectionId::PREPARED {
@@ -219,23 +218,23 @@ impl Vbucket {
     }
 
     /// The newest version of `key` or its stub, tombstone or not. `None` when there is none or it was evicted whole.
-    pub fn find(&self, key: &[u8]) -> Option<&Arc<Document>> {
+    pub fn find(&self, key: &[u8]) -> Option<&Document> {
         self.table.find(key)
     }
 
     /// The durable writes that are neither committed nor given up, by seqno.
-    pub fn prepared_documents(&self) -> impl Iterator<Item = &Arc<Document>> {
+    pub fn prepared_documents(&self) -> impl Iterator<Item = &Document> {
         self.prepares.documents()
     }
 
     /// All newest versions in memory, stubs among them, in no particular order.
-    pub fn documents(&self) -> impl Iterator<Item = &Arc<Document>> {
+    pub fn documents(&self) -> impl Iterator<Item = &Document> {
         self.table.iter().filter(|item| item.collection().holds_documents())
     }
 
     /// The documents of a collection that are in memory and exist, stubs among them, in no particular order. Looks at
     /// the table only when there are any.
-    pub fn living(&self, collection: CollectionId) -> impl Iterator<Item = &Arc<Document>> {
+    pub fn living(&self, collection: CollectionId) -> impl Iterator<Item = &Document> {
         let any = self.counts_of(collection).documents > 0;
         let documents = any.then(|| self.documents()).into_iter().flatten();
         documents.filter(move |item| item.collection() == collection && item.is_alive())
@@ -508,8 +507,8 @@ impl Vbucket {
         self.max_cas = self.max_cas.tick(now.unix_ns);
         let cas = self.max_cas;
         let meta = Meta { cas, ..current.meta };
-        let document = Arc::new(Document::new(meta, key, current.value()));
-        self.table.insert(Arc::clone(&document));
+        let document = Document::new(meta, key, current.value());
+        self.table.insert(document.clone());
         self.locks.lock(key, cas, seconds, now);
         Ok(Reply::Found(document, cas))
     }
@@ -527,7 +526,7 @@ impl Vbucket {
     }
 
     /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
-    pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Arc<Document>, Refusal> {
+    pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Document, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
         if document.is_expired(now.unix_s()) {
             let buries = !self.read_only && self.state == VbState::Active;
@@ -542,7 +541,7 @@ impl Vbucket {
     }
 
     /// The document at `key` if it exists now, for a write that replaces it anyway: nothing is buried.
-    pub(crate) fn peek(&self, key: &[u8], now: Now) -> Option<Arc<Document>> {
+    pub(crate) fn peek(&self, key: &[u8], now: Now) -> Option<Document> {
         self.find(key).filter(|d| d.is_alive() && !d.is_expired(now.unix_s())).cloned()
     }
 
@@ -550,7 +549,7 @@ impl Vbucket {
     pub(crate) fn check_cas(
         &self,
         key: &[u8],
-        current: Option<&Arc<Document>>,
+        current: Option<&Document>,
         cas: Cas,
         now: Now,
     ) -> Result<(), Refusal> {
@@ -607,7 +606,7 @@ impl Vbucket {
         body: &[u8],
         meta: Meta,
         now: Now,
-    ) -> Result<Arc<Document>, Refusal> {
+    ) -> Result<Document, Refusal> {
         let value = [xattrs, body].concat();
         if value.len() > VALUE_BYTES_MAX || xattrs.len() > XATTR_BYTES_MAX {
             return Err(Refusal::TooBig);
@@ -622,7 +621,7 @@ impl Vbucket {
     }
 
     /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
-    pub(crate) fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Arc<Document> {
+    pub(crate) fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Document {
         let kept = system_attributes(current.xattrs());
         let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
         let expiry = now.unix_s();
@@ -635,7 +634,7 @@ impl Vbucket {
 
     /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint. A durable
     /// write only enters history here, as a prepare.
-    fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Arc<Document> {
+    fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Document {
         let (next_cas, seqno) = self.upcoming(now);
         let Write { value, flags, expiry, datatype, kind, origin } = write;
         let cas = origin.and_then(|(cas, _)| cas).unwrap_or(next_cas);
@@ -651,9 +650,9 @@ impl Vbucket {
     }
 
     /// Puts the next version of history where clients and cursors find it.
-    pub(crate) fn publish(&mut self, document: Document, keep_rev: bool) -> Arc<Document> {
+    pub(crate) fn publish(&mut self, document: Document, keep_rev: bool) -> Document {
         let document = self.table.replace(document, keep_rev);
-        self.checkpoint.push(Arc::clone(&document));
+        self.checkpoint.push(document.clone());
         document
     }
 

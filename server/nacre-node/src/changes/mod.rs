@@ -102,7 +102,7 @@ pub struct Change {
     pub vbid: Vbid,
     /// The version it led to. What came from another node has only what consumers are told: id, seqno, CAS, revision, whether
     /// it is alive and JSON, and the body if that is wanted.
-    pub document: Arc<Document>,
+    pub document: Document,
 }
 
 /// What comes next.
@@ -141,7 +141,7 @@ impl Stand {
     };
 
     /// Notes where a message leads; gives the document that it shows.
-    fn take(&mut self, message: Message) -> Option<Arc<Document>> {
+    fn take(&mut self, message: Message) -> Option<Document> {
         let point = &mut self.point;
         match message {
             // It counts with the first seqno in it.
@@ -288,7 +288,7 @@ impl Changes {
                         stand.point = point;
                     }
                     self.last = told.vbid;
-                    return self.give(told.vbid, Arc::new(told.document(self.collection)));
+                    return self.give(told.vbid, told.document(self.collection));
                 }
                 Some(Heard::End(ended)) => {
                     self.end(ended);
@@ -355,7 +355,7 @@ impl Changes {
         self.loose.insert(vbid);
     }
 
-    fn give(&mut self, vbid: Vbid, document: Arc<Document>) -> Next {
+    fn give(&mut self, vbid: Vbid, document: Document) -> Next {
         let ids = self.wanted.ids.as_ref();
         if ids.is_some_and(|ids| !ids.contains(document.name())) {
             return Next::Passed;

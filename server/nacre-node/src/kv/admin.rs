@@ -394,7 +394,7 @@ fn random_key(
         if found == 0 {
             continue;
         }
-        let document = readable().nth((chance >> 16) as usize % found).map(Arc::clone);
+        let document = readable().nth((chance >> 16) as usize % found).cloned();
         drop(vbucket);
         let Some(document) = document else { continue };
         let features = session.features;

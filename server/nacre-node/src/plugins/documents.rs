@@ -85,7 +85,7 @@ impl BucketDocuments {
         key: &[u8],
         now: Now,
         wire_key: &mut Vec<u8>,
-    ) -> Option<Result<(Arc<Document>, Cas), KvError>> {
+    ) -> Option<Result<(Document, Cas), KvError>> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX - 4 {
             return None;
         }
@@ -132,7 +132,7 @@ impl BucketDocuments {
         keyspace: &str,
         key: &[u8],
         left: Duration,
-    ) -> Result<(Vbid, Arc<Document>), KvError> {
+    ) -> Result<(Vbid, Document), KvError> {
         let call = self.begin(keyspace, key, left)?;
         match call.read()? {
             Reply::Found(document, _) => Ok((call.vbid, document)),

@@ -237,7 +237,7 @@ impl Feed {
             let seqno = document.meta.seqno;
             if let Some(previous) = self.bucket.previous(vbid, seqno)? {
                 bytes += previous.memory_bytes();
-                batch.previous.insert((vbid, seqno), Arc::new(previous));
+                batch.previous.insert((vbid, seqno), previous);
             }
         }
         Ok(bytes)

@@ -56,7 +56,7 @@ impl Past {
     }
 
     /// The next versions; none at the end. What there is may be empty all the same.
-    pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Arc<Document>>>, Error> {
+    pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Document>>, Error> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let Some(Portion { mut documents, .. }) =
             next_portion(&self.bucket, stream, limit, |_| true)?

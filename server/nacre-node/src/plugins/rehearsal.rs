@@ -40,7 +40,7 @@ pub struct Tried {
     /// Its id.
     pub id: String,
     /// Where it is, and what would be done; or why there is no such document here.
-    pub outcome: Result<(Vbid, Arc<Document>, Rehearsed), String>,
+    pub outcome: Result<(Vbid, Document, Rehearsed), String>,
 }
 
 /// Gives documents to a function, which need not be deployed, and tells what it would do. The second is whether all of them
@@ -80,7 +80,7 @@ pub fn rehearse(
                     true => bucket.previous(vbid, document.meta.seqno).ok().flatten(),
                     false => None,
                 };
-                let played = rehearsal.play(vbid, &document, previous.map(Arc::new), node.now());
+                let played = rehearsal.play(vbid, &document, previous, node.now());
                 Ok((vbid, document, played.map_err(|error| error.to_string())?))
             }
         };
@@ -89,7 +89,7 @@ pub fn rehearse(
     Ok((tried, true))
 }
 
-type Found = (String, Result<(Vbid, Arc<Document>), String>);
+type Found = (String, Result<(Vbid, Document), String>);
 
 fn documents(
     node: &Arc<Node>,
@@ -109,7 +109,7 @@ fn documents(
         }
         Chosen::Last(count) => {
             // The versions of all vBuckets are of one clock.
-            let mut newest: BTreeMap<_, Arc<Document>> = BTreeMap::new();
+            let mut newest: BTreeMap<_, Document> = BTreeMap::new();
             let mut bytes = 0;
             for vbid in (0..bucket.vbucket_count()).map(Vbid) {
                 let Some(high) = bucket.served(vbid).map(|vbucket| vbucket.high_seqno()) else {
@@ -128,7 +128,7 @@ fn documents(
             newest.into_iter().map(|((_, vbid), document)| (vbid, document)).collect()
         }
     };
-    let named = |(vbid, document): (Vbid, Arc<Document>)| {
+    let named = |(vbid, document): (Vbid, Document)| {
         (String::from_utf8_lossy(document.name()).into_owned(), Ok((vbid, document)))
     };
     Ok(found.into_iter().map(named).collect())
@@ -171,7 +171,7 @@ fn history(
     bucket: &Arc<Bucket>,
     selection: &Selection,
     range: Range,
-) -> Result<Vec<(Vbid, Arc<Document>)>, String> {
+) -> Result<Vec<(Vbid, Document)>, String> {
     let mut past = Past::open(bucket, range);
     let mut found = Vec::new();
     let mut bytes = 0;

@@ -103,7 +103,7 @@ mod tests {
         let (mut replaying, replays) = (Replaying::default(), Replays::default());
         let document = |name: &[u8]| {
             let key = DocKey::new(CollectionId(0), name);
-            (Vbid(0), Arc::new(Document::new(Meta::default(), key.prefixed(), b"1")))
+            (Vbid(0), Document::new(Meta::default(), key.prefixed(), b"1"))
         };
         let documents = vec![document(b"a"), document(b"b"), document(b"c")];
         let last = documents[2].clone();

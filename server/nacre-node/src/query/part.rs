@@ -295,7 +295,7 @@ impl Collection<'_> {
 }
 
 /// A document as queries have it, but for its id.
-pub(super) fn row(document: Arc<Document>, cas: Cas) -> Row {
+pub(super) fn row(document: Document, cas: Cas) -> Row {
     let Meta { flags, expiry, datatype, .. } = document.meta;
     let is_json = datatype & DATATYPE_JSON != 0;
     let id = String::new();

@@ -15,7 +15,7 @@ pub struct Body(Bytes);
 #[derive(Clone)]
 enum Bytes {
     Own(Arc<Vec<u8>>),
-    Stored(Arc<Document>),
+    Stored(Document),
 }
 
 impl Body {
@@ -51,8 +51,8 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-impl From<Arc<Document>> for Body {
-    fn from(document: Arc<Document>) -> Body {
+impl From<Document> for Body {
+    fn from(document: Document) -> Body {
         Body(Bytes::Stored(document))
     }
 }

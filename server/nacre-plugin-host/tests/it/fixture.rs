@@ -9,7 +9,7 @@ use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, V
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
@@ -155,7 +155,7 @@ impl Stream {
             };
             let key = DocKey::new(CollectionId(8), key.as_bytes());
             let body = body.unwrap_or_default().as_bytes();
-            batch.documents.push((vbid, Arc::new(Document::new(meta, key.prefixed(), body))));
+            batch.documents.push((vbid, Document::new(meta, key.prefixed(), body)));
         }
         batch.progress = self.seqnos.iter().map(|(vbid, seqno)| (*vbid, point(*seqno))).collect();
         batch

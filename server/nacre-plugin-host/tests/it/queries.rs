@@ -151,8 +151,7 @@ fn the_largest_documents_are_indexed() {
     let mut stream = Stream::default();
     let mut batch = stream.batch([("json", Some(&text[..])), ("raw", Some(&text[..]))]);
     let (_, raw) = &mut batch.documents[1];
-    let meta = nacre_types::Meta { datatype: 0, ..raw.meta };
-    *raw = std::sync::Arc::new(nacre_types::Document::new(meta, raw.key(), raw.value()));
+    *raw = raw.clone().with_meta(|meta| meta.datatype = 0);
     let report = partition.on_batch(&batch, NOW).unwrap();
     assert_eq!((&report.errors[..], &report.dead_letters[..]), (&[][..], &[][..]));
     let base64 = text.len().div_ceil(3) * 4;

@@ -35,6 +35,8 @@ const ANSWERS_HELD_MAX: usize = 256 << 10;
 const TICK: Duration = Duration::from_secs(5);
 /// Buffers for answers that a thread keeps for its connections.
 const SPARE_BUFFERS_MAX: usize = 64;
+/// Has the kernel wait for bytes without looking for some first. Source: `IORING_RECVSEND_POLL_FIRST` of its interface.
+const POLL_FIRST: u16 = 1;
 
 /// What an operation was for; stands in its user data, above the connection's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,6 +168,8 @@ struct Connection {
     sends: bool,
     next: Next,
     receiving: bool,
+    /// More has arrived than was read last.
+    has_more: bool,
     /// The peer has sent all it will send.
     ended: bool,
     /// In the list of those to look at, at the end of the round.
@@ -369,6 +373,7 @@ impl Thread {
             sends: false,
             next: Next::More,
             receiving: false,
+            has_more: false,
             ended: false,
             listed: false,
             opened: now,
@@ -380,6 +385,7 @@ impl Thread {
         let buffer = cqueue::buffer_select(flags);
         if let Some(connection) = self.connections.get_mut(index) {
             connection.receiving = false;
+            connection.has_more = cqueue::sock_nonempty(flags);
             match (result, buffer) {
                 (1.., Some(buffer)) => {
                     if connection.output.capacity() == 0
@@ -455,6 +461,7 @@ impl Thread {
             connection.receiving = true;
             let receive = opcode::Recv::new(fd, std::ptr::null_mut(), buffers::BYTES as u32)
                 .buf_group(buffers::GROUP)
+                .ioprio(if connection.has_more { 0 } else { POLL_FIRST })
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT);
             entries[1] = Some(receive.user_data(Kind::Receive.tag(index)));

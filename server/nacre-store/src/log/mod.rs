@@ -161,7 +161,7 @@ impl Store for LogStore {
         self.read_key(vbid, key)
     }
 
-    fn visit(&self, each: &mut dyn FnMut(Vbid, Arc<Document>)) -> Result<(), Error> {
+    fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         self.read_everything(each)
     }
 

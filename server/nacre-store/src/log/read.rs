@@ -103,7 +103,7 @@ impl LogStore {
         let path = self.disk.path().to_owned();
         let documents = wanted.into_iter().map(move |version| {
             let segment = &segments[&version.location.segment];
-            read_version(segment, vbid, version, &path).map(Arc::new)
+            read_version(segment, vbid, version, &path)
         });
         Ok(Scan { end, history_start, documents: Box::new(documents.scan(false, until_error)) })
     }
@@ -111,7 +111,7 @@ impl LogStore {
     /// Reads segments from front to back, whatever vBucket a document is of.
     pub(super) fn read_everything(
         &self,
-        each: &mut dyn FnMut(Vbid, Arc<Document>),
+        each: &mut dyn FnMut(Vbid, Document),
     ) -> Result<(), Error> {
         let (mut wanted, segments): (Vec<(Vbid, Version)>, Segments) = {
             let locations = self.locations.read();
@@ -127,7 +127,7 @@ impl LogStore {
         for run in runs(&wanted) {
             let segment = &segments[&run[0].1.location.segment];
             self.read_run(segment, run, &mut buffer, |vbid, document, _| {
-                each(vbid, Arc::new(document));
+                each(vbid, document);
                 Ok(())
             })?;
         }
@@ -200,8 +200,8 @@ fn damaged(vbid: Vbid, version: Version) -> Error {
 /// Lets the first error through and nothing after it.
 fn until_error(
     failed: &mut bool,
-    item: Result<Arc<Document>, Error>,
-) -> Option<Result<Arc<Document>, Error>> {
+    item: Result<Document, Error>,
+) -> Option<Result<Document, Error>> {
     let ended = *failed;
     *failed = item.is_err();
     (!ended).then_some(item)
@@ -228,7 +228,7 @@ mod tests {
             document_count: 0,
             history_start: None,
         };
-        let documents = vec![Arc::new(Document::new(meta, key, b"value"))];
+        let documents = vec![Document::new(meta, key, b"value")];
         Commit { vbid: Vbid(0), record, documents, erased: Vec::new(), history: Arc::default() }
     }
 

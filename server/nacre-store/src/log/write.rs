@@ -6,7 +6,7 @@ use super::segment::{HEADER_BYTES, Kind, Segment};
 use super::{LogStore, is_full};
 use crate::disk::Disk;
 use crate::{Commit, Error, note};
-use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
+use nacre_types::{CollectionId, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -130,7 +130,7 @@ impl LogStore {
             let kept = commit.keeps(document.collection(), replaced);
             let replaced = Old { seqno: replaced, kept };
             ahead.seqnos.insert((vbid, document.key()), seqno);
-            documents.push((&**document as &Document, hash, replaced));
+            documents.push((document, hash, replaced));
         }
         ahead.vbuckets.insert(vbid, (count, high));
         let record = VbRecord { document_count: count, ..commit.record.clone() };

@@ -16,24 +16,20 @@ use nacre_types::{
 use std::sync::Arc;
 
 /// A version of a document, as a vBucket makes them.
-pub fn version(seqno: u64, name: &str, value: &str) -> Arc<Document> {
+pub fn version(seqno: u64, name: &str, value: &str) -> Document {
     let meta =
         Meta { seqno: Seqno(seqno), cas: Cas(seqno << 16), rev: 1, datatype: 1, ..Meta::default() };
-    Arc::new(Document::new(
-        meta,
-        DocKey::new(CollectionId(8), name.as_bytes()).prefixed(),
-        value.as_bytes(),
-    ))
+    Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), value.as_bytes())
 }
 
 /// A tombstone.
-pub fn tombstone(seqno: u64, name: &str) -> Arc<Document> {
+pub fn tombstone(seqno: u64, name: &str) -> Document {
     let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
-    Arc::new(Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), b""))
+    Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), b"")
 }
 
 /// The next piece of a vBucket's history.
-pub fn commit(vbid: u16, documents: Vec<Arc<Document>>) -> Commit {
+pub fn commit(vbid: u16, documents: Vec<Document>) -> Commit {
     let high_seqno = documents.last().expect("a commit has documents").meta.seqno;
     let record = VbRecord {
         state: VbState::Active,

@@ -5,7 +5,6 @@ use nacre_store::{Commit, Error, Store, Which, load_all};
 use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 pub const VBUCKETS: u16 = 4;
 const KEYS: u64 = 14;
@@ -22,10 +21,10 @@ impl Chance {
 }
 
 /// Documents by key.
-type Contents = BTreeMap<Vec<u8>, Arc<Document>>;
+type Contents = BTreeMap<Vec<u8>, Document>;
 
 /// Superseded versions by seqno.
-type History = BTreeMap<u64, Arc<Document>>;
+type History = BTreeMap<u64, Document>;
 
 /// A state in a few bytes.
 fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64 {
@@ -133,7 +132,7 @@ impl Model {
                 if self.keeps_history && vbid + 1 < VBUCKETS {
                     *start = Model::next_start(chance, *start, *high);
                 }
-                let mut documents: Vec<Arc<Document>> = Vec::new();
+                let mut documents: Vec<Document> = Vec::new();
                 for _ in 0..chance.below(6) {
                     let name = format!("key{}", chance.below(KEYS));
                     *high += 1 + chance.below(2);
@@ -190,7 +189,7 @@ impl Model {
             let next =
                 commit.documents.last().map_or(vbucket.high, |document| document.meta.seqno.0);
             commit.erased.retain(|(_, seqno)| seqno.0 != next);
-            let mut superseded: Vec<Arc<Document>> = Vec::new();
+            let mut superseded: Vec<Document> = Vec::new();
             for (key, seqno) in &commit.erased {
                 if vbucket
                     .contents
@@ -201,7 +200,7 @@ impl Model {
                 }
             }
             for document in &commit.documents {
-                let old = vbucket.contents.insert(document.key().to_vec(), Arc::clone(document));
+                let old = vbucket.contents.insert(document.key().to_vec(), document.clone());
                 superseded.extend(old);
             }
             vbucket.high = next;
@@ -276,10 +275,7 @@ impl Model {
             for name in 0..KEYS {
                 let (key, _) = erased(&format!("key{name}"), 0);
                 let found = store.get(vbid, &key).unwrap();
-                assert_eq!(
-                    found.as_ref(),
-                    vbucket.contents.get(&key[..]).map(|document| &**document)
-                );
+                assert_eq!(found.as_ref(), vbucket.contents.get(&key[..]));
             }
         }
     }

@@ -58,7 +58,7 @@ fn documents_read_back_by_key() {
         store.commit(&[commit(3, vec![version(1, "a", "1")])]).unwrap();
         let key = |name: &str| DocKey::new(CollectionId(8), name.as_bytes());
         let found = store.get(Vbid(3), key("a").prefixed()).unwrap().unwrap();
-        assert_eq!(&found, &*version(1, "a", "1"));
+        assert_eq!(found, version(1, "a", "1"));
         assert_eq!(store.get(Vbid(3), key("b").prefixed()).unwrap(), None);
         assert_eq!(store.get(Vbid(4), key("a").prefixed()).unwrap(), None);
     });

@@ -6,7 +6,6 @@ use nacre_types::{
 use nacre_vbucket::{Command, Completion, Condition, Eviction, Level, Refusal, Reply, Vbucket};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Few keys, so that operations meet.
 const KEYS: usize = 5;
@@ -182,7 +181,7 @@ impl World {
         self.vbucket = Vbucket::new(Vbid(0), record, 9);
         self.vbucket.set_eviction(self.eviction);
         for (index, document) in self.stored.values().enumerate() {
-            self.vbucket.load(Arc::new(document.clone()), index % 2 == 0);
+            self.vbucket.load(document.clone(), index % 2 == 0);
         }
         self.vbucket.begin_branch(VbUuid(2));
         let (_, state) = self.states.range(..=stored_to).next_back().expect("it began empty");
