@@ -222,7 +222,7 @@ impl Work for Documents<'_> {
     fn bytes(&self, at: usize) -> usize {
         let (vbid, document) = &self.documents[at];
         let previous = self.previous.get(&(*vbid, document.meta.seqno));
-        event_bytes(document) + previous.map_or(0, |version| previous_bytes(version))
+        event_bytes(document) + previous.map_or(0, previous_bytes)
     }
 
     fn call(

@@ -30,7 +30,7 @@ pub fn pack(documents: &[(Vbid, Document)], previous: &Previous, now: Now) -> Ve
     let arena_start = HEADER_BYTES + documents.len() * EVENT_BYTES;
     let events_end = HEADER_BYTES + documents.iter().map(|(_, d)| event_bytes(d)).sum::<usize>();
     let found = || documents.iter().filter_map(|(vbid, document)| before(*vbid, document));
-    let total = events_end + found().map(|version| previous_bytes(version)).sum::<usize>();
+    let total = events_end + found().map(previous_bytes).sum::<usize>();
     assert!(total <= BUFFER_BYTES_MAX, "a call is bounded far below 4 GiB");
     let mut buffer = Vec::with_capacity(total);
     buffer.extend_from_slice(b"NEB1");

@@ -13,10 +13,12 @@ macro_rules! opcodes {
 
             /// The opcode with this byte, or `None`.
             pub fn from_byte(byte: u8) -> Option<Opcode> {
-                match byte {
-                    $($code => Some(Opcode::$name),)*
-                    _ => None,
-                }
+                const BY_BYTE: [Option<Opcode>; 256] = {
+                    let mut by_byte = [None; 256];
+                    $(by_byte[$code] = Some(Opcode::$name);)*
+                    by_byte
+                };
+                BY_BYTE[usize::from(byte)]
             }
         }
     };

@@ -129,7 +129,7 @@ impl Store for MemoryStore {
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
         let vbuckets = self.0.lock();
         let found = vbuckets.get(&vbid).and_then(|stored| stored.find(key));
-        Ok(found.map(|document| Document::clone(document)))
+        Ok(found.cloned())
     }
 
     fn usage(&self) -> Usage {

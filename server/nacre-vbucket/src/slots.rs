@@ -216,7 +216,8 @@ mod tests {
             }
             let mut all: Vec<u64> = slots.iter().map(|found| found.meta.seqno.0).collect();
             let mut expected: Vec<u64> = model.into_values().collect();
-            (all.sort_unstable(), expected.sort_unstable());
+            all.sort_unstable();
+            expected.sort_unstable();
             prop_assert_eq!(all, expected);
         }
     }

@@ -239,7 +239,7 @@ fn reads_by_key_scans_and_compaction_go_on_beside_commits() {
                     let scan = store.scan(Vbid(0), Seqno::ZERO, Which::Current).unwrap();
                     let found: Vec<_> = scan.documents.map(|document| document.unwrap()).collect();
                     assert_eq!(found.len(), 50);
-                    assert!(found.iter().all(|document| is_intact(document)));
+                    assert!(found.iter().all(is_intact));
                     assert_eq!(found[49].meta.seqno, scan.end);
                 }
             });
