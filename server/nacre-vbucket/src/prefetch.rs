@@ -16,8 +16,9 @@ use crate::vbucket::Vbucket;
 
 /// Bytes that a processor fetches at once.
 const LINE_BYTES: usize = 64;
-/// Of a document, what is fetched: the processor goes on by itself once it sees that it is read in order.
-const DOCUMENT_BYTES: usize = 6 * LINE_BYTES;
+/// Of a document, what is fetched. Measured with documents of 1 KB, fetching all of it is worth a tenth more requests than leaving
+/// the rest to the processor, which goes on by itself once it sees that it is read in order; with those of 100 B it costs 1 %.
+const DOCUMENT_BYTES: usize = 18 * LINE_BYTES;
 
 /// Has the processor fetch `value`, of which nothing is read here.
 pub fn prefetch<T: ?Sized>(value: &T) {

@@ -18,7 +18,7 @@ pub(crate) enum Step {
 
 /// The steps, and how many requests before its turn each is taken: long enough for memory, and no longer than what was fetched
 /// stays.
-const STEPS: [(Step, usize); 3] = [(Step::Vbucket, 8), (Step::Slot, 5), (Step::Document, 3)];
+const STEPS: [(Step, usize); 3] = [(Step::Vbucket, 5), (Step::Slot, 3), (Step::Document, 1)];
 
 /// Room for a key with the prefix of the default collection.
 type Room = [u8; KEY_BYTES_MAX + 1];
@@ -107,8 +107,8 @@ mod tests {
         let taken = taken(&reads(&keys), &keys);
         assert_eq!(taken[0], [0; 0], "the first has its turn at once");
         assert_eq!(taken[1], [1, 1, 1]);
-        assert_eq!(taken[4], [4, 4, 3]);
-        assert_eq!(taken[11], [8, 5, 3]);
+        assert_eq!(taken[4], [4, 3, 1]);
+        assert_eq!(taken[11], [5, 3, 1]);
     }
 
     #[test]
