@@ -6,6 +6,7 @@
     reason = "this crate is the node's real world: clock, chance, files, sockets"
 )]
 
+mod allocator;
 mod bench;
 mod capsules;
 mod client;
@@ -28,11 +29,6 @@ mod unreachable;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-
-// Values of about 1 KB fall outside what glibc serves quickly; measured, this is worth 15-25 % on writes. Version 2 keeps pages whose
-// last block was taken; version 3 gives them away, and takes them back with the next block that is freed in them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long a listener waits after it could not accept a connection.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);

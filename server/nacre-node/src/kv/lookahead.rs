@@ -53,6 +53,14 @@ impl<'a> Lookahead<'a> {
     }
 }
 
+/// The steps that are due when item `turn` has its turn, and for which item each: the same for what can be reached by number.
+pub(crate) fn due(turn: usize) -> impl Iterator<Item = (Step, usize)> {
+    STEPS.into_iter().flat_map(move |(step, ahead)| {
+        let first = if turn == 0 { 1 } else { turn + ahead };
+        (first..=turn + ahead).map(move |number| (step, number))
+    })
+}
+
 /// Takes a step for a request that was seen. Without `prefixed` its key does not carry the number of its collection.
 pub(super) fn take(step: Step, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
     if !Opcode::from_byte(seen.opcode_byte).is_some_and(Opcode::addresses_document) {
@@ -109,6 +117,19 @@ mod tests {
         assert_eq!(taken[1], [1, 1, 1]);
         assert_eq!(taken[4], [4, 3, 1]);
         assert_eq!(taken[11], [5, 3, 1]);
+    }
+
+    #[test]
+    fn what_can_be_reached_by_number_is_looked_at_as_requests_are() {
+        let keys: Vec<String> = (0..12).map(|number| format!("key {number}")).collect();
+        let mut by_number = vec![Vec::new(); keys.len()];
+        for turn in 0..keys.len() {
+            for (step, number) in due(turn).filter(|(_, number)| *number < keys.len()) {
+                assert!(by_number[number].len() == step as usize);
+                by_number[number].push(number - turn);
+            }
+        }
+        assert_eq!(by_number, taken(&reads(&keys), &keys));
     }
 
     #[test]

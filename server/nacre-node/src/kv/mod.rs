@@ -13,5 +13,5 @@ mod snappy;
 mod stats;
 mod status;
 
-pub(crate) use lookahead::Step;
+pub(crate) use lookahead::{Step, due};
 pub use session::{Next, Peer, Session};

@@ -4,6 +4,7 @@
 //! call has written, and only then is the call committed.
 
 use crate::bucket::Bucket;
+use crate::kv::due;
 use crate::node::Node;
 use crate::platform::{Platform, Signal};
 use crate::ticket::{Ticket, Waiter};
@@ -64,6 +65,13 @@ struct Call<'a> {
     waiter: Arc<dyn Waiter>,
 }
 
+/// Makes `wire_key` the key with the prefix of its collection.
+fn write_key(collection: CollectionId, key: &[u8], wire_key: &mut Vec<u8>) {
+    wire_key.clear();
+    leb128_encode(collection.0, wire_key);
+    wire_key.extend_from_slice(key);
+}
+
 impl BucketDocuments {
     pub fn new(node: &Arc<Node>, bucket: &Arc<Bucket>) -> BucketDocuments {
         BucketDocuments {
@@ -89,14 +97,30 @@ impl BucketDocuments {
         if key.is_empty() || key.len() > KEY_BYTES_MAX - 4 {
             return None;
         }
-        wire_key.clear();
-        leb128_encode(collection.0, wire_key);
-        wire_key.extend_from_slice(key);
+        write_key(collection, key, wire_key);
         let vbid = Vbid::of(key, self.bucket.vbucket_count());
         match self.bucket.apply(vbid, wire_key, &Command::Get, now)?.0 {
             Ok(Reply::Found(document, cas)) => Some(Ok((document, cas))),
             Err(Refusal::NotFound) => Some(Err(KvError::NotFound)),
             _ => None,
+        }
+    }
+
+    /// Has the processor fetch what [`BucketDocuments::resident`] will look at for `keys` that come soon after that whose `turn` it
+    /// is. `wire_key` is a buffer to be used again.
+    pub fn prefetch(
+        &self,
+        collection: CollectionId,
+        keys: &[String],
+        turn: usize,
+        wire_key: &mut Vec<u8>,
+    ) {
+        for (step, number) in due(turn) {
+            if let Some(key) = keys.get(number) {
+                write_key(collection, key.as_bytes(), wire_key);
+                let vbid = Vbid::of(key.as_bytes(), self.bucket.vbucket_count());
+                self.bucket.prefetch(step, vbid, wire_key);
+            }
         }
     }
 

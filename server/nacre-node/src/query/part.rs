@@ -187,7 +187,8 @@ impl Collection<'_> {
     fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, Answer> {
         let now = self.node.now();
         let mut wire_key = Vec::new();
-        let mut get = |id: &str| {
+        let mut get = |turn: usize, id: &str| {
+            self.documents.prefetch(self.id, ids, turn, &mut wire_key);
             let bytes = id.as_bytes();
             match self.documents.resident(self.id, bytes, now, &mut wire_key) {
                 Some(found) => {
@@ -204,11 +205,11 @@ impl Collection<'_> {
             }
         };
         let (mut rows, mut bytes) = (Vec::with_capacity(ids.len()), 0);
-        for id in ids {
+        for (turn, id) in ids.iter().enumerate() {
             if bytes >= PAGE_BYTES {
                 break;
             }
-            rows.push(match get(id) {
+            rows.push(match get(turn, id) {
                 Ok(row) => {
                     bytes += row.body.len();
                     Some(row)
