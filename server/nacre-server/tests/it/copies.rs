@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 const BUCKET: &str = "copies";
 const OP_SET: u8 = 0x01;
-const OP_GET: u8 = 0x00;
+pub const OP_GET: u8 = 0x00;
 const NOT_MY_VBUCKET: u16 = 0x07;
 const TEMPORARY_FAILURE: u16 = 0x86;
 const DURABILITY_IMPOSSIBLE: u16 = 0xa1;
+const COMMITTED_ANEW: u16 = 0xa4;
 const AMBIGUOUS: u16 = 0xa3;
 /// How long an operation is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,7 +95,8 @@ impl SmartClient {
         let begun = Instant::now();
         loop {
             match self.try_once(key, opcode, level, value) {
-                Ok((NOT_MY_VBUCKET | TEMPORARY_FAILURE | DURABILITY_IMPOSSIBLE, _)) | Err(_) => {}
+                Ok((NOT_MY_VBUCKET | TEMPORARY_FAILURE, _)) | Err(_) => {}
+                Ok((DURABILITY_IMPOSSIBLE | COMMITTED_ANEW, _)) => {}
                 Ok(answer) => return answer,
             }
             assert!(begun.elapsed() < PATIENCE, "no answer for {:?}", String::from_utf8_lossy(key));

@@ -3,7 +3,7 @@
 
 use crate::changes::Events;
 use crate::cluster::{Node, three};
-use crate::copies::{SmartClient, is_rebalancing, rebalance};
+use crate::copies::{OP_GET, SmartClient, is_rebalancing, rebalance};
 use crate::plugins;
 use crate::process::{PASSWORD, USER};
 use nacre_plugin_host::Package;
@@ -708,18 +708,21 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     let mut client = SmartClient::new(&nodes, BUCKET);
     let mut keys: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
-    let mut write = |keys: &[String], round: u64| {
-        keys.iter().for_each(|key| set(&mut client, 1, key, round));
+    let write = |client: &mut SmartClient, keys: &[String], round: u64| {
+        keys.iter().for_each(|key| set(client, 1, key, round));
     };
-    write(&keys, 1);
+    write(&mut client, &keys, 1);
     let (first, middle) = changes(&nodes[2], "limit=150");
     let (_, whole) = changes(&nodes[2], &format!("since={middle}"));
     // What most copies have of a second write, they have of all before it.
-    write(&keys, 2);
+    write(&mut client, &keys, 2);
     nodes[2].kill();
     nodes[0].wait_until("the failover", |node| {
         node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
     });
+    // What the node that is gone had committed last is committed anew by the one that took over, and until then no change.
+    let read = |key: &String| client.call(key.as_bytes(), OP_GET, 0, b"").0;
+    assert!(keys.iter().map(read).all(|status| status == 0));
     let mut tokens = Vec::new();
     for (node, since) in [(&nodes[0], &whole), (&nodes[1], &whole), (&nodes[0], &middle)] {
         let (rows, token) = changes(node, &format!("include_docs=true&since={since}"));
@@ -731,7 +734,7 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
         tokens.push(token);
     }
     keys.truncate(100);
-    write(&keys, 3);
+    write(&mut client, &keys, 3);
     keys.sort();
     for (node, since) in [(&nodes[1], &tokens[0]), (&nodes[0], &tokens[1])] {
         let (rows, _) = changes(node, &format!("include_docs=true&since={since}"));
