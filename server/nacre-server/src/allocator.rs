@@ -1,35 +1,14 @@
-//! The allocator of the process: values of about 1 KB fall outside what glibc serves quickly. Measured, this is worth 15-25 % on
-//! writes.
-
-use std::ffi::{c_int, c_long};
+//! The allocator of the process.
+//!
+//! Nearly all that a node allocates are documents, and most writes free a block of the size that they have just taken. Each thread
+//! keeps a few such blocks, so that a write takes the memory that the one before it gave back, while it is in the processor's cache.
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How many pages that have no block left a thread keeps, for each size. Source: `mi_option_page_full_retain` of mimalloc, which
-/// numbers its options anew with each version.
-const PAGE_FULL_RETAIN: c_int = 36;
-const ALL: c_long = -1;
-
-/// Has the threads that are started from now on keep pages when their last block is taken.
-///
-/// Nearly all pages of a node are such: each write would give one away, and take one back for the block that it frees. Measured,
-/// this is worth a tenth on pipelined writes.
-pub fn keep_full_pages() {
-    // SAFETY: takes numbers only.
-    unsafe { libmimalloc_sys::mi_option_set(PAGE_FULL_RETAIN, ALL) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_option_is_the_one_that_is_meant() {
-        // SAFETY: takes and gives numbers only.
-        let option = |number| unsafe { libmimalloc_sys::mi_option_get(number) };
-        // Between `generic_collect`, `page_reclaim_on_free` and `page_max_candidates`.
-        let around = [-2, -1, 0, 1].map(|distance| option(PAGE_FULL_RETAIN + distance));
-        assert_eq!(around, [10_000, 0, 2, 4]);
-    }
-}
+/// What the allocator reads when the process starts. Two arenas for all threads, as what one has free is of no use to another; memory
+/// that nobody has taken for a second goes back to the system, by a thread that looks after it; huge pages where
+/// [`crate::huge_pages`] allows them.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static CONFIGURATION: &[u8; 81] =
+    b"narenas:2,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,thp:always\0";
