@@ -11,7 +11,6 @@ use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 #[derive(Default)]
 struct Writer {
@@ -201,7 +200,7 @@ impl Store for FjallStore {
         let (rows, path) = (self.rows.clone(), self.path.clone());
         let documents = history.map(move |entry| {
             let key = entry.into_inner().map_err(|error| from_fjall(&path, "scan", error))?.1;
-            read(&snapshot, &rows, &path, vbid, &key)?.map(Arc::new).ok_or_else(|| {
+            read(&snapshot, &rows, &path, vbid, &key)?.ok_or_else(|| {
                 let what = format!("the document {} is missing", shown(&key));
                 Error::Inconsistent { vbid, what }
             })
