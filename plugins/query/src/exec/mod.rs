@@ -148,28 +148,19 @@ impl Operator for Map {
     }
 
     fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
-        let Node::Project(_, project) = &*self.node else {
-            return Ok(self.next(run, context)?.map(|row| content_of(&row)));
-        };
-        let passed = match selected(project) {
-            Some(_) => self.input.next_passed(run, context)?,
-            None => Passed::Unknown,
-        };
-        match (passed, selected(project)) {
-            (Passed::Document(content), Some(name)) => {
-                nacre_sql::Host::tick(run)?;
-                let row = |content| Env::new().with(name, content);
-                Ok(Some(match &content {
-                    Content::Json(json) => match whole(project, name, json) {
-                        Some(whole) => whole,
-                        None => projected(project, &row(content), context)?.into(),
-                    },
-                    _ => projected(project, &row(content), context)?.into(),
-                }))
+        if let Node::Project(_, project) = &*self.node
+            && let Some(name) = selected(project)
+        {
+            match self.input.next_passed(run, context)? {
+                Passed::Document(content) => {
+                    nacre_sql::Host::tick(run)?;
+                    return selected_of(project, name, content, context).map(Some);
+                }
+                Passed::End => return Ok(None),
+                Passed::Unknown => {}
             }
-            (Passed::End, _) => Ok(None),
-            _ => Ok(self.next(run, context)?.map(|row| content_of(&row))),
         }
+        Ok(self.next(run, context)?.map(|row| content_of(&row)))
     }
 
     fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
@@ -205,6 +196,23 @@ fn whole_document(project: &Project, row: &Env) -> Option<Content> {
     match row.content(name)? {
         Content::Json(json) => whole(project, name, json),
         Content::Value(_) | Content::Named(_) => None,
+    }
+}
+
+/// What is selected of a document, which is all that a row would have, under that name.
+fn selected_of(
+    project: &Project,
+    name: &Name,
+    content: Content,
+    context: &Context<'_>,
+) -> Result<Content> {
+    let whole = match &content {
+        Content::Json(json) => whole(project, name, json),
+        _ => None,
+    };
+    match whole {
+        Some(whole) => Ok(whole),
+        None => Ok(projected(project, &Env::new().with(name, content), context)?.into()),
     }
 }
 
