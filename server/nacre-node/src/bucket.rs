@@ -758,9 +758,7 @@ impl Bucket {
     /// news.
     fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
         let seqno = vbucket.high_seqno();
-        if vbucket.has_graves() {
-            vbucket.take_graves(seqno);
-        }
+        vbucket.take_graves(seqno);
         if vbucket.persisted() == seqno {
             return None;
         }

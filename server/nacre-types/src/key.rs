@@ -33,6 +33,13 @@ pub fn leb128_decode(bytes: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
+/// Makes `bytes`, a buffer to be used again, the key `name` in `collection`, prefix first.
+pub fn write_key(collection: CollectionId, name: &[u8], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    leb128_encode(collection.0, bytes);
+    bytes.extend_from_slice(name);
+}
+
 /// A key with its collection, prefix first. The prefix is well formed by construction.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocKey(Box<[u8]>);
@@ -41,8 +48,7 @@ impl DocKey {
     /// The key `name` in `collection`.
     pub fn new(collection: CollectionId, name: &[u8]) -> DocKey {
         let mut bytes = Vec::with_capacity(name.len() + 2);
-        leb128_encode(collection.0, &mut bytes);
-        bytes.extend_from_slice(name);
+        write_key(collection, name, &mut bytes);
         DocKey(bytes.into())
     }
 

@@ -266,9 +266,6 @@ impl Vbucket {
             self.prepares.inherit();
             return completions;
         }
-        if self.prepares.by_seqno.is_empty() {
-            return completions;
-        }
         while let Some((&seqno, prepare)) = self.prepares.by_seqno.first_key_value() {
             let here = prepare.staging.level == Level::Majority || self.persisted >= seqno;
             let is_left = prepare.is_inherited() && self.copies.is_last();

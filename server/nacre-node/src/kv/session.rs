@@ -319,10 +319,7 @@ impl Session {
     /// [`Next::More`] or [`Next::Close`].
     pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let is_over = |parked: &mut Parked| parked.until.is_over();
-        let over = match self.parked.is_empty() {
-            true => Vec::new(),
-            false => self.parked.extract_if(.., is_over).collect(),
-        };
+        let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
         for Parked { frame: bytes, received, until } in over {
             let Ok(Some((frame, _))) = decode(&bytes) else { continue };
             let outcome = match until {

@@ -13,7 +13,7 @@ use nacre_plugin_host::{
     MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,
 };
 use nacre_types::{
-    Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, leb128_encode,
+    Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, write_key,
 };
 use nacre_value::multi::{MutationOperation, MutationSpec};
 use nacre_vbucket::{Command, Condition, Level, Refusal, Reply};
@@ -63,13 +63,6 @@ struct Call<'a> {
     deadline_ns: u64,
     signal: Signal,
     waiter: Arc<dyn Waiter>,
-}
-
-/// Makes `wire_key` the key with the prefix of its collection.
-fn write_key(collection: CollectionId, key: &[u8], wire_key: &mut Vec<u8>) {
-    wire_key.clear();
-    leb128_encode(collection.0, wire_key);
-    wire_key.extend_from_slice(key);
 }
 
 impl BucketDocuments {
@@ -214,8 +207,7 @@ impl BucketDocuments {
             return Err(KvError::Invalid("a key has at least one byte".into()));
         }
         let mut wire_key = Vec::with_capacity(key.len() + 5);
-        leb128_encode(collection.0, &mut wire_key);
-        wire_key.extend_from_slice(key);
+        write_key(collection, key, &mut wire_key);
         if key.len() > KEY_BYTES_MAX - 4 {
             return Err(KvError::TooLarge);
         }

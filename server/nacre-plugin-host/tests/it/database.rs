@@ -251,13 +251,18 @@ fn documents_that_are_passed_on_stay_as_they_are() {
     }
 }
 
-/// More than the host could hold at once passes through, in pieces of which none is large.
-#[test]
-fn documents_that_were_passed_on_are_let_go() {
+/// A reader with 8 MiB of memory.
+fn open_with_little_memory() -> Reader {
     let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
     let grants = Grants { database: true, ..Grants::own() };
     let setup = Setup { grants, limits, ..Setup::new("query", "{}") };
-    let reader = Reader::stateless(plugin("query"), setup).unwrap();
+    Reader::stateless(plugin("query"), setup).unwrap()
+}
+
+/// More than the host could hold at once passes through, in pieces of which none is large.
+#[test]
+fn documents_that_were_passed_on_are_let_go() {
+    let reader = open_with_little_memory();
     let database = Arc::new(Fixed { documents: 5000, is_indexed: true, padding: 5000 });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
     let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
@@ -276,10 +281,7 @@ fn documents_that_were_passed_on_are_let_go() {
 
 #[test]
 fn documents_that_are_held_count_as_memory() {
-    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
-    let grants = Grants { database: true, ..Grants::own() };
-    let setup = Setup { grants, limits, ..Setup::new("query", "{}") };
-    let reader = Reader::stateless(plugin("query"), setup).unwrap();
+    let reader = open_with_little_memory();
     let database = || Arc::new(Fixed { documents: 16, is_indexed: true, padding: 1 << 20 });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
     let error = reader.handle_with(&statement, NOW, database()).err().unwrap();

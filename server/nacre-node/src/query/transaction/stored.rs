@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::plugins::BucketDocuments;
 use crate::spread::{Answer, Question, Vbids};
 use nacre_plugin_host::KvError;
-use nacre_types::{Cas, CollectionId, Now, Vbid, leb128_encode};
+use nacre_types::{Cas, CollectionId, DocKey, Now, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_vbucket::{Command, Condition, Refusal, Reply};
@@ -51,10 +51,8 @@ pub fn records_in<'a>(
 ) -> impl Iterator<Item = &'static String> + 'a {
     let may_be_there = move |key: &&String| {
         let vbid = Vbid::of(key.as_bytes(), bucket.vbucket_count());
-        let mut stored_key = Vec::with_capacity(key.len() + 5);
-        leb128_encode(collection.0, &mut stored_key);
-        stored_key.extend_from_slice(key.as_bytes());
-        let meta = || bucket.apply(vbid, &stored_key, &Command::GetMeta, now);
+        let stored_key = DocKey::new(collection, key.as_bytes());
+        let meta = || bucket.apply(vbid, stored_key.prefixed(), &Command::GetMeta, now);
         match vbids.contains(vbid).then(meta).flatten() {
             Some((Ok(Reply::Meta(document)), ..)) => document.is_alive(),
             // The store has it.
