@@ -6,18 +6,15 @@
 
 mod stage;
 
-use imbl::OrdMap;
 use nacre_dcp::Batch;
 use nacre_js_service::Program;
 use nacre_plugin::{Entry, Event, EventKind, Events, MemoryState, Service, State, StateMut, pack};
 use nacre_plugin_host::{
-    Changes, Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Setup,
-    StateStorage, validate,
+    Changes, Grants, Host, KeySpace, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin,
+    Setup, StateStorage, Value, validate,
 };
 use nacre_probe::Probe;
 use nacre_types::{Now, Vbid};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 15;
@@ -142,15 +139,15 @@ fn fold<S: Service>(service: &mut S, buffer: &[u8], state: &mut dyn StateMut) {
 /// and a storage that takes them at the end of a batch.
 #[derive(Default)]
 struct KeptState {
-    entries: OrdMap<Arc<[u8]>, Arc<[u8]>>,
-    snapshot: OrdMap<Arc<[u8]>, Arc<[u8]>>,
-    writes: BTreeMap<Arc<[u8]>, Option<Arc<[u8]>>>,
+    entries: KeySpace,
+    snapshot: KeySpace,
+    touched: KeySpace,
     storage: MemoryStorage,
 }
 
 impl State for KeptState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.entries.get(key).map(|value| value.to_vec())
+        self.entries.get(key).map(|value| value.bytes().to_vec())
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: u32, _: bool) -> Vec<Entry> {
@@ -160,14 +157,13 @@ impl State for KeptState {
 
 impl StateMut for KeptState {
     fn put(&mut self, key: &[u8], value: &[u8]) {
-        let (key, value): (Arc<[u8]>, Arc<[u8]>) = (key.into(), value.into());
-        self.entries.insert(Arc::clone(&key), Arc::clone(&value));
-        self.writes.insert(key, Some(value));
+        self.entries.put(key, Value::Here(value));
+        self.touched.add(key);
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.entries.remove(key);
-        self.writes.insert(key.into(), None);
+        self.entries.delete(key);
+        self.touched.add(key);
     }
 
     fn reading(&self) -> &dyn State {
@@ -177,11 +173,8 @@ impl StateMut for KeptState {
 
 impl KeptState {
     fn commit(&mut self) {
-        let writes = std::mem::take(&mut self.writes).into_iter();
-        let entry = |(key, value): (Arc<[u8]>, Option<Arc<[u8]>>)| {
-            (key.to_vec(), value.map(|value| value.to_vec()))
-        };
-        let changes = Changes { entries: writes.map(entry).collect(), ..Changes::default() };
+        let (state, touched) = (self.entries.clone(), std::mem::take(&mut self.touched));
+        let changes = Changes { state, touched, ..Changes::default() };
         self.storage.commit(&changes).expect("memory takes all");
         self.snapshot = self.entries.clone();
     }

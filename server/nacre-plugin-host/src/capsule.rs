@@ -361,9 +361,7 @@ impl Capsule {
             is_whole,
         };
         if is_whole {
-            let entry = |(key, value): (&crate::space::Bytes, &crate::space::Bytes)| {
-                (Bytes(key.to_vec()), Bytes(value.to_vec()))
-            };
+            let entry = |(key, value): (&[u8], &[u8])| (Bytes(key.to_vec()), Bytes(value.to_vec()));
             capsule.state = seen.space.iter().map(entry).collect();
             let timers = seen.timers.due(u64::MAX, usize::MAX).into_iter();
             let timer =

@@ -17,7 +17,8 @@
 
 use crate::abi::exports::nacre::plugin::projection::Entry;
 use crate::instance::Refused;
-use crate::space::{Bytes, KEY_BYTES_MAX, State, View};
+use crate::space::{State, View};
+use crate::tree::{KEY_BYTES_MAX, Value};
 use nacre_types::{CollectionId, Document, Kind, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -43,15 +44,6 @@ pub struct Form {
     pub names_collections: bool,
 }
 
-impl Form {
-    /// A document as entries name it.
-    fn id(&self, document: &Document) -> Vec<u8> {
-        let collection = document.collection().0.to_be_bytes();
-        let prefix = if self.names_collections { &collection[..] } else { &[] };
-        [prefix, document.name()].concat()
-    }
-}
-
 /// Takes what a plugin projected from `documents` into the index, as far as it is in a partition that is held. Gives the
 /// documents, by position, that have an entry which is too large, which is left out.
 pub fn fold(
@@ -68,6 +60,7 @@ pub fn fold(
     entries.sort_by_key(|entry| entry.event);
     let mut rest = &entries[..];
     let mut too_large = Vec::new();
+    let (mut back, mut keys) = (Vec::new(), Vec::new());
     for (at, (vbid, document)) in documents.iter().enumerate() {
         let count = rest.iter().take_while(|entry| entry.event as usize == at).count();
         let (ours, others) = rest.split_at(count);
@@ -77,39 +70,37 @@ pub fn fold(
         if !ours.iter().all(|entry| fits(&entry)) {
             too_large.push(at);
         }
+        let collection = document.collection().0.to_be_bytes();
+        let prefix = if form.names_collections { &collection[..] } else { &[] };
+        let id = [prefix, document.name()];
+        back.clear();
+        back_key(*vbid, &id, &mut back);
+        keys.clear();
         let numbered = ours.iter().enumerate().filter(|(_, entry)| fits(entry));
-        let id = form.id(document);
-        let entries: Vec<_> = numbered
-            .map(|(number, entry)| (entry_key(&entry.key, &id, number as u32), &entry.value))
-            .collect();
-        replace(view, back_key(*vbid, &id), &entries)?;
+        numbered.for_each(|(number, entry)| note(&entry.key, &id, number as u32, &mut keys));
+        replace(view, &back, &keys, ours.iter().filter(fits).map(|entry| &entry.value[..]))?;
     }
-    too_large.dedup();
     Ok(too_large)
 }
 
-/// Puts the entries of a document in the place of those that were noted at `back`.
-fn replace(view: &mut View, back: Vec<u8>, entries: &[(Vec<u8>, &Vec<u8>)]) -> Result<(), Refused> {
-    let mut noted = Vec::new();
-    for (key, _) in entries {
-        noted.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        noted.extend_from_slice(key);
-    }
-    let before = view.get(&back);
-    let is_there = |(key, value): &(Vec<u8>, &Vec<u8>)| {
-        view.get(key).is_some_and(|known| known[..] == value[..])
-    };
+/// Puts entries of a document, the keys of which are noted in `keys`, in the place of those that were noted at `back`.
+fn replace<'a>(
+    view: &mut View,
+    back: &[u8],
+    keys: &[u8],
+    values: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Result<(), Refused> {
+    let before = view.get(back).map(Value::share);
+    let mut entries = keys_of(keys).zip(values);
+    let is_there =
+        |(key, value): (&[u8], &[u8])| view.get(key).is_some_and(|known| known.bytes() == value);
     // Most changes of a document leave alone what an index has of it.
-    if before.as_deref().unwrap_or_default() == noted && entries.iter().all(is_there) {
+    if before.as_deref().unwrap_or_default() == keys && entries.clone().all(is_there) {
         return Ok(());
     }
-    for key in before.iter().flat_map(|keys| keys_of(keys)) {
-        view.delete(key.to_vec())?;
-    }
-    for (key, value) in entries {
-        view.put(key.clone(), value.to_vec())?;
-    }
-    if noted.is_empty() { view.delete(back) } else { view.put(back, noted) }
+    before.iter().flat_map(|keys| keys_of(keys)).try_for_each(|key| view.delete(key))?;
+    entries.try_for_each(|(key, value)| view.put(key, value))?;
+    if keys.is_empty() { view.delete(back) } else { view.put(back, keys) }
 }
 
 /// Says what [`fold`] left out.
@@ -119,32 +110,35 @@ pub fn too_large() -> String {
 
 /// Removes all documents of a vBucket from the index.
 pub fn forget(view: &mut View, vbid: Vbid) -> Result<(), Refused> {
-    let start = back_key(vbid, b"");
-    let end = back_key(Vbid(vbid.0 + 1), b"");
-    let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
-    let noted: Vec<_> =
-        view.state.space.range(range).map(|(key, keys)| (key.to_vec(), keys.clone())).collect();
-    for (back, keys) in noted {
-        for key in keys_of(&keys) {
-            view.delete(key.to_vec())?;
-        }
+    let [mut start, mut end] = [Vec::new(), Vec::new()];
+    back_key(vbid, &[], &mut start);
+    back_key(Vbid(vbid.0 + 1), &[], &mut end);
+    let all = view.state.space.clone();
+    for (back, keys) in all.range((Bound::Included(&start), Bound::Excluded(&end))) {
+        keys_of(keys).try_for_each(|key| view.delete(key))?;
         view.delete(back)?;
     }
     Ok(())
 }
 
-fn back_key(vbid: Vbid, id: &[u8]) -> Vec<u8> {
-    [&[BACK][..], &vbid.0.to_be_bytes(), id].concat()
+/// Where the keys of a document's entries are noted.
+fn back_key(vbid: Vbid, id: &[&[u8]], out: &mut Vec<u8>) {
+    out.push(BACK);
+    out.extend_from_slice(&vbid.0.to_be_bytes());
+    id.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-fn entry_key(key: &[u8], id: &[u8], number: u32) -> Vec<u8> {
-    let mut out = Vec::with_capacity(key.len() + id.len() + 8);
+/// Notes the key of an entry: its length, u32, and it.
+fn note(key: &[u8], id: &[&[u8]], number: u32, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
     out.push(ENTRY);
-    escape(key, &mut out);
+    escape(key, out);
     out.extend_from_slice(&[0, 0]);
-    out.extend_from_slice(id);
+    id.iter().for_each(|part| out.extend_from_slice(part));
     out.extend_from_slice(&number.to_be_bytes());
-    out
+    let bytes = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
 }
 
 fn escape(key: &[u8], out: &mut Vec<u8>) {
@@ -157,7 +151,7 @@ fn escape(key: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The keys that were noted for a document.
-fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
         let (length, rest) = noted.split_first_chunk::<4>()?;
         let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -191,7 +185,7 @@ pub struct Indexed {
 }
 
 /// Keys and values of a state.
-pub(crate) type Rows<'a> = Box<dyn Iterator<Item = (&'a Bytes, &'a Bytes)> + 'a>;
+pub(crate) type Rows<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
 
 /// An index as of one commit. Clones share it.
 #[derive(Clone)]
@@ -241,7 +235,7 @@ impl IndexSnapshot {
         }
         let range = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
         let skipped = prefix.len();
-        let entry = move |(place, _): (&'a Bytes, &'a Bytes)| {
+        let entry = move |(place, _): (&'a [u8], &'a [u8])| {
             Some(IndexedRef { skipped, ..IndexedRef::of(place)? })
         };
         Box::new(self.between(range, reverse).filter_map(entry))

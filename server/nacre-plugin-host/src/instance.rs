@@ -8,7 +8,8 @@ use crate::capability::{Capability, Filled, Held, LogLine, MetricChanges, OpenQu
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
-use crate::space::{KEY_BYTES_MAX, Turn, View};
+use crate::space::{Turn, View};
+use crate::tree::KEY_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //! costs nothing to keep. What came from outside (`kv`, `http-out`) cannot be asked again, and is kept as it was.
 
 use crate::capsule::Answer;
-use crate::space::{Bytes, SCAN_BYTES_MAX, State};
-use std::collections::BTreeMap;
+use crate::space::{SCAN_BYTES_MAX, State};
+use crate::tree::Value;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -97,7 +97,6 @@ impl Journal {
 
     /// The entries and timers that the call could see of what there was before it.
     pub fn seen(&self) -> State {
-        let mut entries: BTreeMap<Bytes, Bytes> = BTreeMap::new();
         let mut seen = State::default();
         for read in &self.reads {
             let (start, end) = match read {
@@ -112,12 +111,10 @@ impl Journal {
                     continue;
                 }
             };
-            if is_range(&start, &end) {
-                let range = self.before.space.range((start, end));
-                entries.extend(range.map(|(key, value)| (key.clone(), value.clone())));
+            for (key, value) in self.before.space.range((start, end)) {
+                seen.space.put(key, Value::Here(value));
             }
         }
-        seen.space.extend(entries);
         seen
     }
 }
@@ -127,14 +124,5 @@ fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
         Bound::Included(key) => Bound::Included(key),
         Bound::Excluded(key) => Bound::Excluded(key),
         Bound::Unbounded => Bound::Unbounded,
-    }
-}
-
-/// Whether the bounds are the right way round, which maps insist on.
-fn is_range(start: &Bound<&[u8]>, end: &Bound<&[u8]>) -> bool {
-    match (start, end) {
-        (Bound::Included(start), Bound::Included(end)) => start <= end,
-        (Bound::Included(start), Bound::Excluded(end)) => start < end,
-        _ => true,
     }
 }

@@ -57,6 +57,7 @@ mod space;
 mod standing;
 mod status;
 mod storage;
+mod tree;
 mod usage;
 
 pub use abi::World;
@@ -87,7 +88,9 @@ pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;
 pub use scan::{Page, Scan, ScanEntry};
 pub use setup::Setup;
+pub use space::KeySpace;
 pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges};
 pub use status::{DeadLetter, DeadTimer, DocumentError, Report, Status};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
+pub use tree::{Range, Value};
 pub use usage::{Histogram, Usage};

@@ -9,7 +9,7 @@ use crate::index;
 use crate::instance::{Instance, Refused};
 use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
-use crate::space::{State, Turn, View, Writes};
+use crate::space::{KeySpace, State, Turn, View, Writes};
 use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
 use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
@@ -116,13 +116,14 @@ impl Partition {
         };
         let context = Context::new(plugin, setup, world)?;
         let instance = context.instance(Role::Writer)?;
-        let loaded = storage.load().map_err(|message| {
+        let unreadable = |message| {
             let deployment = context.setup.name.clone();
             Error::Storage { deployment, message }
-        })?;
-        let mut state = State::default();
-        let entries = loaded.entries.into_iter();
-        state.space.extend(entries.map(|(key, value)| (key.into(), value.into())));
+        };
+        let loaded = storage.load().map_err(unreadable)?;
+        let entries = loaded.entries.iter().map(|(key, value)| (&key[..], &value[..]));
+        let space = KeySpace::load(entries).map_err(unreadable)?;
+        let mut state = State { space, ..State::default() };
         for (home, name, timer) in loaded.timers {
             state.timers.set(home, name.into(), timer.into());
         }
@@ -490,15 +491,12 @@ impl Partition {
             let (deployment, message) = (setup.name.clone(), error.to_string());
             return Err(Error::Retry { deployment, message });
         }
-        let Fed { writes, .. } = &fed;
+        let Fed { state, writes } = &fed;
         let mut progress = self.begun.clone();
         progress.extend(standings.iter().copied());
         let changes = Changes {
-            entries: writes
-                .entries
-                .iter()
-                .map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec())))
-                .collect(),
+            state: state.space.clone(),
+            touched: writes.touched.clone(),
             timers: writes
                 .timers
                 .iter()

@@ -10,7 +10,7 @@ use crate::capability::{
 use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
 use crate::context::{Context, Role};
 use crate::index::Form;
-use crate::space::{State, View};
+use crate::space::{KeySpace, State, View};
 use crate::{Error, Limits, Plugin, Setup, Version};
 use nacre_types::Cas;
 use parking_lot::Mutex;
@@ -68,9 +68,9 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
 }
 
 fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
-    let mut state = State::default();
-    let entries = capsule.state.iter().map(|(key, value)| (key.0[..].into(), value.0[..].into()));
-    state.space.extend(entries);
+    let entries = capsule.state.iter().map(|(key, value)| (&key.0[..], &value.0[..]));
+    let space = KeySpace::load(entries).map_err(Error::Capsule)?;
+    let mut state = State { space, ..State::default() };
     for DueTimer { name, due_us, payload, .. } in &capsule.timers {
         let timer = Timer { due_us: *due_us, payload: payload.0.clone() };
         state.timers.set(None, name.as_str().into(), timer.into());

@@ -1,40 +1,30 @@
-//! The state of a partition in memory: persistent, so that a snapshot costs nothing.
+//! The state of a partition in memory, whose snapshots cost nothing.
+//!
+//! What was written is noted as the keys that were touched: what became of them is in the state that came of it.
 
 use crate::capability::{Database, Home, Queries, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::instance::Refused;
-use imbl::OrdMap;
+use crate::tree::{KEY_BYTES_MAX, Range, Tree, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub type Bytes = Arc<[u8]>;
-
-/// Entries in key order. Clones are snapshots: they share structure and never see later changes.
+/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share what they can.
 #[derive(Clone, Default)]
 pub struct KeySpace {
-    entries: OrdMap<Bytes, Bytes>,
+    entries: Tree,
     bytes: usize,
 }
 
 impl KeySpace {
     /// The entries with a key in `range`.
-    pub fn range<'a>(
-        &'a self,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> impl DoubleEndedIterator<Item = (&'a Bytes, &'a Bytes)> + use<'a> {
-        self.entries.range::<_, [u8]>(range)
-    }
-
-    /// Adds entries, in place of those with equal keys.
-    pub fn extend(&mut self, entries: impl IntoIterator<Item = (Bytes, Bytes)>) {
-        for (key, value) in entries {
-            self.put(key, value);
-        }
+    pub fn range(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
+        self.entries.range(range)
     }
 
     /// All entries in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-        self.entries.iter()
+    pub fn iter(&self) -> Range<'_> {
+        self.range((Bound::Unbounded, Bound::Unbounded))
     }
 
     /// Bytes of all keys and values.
@@ -42,20 +32,64 @@ impl KeySpace {
         self.bytes
     }
 
-    fn put(&mut self, key: Bytes, value: Bytes) {
-        let key_bytes = key.len();
-        self.bytes += value.len();
-        match self.entries.insert(key, value) {
-            Some(old) => self.bytes -= old.len(),
-            None => self.bytes += key_bytes,
+    /// All of these entries.
+    ///
+    /// # Errors
+    /// When a key is none that a plugin could have written.
+    pub fn load<'a>(
+        entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<KeySpace, String> {
+        let mut space = KeySpace::default();
+        for (key, value) in entries {
+            if !is_key(key) {
+                return Err(format!("an entry of the state has a key of {} bytes", key.len()));
+            }
+            space.put(key, Value::Here(value));
         }
+        Ok(space)
     }
 
-    fn delete(&mut self, key: &[u8]) {
-        if let Some(old) = self.entries.remove(key) {
-            self.bytes -= key.len() + old.len();
-        }
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.entries.get(key)
+    }
+
+    /// Sets the value of a key; whether the key is new.
+    pub fn put(&mut self, key: &[u8], value: Value<'_>) -> bool {
+        self.bytes += value.bytes().len();
+        let old_bytes = self.entries.put(key, value);
+        match old_bytes {
+            Some(old_bytes) => self.bytes -= old_bytes,
+            None => self.bytes += key.len(),
+        }
+        old_bytes.is_none()
+    }
+
+    /// Adds a key for its own sake; whether it is new.
+    pub fn add(&mut self, key: &[u8]) -> bool {
+        self.put(key, Value::Here(&[]))
+    }
+
+    /// The keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        let old_bytes = self.entries.delete(key);
+        self.bytes -= old_bytes.map_or(0, |old_bytes| key.len() + old_bytes);
+        old_bytes.is_some()
+    }
+}
+
+fn is_key(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
 }
 
 /// All that a partition keeps. Clones are snapshots.
@@ -72,21 +106,29 @@ impl State {
     }
 }
 
-/// Writes of a call or of several: the new value of each key or timer, or none where it was removed.
+/// Writes of a call or of several.
 #[derive(Default)]
 pub struct Writes {
-    pub entries: BTreeMap<Bytes, Option<Bytes>>,
+    /// The keys that were written or removed.
+    pub touched: KeySpace,
+    /// The new timer of each name, or none where it was removed.
     pub timers: BTreeMap<(Home, Arc<str>), Option<Arc<Timer>>>,
 }
 
 impl Writes {
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.timers.is_empty()
+        self.touched.is_empty() && self.timers.is_empty()
     }
 
     /// Adds writes that were made later.
     pub fn extend(&mut self, later: Writes) {
-        self.entries.extend(later.entries);
+        if self.touched.is_empty() {
+            self.touched = later.touched;
+        } else {
+            for key in later.touched.keys() {
+                self.touched.add(key);
+            }
+        }
         self.timers.extend(later.timers);
     }
 }
@@ -122,8 +164,6 @@ pub struct View {
     pub turn: Option<Turn>,
 }
 
-/// The largest key of a plugin's state.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// One scan gives about this much at most; the plugin scans on from the last key.
 pub const SCAN_BYTES_MAX: usize = 4 << 20;
 
@@ -138,26 +178,25 @@ impl View {
         View { state, writes: Some(Writes::default()), bytes_max, ..View::default() }
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<Bytes> {
-        self.state.space.entries.get(key).cloned()
+    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.state.space.entries.get(key)
     }
 
-    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), Refused> {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
-        let (key, value) = (key.into(), value.into());
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        if !is_key(key) {
             return Err(Refused::Key);
         }
-        self.state.space.put(Arc::clone(&key), Arc::clone(&value));
-        writes.entries.insert(key, Some(value));
+        self.state.space.put(key, Value::Here(value));
+        writes.touched.add(key);
         self.fits()
     }
 
-    pub fn delete(&mut self, key: impl Into<Bytes>) -> Result<(), Refused> {
+    pub fn delete(&mut self, key: &[u8]) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
-        let key = key.into();
-        self.state.space.delete(&key);
-        writes.entries.insert(key, None);
+        if self.state.space.delete(key) {
+            writes.touched.add(key);
+        }
         Ok(())
     }
 
@@ -196,11 +235,8 @@ impl View {
         limit: u32,
         reverse: bool,
     ) -> Vec<(Vec<u8>, Vec<u8>)> {
-        if !end.is_empty() && end <= start {
-            return Vec::new();
-        }
         let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let range = self.state.space.entries.range::<_, [u8]>((Bound::Included(start), upper));
+        let range = self.state.space.range((Bound::Included(start), upper));
         match reverse {
             true => bounded(range.rev(), limit),
             false => bounded(range, limit),
@@ -209,7 +245,7 @@ impl View {
 }
 
 fn bounded<'a>(
-    entries: impl Iterator<Item = (&'a Bytes, &'a Bytes)>,
+    entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     limit: u32,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut bytes = 0;
@@ -231,26 +267,25 @@ mod tests {
     #[test]
     fn snapshots_do_not_see_later_writes() {
         let mut view = View::writing(State::default(), 100);
-        view.put(b"a".to_vec(), b"1".to_vec()).unwrap();
+        view.put(b"a", b"1").unwrap();
         let snapshot = View::reading(view.state.clone());
-        view.put(b"a".to_vec(), b"22".to_vec()).unwrap();
-        view.put(b"b".to_vec(), b"3".to_vec()).unwrap();
-        view.delete(b"b".to_vec()).unwrap();
-        assert_eq!(
-            (snapshot.get(b"a"), view.get(b"a")),
-            (Some(Bytes::from(*b"1")), Some(Bytes::from(*b"22")))
-        );
+        view.put(b"a", b"22").unwrap();
+        view.put(b"b", b"3").unwrap();
+        view.delete(b"b").unwrap();
+        let value = |view: &View| view.get(b"a").map(|value| value.bytes().to_vec());
+        assert_eq!((value(&snapshot), value(&view)), (Some(b"1".to_vec()), Some(b"22".to_vec())));
         assert_eq!((snapshot.state.bytes(), view.state.bytes()), (2, 3));
-        assert_eq!(view.writes.unwrap().entries.len(), 2, "both keys were touched");
+        assert_eq!(view.writes.unwrap().touched.keys().count(), 2, "both keys were touched");
     }
 
     #[test]
     fn what_is_not_granted_is_refused() {
         let mut reader = View::reading(State::default());
-        assert_eq!(reader.put(b"a".to_vec(), Vec::new()), Err(Refused::ReadOnly));
-        assert_eq!(reader.delete(b"a".to_vec()), Err(Refused::ReadOnly));
+        assert_eq!(reader.put(b"a", b""), Err(Refused::ReadOnly));
+        assert_eq!(reader.delete(b"a"), Err(Refused::ReadOnly));
         let mut writer = View::writing(State::default(), 3);
-        assert_eq!(writer.put(Vec::new(), b"1".to_vec()), Err(Refused::Key));
-        assert_eq!(writer.put(b"ab".to_vec(), b"12".to_vec()), Err(Refused::StateFull));
+        assert_eq!(writer.put(b"", b"1"), Err(Refused::Key));
+        assert!(KeySpace::load([(&b""[..], &b"1"[..])].into_iter()).is_err(), "nobody wrote it");
+        assert_eq!(writer.put(b"ab", b"12"), Err(Refused::StateFull));
     }
 }

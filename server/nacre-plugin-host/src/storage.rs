@@ -1,6 +1,6 @@
 //! Where a partition lives durably; implemented by the embedder.
 
-use crate::{Home, Standing, Timer};
+use crate::{Home, KeySpace, Standing, Timer};
 use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,14 +18,23 @@ pub struct Loaded {
 }
 
 /// What one commit changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Changes {
-    /// The new value of each key, or none where it was removed; in the order of the keys.
-    pub entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The entries as it leaves them.
+    pub state: KeySpace,
+    /// The keys of those that it wrote or removed, as keys without values.
+    pub touched: KeySpace,
     /// The new timer of each name, or none where it was removed or has fired; with whose it is.
     pub timers: Vec<((Home, String), Option<Timer>)>,
     /// Where the feed stands in the vBuckets named; the others have not moved.
     pub progress: Vec<(Vbid, Standing)>,
+}
+
+impl Changes {
+    /// The new value of each key that was touched, or none where it was removed; in the order of the keys.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.touched.keys().map(|key| (key, self.state.get(key).map(|value| value.bytes())))
+    }
 }
 
 /// The durable side of a partition: an ordered key space with timers, and the progress it reflects.
@@ -51,15 +60,15 @@ pub trait StateStorage: Send {
     fn clear(&mut self) -> Result<(), String>;
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Content {
-    entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    entries: KeySpace,
     timers: BTreeMap<(Home, String), Timer>,
     progress: BTreeMap<Vbid, Standing>,
 }
 
 /// A storage in memory, for tests and for state that may be rebuilt. Clones share their content.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct MemoryStorage {
     content: Arc<Mutex<Content>>,
 }
@@ -69,7 +78,7 @@ impl StateStorage for MemoryStorage {
         let content = self.content.lock();
         let timers = content.timers.iter();
         Ok(Loaded {
-            entries: content.entries.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            entries: content.entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect(),
             timers: timers
                 .map(|((home, name), timer)| (*home, name.clone(), timer.clone()))
                 .collect(),
@@ -79,8 +88,13 @@ impl StateStorage for MemoryStorage {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         let mut content = self.content.lock();
-        change(&mut content.entries, &changes.entries);
-        change(&mut content.timers, &changes.timers);
+        content.entries = changes.state.clone();
+        for (key, timer) in &changes.timers {
+            match timer {
+                Some(timer) => content.timers.insert(key.clone(), timer.clone()),
+                None => content.timers.remove(key),
+            };
+        }
         content.progress.extend(changes.progress.iter().copied());
         Ok(())
     }
@@ -88,14 +102,5 @@ impl StateStorage for MemoryStorage {
     fn clear(&mut self) -> Result<(), String> {
         *self.content.lock() = Content::default();
         Ok(())
-    }
-}
-
-fn change<K: Ord + Clone, V: Clone>(content: &mut BTreeMap<K, V>, changes: &[(K, Option<V>)]) {
-    for (key, value) in changes {
-        match value {
-            Some(value) => content.insert(key.clone(), value.clone()),
-            None => content.remove(key),
-        };
     }
 }

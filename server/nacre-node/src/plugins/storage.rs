@@ -10,8 +10,8 @@
 //! the time, are then written once.
 
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Changes, Home, Loaded, Moment, Standing, StateStorage, Timer};
-use nacre_store::Space;
+use nacre_plugin_host::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
+use nacre_store::{Space, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,26 +29,69 @@ pub(crate) struct SpaceStorage {
     space: Arc<dyn Space>,
     /// Whether commits may be kept back.
     keeps_back: bool,
-    kept_back: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    kept_back_bytes: usize,
+    kept_back: KeptBack,
+}
+
+/// Commits that are not in the space yet: what they touched, and what became of it.
+#[derive(Default)]
+struct KeptBack {
+    state: KeySpace,
+    touched: KeySpace,
+    timers: BTreeMap<(Home, String), Option<Timer>>,
+    progress: BTreeMap<Vbid, Standing>,
+    /// Of the rows, about.
+    bytes: usize,
+}
+
+impl KeptBack {
+    fn take(&mut self, changes: &Changes) {
+        for (key, value) in changes.entries() {
+            if self.touched.add(key) {
+                self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+            }
+        }
+        self.state = changes.state.clone();
+        for (key, timer) in &changes.timers {
+            self.bytes += key.1.len() + timer.as_ref().map_or(0, |timer| timer.payload.len());
+            self.timers.insert(key.clone(), timer.clone());
+        }
+        self.progress.extend(changes.progress.iter().copied());
+    }
+
+    fn rows(&self) -> Vec<Write> {
+        let entry = |key| (key, self.state.get(key).map(|value| value.bytes().to_vec()));
+        let state = self.touched.keys().map(entry);
+        let state = state.map(|(key, value)| ([&[STATE], key].concat(), value));
+        let timers = self.timers.iter().map(|((home, name), timer)| {
+            let value = timer
+                .as_ref()
+                .map(|timer| [&timer.due_us.to_be_bytes()[..], &timer.payload].concat());
+            let key = match home {
+                Some(Vbid(vbid)) => {
+                    [&[VBUCKET_TIMER], &vbid.to_be_bytes()[..], name.as_bytes()].concat()
+                }
+                None => [&[TIMER], name.as_bytes()].concat(),
+            };
+            (key, value)
+        });
+        let progress = self.progress.iter().map(|(vbid, Standing { moment, point })| {
+            let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = *point;
+            let mut numbers = vec![vb_uuid.0, seqno.0, snapshot_start.0, snapshot_end.0];
+            if *moment != Moment::default() {
+                numbers.extend([moment.term, moment.begun, moment.count]);
+            }
+            let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+            ([&[PROGRESS], &vbid.0.to_be_bytes()[..]].concat(), Some(value))
+        });
+        state.chain(timers).chain(progress).collect()
+    }
 }
 
 impl SpaceStorage {
     /// Rows in `space`. When `keeps_back` is set, commits reach it when they are large together, or at
     /// [`StateStorage::settle`].
     pub fn new(space: Arc<dyn Space>, keeps_back: bool) -> SpaceStorage {
-        SpaceStorage { space, keeps_back, kept_back: BTreeMap::new(), kept_back_bytes: 0 }
-    }
-
-    fn keep_back(&mut self, rows: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>) {
-        let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
-        for (key, value) in rows {
-            self.kept_back_bytes += key.len() + bytes(&value);
-            let key_bytes = key.len();
-            if let Some(old) = self.kept_back.insert(key, value) {
-                self.kept_back_bytes -= key_bytes + bytes(&old);
-            }
-        }
+        SpaceStorage { space, keeps_back, kept_back: KeptBack::default() }
     }
 }
 
@@ -78,51 +121,24 @@ impl StateStorage for SpaceStorage {
     }
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
-        let state = changes
-            .entries
-            .iter()
-            .map(|(key, value)| ([&[STATE], &key[..]].concat(), value.clone()));
-        let timers = changes.timers.iter().map(|((home, name), timer)| {
-            let value = timer
-                .as_ref()
-                .map(|timer| [&timer.due_us.to_be_bytes()[..], &timer.payload].concat());
-            let key = match home {
-                Some(Vbid(vbid)) => {
-                    [&[VBUCKET_TIMER], &vbid.to_be_bytes()[..], name.as_bytes()].concat()
-                }
-                None => [&[TIMER], name.as_bytes()].concat(),
-            };
-            (key, value)
-        });
-        let progress = changes.progress.iter().map(|(vbid, Standing { moment, point })| {
-            let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = *point;
-            let mut numbers = vec![vb_uuid.0, seqno.0, snapshot_start.0, snapshot_end.0];
-            if *moment != Moment::default() {
-                numbers.extend([moment.term, moment.begun, moment.count]);
-            }
-            let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
-            ([&[PROGRESS], &vbid.0.to_be_bytes()[..]].concat(), Some(value))
-        });
-        self.keep_back(state.chain(timers).chain(progress));
-        if self.keeps_back && self.kept_back_bytes < KEPT_BACK_BYTES_MAX {
+        self.kept_back.take(changes);
+        if self.keeps_back && self.kept_back.bytes < KEPT_BACK_BYTES_MAX {
             return Ok(());
         }
         self.settle()
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        if self.kept_back.is_empty() {
+        let rows = std::mem::take(&mut self.kept_back).rows();
+        if rows.is_empty() {
             return Ok(());
         }
-        let rows: Vec<_> = std::mem::take(&mut self.kept_back).into_iter().collect();
-        self.kept_back_bytes = 0;
         // State can be rebuilt from history, so that it need not survive a power cut; but it must not tear.
         self.space.apply(&rows, false).map_err(|error| error.to_string())
     }
 
     fn clear(&mut self) -> Result<(), String> {
-        self.kept_back.clear();
-        self.kept_back_bytes = 0;
+        self.kept_back = KeptBack::default();
         self.space.clear().map_err(|error| error.to_string())
     }
 }
@@ -173,7 +189,8 @@ mod tests {
         let plain = Standing { point, ..Standing::default() };
         let standing = Standing { moment: Moment { term: 4, begun: 5, count: 6 }, point };
         let changes = Changes {
-            entries: vec![(b"k".to_vec(), Some(b"v".to_vec()))],
+            state: KeySpace::load([(&b"k"[..], &b"v"[..])].into_iter()).unwrap(),
+            touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
             timers: vec![((None, "a".into()), timer(7)), ((Some(Vbid(3)), "a".into()), timer(8))],
             progress: vec![(Vbid(700), standing), (Vbid(701), plain)],
         };
@@ -194,7 +211,8 @@ mod tests {
         let spaces = MemorySpaces::default();
         let mut storage = SpaceStorage::new(spaces.open("partition").unwrap(), true);
         let change = |value: Option<&[u8]>, seqno| Changes {
-            entries: vec![(b"k".to_vec(), value.map(<[u8]>::to_vec))],
+            state: KeySpace::load(value.map(|value| (&b"k"[..], value)).into_iter()).unwrap(),
+            touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
             timers: Vec::new(),
             progress: vec![(
                 Vbid(1),

@@ -4,8 +4,9 @@
 //! there from the state: nothing is copied on the way.
 
 use crate::capability::Capability;
-use crate::instance::Data;
-use crate::space::Bytes;
+use crate::instance::{Data, Refused};
+use crate::space::View;
+use crate::tree::{Bytes, Value};
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, WasmList};
 use wasmtime::{Result, StoreContextMut};
 
@@ -35,7 +36,7 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
         |mut store: Store<'_>, (key,): (WasmList<u8>,)| -> Result<(Option<Bytes>,)> {
             store.data_mut().count(Capability::State)?;
             let key = key.as_le_slice(&store);
-            let (value, key) = (store.data().view.get(key), key.to_vec());
+            let (value, key) = (store.data().view.get(key).map(Value::share), key.to_vec());
             store.data_mut().journal.get(key);
             Ok((value,))
         },
@@ -44,33 +45,36 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
         "put",
         |mut store: Store<'_>, (key, value): (WasmList<u8>, WasmList<u8>)| {
             store.data_mut().count(Capability::State)?;
-            let (key, value) =
-                (Bytes::from(key.as_le_slice(&store)), Bytes::from(value.as_le_slice(&store)));
-            store.data_mut().view.put(key, value).map_err(wasmtime::Error::new)
+            write(&mut store, |view, store| {
+                view.put(key.as_le_slice(store), value.as_le_slice(store))
+            })
         },
     )?;
     state.func_wrap("delete", |mut store: Store<'_>, (key,): (WasmList<u8>,)| {
         store.data_mut().count(Capability::State)?;
-        let key = Bytes::from(key.as_le_slice(&store));
-        store.data_mut().view.delete(key).map_err(wasmtime::Error::new)
+        write(&mut store, |view, store| view.delete(key.as_le_slice(store)))
     })?;
-    state.func_wrap("apply", apply)?;
+    state.func_wrap("apply", |mut store: Store<'_>, (changes,): (Vec<Change>,)| {
+        store.data_mut().count(Capability::State)?;
+        write(&mut store, |view, store| {
+            changes.iter().try_for_each(|Change { key, value }| match value {
+                Some(value) => view.put(key.as_le_slice(store), value.as_le_slice(store)),
+                None => view.delete(key.as_le_slice(store)),
+            })
+        })
+    })?;
     state.func_wrap("scan", scan)
 }
 
-fn apply(mut store: Store<'_>, (changes,): (Vec<Change>,)) -> Result<()> {
-    store.data_mut().count(Capability::State)?;
-    for Change { key, value } in changes {
-        let key = Bytes::from(key.as_le_slice(&store));
-        let value = value.map(|value| Bytes::from(value.as_le_slice(&store)));
-        let view = &mut store.data_mut().view;
-        match value {
-            Some(value) => view.put(key, value),
-            None => view.delete(key),
-        }
-        .map_err(wasmtime::Error::new)?;
-    }
-    Ok(())
+/// Writes what lies in the memory of the plugin, which is read while the view is changed.
+fn write(
+    store: &mut Store<'_>,
+    change: impl FnOnce(&mut View, &Store<'_>) -> Result<(), Refused>,
+) -> Result<()> {
+    let mut view = std::mem::take(&mut store.data_mut().view);
+    let done = change(&mut view, store);
+    store.data_mut().view = view;
+    done.map_err(wasmtime::Error::new)
 }
 
 fn scan(

@@ -1,0 +1,204 @@
+//! Sorted keys, each with some bytes, in one block of memory.
+
+/// Bytes of a key at most.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// Bytes beside a key at most.
+pub const TAIL_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Where a key lies.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The first bytes behind those that all keys begin with, as a number: most keys are told apart by it.
+    head: u64,
+    /// In the heap.
+    at: u32,
+    /// Bytes of the key, less one: there is no empty one.
+    key_bytes_less_one: u16,
+    tail_bytes: u16,
+}
+
+impl Slot {
+    fn key_bytes(self) -> usize {
+        usize::from(self.key_bytes_less_one) + 1
+    }
+
+    fn bytes(self) -> usize {
+        self.key_bytes() + usize::from(self.tail_bytes)
+    }
+}
+
+/// Keys in order, each followed by its tail.
+#[derive(Default)]
+pub struct Keys {
+    slots: Vec<Slot>,
+    /// Keys and tails in the order in which they came.
+    heap: Vec<u8>,
+    /// All keys begin with so many bytes that are the same.
+    shared: usize,
+    /// Bytes of the heap that no slot names any more.
+    garbage: usize,
+}
+
+impl Clone for Keys {
+    /// With room for some more: who copies it is about to write.
+    fn clone(&self) -> Keys {
+        let mut slots = Vec::with_capacity(self.slots.len() + 8);
+        slots.extend_from_slice(&self.slots);
+        let mut heap = Vec::with_capacity(self.heap.len() + 256);
+        heap.extend_from_slice(&self.heap);
+        Keys { slots, heap, ..*self }
+    }
+}
+
+impl Keys {
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes of all keys and tails.
+    pub fn bytes(&self) -> usize {
+        self.heap.len() - self.garbage
+    }
+
+    pub fn key(&self, index: usize) -> &[u8] {
+        let slot = self.slots[index];
+        &self.heap[slot.at as usize..][..slot.key_bytes()]
+    }
+
+    pub fn tail(&self, index: usize) -> &[u8] {
+        let slot = self.slots[index];
+        &self.heap[slot.at as usize + slot.key_bytes()..][..usize::from(slot.tail_bytes)]
+    }
+
+    /// Where `key` is, or where it would be.
+    pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let Some(first) = self.slots.first() else { return Err(0) };
+        let shared = &self.heap[first.at as usize..][..self.shared];
+        let (start, rest) = key.split_at(self.shared.min(key.len()));
+        match start.cmp(shared) {
+            std::cmp::Ordering::Less => return Err(0),
+            std::cmp::Ordering::Greater => return Err(self.slots.len()),
+            std::cmp::Ordering::Equal => {}
+        }
+        let head = head(rest);
+        self.slots.binary_search_by(|slot| {
+            slot.head.cmp(&head).then_with(|| {
+                let end = slot.at as usize + slot.key_bytes();
+                self.heap[slot.at as usize + self.shared..end].cmp(rest)
+            })
+        })
+    }
+
+    /// Puts a key where [`Keys::find`] says that it would be.
+    pub fn insert(&mut self, index: usize, key: &[u8], tail: &[u8]) {
+        debug_assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && tail.len() <= TAIL_BYTES_MAX);
+        match self.slots.is_empty() {
+            true => self.shared = key.len(),
+            false => {
+                let shared = common(&self.key(0)[..self.shared], key);
+                if shared < self.shared {
+                    self.share(shared);
+                }
+            }
+        }
+        let slot = Slot {
+            head: head(&key[self.shared..]),
+            at: self.heap.len() as u32,
+            key_bytes_less_one: (key.len() - 1) as u16,
+            tail_bytes: tail.len() as u16,
+        };
+        self.heap.extend_from_slice(key);
+        self.heap.extend_from_slice(tail);
+        self.slots.insert(index, slot);
+    }
+
+    pub fn remove(&mut self, index: usize) {
+        self.garbage += self.slots.remove(index).bytes();
+        self.tidy();
+    }
+
+    /// Gives a key another tail.
+    pub fn set_tail(&mut self, index: usize, tail: &[u8]) {
+        debug_assert!(tail.len() <= TAIL_BYTES_MAX);
+        let slot = self.slots[index];
+        let at = slot.at as usize;
+        if tail.len() == usize::from(slot.tail_bytes) {
+            self.heap[at + slot.key_bytes()..][..tail.len()].copy_from_slice(tail);
+            return;
+        }
+        self.slots[index].at = self.heap.len() as u32;
+        self.slots[index].tail_bytes = tail.len() as u16;
+        self.heap.extend_from_within(at..at + slot.key_bytes());
+        self.heap.extend_from_slice(tail);
+        self.garbage += slot.bytes();
+        self.tidy();
+    }
+
+    /// Takes the keys from `index` on away.
+    pub fn split_off(&mut self, index: usize) -> Keys {
+        let mut right = Keys::default();
+        right.take(self, index..self.len());
+        let mut left = Keys::default();
+        left.take(self, 0..index);
+        *self = left;
+        right
+    }
+
+    /// Adds keys that all come after those that are here.
+    pub fn append(&mut self, right: &Keys) {
+        self.take(right, 0..right.len());
+    }
+
+    /// Adds some of other keys, which all come after those that are here.
+    fn take(&mut self, from: &Keys, range: std::ops::Range<usize>) {
+        self.slots.reserve(range.len());
+        self.heap.reserve(from.slots[range.clone()].iter().map(|slot| slot.bytes()).sum());
+        for slot in &from.slots[range] {
+            let at = self.heap.len() as u32;
+            self.heap.extend_from_slice(&from.heap[slot.at as usize..][..slot.bytes()]);
+            self.slots.push(Slot { at, ..*slot });
+        }
+        if let Some(last) = self.len().checked_sub(1) {
+            // What the first and the last share all between them do.
+            self.share(common(self.key(0), self.key(last)));
+        }
+    }
+
+    /// Writes the heap anew once most of it is garbage.
+    fn tidy(&mut self) {
+        if self.garbage > self.heap.len() / 2 {
+            let mut tidy = Keys::default();
+            tidy.take(self, 0..self.len());
+            *self = tidy;
+        }
+    }
+
+    fn share(&mut self, shared: usize) {
+        self.shared = shared;
+        for slot in &mut self.slots {
+            let end = slot.at as usize + slot.key_bytes();
+            slot.head = head(&self.heap[slot.at as usize + shared..end]);
+        }
+    }
+}
+
+/// The first bytes as a number that is in the order of bytes, but for what is shorter.
+fn head(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => {
+            let mut chunk = [0; 8];
+            chunk[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(chunk)
+        }
+    }
+}
+
+/// How many bytes both begin with.
+pub fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
