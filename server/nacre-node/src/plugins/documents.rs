@@ -104,14 +104,14 @@ impl BucketDocuments {
     pub fn prefetch(
         &self,
         collection: CollectionId,
-        keys: &[String],
+        keys: &[impl AsRef<[u8]>],
         turn: usize,
         wire_key: &mut Vec<u8>,
     ) {
         for (step, number) in due(turn) {
-            if let Some(key) = keys.get(number) {
-                write_key(collection, key.as_bytes(), wire_key);
-                let vbid = Vbid::of(key.as_bytes(), self.bucket.vbucket_count());
+            if let Some(key) = keys.get(number).map(AsRef::as_ref) {
+                write_key(collection, key, wire_key);
+                let vbid = Vbid::of(key, self.bucket.vbucket_count());
                 self.bucket.prefetch(step, vbid, wire_key);
             }
         }

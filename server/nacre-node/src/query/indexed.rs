@@ -111,17 +111,27 @@ impl Queries {
         let documents = BucketDocuments::new(node, &bucket);
         let (now, mut wire_key) = (node.now(), Vec::new());
         let mut rows = Rows::default();
-        let (mut count, mut bytes, mut last) = (0, 0, None::<IndexedRef<'_>>);
-        for span in &part.spans {
-            for entry in snapshot.scan(None, span, part.reverse) {
-                if count == part.limit || bytes >= PAGE_BYTES {
+        let (mut left, mut bytes, mut last) = (part.limit, 0, None::<IndexedRef<'_>>);
+        let spans = part.spans.iter();
+        let entries = spans.flat_map(|span| snapshot.scan(None, span, part.reverse));
+        let mut entries = entries.filter_map(named).peekable();
+        let mut ids = Vec::with_capacity(ASKED_AT_ONCE);
+        let mut places = Vec::with_capacity(ASKED_AT_ONCE);
+        while left > 0 && bytes < PAGE_BYTES && entries.peek().is_some() {
+            ids.clear();
+            places.clear();
+            for (id, place) in entries.by_ref().take(left.min(ASKED_AT_ONCE)) {
+                ids.push(id);
+                places.push(place);
+            }
+            left -= ids.len();
+            for (turn, (id, place)) in ids.iter().zip(&places).enumerate() {
+                if bytes >= PAGE_BYTES {
                     let last = last.map(|last| last.key());
                     return Some(Ok(IndexedRows { rows, last, is_whole: false }));
                 }
-                last = Some(entry);
-                // Queries name documents by text.
-                let Ok(id) = str::from_utf8(entry.id()) else { continue };
-                count += 1;
+                last = Some(*place);
+                documents.prefetch(collection, &ids, turn, &mut wire_key);
                 match documents.resident(collection, id.as_bytes(), now, &mut wire_key)? {
                     Ok((document, cas)) => {
                         bytes += document.body().len();
@@ -133,6 +143,11 @@ impl Queries {
             }
         }
         let last = last.map(|last| last.key());
-        Some(Ok(IndexedRows { rows, last, is_whole: true }))
+        Some(Ok(IndexedRows { rows, last, is_whole: entries.peek().is_none() }))
     }
+}
+
+/// An entry with the id of its document, unless that is none that a query can name.
+fn named(entry: IndexedRef<'_>) -> Option<(&str, IndexedRef<'_>)> {
+    Some((str::from_utf8(entry.id()).ok()?, entry))
 }

@@ -1,7 +1,7 @@
 //! An ordered map from bytes to bytes whose clones are snapshots.
 //!
 //! ```text
-//!         inner   a ──── k ──── s        a child has the keys from its own on, the first one also those before
+//!         inner   a ──── k ──── s        a child has the keys from its own on
 //!                 │      │      │
 //!         leaf  a b f   k m    s u v     slots in order, and beside them keys and values as they came
 //! ```
@@ -10,8 +10,8 @@
 //! to what a snapshot shares, takes two copies of bytes, however many entries it has. Values of more than
 //! [`HERE_BYTES_MAX`] bytes lie apart, and copies share them.
 //!
-//! Invariants: no node but the root has no keys; a node is copied before it is changed unless nobody else has it, so that
-//! no clone sees what is written to another.
+//! Invariants: no node but the root has no keys; no key of a child comes before the child's own; a node is copied before it is
+//! changed unless nobody else has it, so that no clone sees what is written to another.
 
 mod keys;
 
@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// What is stored, and what snapshots share.
 pub type Bytes = Arc<[u8]>;
 
-/// Keys of a node at most: a number of a value that lies apart fits a byte.
-const KEYS_MAX: usize = 64;
+/// Keys of a node at most: a number of a value that lies apart fits a byte. In tests few, so that trees are deep.
+const KEYS_MAX: usize = if cfg!(test) { 8 } else { 64 };
 /// Bytes of keys and values of a node, beyond which it is split while it has two.
 const NODE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a value that lies beside its key.
@@ -162,7 +162,7 @@ impl Leaf {
     }
 }
 
-/// Nodes, each with a key that is no greater than its own, and greater than all before.
+/// Nodes, each with a key that is no greater than its own, and greater than all of the node before.
 #[derive(Clone, Default)]
 struct Inner {
     keys: Keys,
@@ -173,6 +173,16 @@ impl Inner {
     /// The child that has a key if any has.
     fn child_of(&self, key: &[u8]) -> usize {
         self.keys.find(key).unwrap_or_else(|index| index.saturating_sub(1))
+    }
+
+    /// The child that takes a key, which may come before all that are here.
+    fn child_for(&mut self, key: &[u8]) -> usize {
+        let found = self.keys.find(key);
+        if found == Err(0) {
+            self.keys.remove(0);
+            self.keys.insert(0, key, &[]);
+        }
+        found.unwrap_or_else(|index| index.saturating_sub(1))
     }
 
     fn insert(&mut self, index: usize, Split { key, right }: Split) {
@@ -233,7 +243,7 @@ impl Node {
         let before = match node {
             Node::Leaf(leaf) => leaf.put(key, value),
             Node::Inner(inner) => {
-                let index = inner.child_of(key);
+                let index = inner.child_for(key);
                 let (before, split) = Node::put(&mut inner.children[index], key, value);
                 let Some(split) = split else { return (before, None) };
                 inner.insert(index + 1, split);

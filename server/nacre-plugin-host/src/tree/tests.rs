@@ -71,17 +71,23 @@ fn is_between(key: &[u8], start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool 
     starts && ends
 }
 
-/// Every leaf is equally deep, every node but the root has keys, and none has too many.
-fn check(node: &Node, is_root: bool) -> usize {
+/// Every leaf is equally deep, every node but the root has keys in order, and none has too many; no key of a child comes before the
+/// child's own, or after the next one's.
+fn check(node: &Node, is_root: bool, from: &[u8], to: Option<&[u8]>) -> usize {
     let keys = node.keys();
     assert!(is_root || !keys.is_empty());
     assert!(keys.len() <= KEYS_MAX);
+    let all: Vec<&[u8]> = (0..keys.len()).map(|index| keys.key(index)).collect();
+    assert!(all.is_sorted_by(|one, other| one < other), "{all:?}");
+    assert!(all.iter().all(|key| *key >= from && to.is_none_or(|to| *key < to)));
     match node {
         Node::Leaf(_) => 0,
         Node::Inner(inner) => {
             assert_eq!(inner.children.len(), keys.len());
-            let depths = inner.children.iter().map(|child| check(child, false));
-            let depths: Vec<usize> = depths.collect();
+            let depth = |(index, child): (usize, &Arc<Node>)| {
+                check(child, false, all[index], all.get(index + 1).copied().or(to))
+            };
+            let depths: Vec<usize> = inner.children.iter().enumerate().map(depth).collect();
             assert!(depths.iter().all(|depth| *depth == depths[0]), "{depths:?}");
             depths[0] + 1
         }
@@ -120,7 +126,7 @@ proptest! {
         snapshots.push((tree, model));
         for (tree, model) in &snapshots {
             prop_assert_eq!(entries(tree), expected(model));
-            tree.root.as_ref().map(|root| check(root, true));
+            tree.root.as_ref().map(|root| check(root, true, &[], None));
             for (key, value) in model {
                 prop_assert_eq!(tree.get(key).map(Value::share), Some(Arc::clone(value)));
             }
@@ -152,6 +158,17 @@ fn keys_of_every_size_have_their_place() {
         assert_eq!(tree.delete(key), Some(key.len()));
     }
     assert!(tree.root.is_none());
+}
+
+#[test]
+fn keys_may_come_from_the_last_to_the_first() {
+    let mut tree = Tree::default();
+    let keys: Vec<Vec<u8>> = (0..5000_u32).map(|number| number.to_be_bytes().to_vec()).collect();
+    for key in keys.iter().rev() {
+        tree.put(key, Value::Here(key));
+    }
+    assert!(check(tree.root.as_ref().unwrap(), true, &[], None) > 2);
+    assert_eq!(entries(&tree), keys.iter().map(|key| (&key[..], &key[..])).collect::<Vec<_>>());
 }
 
 #[test]
