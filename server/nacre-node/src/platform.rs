@@ -30,8 +30,13 @@ pub trait Platform: Send + Sync {
     /// When the disk refuses.
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error>;
 
-    /// Where the node keeps its settings and the state of its plugins.
+    /// Where the node keeps its settings and packages.
     fn spaces(&self) -> &dyn Spaces;
+
+    /// Where it keeps the state of its plugins.
+    fn states(&self) -> &dyn Spaces {
+        self.spaces()
+    }
 
     /// The component that comes with the binary under that name.
     ///

@@ -9,7 +9,7 @@ use crate::tls::NodeKey;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
-use nacre_store::{Error, LogOptions, LogStore, SledSpaces, SledStore, Spaces, Store};
+use nacre_store::{Error, LogOptions, LogSpaces, LogStore, SledSpaces, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
@@ -77,6 +77,7 @@ pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
     spaces: SledSpaces,
+    states: LogSpaces,
     engine: Engine,
     node_key: Arc<NodeKey>,
     http: Arc<dyn Http>,
@@ -110,6 +111,7 @@ impl SystemPlatform {
             return Err(Error::Damaged { path: data_dir.to_owned(), what });
         }
         let spaces = SledSpaces::open(&settings, SPACES_CACHE_BYTES)?;
+        let states = LogSpaces::open(&data_dir.join("plugins"))?;
         // Behind the lock on the directory, so that two processes do not make a key each.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
         let node_key = node_key.map_err(Error::io("open the key of the node"))?;
@@ -117,6 +119,7 @@ impl SystemPlatform {
             started: Instant::now(),
             data_dir: data_dir.to_owned(),
             spaces,
+            states,
             engine: Engine::new(plugin_cache),
             node_key: Arc::new(node_key),
             http: Arc::new(HttpClient::default()),
@@ -210,6 +213,10 @@ impl Platform for SystemPlatform {
 
     fn spaces(&self) -> &dyn Spaces {
         &self.spaces
+    }
+
+    fn states(&self) -> &dyn Spaces {
+        &self.states
     }
 
     fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String> {

@@ -19,6 +19,7 @@ mod fault;
 #[cfg(feature = "fjall")]
 mod fjall_store;
 mod log;
+mod log_space;
 mod memory;
 mod note;
 mod rows;
@@ -33,6 +34,7 @@ pub use fault::{Fault, FaultStore};
 #[cfg(feature = "fjall")]
 pub use fjall_store::FjallStore;
 pub use log::{LogOptions, LogStore};
+pub use log_space::LogSpaces;
 pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;

@@ -244,7 +244,7 @@ impl Deployment {
         let feeding = self.feeding.lock();
         let gone = !*feeding && *self.progress.lock() == Progress::Removed;
         if let (true, Some(node)) = (gone, self.node.upgrade())
-            && let Err(error) = node.platform.spaces().remove(&self.spec.space)
+            && let Err(error) = node.platform.states().remove(&self.spec.space)
         {
             tracing::warn!("{}: its state could not be removed: {error}", self.name);
         }

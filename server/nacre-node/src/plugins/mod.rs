@@ -495,7 +495,7 @@ fn remove_leftovers(node: &Node, code: &Code, runtime: &Runtime) -> Result<(), n
 
 /// Removes the spaces whose names begin with `prefix`, but for those that are wanted.
 fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre_store::Error> {
-    let spaces = node.platform.spaces();
+    let spaces = node.platform.states();
     for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {
         if !wanted.iter().any(|spec| spec.space == *name) {
             spaces.remove(name)?;
@@ -543,7 +543,7 @@ fn open(
     spec: &Spec,
 ) -> Result<Partition, String> {
     let setup = setup(node, bucket, spec)?;
-    let storage = node.platform.spaces().open(&spec.space).map_err(|error| error.to_string())?;
+    let storage = node.platform.states().open(&spec.space).map_err(|error| error.to_string())?;
     let storage = SpaceStorage::new(storage, spec.is_fold());
     let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
         .map_err(|error| error.to_string())?;

@@ -6,6 +6,7 @@ mod damage;
 mod interleaving;
 mod log;
 mod model;
+mod spaces;
 mod suite;
 
 use nacre_store::{Commit, Scan, Store, Which};

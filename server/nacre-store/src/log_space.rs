@@ -1,0 +1,427 @@
+//! Spaces that are read once, when they are opened, and written from then on: each is one file that grows.
+//!
+//! ```text
+//! file    "nacre space 1\n" | length of the name u16 | name | crc u32 | batches
+//! batch   length u64 | crc u32 | rows
+//! row     length of the key u32 | length of the value u32, or u32::MAX where it was removed | key | value
+//! ```
+//! Numbers are little-endian. The crc of a batch goes on from that of the batch before, so that what was left behind by a
+//! longer file is not taken for what comes next. A file that has become twice as long as its rows were is written anew, beside it,
+//! and takes its name.
+//!
+//! Invariants: whatever a crash leaves, the rows are those after some batch, and all before it; none of those that were durable is
+//! lost. A batch that is damaged ends the file.
+
+use crate::Error;
+use crate::disk::{Directory, Disk, DiskFile, read_exact};
+use crate::space::{Rows, Space, Spaces, Write};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const MAGIC: &[u8; 14] = b"nacre space 1\n";
+/// Before the rows of a batch.
+const BATCH_HEAD_BYTES: usize = 12;
+const REMOVED: u32 = u32::MAX;
+/// A file may be so much longer than twice what its rows took.
+const SLACK_BYTES: u64 = 16 << 20;
+/// Rows of a batch of a file that is written anew, about.
+const PIECE_BYTES: usize = 1 << 20;
+/// Behind the number of a file.
+const ENDING: &str = ".space";
+/// Behind the name of a file that is being written.
+const NEW: &str = ".new";
+
+/// Spaces in a directory, a file each.
+pub struct LogSpaces {
+    disk: Arc<dyn Disk>,
+    slack_bytes: u64,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    /// The number of each space's file, and the space where it is open.
+    by_name: BTreeMap<String, (u64, Option<Arc<LogSpace>>)>,
+    /// That of the next file.
+    next: u64,
+}
+
+impl LogSpaces {
+    /// Opens the directory `path`, created when it does not exist.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the directory.
+    pub fn open(path: &Path) -> Result<LogSpaces, Error> {
+        LogSpaces::open_on(Arc::new(Directory::open(path)?), SLACK_BYTES)
+    }
+
+    /// Opens what is on a disk. A file may be `slack_bytes` longer than twice what its rows took.
+    ///
+    /// # Errors
+    /// As for [`LogSpaces::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, slack_bytes: u64) -> Result<LogSpaces, Error> {
+        let mut files = Files::default();
+        for file in disk.names().map_err(failed(&*disk, "read"))? {
+            let number = file.strip_suffix(ENDING).and_then(|number| number.parse().ok());
+            let Some(number) = number else {
+                if file.ends_with(NEW) {
+                    disk.remove(&file).map_err(failed(&*disk, "clean"))?;
+                }
+                continue;
+            };
+            files.next = files.next.max(number + 1);
+            let opened = disk.open(&file).map_err(failed(&*disk, "open a space of"))?;
+            match read_head(&*opened).map_err(failed(&*disk, "read a space of"))? {
+                Some((name, _)) => drop(files.by_name.insert(name, (number, None))),
+                // It was never safe.
+                None => disk.remove(&file).map_err(failed(&*disk, "clean"))?,
+            }
+        }
+        Ok(LogSpaces { disk, slack_bytes, files: Mutex::new(files) })
+    }
+}
+
+impl Spaces for LogSpaces {
+    fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
+        let mut files = self.files.lock();
+        let known = files.by_name.get(name).map(|(number, space)| (*number, space.clone()));
+        let (number, space) = match known {
+            Some((_, Some(space))) => return Ok(space),
+            Some((number, None)) => {
+                (number, LogSpace::open(self, file_name(number)).and_then(LogSpace::seek)?)
+            }
+            None => (files.next, LogSpace::create(self, file_name(files.next), name)?),
+        };
+        let space = Arc::new(space);
+        files.next = files.next.max(number + 1);
+        files.by_name.insert(name.to_owned(), (number, Some(Arc::clone(&space))));
+        Ok(space)
+    }
+
+    fn names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.files.lock().by_name.keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let mut files = self.files.lock();
+        let Some((number, space)) = files.by_name.get(name) else { return Ok(()) };
+        if let Some(space) = space {
+            space.log.lock().is_removed = true;
+        }
+        let gone = self.disk.remove(&file_name(*number));
+        gone.map_err(failed(&*self.disk, "remove a space of"))?;
+        files.by_name.remove(name);
+        // Should it come back after a power cut, a space of that name would have rows that were removed.
+        self.disk.sync_names().map_err(failed(&*self.disk, "remove a space of"))
+    }
+}
+
+fn file_name(number: u64) -> String {
+    format!("{number}{ENDING}")
+}
+
+fn failed(disk: &dyn Disk, what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
+    let what = format!("{what} {}", disk.path().display());
+    move |error| match error.kind() {
+        io::ErrorKind::StorageFull => Error::Full,
+        _ => Error::io(what)(error),
+    }
+}
+
+/// What a file begins with.
+fn head(name: &str) -> Vec<u8> {
+    let mut head = MAGIC.to_vec();
+    head.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    head.extend_from_slice(name.as_bytes());
+    let crc = crc32fast::hash(&head);
+    head.extend_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// The name of a space, and how long the head is; none of a file that has none.
+fn read_head(file: &dyn DiskFile) -> io::Result<Option<(String, u64)>> {
+    let mut start = [0; MAGIC.len() + 2];
+    if file.bytes()? < start.len() as u64 {
+        return Ok(None);
+    }
+    read_exact(file, &mut start, 0)?;
+    let (magic, length) = start.split_at(MAGIC.len());
+    let name_bytes = usize::from(u16::from_le_bytes([length[0], length[1]]));
+    let bytes = start.len() + name_bytes + 4;
+    if magic != MAGIC || file.bytes()? < bytes as u64 {
+        return Ok(None);
+    }
+    let mut whole = vec![0; bytes];
+    read_exact(file, &mut whole, 0)?;
+    let name = String::from_utf8_lossy(&whole[start.len()..start.len() + name_bytes]).into_owned();
+    Ok((head(&name) == whole).then_some((name, bytes as u64)))
+}
+
+/// A file, and where it goes on.
+struct Log {
+    file: Arc<dyn DiskFile>,
+    /// Where its batches begin.
+    head_bytes: u64,
+    /// Where the next one goes.
+    end: u64,
+    /// That of the last one.
+    crc: u32,
+    /// How long the file was when it was written anew, or when it was opened.
+    was_bytes: u64,
+    /// Whether its name and all before are sure to survive a power cut.
+    is_safe: bool,
+    /// Nobody is to write to it any more.
+    is_removed: bool,
+}
+
+struct LogSpace {
+    disk: Arc<dyn Disk>,
+    file_name: String,
+    name: String,
+    slack_bytes: u64,
+    log: Mutex<Log>,
+}
+
+impl LogSpace {
+    fn create(spaces: &LogSpaces, file_name: String, name: &str) -> Result<LogSpace, Error> {
+        let disk = &spaces.disk;
+        if u16::try_from(name.len()).is_err() {
+            let what = io::Error::new(io::ErrorKind::InvalidInput, "its name is too long");
+            return Err(failed(&**disk, "create a space in")(what));
+        }
+        let create = || {
+            let file = disk.create(&file_name, 0)?;
+            file.write_at(&head(name), 0)?;
+            Ok(file)
+        };
+        let file = create().map_err(failed(&**disk, "create a space in"))?;
+        let log = Log::at_head(file, head(name).len() as u64);
+        Ok(LogSpace::new(spaces, file_name, name.to_owned(), log))
+    }
+
+    fn new(spaces: &LogSpaces, file_name: String, name: String, log: Log) -> LogSpace {
+        let LogSpaces { disk, slack_bytes, .. } = spaces;
+        let (disk, slack_bytes) = (Arc::clone(disk), *slack_bytes);
+        LogSpace { disk, file_name, name, slack_bytes, log: log.into() }
+    }
+
+    fn open(spaces: &LogSpaces, file_name: String) -> Result<LogSpace, Error> {
+        let disk = &spaces.disk;
+        let open = || {
+            let file = disk.open(&file_name)?;
+            let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
+            Ok((name, Log::at_head(file, head_bytes)))
+        };
+        let (name, log) = open().map_err(failed(&**disk, "open a space of"))?;
+        Ok(LogSpace::new(spaces, file_name, name, log))
+    }
+
+    /// Goes to the end of its last batch.
+    fn seek(mut self) -> Result<LogSpace, Error> {
+        let log = self.log.get_mut();
+        let sought = batches(&*log.file, log.head_bytes, u64::MAX, |batch, next, crc| {
+            let is_whole = rows(batch, |_, _| {});
+            if is_whole {
+                (log.end, log.crc, log.was_bytes) = (next, crc, next);
+            }
+            is_whole
+        });
+        sought.map_err(failed(&*self.disk, "read a space of"))?;
+        Ok(self)
+    }
+
+    /// All rows.
+    fn read(&self, log: &Log) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+        let mut all = BTreeMap::new();
+        let read = batches(&*log.file, log.head_bytes, log.end, |batch, _, _| {
+            rows(batch, |key, value| {
+                match value {
+                    Some(value) => drop(all.insert(key.to_vec(), value.to_vec())),
+                    None => drop(all.remove(key)),
+                };
+            })
+        });
+        read.map_err(failed(&*self.disk, "read a space of"))?;
+        Ok(all)
+    }
+
+    /// Writes a file with these rows alone, and has it take the place of that which is there.
+    fn rewrite(&self, log: &mut Log, all: &BTreeMap<Vec<u8>, Vec<u8>>) -> io::Result<()> {
+        let new = format!("{}{NEW}", self.file_name);
+        let file = self.disk.create(&new, 0)?;
+        file.write_at(&head(&self.name), 0)?;
+        let mut next = Log::at_head(file, log.head_bytes);
+        let mut batch = Batch::default();
+        for (key, value) in all {
+            batch.add(key, Some(value));
+            if batch.0.len() >= PIECE_BYTES {
+                next.append(std::mem::take(&mut batch))?;
+            }
+        }
+        next.append(batch)?;
+        next.file.sync()?;
+        self.disk.rename(&new, &self.file_name)?;
+        next.was_bytes = next.end;
+        *log = next;
+        self.disk.sync_names()?;
+        log.is_safe = true;
+        Ok(())
+    }
+
+    /// Writes the file anew; where that cannot be, it is good as it is.
+    fn shorten(&self, log: &mut Log) {
+        let all = self.read(log);
+        if all.is_ok_and(|all| self.rewrite(log, &all).is_ok()) {
+            return;
+        }
+        let _ = self.disk.remove(&format!("{}{NEW}", self.file_name));
+        // Not before it is as long again.
+        log.was_bytes = log.end;
+    }
+}
+
+impl Log {
+    fn at_head(file: Arc<dyn DiskFile>, head_bytes: u64) -> Log {
+        let (end, was_bytes) = (head_bytes, head_bytes);
+        Log { file, head_bytes, end, crc: 0, was_bytes, is_safe: false, is_removed: false }
+    }
+
+    fn append(&mut self, batch: Batch) -> io::Result<()> {
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        let (bytes, crc) = batch.finish(self.crc);
+        // What a write that failed has left is written over by the next one.
+        self.file.write_at(&bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        self.crc = crc;
+        Ok(())
+    }
+}
+
+/// A batch, with room for its head.
+#[derive(Default)]
+struct Batch(Vec<u8>);
+
+impl Batch {
+    fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let Batch(bytes) = self;
+        if bytes.is_empty() {
+            bytes.resize(BATCH_HEAD_BYTES, 0);
+        }
+        let value_bytes = value.map_or(REMOVED, |value| value.len() as u32);
+        bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&value_bytes.to_le_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    /// The bytes and the crc of a batch that comes after one with the crc `before`.
+    fn finish(self, before: u32) -> (Vec<u8>, u32) {
+        let Batch(mut bytes) = self;
+        let length = (bytes.len() - BATCH_HEAD_BYTES) as u64;
+        let crc = checksum(before, length, &bytes[BATCH_HEAD_BYTES..]);
+        bytes[..8].copy_from_slice(&length.to_le_bytes());
+        bytes[8..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        (bytes, crc)
+    }
+}
+
+fn checksum(before: u32, length: u64, rows: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&before.to_le_bytes());
+    hasher.update(&length.to_le_bytes());
+    hasher.update(rows);
+    hasher.finalize()
+}
+
+/// Goes through the batches of a file from `at` on, up to `end`, to one that is damaged, or until `take` gives false: it is given the
+/// rows, where the next batch begins, and the crc.
+fn batches(
+    file: &dyn DiskFile,
+    mut at: u64,
+    end: u64,
+    mut take: impl FnMut(&[u8], u64, u32) -> bool,
+) -> io::Result<()> {
+    let (mut before, end) = (0, file.bytes()?.min(end));
+    let mut rows = Vec::new();
+    while at + BATCH_HEAD_BYTES as u64 <= end {
+        let mut head = [0; BATCH_HEAD_BYTES];
+        read_exact(file, &mut head, at)?;
+        let (length, crc) = head.split_at(8);
+        let length = u64::from_le_bytes(length.try_into().expect("it has eight bytes"));
+        let crc = u32::from_le_bytes(crc.try_into().expect("it has four bytes"));
+        at += BATCH_HEAD_BYTES as u64;
+        if length == 0 || length > end - at {
+            return Ok(());
+        }
+        rows.resize(length as usize, 0);
+        read_exact(file, &mut rows, at)?;
+        at += length;
+        if checksum(before, length, &rows) != crc || !take(&rows, at, crc) {
+            return Ok(());
+        }
+        before = crc;
+    }
+    Ok(())
+}
+
+/// Goes through the rows of a batch; whether they are whole.
+fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
+    while let Some((head, rest)) = batch.split_first_chunk::<8>() {
+        let number =
+            |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("it has four bytes"));
+        let (key_bytes, value_bytes) = (number(0) as usize, number(4));
+        let value_length = if value_bytes == REMOVED { 0 } else { value_bytes as usize };
+        let Some((key, rest)) = rest.split_at_checked(key_bytes) else { return false };
+        let Some((value, rest)) = rest.split_at_checked(value_length) else { return false };
+        take(key, (value_bytes != REMOVED).then_some(value));
+        batch = rest;
+    }
+    batch.is_empty()
+}
+
+impl Space for LogSpace {
+    fn load(&self) -> Result<Rows, Error> {
+        Ok(self.read(&self.log.lock())?.into_iter().collect())
+    }
+
+    /// Reads through the whole file.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.read(&self.log.lock())?.remove(key))
+    }
+
+    fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error> {
+        let mut log = self.log.lock();
+        if log.is_removed {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
+        log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
+        if durable {
+            let mut sync = || {
+                log.file.sync()?;
+                if !log.is_safe {
+                    self.disk.sync_names()?;
+                    log.is_safe = true;
+                }
+                Ok(())
+            };
+            sync().map_err(failed(&*self.disk, "sync a space of"))?;
+        }
+        if log.end > 2 * log.was_bytes + self.slack_bytes {
+            self.shorten(&mut log);
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<(), Error> {
+        let mut log = self.log.lock();
+        let cleared = self.rewrite(&mut log, &BTreeMap::new());
+        cleared.map_err(failed(&*self.disk, "clear a space of"))
+    }
+}

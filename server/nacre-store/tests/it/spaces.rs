@@ -1,0 +1,223 @@
+//! Spaces that are logs: whatever a crash or a damaged bit leaves, the rows are those after some batch.
+
+use crate::model::Chance;
+use nacre_store::{LogSpaces, Loss, SimDisk, Space, Spaces, Trouble, Write};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Small enough for files to be written anew now and then.
+const SLACK_BYTES: u64 = 4 << 10;
+const NAME: &str = "plugins/a space of its own";
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(disk: &Arc<SimDisk>) -> (LogSpaces, Arc<dyn Space>) {
+    let spaces = LogSpaces::open_on(Arc::clone(disk) as Arc<_>, SLACK_BYTES).unwrap();
+    let space = spaces.open(NAME).unwrap();
+    (spaces, space)
+}
+
+fn rows(space: &dyn Space) -> Rows {
+    space.load().unwrap().into_iter().collect()
+}
+
+fn writes(chance: &mut Chance) -> Vec<Write> {
+    let count = 1 + chance.below(6);
+    let mut write = |_| {
+        let key = format!("key {}", chance.below(40)).into_bytes();
+        let value = vec![chance.below(256) as u8; [0, 3, 30, 700][chance.below(4) as usize]];
+        (key, (chance.below(4) > 0).then_some(value))
+    };
+    (0..count).map(&mut write).collect()
+}
+
+fn change(rows: &mut Rows, writes: &[Write]) {
+    for (key, value) in writes {
+        match value {
+            Some(value) => rows.insert(key.clone(), value.clone()),
+            None => rows.remove(key),
+        };
+    }
+}
+
+/// What was done to a space, and what it had after each step, from before the first on.
+struct Run {
+    disk: Arc<SimDisk>,
+    /// Rows after a step, and how many operations of the disk there were when it had ended.
+    versions: Vec<(Rows, usize)>,
+    /// The steps that have to be there once they have ended.
+    durable: Vec<bool>,
+}
+
+fn run(seed: u64, steps: usize) -> Run {
+    let (disk, mut chance) = (SimDisk::new(), Chance(seed));
+    let (mut spaces, mut space) = open(&disk);
+    let mut run = Run { disk, versions: vec![(Rows::new(), 0)], durable: vec![false] };
+    for _ in 0..steps {
+        let mut now = run.versions.last().unwrap().0.clone();
+        let mut durable = chance.below(4) == 0;
+        match chance.below(40) {
+            0 => {
+                space.clear().unwrap();
+                (now, durable) = (Rows::new(), true);
+            }
+            1 | 2 => {
+                drop((space, spaces));
+                (spaces, space) = open(&run.disk);
+                assert_eq!(rows(&*space), now);
+                durable = false;
+            }
+            _ => {
+                let writes = writes(&mut chance);
+                space.apply(&writes, durable).unwrap();
+                change(&mut now, &writes);
+            }
+        }
+        run.versions.push((now, run.disk.operation_count()));
+        run.durable.push(durable);
+    }
+    assert_eq!(spaces.names().unwrap(), [NAME]);
+    run
+}
+
+impl Run {
+    /// Sees to it that the rows are those after some step, and after all that are durable of the first `operations`.
+    fn judge(&self, found: &Rows, operations: usize, what: &str) {
+        let ended = |step: usize| self.versions[step].1 <= operations;
+        let at_least =
+            (0..self.durable.len()).rev().find(|step| self.durable[*step] && ended(*step));
+        let fits = self.versions[at_least.unwrap_or(0)..].iter().any(|(rows, _)| rows == found);
+        assert!(fits, "{what}: {} rows are none of any step from {at_least:?} on", found.len());
+    }
+}
+
+#[test]
+fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
+    for seed in 0..3 {
+        let run = run(seed, 150);
+        let mut replay = run.disk.replay();
+        for now in 1..=run.disk.operation_count() {
+            assert!(replay.step());
+            let number = seed << 32 | now as u64;
+            let losses = [
+                Loss::Everything,
+                Loss::Nothing,
+                Loss::Some(number),
+                Loss::Some(!number),
+                Loss::Torn(number),
+            ];
+            for loss in losses {
+                let (spaces, space) = open(&replay.cut(loss));
+                let found = rows(&*space);
+                run.judge(&found, now, &format!("seed {seed}, operation {now}, {loss:?}"));
+                // It goes on from there.
+                let writes = writes(&mut Chance(number));
+                space.apply(&writes, true).unwrap();
+                drop((spaces, space));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_after_a_crash_is_not_mixed_with_what_was_there() {
+    let run = run(7, 60);
+    let mut replay = run.disk.replay();
+    for now in 1..=run.disk.operation_count() {
+        assert!(replay.step());
+        let disk = replay.cut(Loss::Some(now as u64));
+        let (spaces, space) = open(&disk);
+        let (mut expected, mut chance) = (rows(&*space), Chance(now as u64));
+        for _ in 0..3 {
+            let writes = writes(&mut chance);
+            space.apply(&writes, false).unwrap();
+            change(&mut expected, &writes);
+        }
+        drop((spaces, space));
+        assert_eq!(rows(&*open(&disk).1), expected, "operation {now}");
+    }
+}
+
+#[test]
+fn a_damaged_bit_ends_the_rows_there() {
+    let run = run(11, 30);
+    let all = run.disk.operation_count();
+    for (name, bytes) in run.disk.files() {
+        for bit in (0..bytes * 8).step_by(7) {
+            let disk = run.disk.copy();
+            disk.flip(&name, bit);
+            let (_spaces, space) = open(&disk);
+            let found = rows(&*space);
+            let fits = run.versions.iter().any(|(rows, _)| *rows == found);
+            assert!(fits, "bit {bit} of {name}, after {all} operations");
+            assert_ne!(
+                found,
+                run.versions.last().unwrap().0,
+                "bit {bit} of {name} was not noticed"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_is_no_longer_than_twice_its_rows() {
+    let disk = SimDisk::new();
+    let (_spaces, space) = open(&disk);
+    for number in 0..2000_u32 {
+        let value = vec![number as u8; 100];
+        space.apply(&[(vec![number as u8 % 10], Some(value))], false).unwrap();
+        let [(_, bytes)] = &disk.files()[..] else { panic!("{:?}", disk.files()) };
+        assert!(*bytes < 2 * 1500 + SLACK_BYTES as usize, "{bytes} bytes for 10 rows");
+    }
+    assert_eq!(rows(&*space).len(), 10);
+    assert_eq!(space.get(&[3]).unwrap().unwrap().len(), 100);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_that_was_there() {
+    for chance in 0..400 {
+        let disk = SimDisk::new();
+        let (spaces, space) = open(&disk);
+        let (mut numbers, mut expected) = (Chance(chance), Rows::new());
+        disk.trouble(chance, Trouble::Full);
+        for _ in 0..100 {
+            let writes = writes(&mut numbers);
+            if space.apply(&writes, false).is_ok() {
+                change(&mut expected, &writes);
+            }
+        }
+        assert_eq!(rows(&*space), expected, "{chance}");
+        drop((spaces, space));
+        assert_eq!(rows(&*open(&disk).1), expected, "{chance}, opened again");
+    }
+}
+
+#[test]
+fn spaces_are_found_by_name_and_removed_for_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plugins");
+    let names = ["plugins/b", "a", &"long ".repeat(400)];
+    {
+        let spaces = LogSpaces::open(&path).unwrap();
+        for name in names {
+            let space = spaces.open(name).unwrap();
+            space.apply(&[(name.as_bytes().to_vec(), Some(b"1".to_vec()))], true).unwrap();
+            assert!(Arc::ptr_eq(&space, &spaces.open(name).unwrap()));
+        }
+        assert!(LogSpaces::open(&path).is_err(), "it is in use");
+        let removed = spaces.open("a").unwrap();
+        spaces.remove("a").unwrap();
+        removed.apply(&[(b"late".to_vec(), Some(b"1".to_vec()))], true).unwrap();
+        assert_eq!(spaces.open("a").unwrap().load().unwrap(), []);
+        spaces.remove("a").unwrap();
+        spaces.remove("a").unwrap();
+    }
+    std::fs::write(path.join("12.space.new"), b"half").unwrap();
+    std::fs::write(path.join("13.space"), b"nacre sp").unwrap();
+    let spaces = LogSpaces::open(&path).unwrap();
+    let mut expected = vec![names[0].to_owned(), names[2].to_owned()];
+    expected.sort();
+    assert_eq!(spaces.names().unwrap(), expected);
+    assert_eq!(spaces.open(names[2]).unwrap().load().unwrap().len(), 1);
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 3, "two spaces and the lock");
+}
