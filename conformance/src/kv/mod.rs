@@ -194,6 +194,19 @@ impl KvClient {
         Ok(self.opaque)
     }
 
+    /// Sends requests in one go, so that they are under way together.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn send_all(&mut self, requests: &[Request]) -> io::Result<()> {
+        let mut frames = Vec::new();
+        for request in requests {
+            self.opaque = self.opaque.wrapping_add(1);
+            frames.extend_from_slice(&request.encode(self.opaque));
+        }
+        self.writer.write_all(&frames)
+    }
+
     /// Waits for the next reply. What the server sends of its own accord is passed over.
     ///
     /// # Errors

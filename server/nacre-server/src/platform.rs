@@ -111,7 +111,7 @@ impl SystemPlatform {
             return Err(Error::Damaged { path: data_dir.to_owned(), what });
         }
         let spaces = SledSpaces::open(&settings, SPACES_CACHE_BYTES)?;
-        let states = LogSpaces::open(&data_dir.join("plugins"))?;
+        let states = LogSpaces::open(&data_dir.join("states"))?;
         // Behind the lock on the directory, so that two processes do not make a key each.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
         let node_key = node_key.map_err(Error::io("open the key of the node"))?;

@@ -72,7 +72,15 @@ impl Checkpoint {
 
     /// How many entries have seqnos up to `after`: where a reader that stands there goes on.
     fn place(&self, after: Seqno) -> usize {
-        self.entries.partition_point(|entry| entry.meta.seqno <= after)
+        let last = self.entries.back().map_or(after, |entry| entry.meta.seqno);
+        // There are no more entries behind it than numbers, and nearly always as many.
+        let least = self.entries.len().saturating_sub(last.0.saturating_sub(after.0) as usize);
+        match self.entries.get(least) {
+            Some(entry) if entry.meta.seqno <= after => {
+                self.entries.partition_point(|entry| entry.meta.seqno <= after)
+            }
+            _ => least,
+        }
     }
 
     /// Bytes held.
@@ -208,6 +216,19 @@ mod tests {
             .map(|d| format!("{}@{}", String::from_utf8_lossy(d.name()), d.meta.seqno))
             .collect();
         format!("{}..={} {}", drained.snapshot_start, drained.snapshot_end, names.join(" "))
+    }
+
+    #[test]
+    fn a_reader_finds_its_place_between_numbers_that_are_missing() {
+        let mut checkpoint = Checkpoint::default();
+        for seqno in [3, 4, 7, 8, 20] {
+            let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
+            checkpoint.push(Document::new(meta, b"\0k", b"v"));
+        }
+        let places = (0..23).map(|after| checkpoint.place(Seqno(after))).collect::<Vec<_>>();
+        let expected = [[0; 3].as_slice(), &[1], &[2; 3], &[3], &[4; 12], &[5; 3]].concat();
+        assert_eq!(places, expected);
+        assert_eq!(Checkpoint::default().place(Seqno(7)), 0);
     }
 
     #[test]

@@ -45,24 +45,19 @@ impl Documents {
     /// # Errors
     /// When one is refused.
     pub fn write(&mut self, numbers: Range<u64>) -> Result<(), String> {
-        let mut waiting = 0;
-        for number in numbers {
-            let value = (self.body)(number);
-            let request = Request { extras: vec![0; 8], value, ..self.request(SET, number) };
-            self.client.send(&request).map_err(|error| error.to_string())?;
-            waiting += 1;
-            if waiting == PIPELINE {
-                self.take(&mut waiting)?;
-            }
-        }
-        self.take(&mut waiting)
-    }
-
-    fn take(&mut self, waiting: &mut usize) -> Result<(), String> {
-        for _ in 0..std::mem::take(waiting) {
-            let reply = self.client.receive().map_err(|error| error.to_string())?;
-            if !reply.is_success() {
-                return Err(format!("a document was refused: {}", reply.text()));
+        let mut numbers = numbers.peekable();
+        while numbers.peek().is_some() {
+            let write = |number| {
+                let value = (self.body)(number);
+                Request { extras: vec![0; 8], value, ..self.request(SET, number) }
+            };
+            let requests: Vec<Request> = numbers.by_ref().take(PIPELINE).map(write).collect();
+            self.client.send_all(&requests).map_err(|error| error.to_string())?;
+            for _ in requests {
+                let reply = self.client.receive().map_err(|error| error.to_string())?;
+                if !reply.is_success() {
+                    return Err(format!("a document was refused: {}", reply.text()));
+                }
             }
         }
         Ok(())

@@ -42,14 +42,19 @@ const QUERIES: [(&str, &str); 3] = [
     ),
 ];
 
+/// Most of a document.
+const TEXT: &str = "a quiet house beside the old harbour, a quiet house beside the old harbour, a quiet house \
+                    beside the old harbour, a quiet house beside the old harbour, a quiet house beside the old harbour, \
+                    a quiet house beside the old harbour, ";
+
 /// A document of about 300 B.
 fn document(number: u64) -> Vec<u8> {
     let spread = number.wrapping_mul(2_654_435_761) % (1 << 32);
-    let name = format!("name {spread:08x}");
-    let text = "a quiet house beside the old harbour, ".repeat(6);
-    json!({"serial": number, "name": name, "kind": format!("k{}", spread % 1000), "text": text})
-        .to_string()
-        .into_bytes()
+    let kind = spread % 1000;
+    format!(
+        r#"{{"serial": {number}, "name": "name {spread:08x}", "kind": "k{kind}", "text": "{TEXT}"}}"#
+    )
+    .into_bytes()
 }
 
 /// Measures with so many documents, each latency for so many seconds.
