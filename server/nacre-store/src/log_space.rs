@@ -108,11 +108,13 @@ impl Spaces for LogSpaces {
     fn remove(&self, name: &str) -> Result<(), Error> {
         let mut files = self.files.lock();
         let Some((number, space)) = files.by_name.get(name) else { return Ok(()) };
-        if let Some(space) = space {
-            space.log.lock().is_removed = true;
-        }
+        let mut log = space.as_ref().map(|space| space.log.lock());
         let gone = self.disk.remove(&file_name(*number));
         gone.map_err(failed(&*self.disk, "remove a space of"))?;
+        if let Some(log) = &mut log {
+            log.is_removed = true;
+        }
+        drop(log);
         files.by_name.remove(name);
         // Should it come back after a power cut, a space of that name would have rows that were removed.
         self.disk.sync_names().map_err(failed(&*self.disk, "remove a space of"))
@@ -421,6 +423,9 @@ impl Space for LogSpace {
 
     fn clear(&self) -> Result<(), Error> {
         let mut log = self.log.lock();
+        if log.is_removed {
+            return Ok(());
+        }
         let cleared = self.rewrite(&mut log, &BTreeMap::new());
         cleared.map_err(failed(&*self.disk, "clear a space of"))
     }

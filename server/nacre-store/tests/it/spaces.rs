@@ -208,6 +208,7 @@ fn spaces_are_found_by_name_and_removed_for_good() {
         let removed = spaces.open("a").unwrap();
         spaces.remove("a").unwrap();
         removed.apply(&[(b"late".to_vec(), Some(b"1".to_vec()))], true).unwrap();
+        removed.clear().unwrap();
         assert_eq!(spaces.open("a").unwrap().load().unwrap(), []);
         spaces.remove("a").unwrap();
         spaces.remove("a").unwrap();
