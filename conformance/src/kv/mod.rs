@@ -189,8 +189,7 @@ impl KvClient {
     /// # Errors
     /// Those of the socket.
     pub fn send(&mut self, request: &Request) -> io::Result<u32> {
-        self.opaque = self.opaque.wrapping_add(1);
-        self.writer.write_all(&request.encode(self.opaque))?;
+        self.send_all(std::slice::from_ref(request))?;
         Ok(self.opaque)
     }
 

@@ -179,7 +179,7 @@ impl View {
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
-        self.state.space.entries.get(key)
+        self.state.space.get(key)
     }
 
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Refused> {

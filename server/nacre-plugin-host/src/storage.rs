@@ -30,13 +30,6 @@ pub struct Changes {
     pub progress: Vec<(Vbid, Standing)>,
 }
 
-impl Changes {
-    /// The new value of each key that was touched, or none where it was removed; in the order of the keys.
-    pub fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.touched.keys().map(|key| (key, self.state.get(key).map(|value| value.bytes())))
-    }
-}
-
 /// The durable side of a partition: an ordered key space with timers, and the progress it reflects.
 ///
 /// One partition owns one storage. Errors are texts, as the partition can do nothing but stop and show them.

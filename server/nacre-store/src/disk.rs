@@ -76,6 +76,18 @@ pub trait Disk: Send + Sync {
     fn sync_names(&self) -> io::Result<()>;
 }
 
+/// What a disk refused, by what was being done.
+pub(crate) fn failed(disk: &dyn Disk, what: &str, error: io::Error) -> Error {
+    match is_full(&error) {
+        true => Error::Full,
+        false => Error::io(format!("{what} {}", disk.path().display()))(error),
+    }
+}
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Fills `buffer`, however little each read gives.
 ///
 /// # Errors

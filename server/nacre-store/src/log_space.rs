@@ -5,7 +5,7 @@
 //! batch   length u64 | crc u32 | rows
 //! row     length of the key u32 | length of the value u32, or u32::MAX where it was removed | key | value
 //! ```
-//! Numbers are little-endian. The crc of a batch goes on from that of the batch before, so that what was left behind by a
+//! Numbers are big-endian. The crc of a batch goes on from that of the batch before, so that what was left behind by a
 //! longer file is not taken for what comes next. A file that has become twice as long as its rows were is written anew, beside it,
 //! and takes its name.
 //!
@@ -13,7 +13,8 @@
 //! lost. A batch that is damaged ends the file.
 
 use crate::Error;
-use crate::disk::{Directory, Disk, DiskFile, read_exact};
+use crate::codec::{u16_at, u32_at, u64_at};
+use crate::disk::{self, Directory, Disk, DiskFile, read_exact};
 use crate::space::{Rows, Space, Spaces, Write};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -90,9 +91,7 @@ impl Spaces for LogSpaces {
         let known = files.by_name.get(name).map(|(number, space)| (*number, space.clone()));
         let (number, space) = match known {
             Some((_, Some(space))) => return Ok(space),
-            Some((number, None)) => {
-                (number, LogSpace::open(self, file_name(number)).and_then(LogSpace::seek)?)
-            }
+            Some((number, None)) => (number, LogSpace::open(self, file_name(number))?),
             None => (files.next, LogSpace::create(self, file_name(files.next), name)?),
         };
         let space = Arc::new(space);
@@ -125,21 +124,17 @@ fn file_name(number: u64) -> String {
     format!("{number}{ENDING}")
 }
 
-fn failed(disk: &dyn Disk, what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
-    let what = format!("{what} {}", disk.path().display());
-    move |error| match error.kind() {
-        io::ErrorKind::StorageFull => Error::Full,
-        _ => Error::io(what)(error),
-    }
+fn failed(disk: &dyn Disk, what: &str) -> impl FnOnce(io::Error) -> Error {
+    move |error| disk::failed(disk, what, error)
 }
 
 /// What a file begins with.
 fn head(name: &str) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
-    head.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    head.extend_from_slice(&(name.len() as u16).to_be_bytes());
     head.extend_from_slice(name.as_bytes());
     let crc = crc32fast::hash(&head);
-    head.extend_from_slice(&crc.to_le_bytes());
+    head.extend_from_slice(&crc.to_be_bytes());
     head
 }
 
@@ -150,10 +145,9 @@ fn read_head(file: &dyn DiskFile) -> io::Result<Option<(String, u64)>> {
         return Ok(None);
     }
     read_exact(file, &mut start, 0)?;
-    let (magic, length) = start.split_at(MAGIC.len());
-    let name_bytes = usize::from(u16::from_le_bytes([length[0], length[1]]));
+    let name_bytes = usize::from(u16_at(&start, MAGIC.len()).unwrap_or_default());
     let bytes = start.len() + name_bytes + 4;
-    if magic != MAGIC || file.bytes()? < bytes as u64 {
+    if !start.starts_with(MAGIC) || file.bytes()? < bytes as u64 {
         return Ok(None);
     }
     let mut whole = vec![0; bytes];
@@ -177,7 +171,14 @@ struct Log {
     is_safe: bool,
     /// Nobody is to write to it any more.
     is_removed: bool,
+    /// A sync has failed: what is on the disk is not known until the file is opened anew, or written anew.
+    is_doubtful: bool,
+    /// What was read when it was opened, until it is asked for.
+    fresh: Option<Table>,
 }
+
+/// Rows by key.
+type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct LogSpace {
     disk: Arc<dyn Disk>,
@@ -215,43 +216,29 @@ impl LogSpace {
         let open = || {
             let file = disk.open(&file_name)?;
             let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
-            Ok((name, Log::at_head(file, head_bytes)))
+            let mut log = Log::at_head(file, head_bytes);
+            let (all, end, crc) = log.read(u64::MAX)?;
+            (log.end, log.crc, log.was_bytes, log.fresh) = (end, crc, end, Some(all));
+            Ok((name, log))
         };
         let (name, log) = open().map_err(failed(&**disk, "open a space of"))?;
         Ok(LogSpace::new(spaces, file_name, name, log))
     }
 
-    /// Goes to the end of its last batch.
-    fn seek(mut self) -> Result<LogSpace, Error> {
-        let log = self.log.get_mut();
-        let sought = batches(&*log.file, log.head_bytes, u64::MAX, |batch, next, crc| {
-            let is_whole = rows(batch, |_, _| {});
-            if is_whole {
-                (log.end, log.crc, log.was_bytes) = (next, crc, next);
-            }
-            is_whole
-        });
-        sought.map_err(failed(&*self.disk, "read a space of"))?;
-        Ok(self)
-    }
-
     /// All rows.
-    fn read(&self, log: &Log) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
-        let mut all = BTreeMap::new();
-        let read = batches(&*log.file, log.head_bytes, log.end, |batch, _, _| {
-            rows(batch, |key, value| {
-                match value {
-                    Some(value) => drop(all.insert(key.to_vec(), value.to_vec())),
-                    None => drop(all.remove(key)),
-                };
-            })
-        });
-        read.map_err(failed(&*self.disk, "read a space of"))?;
+    fn read(&self, log: &Log) -> Result<Table, Error> {
+        let read = log.read(log.end).map_err(failed(&*self.disk, "read a space of"))?;
+        let (all, end, _) = read;
+        if end < log.end {
+            let what =
+                format!("of the space {}, a batch at byte {end} does not read back", self.name);
+            return Err(Error::Damaged { path: self.disk.path().to_owned(), what });
+        }
         Ok(all)
     }
 
     /// Writes a file with these rows alone, and has it take the place of that which is there.
-    fn rewrite(&self, log: &mut Log, all: &BTreeMap<Vec<u8>, Vec<u8>>) -> io::Result<()> {
+    fn rewrite(&self, log: &mut Log, all: &Table) -> io::Result<()> {
         let new = format!("{}{NEW}", self.file_name);
         let file = self.disk.create(&new, 0)?;
         file.write_at(&head(&self.name), 0)?;
@@ -273,6 +260,15 @@ impl LogSpace {
         Ok(())
     }
 
+    fn sync(&self, log: &mut Log) -> io::Result<()> {
+        log.file.sync().inspect_err(|_| log.is_doubtful = true)?;
+        if !log.is_safe {
+            self.disk.sync_names()?;
+            log.is_safe = true;
+        }
+        Ok(())
+    }
+
     /// Writes the file anew; where that cannot be, it is good as it is.
     fn shorten(&self, log: &mut Log) {
         let all = self.read(log);
@@ -288,7 +284,37 @@ impl LogSpace {
 impl Log {
     fn at_head(file: Arc<dyn DiskFile>, head_bytes: u64) -> Log {
         let (end, was_bytes) = (head_bytes, head_bytes);
-        Log { file, head_bytes, end, crc: 0, was_bytes, is_safe: false, is_removed: false }
+        Log {
+            file,
+            head_bytes,
+            end,
+            crc: 0,
+            was_bytes,
+            is_safe: false,
+            is_removed: false,
+            is_doubtful: false,
+            fresh: None,
+        }
+    }
+
+    /// The rows up to `end`, or to a batch that is damaged; where that is, and the crc of the last batch.
+    fn read(&self, end: u64) -> io::Result<(Table, u64, u32)> {
+        let mut all = Table::new();
+        let (mut came_to, mut last) = (self.head_bytes, 0);
+        batches(&*self.file, self.head_bytes, end, |batch, next, crc| {
+            let is_whole = rows(batch, |_, _| {});
+            if is_whole {
+                rows(batch, |key, value| {
+                    match value {
+                        Some(value) => drop(all.insert(key.to_vec(), value.to_vec())),
+                        None => drop(all.remove(key)),
+                    };
+                });
+                (came_to, last) = (next, crc);
+            }
+            is_whole
+        })?;
+        Ok((all, came_to, last))
     }
 
     fn append(&mut self, batch: Batch) -> io::Result<()> {
@@ -315,8 +341,8 @@ impl Batch {
             bytes.resize(BATCH_HEAD_BYTES, 0);
         }
         let value_bytes = value.map_or(REMOVED, |value| value.len() as u32);
-        bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&value_bytes.to_le_bytes());
+        bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&value_bytes.to_be_bytes());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value.unwrap_or_default());
     }
@@ -326,16 +352,16 @@ impl Batch {
         let Batch(mut bytes) = self;
         let length = (bytes.len() - BATCH_HEAD_BYTES) as u64;
         let crc = checksum(before, length, &bytes[BATCH_HEAD_BYTES..]);
-        bytes[..8].copy_from_slice(&length.to_le_bytes());
-        bytes[8..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        bytes[..8].copy_from_slice(&length.to_be_bytes());
+        bytes[8..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_be_bytes());
         (bytes, crc)
     }
 }
 
 fn checksum(before: u32, length: u64, rows: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&before.to_le_bytes());
-    hasher.update(&length.to_le_bytes());
+    hasher.update(&before.to_be_bytes());
+    hasher.update(&length.to_be_bytes());
     hasher.update(rows);
     hasher.finalize()
 }
@@ -353,9 +379,7 @@ fn batches(
     while at + BATCH_HEAD_BYTES as u64 <= end {
         let mut head = [0; BATCH_HEAD_BYTES];
         read_exact(file, &mut head, at)?;
-        let (length, crc) = head.split_at(8);
-        let length = u64::from_le_bytes(length.try_into().expect("it has eight bytes"));
-        let crc = u32::from_le_bytes(crc.try_into().expect("it has four bytes"));
+        let (Some(length), Some(crc)) = (u64_at(&head, 0), u32_at(&head, 8)) else { return Ok(()) };
         at += BATCH_HEAD_BYTES as u64;
         if length == 0 || length > end - at {
             return Ok(());
@@ -373,14 +397,14 @@ fn batches(
 
 /// Goes through the rows of a batch; whether they are whole.
 fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
-    while let Some((head, rest)) = batch.split_first_chunk::<8>() {
-        let number =
-            |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("it has four bytes"));
-        let (key_bytes, value_bytes) = (number(0) as usize, number(4));
-        let value_length = if value_bytes == REMOVED { 0 } else { value_bytes as usize };
-        let Some((key, rest)) = rest.split_at_checked(key_bytes) else { return false };
-        let Some((value, rest)) = rest.split_at_checked(value_length) else { return false };
-        take(key, (value_bytes != REMOVED).then_some(value));
+    while let (Some(key_bytes), Some(value_bytes)) = (u32_at(batch, 0), u32_at(batch, 4)) {
+        let is_there = value_bytes != REMOVED;
+        let length = if is_there { value_bytes as usize } else { 0 };
+        let Some((key, rest)) = batch[8..].split_at_checked(key_bytes as usize) else {
+            return false;
+        };
+        let Some((value, rest)) = rest.split_at_checked(length) else { return false };
+        take(key, is_there.then_some(value));
         batch = rest;
     }
     batch.is_empty()
@@ -388,7 +412,9 @@ fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
 
 impl Space for LogSpace {
     fn load(&self) -> Result<Rows, Error> {
-        Ok(self.read(&self.log.lock())?.into_iter().collect())
+        let mut log = self.log.lock();
+        let all = log.fresh.take().map_or_else(|| self.read(&log), Ok)?;
+        Ok(all.into_iter().collect())
     }
 
     /// Reads through the whole file.
@@ -401,19 +427,16 @@ impl Space for LogSpace {
         if log.is_removed {
             return Ok(());
         }
+        if log.is_doubtful {
+            let what = format!("the space {} could not be synced: start the node again", self.name);
+            return Err(Error::Damaged { path: self.disk.path().to_owned(), what });
+        }
+        log.fresh = None;
         let mut batch = Batch::default();
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
         if durable {
-            let mut sync = || {
-                log.file.sync()?;
-                if !log.is_safe {
-                    self.disk.sync_names()?;
-                    log.is_safe = true;
-                }
-                Ok(())
-            };
-            sync().map_err(failed(&*self.disk, "sync a space of"))?;
+            self.sync(&mut log).map_err(failed(&*self.disk, "sync a space of"))?;
         }
         if log.end > 2 * log.was_bytes + self.slack_bytes {
             self.shorten(&mut log);
@@ -426,7 +449,7 @@ impl Space for LogSpace {
         if log.is_removed {
             return Ok(());
         }
-        let cleared = self.rewrite(&mut log, &BTreeMap::new());
+        let cleared = self.rewrite(&mut log, &Table::new());
         cleared.map_err(failed(&*self.disk, "clear a space of"))
     }
 }

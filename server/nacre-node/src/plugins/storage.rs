@@ -45,9 +45,10 @@ struct KeptBack {
 
 impl KeptBack {
     fn take(&mut self, changes: &Changes) {
-        for (key, value) in changes.entries() {
+        for key in changes.touched.keys() {
             if self.touched.add(key) {
-                self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+                let value = changes.state.get(key);
+                self.bytes += key.len() + value.map_or(0, |value| value.bytes().len());
             }
         }
         self.state = changes.state.clone();

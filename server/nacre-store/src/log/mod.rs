@@ -26,7 +26,7 @@ mod saved;
 mod segment;
 mod write;
 
-use crate::disk::{Directory, Disk, DiskFile};
+use crate::disk::{Directory, Disk, DiskFile, failed};
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which, note};
 use locations::Locations;
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
@@ -125,19 +125,12 @@ impl LogStore {
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Error {
-        match is_full(&error) {
-            true => Error::Full,
-            false => Error::io(format!("{what} {}", self.disk.path().display()))(error),
-        }
+        failed(&*self.disk, what, error)
     }
 
     fn damaged(&self, what: impl Into<String>) -> Error {
         Error::Damaged { path: self.disk.path().to_owned(), what: what.into() }
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Store for LogStore {

@@ -7,7 +7,7 @@ use super::saved::{self, Head, Reader};
 use super::segment::{FORMAT, Fault, HEADER_BYTES, Kind, Segment, name, parse_name};
 use super::write::Writer;
 use super::{LogOptions, LogStore};
-use crate::disk::{Disk, DiskFile, read_exact};
+use crate::disk::{Disk, DiskFile, failed, read_exact};
 use crate::note::NAME as NOTE;
 use crate::{Error, note};
 use nacre_types::Vbid;
@@ -161,10 +161,7 @@ impl Opening<'_> {
             self.disk.rename(saved::UNFINISHED, saved::NAME)?;
             self.disk.sync_names()
         };
-        write().map_err(|error| match super::is_full(&error) {
-            true => Error::Full,
-            false => Error::io(format!("create {}", self.disk.path().display()))(error),
-        })
+        write().map_err(|error| failed(&*self.disk, "create", error))
     }
 
     /// Opens the note; gives the number of batches that it says were synced.

@@ -1,10 +1,10 @@
 //! The commit path.
 
+use super::LogStore;
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, Staged, key_hash};
 use super::locations::{Change, Location, Old, Version};
 use super::segment::{HEADER_BYTES, Kind, Segment};
-use super::{LogStore, is_full};
-use crate::disk::Disk;
+use crate::disk::{Disk, is_full};
 use crate::{Commit, Error, note};
 use nacre_types::{CollectionId, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;

@@ -67,6 +67,19 @@ fn run(seed: u64, steps: u64) -> Run {
     Run { disk, model, created }
 }
 
+/// What a power cut may leave, in some ways.
+pub fn losses(number: u64) -> [Loss; 6] {
+    let (one, other) = (number, !number);
+    [
+        Loss::Everything,
+        Loss::Nothing,
+        Loss::Some(one),
+        Loss::Some(other),
+        Loss::Torn(one),
+        Loss::Torn(other),
+    ]
+}
+
 #[test]
 fn whenever_the_power_fails_acknowledged_commits_are_there_and_the_store_opens() {
     let (mut points, mut again) = (0, 0);
@@ -76,15 +89,7 @@ fn whenever_the_power_fails_acknowledged_commits_are_there_and_the_store_opens()
         for now in 1..=disk.operation_count() {
             assert!(replay.step());
             let number = seed << 32 | now as u64;
-            let losses = [
-                Loss::Everything,
-                Loss::Nothing,
-                Loss::Some(number),
-                Loss::Some(!number),
-                Loss::Torn(number),
-                Loss::Torn(!number),
-            ];
-            for loss in losses {
+            for loss in losses(number) {
                 points += 1;
                 let place = || format!("seed {seed}, after operation {now}, {loss:?}");
                 let found = replay.cut(loss);

@@ -1,5 +1,6 @@
 //! Spaces that are logs: whatever a crash or a damaged bit leaves, the rows are those after some batch.
 
+use crate::crash::losses;
 use crate::model::Chance;
 use nacre_store::{LogSpaces, Loss, SimDisk, Space, Spaces, Trouble, Write};
 use std::collections::BTreeMap;
@@ -99,14 +100,7 @@ fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
         for now in 1..=run.disk.operation_count() {
             assert!(replay.step());
             let number = seed << 32 | now as u64;
-            let losses = [
-                Loss::Everything,
-                Loss::Nothing,
-                Loss::Some(number),
-                Loss::Some(!number),
-                Loss::Torn(number),
-            ];
-            for loss in losses {
+            for loss in losses(number) {
                 let (spaces, space) = open(&replay.cut(loss));
                 let found = rows(&*space);
                 run.judge(&found, now, &format!("seed {seed}, operation {now}, {loss:?}"));
@@ -157,6 +151,48 @@ fn a_damaged_bit_ends_the_rows_there() {
             );
         }
     }
+}
+
+#[test]
+fn what_is_damaged_while_it_is_open_is_told_and_not_built_upon() {
+    let disk = SimDisk::new();
+    let (spaces, space) = open(&disk);
+    let (mut now, mut chance) = (Rows::new(), Chance(3));
+    let mut versions = vec![now.clone()];
+    for step in 0..300 {
+        if step == 20 {
+            let (name, bytes) = disk.files().remove(0);
+            disk.flip(&name, bytes * 4);
+            let error = space.load().unwrap_err().to_string();
+            assert!(error.contains("does not read back"), "{error}");
+        }
+        let writes = writes(&mut chance);
+        space.apply(&writes, false).unwrap();
+        change(&mut now, &writes);
+        versions.push(now.clone());
+    }
+    drop((spaces, space));
+    let found = rows(&*open(&disk).1);
+    assert!(versions[..20].contains(&found), "{} rows", found.len());
+}
+
+#[test]
+fn nothing_is_durable_after_a_sync_that_failed() {
+    let disk = SimDisk::new();
+    let (spaces, space) = open(&disk);
+    let write = |key: &[u8]| space.apply(&[(key.to_vec(), Some(b"1".to_vec()))], true);
+    write(b"a").unwrap();
+    disk.trouble(0, Trouble::Sync);
+    write(b"b").unwrap_err();
+    let error = write(b"c").unwrap_err().to_string();
+    assert!(error.contains("could not be synced"), "{error}");
+    let lost = disk.cut(Loss::Everything);
+    assert_eq!(rows(&*open(&lost).1).into_keys().collect::<Vec<_>>(), [b"a"]);
+    // What is written anew is synced anew.
+    space.clear().unwrap();
+    write(b"d").unwrap();
+    drop(spaces);
+    assert_eq!(rows(&*open(&disk.cut(Loss::Everything)).1).into_keys().collect::<Vec<_>>(), [b"d"]);
 }
 
 #[test]
