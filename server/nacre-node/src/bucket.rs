@@ -102,7 +102,7 @@ impl Bucket {
     /// Reads a bucket into memory and begins to serve it.
     ///
     /// `clean` says that the last process to serve it wrote everything it had; otherwise clients and consumers may
-    /// know of mutations that are gone, and each vBucket begins a new branch of history.
+    /// know of mutations that are gone, and each vBucket that is served here begins a new branch of history.
     ///
     /// # Errors
     /// When the store is damaged; the bucket does not serve then.
@@ -114,17 +114,21 @@ impl Bucket {
         home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
-        let mut vbuckets = warmup::load(config, &**platform, store.as_deref(), clean, &persisted)?;
+        let (mut vbuckets, branches) =
+            warmup::load(config, &**platform, store.as_deref(), &persisted)?;
+        for (vbucket, chain) in vbuckets.iter_mut().zip(&config.chains) {
+            // What is stored may not even say that it was the active one.
+            if !clean && chain.active() == Some(home.node) && chain.has_followers() {
+                vbucket.doubt(chain.term);
+            }
+            let vb_uuid = VbUuid::of_random(platform.random());
+            copies::arrange(vbucket, chain, home.node, vb_uuid, platform.now());
+        }
+        if let Some(store) = store.as_deref().filter(|_| !clean) {
+            warmup::begin_branches(&mut vbuckets, &branches, &**platform, store)?;
+        }
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
-            if let Some(chain) = config.chains.get(vbucket.id().index()) {
-                // What is stored may not even say that it was the active one.
-                if !clean && chain.active() == Some(home.node) && chain.has_followers() {
-                    vbucket.doubt(chain.term);
-                }
-                let vb_uuid = VbUuid::of_random(platform.random());
-                copies::arrange(vbucket, chain, home.node, vb_uuid, platform.now());
-            }
             // What the last process had not erased of collections that were dropped before it ended.
             for collection in vbucket.collections() {
                 if config.manifest.has_lost(collection) {

@@ -9,6 +9,7 @@
 //! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
 //! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
 //! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
+//! | Whoever counts as a copy of a term has all that was acknowledged as durable before it; most copies have what is of it, and have stored it where its level says | each 100 ms |
 //! | What clients saw of each key, one document could have shown them, at every level where nothing is lost; versions only grow ([`history`]) | at the end |
 //! | All copies have the same documents, and so have their disks; a consumer that followed, resumed and rolled back knows just these | at the end |
 //! | What is stored is there after all nodes have lost their power | at the end, in some runs |
@@ -22,6 +23,7 @@ mod council;
 pub mod faults;
 mod frame;
 pub mod history;
+mod promise;
 mod reader;
 mod simulation;
 mod workload;

@@ -393,6 +393,12 @@ impl Simulation {
             }
             assert!(serving.len() <= 1, "{vbid} is served by {serving:?}{}", self.story());
         }
+        // One vBucket at a time: this takes longer than all else here.
+        let looked_at = Vbid((self.cluster.now() / LOOK_NS) as u16 % VBUCKETS);
+        let promises = &self.workload.promises;
+        if let Some(broken) = promises.broken(looked_at, self.mix.is_ephemeral, &self.cluster) {
+            panic!("{broken}{}", self.story());
+        }
         for node in 0..self.cluster.len() {
             let revision = self.cluster.node(node).map(|node| node.cluster().rev);
             let before = std::mem::replace(&mut self.revisions[node], revision.unwrap_or(0));

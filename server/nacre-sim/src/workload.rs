@@ -4,10 +4,10 @@ use crate::cluster::{MS, index};
 use crate::faults::Mix;
 use crate::frame::{self, DURABILITY_TIMEOUT_MS, GREETING, Request, Told};
 use crate::history::{Asked, Operation, Outcome};
+use crate::promise::{Promise, Promises};
 use crate::{Chance, Cluster};
-use nacre_cluster::Cluster as Agreed;
 use nacre_protocol::Opcode;
-use nacre_types::{Cas, CollectionId, DocKey, NodeId, VbState, Vbid};
+use nacre_types::Cas;
 use std::collections::BTreeMap;
 
 /// The bucket that clients use.
@@ -20,9 +20,6 @@ pub const KEYS: u16 = 10;
 const VOLATILE_KEYS: u16 = 4;
 /// How long a client waits for an answer: longer than the server for a durable write.
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
-/// Levels at which the active copy, or most copies, must have stored a write. Source: Couchbase's protocol.
-const PERSIST_TO_ACTIVE: u8 = 2;
-const PERSIST_TO_MAJORITY: u8 = 3;
 /// What makes a value as long as it is to be; with it, one is no JSON, which would only be read through.
 const PADDING: u8 = b'.';
 /// When a client that reaches nobody looks again.
@@ -39,100 +36,8 @@ struct Pending {
     key: u16,
     asked: Asked,
     begun: u64,
-    /// The durability level.
-    level: u8,
-    /// Whether keys may be on disk only.
-    evicts_keys: bool,
-    /// See [`lives`].
-    lives: Vec<Life>,
-    /// How many copies its vBucket is to have.
-    copies: usize,
-    /// Where they were, see [`places`].
-    places: Vec<usize>,
-}
-
-impl Pending {
-    /// Sees to it that most copies have a version that was acknowledged as durable by the node `by`, committed or prepared, and
-    /// that it is stored where its level says. Of nodes that have ended meanwhile, and of copies that were dropped, it is
-    /// believed.
-    fn look_at_copies(&self, cas: Cas, by: usize, cluster: &Cluster) {
-        let number = Vbid(vbid(self.key));
-        let now = places(number, by, cluster);
-        let key = DocKey::new(CollectionId::DEFAULT, format!("k{}", self.key).as_bytes());
-        let lives = lives(number, cluster);
-        let bucket_of = |node: usize| cluster.node(node).and_then(|node| node.bucket(BUCKET));
-        let is_gone = |node: usize| {
-            let bucket = bucket_of(node).filter(|_| lives[node] == self.lives[node]);
-            let copy = bucket.as_ref().and_then(|bucket| bucket.vbucket(number));
-            copy.is_none_or(|copy| copy.state() == VbState::Dead)
-        };
-        let has = |node: &usize| {
-            let bucket = bucket_of(*node);
-            let copy = bucket.as_ref().and_then(|bucket| bucket.vbucket(number));
-            let is_there = copy.is_some_and(|copy| {
-                let prepared = copy.prepared_documents().filter(|it| it.name() == key.prefixed());
-                let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
-                versions.any(|version| version.meta.cas >= cas)
-            });
-            let is_stored = || self.evicts_keys && cluster.disk(*node).has(number, &key, cas);
-            is_there || is_gone(*node) || is_stored()
-        };
-        let has_stored =
-            |node: &usize| cluster.disk(*node).has(number, &key, cas) || is_gone(*node);
-        let places = in_order(self.places.iter().chain(&now).copied());
-        let most = self.copies / 2;
-        let count = places.iter().filter(|node| has(node)).count();
-        let stored = || places.iter().filter(|node| has_stored(node)).count();
-        let is_stored = match self.level {
-            PERSIST_TO_ACTIVE => has_stored(&by),
-            PERSIST_TO_MAJORITY => stored() > most,
-            _ => true,
-        };
-        assert!(
-            count > most && is_stored,
-            "{:?} of k{} of {number} was acknowledged by {by} at level {} with {count} of {:?}, now {now:?}, and stored by {}",
-            self.asked,
-            self.key,
-            self.level,
-            self.places,
-            stored(),
-        );
-    }
-}
-
-/// What of a node keeps what it has acknowledged: its process, and the copy that it has, counted.
-type Life = (u32, Option<u32>);
-
-/// That of each node, for a vBucket.
-fn lives(number: Vbid, cluster: &Cluster) -> Vec<Life> {
-    let generation = |index: usize| {
-        let bucket = cluster.node(index)?.bucket(BUCKET)?;
-        let copy = bucket.vbucket(number)?;
-        Some(copy.generation())
-    };
-    (0..cluster.len()).map(|index| (cluster.life(index), generation(index))).collect()
-}
-
-/// The nodes of a vBucket's copies, as `agreed`.
-fn chain(number: Vbid, agreed: Option<&Agreed>) -> &[Option<NodeId>] {
-    let bucket = agreed.and_then(|agreed| agreed.buckets.get(BUCKET));
-    bucket.map_or(&[], |bucket| &bucket.chains[usize::from(number.0)].copies)
-}
-
-/// The nodes of a vBucket's copies by what was agreed last, and by what node `by` knows of that: it serves by it.
-fn places(number: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
-    let (agreed, known) = (cluster.agreed(), cluster.node(by).map(|node| node.cluster()));
-    let nodes = [agreed.as_deref(), known.as_deref()].map(|map| chain(number, map));
-    let nodes = nodes.into_iter().flatten();
-    in_order(nodes.flatten().copied().map(index))
-}
-
-/// Each node once.
-fn in_order(nodes: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut nodes: Vec<usize> = nodes.collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
+    /// Of a durable write.
+    promise: Option<Promise>,
 }
 
 #[derive(Default)]
@@ -183,6 +88,8 @@ pub struct Workload {
     names: Vec<String>,
     /// What was seen of each key of durable writes.
     pub history: BTreeMap<u16, Vec<Operation>>,
+    /// Of them.
+    pub promises: Promises,
     /// See [`Counts`].
     pub counts: Counts,
 }
@@ -213,6 +120,7 @@ impl Workload {
             values: 0,
             names: (0..KEYS + VOLATILE_KEYS).map(|key| format!("k{key}")).collect(),
             history: BTreeMap::new(),
+            promises: Promises::default(),
             counts: Counts::default(),
         };
         (0..mix.clients).for_each(|client| workload.rest(client, cluster));
@@ -307,27 +215,9 @@ impl Workload {
         let plain = Request::new(opcode, name.as_bytes());
         let request = Request { vbid, opaque, cas, level, extras, value, ..plain };
         let begun = cluster.now();
-        let number = Vbid(vbid);
-        let (lives, copies, places) = match level {
-            0 => (Vec::new(), 0, Vec::new()),
-            _ => {
-                let copies = chain(number, cluster.agreed().as_deref()).len();
-                (lives(number, cluster), copies, places(number, node, cluster))
-            }
-        };
-        let evicts_keys = self.evicts_keys;
-        known.pending = Some(Pending {
-            wire,
-            opaque,
-            key,
-            asked,
-            begun,
-            level,
-            evicts_keys,
-            lives,
-            copies,
-            places,
-        });
+        let promise =
+            (level > 0).then(|| Promise::new(key, level, self.evicts_keys, node, cluster));
+        known.pending = Some(Pending { wire, opaque, key, asked, begun, promise });
         cluster.send(wire, request.encode());
         self.look_at_the_time(client, cluster);
     }
@@ -392,15 +282,19 @@ impl Workload {
             }
             return;
         }
-        let Some(pending) = &self.clients[client].pending else { return };
+        let Some(pending) = &mut self.clients[client].pending else { return };
         if pending.opaque != frame.opaque {
             return;
         }
         let (key, asked) = (pending.key, pending.asked);
-        if frame.status == 0 && pending.level > 0 {
+        if let Some(promise) = pending.promise.take().filter(|_| frame.status == 0) {
             let wires = &self.clients[client].wires;
             let by = wires.iter().find_map(|(node, known)| (*known == wire).then_some(*node));
-            pending.look_at_copies(Cas(frame.cas), by.expect("it came by a connection"), cluster);
+            let (by, cas) = (by.expect("it came by a connection"), Cas(frame.cas));
+            promise.look_when_acknowledged(cas, by, cluster);
+            if key < KEYS {
+                self.promises.keep(promise, cas, asked == Asked::Remove, by, cluster);
+            }
         }
         let read = || {
             let number = frame.value.split(|byte| *byte == PADDING).next().unwrap_or_default();
