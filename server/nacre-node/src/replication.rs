@@ -25,6 +25,7 @@ use nacre_protocol::dcp::{Message, Payload, open_flag};
 use nacre_protocol::replication::{self, Told};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
 use nacre_types::{Document, FailoverLog, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_vbucket::UnderWay;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -258,11 +259,12 @@ impl Follower {
         let Some((&vbid, incoming)) = asked else { return Ok(()) };
         let mut ask_again_at = Some(now.monotonic_ns + RETRY_INTERVAL.as_nanos() as u64);
         if frame.vbid == Status::Success as u16 {
-            let log = failover_log(frame.value).ok_or("a failover log that is none")?;
+            let (log, under_way) = read_begun(frame.value).ok_or("a failover log that is none")?;
             if !is_of(&self.bucket, vbid, incoming) {
                 return Err(format!("the copy of {vbid} has begun anew meanwhile"));
             }
-            if self.bucket.change(vbid, |vbucket| vbucket.adopt(log)).is_some() {
+            if self.bucket.change(vbid, |vbucket| vbucket.adopt(log, &under_way)).is_some() {
+                self.bucket.note(vbid);
                 ask_again_at = None;
                 incoming.is_open = true;
                 incoming.acknowledged = Seqno::ZERO;
@@ -460,11 +462,26 @@ fn refused(frame: &Frame<'_>) -> String {
     format!("request {:#x} was refused with {:#x}", frame.opcode_byte, frame.vbid)
 }
 
-/// A failover log as answers have it.
-fn failover_log(value: &[u8]) -> Option<FailoverLog> {
+/// Adds to the branches of history with which a stream to a copy begins what is under way there: as branches without a UUID, the
+/// end of history first, then each prepare.
+pub(crate) fn append_under_way(under_way: &UnderWay, value: &mut Vec<u8>) {
+    for seqno in std::iter::once(&under_way.high_seqno).chain(&under_way.prepares) {
+        value.extend([[0; 8], seqno.0.to_be_bytes()].as_flattened());
+    }
+}
+
+/// With what a stream begins.
+fn read_begun(value: &[u8]) -> Option<(FailoverLog, UnderWay)> {
     let (entries, []) = value.as_chunks::<16>() else { return None };
     let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
     let entry =
         |entry: &[u8; 16]| Some((VbUuid(number(&entry[..8])?), Seqno(number(&entry[8..])?)));
-    FailoverLog::from_entries(entries.iter().map(entry).collect::<Option<_>>()?)
+    let mut branches: Vec<_> = entries.iter().map(entry).collect::<Option<_>>()?;
+    let named = branches.iter().take_while(|(vb_uuid, _)| vb_uuid.0 != 0).count();
+    let mut seqnos = branches.split_off(named).into_iter().map(|(_, seqno)| seqno);
+    let high_seqno = seqnos.next()?;
+    Some((
+        FailoverLog::from_entries(branches)?,
+        UnderWay { high_seqno, prepares: seqnos.collect() },
+    ))
 }

@@ -193,7 +193,11 @@ impl Kept {
         let count = copies.iter().filter(|node| keeps(node)).count();
         let is_kept = count > chain.copies.len() / 2 || count == copies.len();
         (!is_kept).then(|| {
-            format!("{} was acknowledged in term {} and is kept by {count} of {copies:?}", what(), chain.term)
+            format!(
+                "{} was acknowledged in term {} and is kept by {count} of {copies:?}",
+                what(),
+                chain.term
+            )
         })
     }
 }

@@ -41,6 +41,6 @@ pub use command::{Command, Completion, Condition, Cost, Extend, Level, Refusal, 
 pub use conflict::{Resolution, Rule, Seen};
 pub use durability::Copies;
 pub use prefetch::prefetch;
-pub use replica::{OutOfOrder, Standing};
+pub use replica::{OutOfOrder, Standing, UnderWay};
 pub use table::{CollectionCounts, Eviction};
 pub use vbucket::Vbucket;

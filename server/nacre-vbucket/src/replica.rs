@@ -14,6 +14,7 @@ use crate::command::Level;
 use crate::durability::Staging;
 use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Document, FailoverLog, Kind, Seqno, VbState, VbUuid};
+use std::collections::BTreeSet;
 
 /// What a copy knows of its own history, for whoever must choose between copies. Greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,23 @@ pub struct Standing {
     pub prepared: Seqno,
     /// The end of its history.
     pub high_seqno: Seqno,
+}
+
+/// How durable writes stand where history is made, for a copy that begins to follow there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnderWay {
+    /// The end of history there.
+    pub high_seqno: Seqno,
+    /// The prepares that are neither committed nor given up, as far as the copy may have them.
+    pub prepares: BTreeSet<Seqno>,
+}
+
+/// Prepares of a copy that are not under way where its history is made.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    /// They were committed up to there, or never.
+    known_at: Seqno,
+    prepares: Vec<Seqno>,
 }
 
 /// What was received does not continue the history that is there.
@@ -139,10 +157,36 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Takes over the branches of the active copy, whose history this one has a part of.
-    pub fn adopt(&mut self, log: FailoverLog) {
+    /// Takes over the branches of the active copy, whose history this one has a part of, and which of its prepares are under way
+    /// there. It is told no more of those that were given up, once that is forgotten there; what was committed comes with history.
+    pub fn adopt(&mut self, log: FailoverLog, under_way: &UnderWay) {
         self.record_changed |= self.failover_log != log;
         self.failover_log = log;
+        let seqnos = self.prepares.documents().map(|document| document.meta.seqno);
+        let given_up = seqnos.filter(|seqno| !under_way.prepares.contains(seqno)).collect();
+        self.given_up = GivenUp { known_at: under_way.high_seqno, prepares: given_up };
+        self.forget_given_up();
+    }
+
+    /// What is under way here of durable writes up to `seqno`, for a copy that has that much.
+    pub fn under_way(&self, seqno: Seqno) -> UnderWay {
+        let seqnos = self.prepares.documents().map(|document| document.meta.seqno);
+        let prepares = seqnos.take_while(|prepare| *prepare <= seqno).collect();
+        UnderWay { high_seqno: self.high_seqno(), prepares }
+    }
+
+    /// Forgets prepares that have ended elsewhere, once their commits would be here.
+    fn forget_given_up(&mut self) {
+        let has_commits = self.high_seqno() >= self.given_up.known_at && self.is_consistent();
+        if !has_commits || self.given_up.prepares.is_empty() {
+            return;
+        }
+        for seqno in std::mem::take(&mut self.given_up.prepares) {
+            if let Some(key) = self.prepares.end(seqno) {
+                self.graveyard.erase_later(&key, seqno, seqno.next());
+                self.record_changed = true;
+            }
+        }
     }
 
     /// Takes in consecutive versions of the active copy's history, after which it stands at `seqno` in the snapshot
@@ -174,6 +218,7 @@ impl Vbucket {
             self.receive_one(document);
         }
         self.checkpoint.advance_to(seqno);
+        self.forget_given_up();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
 use crate::history::Retention;
 use crate::lock::Locks;
+use crate::replica::GivenUp;
 use crate::table::{CollectionCounts, Eviction, Table};
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, DocKey, Document, FailoverLog, Kind, Meta,
@@ -27,6 +28,8 @@ pub struct Vbucket {
     pub(crate) doubted: Option<u64>,
     /// The snapshots that were received and are not all stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
+    /// What it will forget of prepares that it has as a replica.
+    pub(crate) given_up: GivenUp,
     /// Grows whenever the history is thrown away to begin anew.
     pub(crate) generation: u32,
     pub(crate) seed: u64,
@@ -75,6 +78,7 @@ impl Vbucket {
             copies: Copies::default(),
             doubted: None,
             received: cut.into_iter().collect(),
+            given_up: GivenUp::default(),
             generation: 0,
             seed,
             record_changed: false,

@@ -259,6 +259,30 @@ fn a_copy_that_comes_back_goes_on_where_it_was() {
     nodes.run();
     assert_eq!(copy(&nodes, 1, "k39").as_deref(), Some("2"));
     assert_eq!(high_seqno(&nodes, 1), Seqno(80));
+    assert_eq!(times_begun_anew(&nodes, 1), 0, "what it had stored is kept");
+}
+
+fn times_begun_anew(nodes: &Nodes, index: usize) -> u32 {
+    let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
+    let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+    vbucket.generation()
+}
+
+/// Nothing of what it had is unknown to the next one.
+#[test]
+fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    assert_eq!(nodes.connect(0).set("k", "1").status, 0);
+    nodes.run();
+    nodes.kill(0);
+    nodes.place(&[2, 1]);
+    nodes.run();
+    assert_eq!(nodes.connect(1).set("k", "2").status, 0);
+    nodes.start(0);
+    nodes.run();
+    assert_eq!((copy(&nodes, 0, "k").as_deref(), high_seqno(&nodes, 0)), (Some("2"), Seqno(2)));
+    assert_eq!(times_begun_anew(&nodes, 0), 0);
 }
 
 #[test]
@@ -534,6 +558,42 @@ fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
 }
 
 /// Who had followed the bucket before was in the way of who was to follow it now.
+/// That it was given up is erased where it is stored: a copy that was away then is not told.
+#[test]
+fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.run();
+    nodes.worlds[0].store().inject(Some(Fault::Full));
+    let mut client = nodes.connect(0);
+    client.give(&durable(3, 100, &set("1")));
+    nodes.run();
+    let prepares = |nodes: &Nodes, index: usize| {
+        let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
+        let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+        vbucket.prepare_count()
+    };
+    assert_eq!((prepares(&nodes, 0), prepares(&nodes, 1)), (1, 1), "it is stored on one only");
+    nodes.kill(1);
+    nodes.pass(500);
+    assert_eq!(client.resume()[0].status, 0xa3);
+    nodes.worlds[0].store().inject(None);
+    nodes.pass(1500);
+    for _ in 0..2 {
+        // What has ended is erased with what comes next.
+        assert_eq!(nodes.connect(0).set("other", "1").status, 0);
+        nodes.pass(500);
+    }
+    nodes.start(1);
+    assert_eq!((prepares(&nodes, 0), prepares(&nodes, 1)), (0, 1));
+    nodes.pass(500);
+    assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
+    assert_eq!(prepares(&nodes, 1), 0);
+    nodes.kill(1);
+    nodes.start(1);
+    assert_eq!(prepares(&nodes, 1), 0, "on its disk as well");
+}
+
 #[test]
 fn a_bucket_that_was_flushed_is_followed_again() {
     let mut nodes = Nodes::new(2, 1);

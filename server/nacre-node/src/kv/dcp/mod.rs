@@ -279,10 +279,13 @@ fn begin(
         settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
     let history = settings.history;
     let wanted = Wanted { interest, end, advances: collections, skips_deletes, history };
-    producer.open(&mut vbucket, address, from, wanted);
-    let log = branches(vbucket.failover_log());
+    producer.open(&mut vbucket, address, from.clone(), wanted);
+    let mut value = branches(vbucket.failover_log());
+    if settings.replicates {
+        crate::replication::append_under_way(&vbucket.under_way(from.seqno), &mut value);
+    }
     drop(vbucket);
-    answer.value(0, &log);
+    answer.value(0, &value);
     Ok(Outcome::Answered)
 }
 
