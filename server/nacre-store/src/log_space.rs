@@ -66,8 +66,8 @@ impl LogSpaces {
     pub fn open_on(disk: Arc<dyn Disk>, slack_bytes: u64) -> Result<LogSpaces, Error> {
         let mut files = Files::default();
         for file in disk.names().map_err(failed(&*disk, "read"))? {
-            let number = file.strip_suffix(ENDING).and_then(|number| number.parse().ok());
-            let Some(number) = number else {
+            let number = file.strip_suffix(ENDING).and_then(|number| number.parse::<u32>().ok());
+            let Some(number) = number.map(u64::from) else {
                 if file.ends_with(NEW) {
                     disk.remove(&file).map_err(failed(&*disk, "clean"))?;
                 }

@@ -128,11 +128,11 @@ impl Feed {
     /// has not finished with it.
     fn open(&mut self, vbid: Vbid) -> Result<bool, Error> {
         let Some(mut from) = self.place(vbid)? else { return Ok(false) };
-        let has_nothing = from.seqno == Seqno::ZERO;
-        if has_nothing {
-            from = self.deployment.spec.beginning(vbid);
-        }
+        let mut has_nothing = false;
         loop {
+            if from.seqno == Seqno::ZERO && !std::mem::replace(&mut has_nothing, true) {
+                from = self.deployment.spec.beginning(vbid);
+            }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(true) };
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
             // Who has nothing misses no deletion.
@@ -602,7 +602,9 @@ impl Task for Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        if let Err(error) = self.partition.settle() {
+        if std::thread::panicking() {
+            self.deployment.end(Progress::Failed("the node could not go on: see its log".into()));
+        } else if let Err(error) = self.partition.settle() {
             tracing::warn!("{error}: it will be built from what was stored before");
         }
         self.bucket.remove_reader(&self.news);

@@ -7,6 +7,8 @@ use crate::plugins::ask;
 use crate::process::{BUCKET, Server};
 use crate::spread::{self, ask_while_rebalancing, nodes_with_bucket, rows};
 use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
 
 const FRESH: &str = "stale=false";
 
@@ -43,7 +45,7 @@ fn listed(server: &Server, query: &str) -> Vec<String> {
     entries(&scan(server, &format!("{FRESH}&{query}")))
 }
 
-fn start(directory: &std::path::Path) -> Server {
+fn start(directory: &Path) -> Server {
     let server = Server::start(directory);
     assert_eq!(upload(&server, "index-type", "1", "").0, 201);
     server
@@ -131,6 +133,34 @@ fn an_index_since_now_passes_over_what_was() {
     assert_eq!(listed(&server, ""), ["y=b"]);
     client.set(b"a", br#"["z"]"#).unwrap();
     assert_eq!(listed(&server, ""), ["y=b", "z=a"]);
+}
+
+/// As after a crash that the store of documents has lost more in than that of the index: it begins anew, where it first began.
+#[test]
+fn an_index_since_now_that_begins_anew_passes_over_what_was() {
+    let (directory, before) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = start(directory.path());
+    let port_base = server.port_base;
+    server.client().set(b"a", br#"["x"]"#).unwrap();
+    server.stop();
+    let documents = directory.path().join("buckets");
+    let copy = |from: &Path, to: &Path| {
+        let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&documents, before.path());
+    let server = Server::start_at(directory.path(), port_base);
+    assert_eq!(put(&server, "1", &json!({"since": "now"})).0, 200);
+    server.client().set(b"a", br#"["y"]"#).unwrap();
+    assert_eq!(listed(&server, ""), ["y=a"]);
+    server.stop();
+    std::fs::remove_dir_all(&documents).unwrap();
+    copy(&before.path().join("buckets"), directory.path());
+    let mut server = Server::start_at(directory.path(), port_base);
+    server.wait_for("the index", |server| (status(server)["state"] == "running").then_some(()));
+    assert_eq!(listed(&server, ""), [""; 0]);
+    server.client().set(b"a", br#"["z"]"#).unwrap();
+    assert_eq!(listed(&server, ""), ["z=a"]);
 }
 
 #[test]
