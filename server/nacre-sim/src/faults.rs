@@ -115,7 +115,7 @@ pub struct Mix {
     pub pace_ns: u64,
     /// Keys of durable writes: with few, clients meet.
     pub keys: u16,
-    /// Documents of each vBucket that nobody changes: a copy that begins anew takes them in pieces.
+    /// Documents of each vBucket that nobody reads, written anew with some of the faults: a copy takes them in pieces.
     pub ballast: u32,
     /// Whether the bucket is in memory only: a process that ends loses its copies.
     pub is_ephemeral: bool,

@@ -205,6 +205,10 @@ impl Simulation {
             }
             self.note(format!("{fault} for {} ms", lasts_ns / MS));
             self.break_one(fault, lasts_ns);
+            if self.mix.ballast > 0 && self.chance.once_in(2) {
+                // A copy that is away misses more than memory keeps for it.
+                Workload::fill(self.mix.ballast, &mut self.cluster);
+            }
             broken.push((self.cluster.now() + lasts_ns, fault));
             let soon = self.chance.between(0, self.mix.soon_ns);
             if broken.len() < count as usize {
