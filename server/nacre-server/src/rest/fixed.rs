@@ -7,7 +7,7 @@ use nacre_auth::Privilege;
 use nacre_cluster::orchestrator::MOVES_MAX;
 use serde_json::{Map, Value, json};
 
-/// `path` is `/settings/rebalance`, `/settings/developerPreview` or `/internalSettings`.
+/// `path` is `/settings/rebalance`, `/settings/security`, `/settings/developerPreview` or `/internalSettings`.
 pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     let reads = call.method == "GET";
     let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
@@ -15,6 +15,15 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     let settings = match path {
         // So many vBuckets are on their way at a time, wherever they are.
         ["settings", "rebalance"] => json!({"rebalanceMovesPerNode": MOVES_MAX}),
+        // Nodes talk to each other in TLS only; clients choose by the port.
+        ["settings", "security"] => json!({
+            "tlsMinVersion": "tlsv1.2",
+            "cipherSuites": [],
+            "honorCipherOrder": true,
+            "clusterEncryptionLevel": "all",
+            "disableUIOverHttp": false,
+            "disableUIOverHttps": false,
+        }),
         ["settings", "developerPreview"] => json!({"enabled": false}),
         ["internalSettings"] => json!({}),
         _ => return Err(not_found()),
@@ -29,7 +38,11 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
 pub(super) fn check(known: &Map<String, Value>, form: &[(String, String)]) -> Result<(), Reply> {
     for (field, value) in form {
         let is = known.get(field).ok_or_else(|| invalid(field, "Unsupported key"))?;
-        if *is != serde_json::from_str::<Value>(value).unwrap_or_default() {
+        let is_same = match is {
+            Value::String(text) => text == value,
+            _ => *is == serde_json::from_str::<Value>(value).unwrap_or_default(),
+        };
+        if !is_same {
             return Err(invalid(field, format!("It is {is}, and cannot be changed.")));
         }
     }
@@ -42,11 +55,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_changed_may_be_set_to_what_it_is() {
-        let known = json!({"moves": 64, "enabled": false});
+        let known = json!({"moves": 64, "enabled": false, "level": "all", "names": []});
         let set = |field: &str, value: &str| {
             check(known.as_object().unwrap(), &[(field.to_owned(), value.to_owned())]).is_ok()
         };
         assert!(set("moves", "64") && set("enabled", "false"));
+        assert!(set("level", "all") && set("names", "[]"));
         assert!(!set("moves", "4") && !set("enabled", "true") && !set("others", "1"));
+        assert!(!set("level", "\"all\"") && !set("level", "control") && !set("names", "[\"a\"]"));
     }
 }

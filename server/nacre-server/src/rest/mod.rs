@@ -472,9 +472,10 @@ async fn management(call: Call) -> Reply {
         }
         ("POST", ["pools", "default"]) => cluster::update(&call).await,
         ("GET", ["getIndexStatus" | "indexStatus"]) => indexes::route(call).await,
-        ("GET" | "POST", ["settings", "rebalance" | "developerPreview"] | ["internalSettings"]) => {
-            fixed::route(&call, &path)
-        }
+        (
+            "GET" | "POST",
+            ["settings", "rebalance" | "security" | "developerPreview"] | ["internalSettings"],
+        ) => fixed::route(&call, &path),
         (
             _,
             ["pools", "default", "certificates" | "trustedCAs", ..]

@@ -96,6 +96,8 @@ fn settings_that_are_as_they_are_can_be_read_and_not_changed() {
         (failover, "enabled=true&timeOut=7", 400),
         ("/settings/rebalance", "rebalanceMovesPerNode=64", 200),
         ("/settings/rebalance", "rebalanceMovesPerNode=4", 400),
+        ("/settings/security", "tlsMinVersion=tlsv1.2&clusterEncryptionLevel=all", 200),
+        ("/settings/security", "clusterEncryptionLevel=control", 400),
         ("/settings/developerPreview", "enabled=true", 400),
         ("/internalSettings", "maxBucketCount=3", 400),
     ] {
@@ -103,6 +105,7 @@ fn settings_that_are_as_they_are_can_be_read_and_not_changed() {
         assert_eq!(answered, code, "{path} {form}: {text}");
     }
     assert_eq!(json_of(&server, failover)["timeout"], 9, "what is refused changes nothing");
+    assert_eq!(json_of(&server, "/settings/security")["clusterEncryptionLevel"], "all");
     for path in ["/settings/rebalance", "/settings/developerPreview", "/internalSettings"] {
         assert!(json_of(&server, path).is_object());
     }
