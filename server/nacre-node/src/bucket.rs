@@ -2,7 +2,7 @@
 
 use crate::compactor::Compactor;
 use crate::conflict::Conflicts;
-use crate::copies;
+use crate::copies::{self, Keep};
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::kv::Step;
@@ -122,7 +122,7 @@ impl Bucket {
                 vbucket.doubt(chain.term);
             }
             let vb_uuid = VbUuid::of_random(platform.random());
-            copies::arrange(vbucket, chain, home.node, vb_uuid, platform.now());
+            copies::arrange(vbucket, chain, home.node, home.keep, vb_uuid, platform.now());
         }
         if let Some(store) = store.as_deref().filter(|_| !clean) {
             warmup::begin_branches(&mut vbuckets, &branches, &**platform, store)?;
@@ -932,12 +932,14 @@ pub struct Home {
     pub node: NodeId,
     /// Whether it may serve.
     pub(crate) lease: Arc<Lease>,
+    /// What it does with copies that it is to have no more.
+    pub(crate) keep: Keep,
 }
 
 impl Home {
     /// A node that needs nobody's leave.
     pub fn alone(node: NodeId) -> Home {
-        Home { node, lease: Arc::default() }
+        Home { node, lease: Arc::default(), keep: Keep::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::replication::Follower;
-use nacre_cluster::Chain;
+use nacre_cluster::{Chain, Cluster, Membership};
 use nacre_store::Error;
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{OutOfOrder, Vbucket};
@@ -15,12 +15,40 @@ use std::sync::atomic::Ordering;
 /// told that nobody knows. Half of what the leader waits for.
 const HOLD_COMPLETES_NS: u64 = 500_000_000;
 
+/// What a node does with copies that it is to have no more: one whose place others have taken may be recovered, and is then sent
+/// only what it has missed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keep {
+    /// It keeps the copies that it loses now.
+    lost: bool,
+    /// It still keeps those that it has lost so.
+    dead: bool,
+}
+
+impl Keep {
+    /// What node `me` does.
+    pub(crate) fn of(cluster: &Cluster, me: NodeId) -> Keep {
+        let part = cluster.nodes.get(&me).map(|member| member.membership);
+        let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
+        Keep { lost: is_out, dead: is_out || cluster.rebalance.is_some() }
+    }
+
+    /// Whether a vBucket that has no part here keeps its history.
+    fn holds(self, vbucket: &Vbucket) -> bool {
+        match vbucket.state() {
+            VbState::Dead => self.dead,
+            _ => self.lost,
+        }
+    }
+}
+
 /// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
 /// branch of history that begins if it becomes the active copy, or begins anew.
 pub(crate) fn arrange(
     vbucket: &mut Vbucket,
     chain: &Chain,
     me: NodeId,
+    keep: Keep,
     vb_uuid: VbUuid,
     now: Now,
 ) -> bool {
@@ -35,7 +63,9 @@ pub(crate) fn arrange(
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
         VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
-        VbState::Dead if vbucket.high_seqno() > Seqno::ZERO => vbucket.clear(part, vb_uuid),
+        VbState::Dead if has_history(vbucket) && !keep.holds(vbucket) => {
+            vbucket.clear(part, vb_uuid)
+        }
         VbState::Pending => vbucket.hold(now.monotonic_ns + HOLD_COMPLETES_NS),
         part => vbucket.deactivate(part),
     }
@@ -47,6 +77,10 @@ pub(crate) fn arrange(
 fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
     let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
     vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
+}
+
+fn has_history(vbucket: &Vbucket) -> bool {
+    vbucket.high_seqno() > Seqno::ZERO
 }
 
 fn part_of(chain: &Chain, me: NodeId) -> VbState {
@@ -69,7 +103,8 @@ impl Node {
     pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
         if let Some(bucket) = self.bucket(&config.name) {
             let vb_uuid = || VbUuid::of_random(self.random());
-            bucket.arrange(before, &config.chains, self.id(), vb_uuid, self.now());
+            let keep = Keep::of(&self.cluster(), self.id());
+            bucket.arrange(before, &config.chains, self.id(), keep, vb_uuid, self.now());
         }
     }
 
@@ -123,12 +158,14 @@ impl Node {
 }
 
 impl Bucket {
-    /// Gives each vBucket whose chain is not as `before` the part that this has for node `me`.
+    /// Gives each vBucket whose chain is not as `before` the part that this has for node `me`; and those that are not to be kept
+    /// any longer.
     pub(crate) fn arrange(
         &self,
         before: &[Chain],
         chains: &[Chain],
         me: NodeId,
+        keep: Keep,
         mut vb_uuid: impl FnMut() -> VbUuid,
         now: Now,
     ) {
@@ -136,13 +173,16 @@ impl Bucket {
         let handed_over = (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
         self.waits.begin_hand_overs(&handed_over);
         for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
-            if before.get(vbid.index()) == Some(chain) {
+            let is_left_over = |copy: &Vbucket| copy.state() == VbState::Dead && has_history(copy);
+            if before.get(vbid.index()) == Some(chain)
+                && (keep.dead || !self.vbucket(vbid).is_some_and(|copy| is_left_over(&copy)))
+            {
                 continue;
             }
             let (mut is_new, mut completes, mut begins_anew) = (false, false, false);
             self.complete(vbid, |vbucket| {
                 let generation = vbucket.generation();
-                is_new = arrange(vbucket, chain, me, vb_uuid(), now);
+                is_new = arrange(vbucket, chain, me, keep, vb_uuid(), now);
                 completes = vbucket.makes_history();
                 begins_anew = vbucket.generation() != generation;
                 match vbucket.doubted() {

@@ -1,6 +1,7 @@
 //! What a change of the agreed state does to this node: buckets, collections and deployments are brought in line.
 
 use crate::bucket::{Bucket, Home};
+use crate::copies::Keep;
 use crate::node::{Node, created_row};
 use crate::plugins::packages;
 use crate::{Error, events};
@@ -196,7 +197,8 @@ impl Node {
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
         }
-        let home = Home { node: self.id(), lease: Arc::clone(&self.lease) };
+        let keep = Keep::of(&self.cluster(), self.id());
+        let home = Home { node: self.id(), lease: Arc::clone(&self.lease), keep };
         let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);

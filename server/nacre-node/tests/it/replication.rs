@@ -268,6 +268,65 @@ fn times_begun_anew(nodes: &Nodes, index: usize) -> u32 {
     vbucket.generation()
 }
 
+/// Has the copies of some vBuckets where `copies` says, in a new term, and node 2 as `part` says.
+fn move_copies(
+    nodes: &Nodes,
+    part: Option<Membership>,
+    vbids: std::ops::Range<u16>,
+    copies: &[u64],
+) {
+    let known = nodes.nodes.iter().flatten().next().unwrap().cluster().buckets["b"].chains.clone();
+    let copies: Vec<_> = copies.iter().map(|node| (*node > 0).then_some(NodeId(*node))).collect();
+    let chain = |vbid: u16| {
+        let term = known[usize::from(vbid)].term + 1;
+        (vbid, Chain { term, ..Chain::new(copies.clone()) })
+    };
+    let chains = BTreeMap::from([("b".to_owned(), vbids.map(chain).collect())]);
+    let memberships = part.map(|part| (NodeId(2), part)).into_iter().collect();
+    nodes.change(&Change::MoveCopies { memberships, chains });
+}
+
+#[test]
+fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_them_over() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    let set_in = |nodes: &Nodes, vbid: u8, value: &str| {
+        let mut request = set(value);
+        request[7] = vbid;
+        assert_eq!(nodes.connect(0).ask(&request).status, 0);
+    };
+    let stand = |nodes: &Nodes, vbid: u16| {
+        let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
+        let vbucket = bucket.vbucket(Vbid(vbid)).unwrap();
+        (vbucket.state(), vbucket.high_seqno().0, vbucket.generation())
+    };
+    (0..2).for_each(|vbid| set_in(&nodes, vbid, "1"));
+    nodes.run();
+    move_copies(&nodes, Some(Membership::FailedOver), 0..2, &[1, 0]);
+    nodes.run();
+    (0..2).for_each(|vbid| assert_eq!(stand(&nodes, vbid), (VbState::Dead, 1, 0)));
+    set_in(&nodes, 0, "2");
+    nodes.kill(1);
+    nodes.start(1);
+    (0..2).for_each(|vbid| assert_eq!(stand(&nodes, vbid), (VbState::Dead, 1, 0), "on its disk"));
+    nodes.change(&Change::Recover { id: NodeId(2) });
+    let (id, keep) = ("r".repeat(32), [NodeId(1), NodeId(2)].into());
+    let (rest, services) = (Membership::Leaving, BTreeMap::new());
+    nodes.change(&Change::StartRebalance { id, keep, rest, services });
+    move_copies(&nodes, None, 0..1, &[1, 2]);
+    nodes.run();
+    assert_eq!(stand(&nodes, 0), (VbState::Replica, 2, 0), "it is sent what it has missed");
+    assert_eq!(stand(&nodes, 1), (VbState::Dead, 1, 0), "it may be wanted yet");
+    let memberships = [(NodeId(2), Membership::Active)].into();
+    nodes.change(&Change::EndRebalance { memberships });
+    nodes.run();
+    assert_eq!(stand(&nodes, 0), (VbState::Replica, 2, 0));
+    assert_eq!(stand(&nodes, 1), (VbState::Dead, 0, 1), "it is not wanted any more");
+    move_copies(&nodes, None, 0..1, &[1, 0]);
+    nodes.run();
+    assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 1), "it was given to others by a plan");
+}
+
 /// Nothing of what it had is unknown to the next one.
 #[test]
 fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
