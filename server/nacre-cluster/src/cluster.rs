@@ -142,6 +142,9 @@ pub enum Change {
     Recover {
         /// Its number.
         id: NodeId,
+        /// Whether all copies that it gets are copied as a whole, instead of what they lack.
+        #[serde(default)]
+        full: bool,
     },
     /// What happens to nodes that fall silent.
     SetAutoFailover {
@@ -490,7 +493,7 @@ impl Cluster {
                 }
                 self.failing_over.extend(nodes);
             }
-            Change::Recover { id } => {
+            Change::Recover { id, .. } => {
                 self.check_node(*id)?;
                 if self.rebalance.is_some() {
                     return Err(Refusal::RebalanceRuns);

@@ -30,7 +30,11 @@ impl Keep {
     pub(crate) fn of(cluster: &Cluster, me: NodeId) -> Keep {
         let part = cluster.nodes.get(&me).map(|member| member.membership);
         let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
-        Keep { lost: is_out, dead: is_out || cluster.rebalance.is_some() }
+        // Others take its place without haste.
+        let goes_out = cluster.rebalance.as_ref().is_some_and(|rebalance| {
+            rebalance.rest == Membership::FailedOver && rebalance.leaving.contains(&me)
+        });
+        Keep { lost: is_out || goes_out, dead: is_out || cluster.rebalance.is_some() }
     }
 
     /// Whether a vBucket that has no part here keeps its history.
@@ -101,9 +105,18 @@ impl Node {
     /// Gives the vBuckets of a bucket the parts that their chains have for this node. Chains that are as `before` are passed
     /// over.
     pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
+        self.arrange_keeping(before, config, Keep::of(&self.cluster(), self.id()));
+    }
+
+    /// The same where it is known what becomes of copies that have no part here.
+    pub(crate) fn arrange_keeping(
+        &self,
+        before: &[Chain],
+        config: &nacre_cluster::Bucket,
+        keep: Keep,
+    ) {
         if let Some(bucket) = self.bucket(&config.name) {
             let vb_uuid = || VbUuid::of_random(self.random());
-            let keep = Keep::of(&self.cluster(), self.id());
             bucket.arrange(before, &config.chains, self.id(), keep, vb_uuid, self.now());
         }
     }

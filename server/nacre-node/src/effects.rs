@@ -27,6 +27,11 @@ impl Node {
             | Change::DropGroup { .. }
             | Change::MoveToGroups { .. }
             | Change::DropNode { .. } => {}
+            Change::Recover { id, full: true } if *id == self.id() => {
+                for bucket in after.buckets.values() {
+                    self.arrange_keeping(&bucket.chains, bucket, Keep::default());
+                }
+            }
             // The orchestrator sees to what follows from them.
             Change::FailOver { .. }
             | Change::Recover { .. }

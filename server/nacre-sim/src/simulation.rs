@@ -284,7 +284,8 @@ impl Simulation {
                 let Some(agreed) = cluster.agreed() else { return };
                 let keep = agreed.serving_nodes().into_keys().filter(|other| *other != id(node));
                 let (id, keep) = ("o".repeat(32), keep.collect());
-                let rest = Membership::Leaving;
+                // For ever, or for a while.
+                let rest = [Membership::FailedOver, Membership::Leaving][node % 2];
                 cluster
                     .change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
                     .ok();
@@ -345,7 +346,7 @@ impl Simulation {
             let has_no_share = |part| !matches!(part, Membership::Active | Membership::Added);
             let out = agreed.nodes.iter().find(|(_, node)| has_no_share(node.membership));
             if let Some((id, _)) = out {
-                cluster.change(&Change::Recover { id: *id }).ok();
+                cluster.change(&Change::Recover { id: *id, full: false }).ok();
                 return false;
             }
             let copies = usize::from(simulation.mix.replicas) + 1;

@@ -410,7 +410,7 @@ fn a_node_that_comes_during_a_rebalance_stays_for_the_next_one() {
     world.step();
     let newcomer = Change::PutNode { id: NodeId(4), member: member(Membership::Added) };
     world.cluster.apply(&newcomer).unwrap();
-    let recovered = Change::Recover { id: NodeId(2) };
+    let recovered = Change::Recover { id: NodeId(2), full: false };
     assert_eq!(world.cluster.apply(&recovered), Err(Refusal::RebalanceRuns));
     while world.cluster.rebalance.is_some() {
         world.step();

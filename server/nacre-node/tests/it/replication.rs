@@ -309,7 +309,7 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     nodes.kill(1);
     nodes.start(1);
     (0..2).for_each(|vbid| assert_eq!(stand(&nodes, vbid), (VbState::Dead, 1, 0), "on its disk"));
-    nodes.change(&Change::Recover { id: NodeId(2) });
+    nodes.change(&Change::Recover { id: NodeId(2), full: false });
     let (id, keep) = ("r".repeat(32), [NodeId(1), NodeId(2)].into());
     let (rest, services) = (Membership::Leaving, BTreeMap::new());
     nodes.change(&Change::StartRebalance { id, keep, rest, services });
@@ -325,6 +325,19 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     move_copies(&nodes, None, 0..1, &[1, 0]);
     nodes.run();
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 1), "it was given to others by a plan");
+
+    // Failed over without haste, and recovered without what it has.
+    move_copies(&nodes, None, 0..1, &[1, 2]);
+    nodes.run();
+    let (id, keep) = ("g".repeat(32), [NodeId(1)].into());
+    let (rest, services) = (Membership::FailedOver, BTreeMap::new());
+    nodes.change(&Change::StartRebalance { id, keep, rest, services });
+    move_copies(&nodes, None, 0..1, &[1, 0]);
+    let memberships = [(NodeId(2), Membership::FailedOver)].into();
+    nodes.change(&Change::EndRebalance { memberships });
+    assert_eq!(stand(&nodes, 0), (VbState::Dead, 2, 1));
+    nodes.change(&Change::Recover { id: NodeId(2), full: true });
+    assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 2));
 }
 
 /// Nothing of what it had is unknown to the next one.

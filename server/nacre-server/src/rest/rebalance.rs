@@ -90,28 +90,26 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", ["controller", "failOver" | "startFailover"]) => fail_over(&call).await,
         ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
             let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
-            if path[1] == "setRecoveryType" {
-                check_recovery_type(&Form(call.form()))?;
-            }
+            let full = path[1] == "setRecoveryType" && is_full(&Form(call.form()))?;
             if cluster.nodes[&id].membership != Membership::FailedOver {
                 return Err(bad("Can only recover a server that was failed over."));
             }
-            change(&call, Change::Recover { id }).await
+            change(&call, Change::Recover { id, full }).await
         }
         _ => Err(not_found()),
     }
 }
 
-/// A node that was replaced takes what its copies lack; those that do not fit any more begin anew.
-fn check_recovery_type(form: &Form) -> Result<(), Reply> {
-    let reason = match form.optional("recoveryType") {
-        Some("delta") => return Ok(()),
-        Some("full") => {
-            "Only delta: a copy that does not fit begins anew by itself. Remove the node and add it again to have all copied."
+/// Whether the copies of a node that was replaced all begin anew, or only those that do not fit any more.
+fn is_full(form: &Form) -> Result<bool, Reply> {
+    match form.optional("recoveryType") {
+        Some("delta") => Ok(false),
+        Some("full") => Ok(true),
+        _ => {
+            let reason = "recovery type must be either 'delta' or 'full'";
+            Err(json_reply(StatusCode::BAD_REQUEST, &json!({"recoveryType": reason})))
         }
-        _ => "recovery type must be either 'delta' or 'full'",
-    };
-    Err(json_reply(StatusCode::BAD_REQUEST, &json!({"recoveryType": reason})))
+    }
 }
 
 fn bad(reason: &str) -> Reply {

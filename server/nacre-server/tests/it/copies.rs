@@ -364,6 +364,11 @@ fn failover_and_rebalance_refuse_what_makes_no_sense() {
     assert_eq!(post("/controller/stopRebalance", "").0, 400);
     let (status, text) = post("/controller/reAddNode", &format!("otpNode={}", name(1)));
     assert_eq!(status, 400, "{text}");
+    for (kind, reason) in [("full", "was failed over"), ("partly", "either 'delta' or 'full'")] {
+        let form = format!("otpNode={}&recoveryType={kind}", name(1));
+        let (status, text) = post("/controller/setRecoveryType", &form);
+        assert_eq!((status, text.contains(reason)), (400, true), "{text}");
+    }
     let (status, text) = post("/settings/autoFailover", "enabled=true&timeout=0");
     assert_eq!(status, 400, "{text}");
     assert_eq!(nodes[1].json("/settings/autoFailover")["timeout"], 5, "nothing has changed");
