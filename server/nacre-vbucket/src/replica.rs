@@ -285,7 +285,7 @@ impl Vbucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::Vbid;
+    use nacre_types::{Cas, DocKey, Meta, Vbid};
 
     #[test]
     fn a_copy_that_cannot_be_stored_cannot_be_stored_after_it_begins_anew_either() {
@@ -293,5 +293,51 @@ mod tests {
         vbucket.make_read_only();
         vbucket.clear(VbState::Replica, VbUuid(2));
         assert!(vbucket.is_read_only());
+    }
+
+    fn version(collection: CollectionId, seqno: u64) -> Document {
+        let key = DocKey::new(CollectionId::DEFAULT, b"k");
+        let key = match collection {
+            CollectionId::PREPARED => DocKey::new(collection, key.prefixed()),
+            _ => key,
+        };
+        let datatype = Level::Majority.mark(0);
+        let meta =
+            Meta { seqno: Seqno(seqno), cas: Cas(seqno), rev: 1, datatype, ..Meta::default() };
+        Document::new(meta, key.prefixed(), b"1")
+    }
+
+    /// Until its commit is here it is all that this copy has of a write that may have been acknowledged.
+    #[test]
+    fn a_prepare_that_has_ended_elsewhere_stays_until_its_commit_would_be_here() {
+        for is_committed in [true, false] {
+            let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
+            vbucket.clear(VbState::Replica, VbUuid(1));
+            let prepare = version(CollectionId::PREPARED, 1);
+            vbucket.receive(vec![prepare], Seqno(1), (Seqno(0), Seqno(1))).unwrap();
+            let under_way = UnderWay { high_seqno: Seqno(3), prepares: BTreeSet::new() };
+            vbucket.adopt(vbucket.failover_log().clone(), &under_way);
+            assert_eq!(vbucket.prepare_count(), 1);
+            vbucket.receive(Vec::new(), Seqno(2), (Seqno(2), Seqno(3))).unwrap();
+            assert_eq!(vbucket.prepare_count(), 1, "half of what there was then is not enough");
+            let commit = is_committed.then(|| version(CollectionId::DEFAULT, 3));
+            vbucket.receive(commit.into_iter().collect(), Seqno(3), (Seqno(2), Seqno(3))).unwrap();
+            assert_eq!(vbucket.prepare_count(), 0);
+            let key = DocKey::new(CollectionId::DEFAULT, b"k");
+            assert_eq!(vbucket.find(key.prefixed()).is_some(), is_committed);
+        }
+    }
+
+    #[test]
+    fn a_prepare_that_is_under_way_elsewhere_stays() {
+        let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
+        vbucket.clear(VbState::Replica, VbUuid(1));
+        let prepare = version(CollectionId::PREPARED, 1);
+        vbucket.receive(vec![prepare], Seqno(1), (Seqno(0), Seqno(1))).unwrap();
+        let under_way = vbucket.under_way(Seqno(1));
+        assert_eq!((under_way.high_seqno, under_way.prepares.len()), (Seqno(1), 1));
+        assert!(vbucket.under_way(Seqno::ZERO).prepares.is_empty(), "who has less knows of none");
+        vbucket.adopt(vbucket.failover_log().clone(), &under_way);
+        assert_eq!(vbucket.prepare_count(), 1);
     }
 }
