@@ -114,9 +114,8 @@ impl Bucket {
         home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
-        let (mut vbuckets, branches) =
-            warmup::load(config, &**platform, store.as_deref(), &persisted)?;
-        for (vbucket, chain) in vbuckets.iter_mut().zip(&config.chains) {
+        let mut loaded = warmup::load(config, &**platform, store.as_deref(), &persisted)?;
+        for (vbucket, chain) in loaded.vbuckets.iter_mut().zip(&config.chains) {
             // What is stored may not even say that it was the active one.
             if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                 vbucket.doubt(chain.term);
@@ -125,8 +124,9 @@ impl Bucket {
             copies::arrange(vbucket, chain, home.node, home.keep, vb_uuid, platform.now());
         }
         if let Some(store) = store.as_deref().filter(|_| !clean) {
-            warmup::begin_branches(&mut vbuckets, &branches, &**platform, store)?;
+            loaded.begin_branches(&**platform, store)?;
         }
+        let mut vbuckets = loaded.vbuckets;
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
             // What the last process had not erased of collections that were dropped before it ended.

@@ -18,7 +18,7 @@ const HOLD_COMPLETES_NS: u64 = 500_000_000;
 /// What a node does with copies that it is to have no more: one whose place others have taken may be recovered, and is then sent
 /// only what it has missed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Keep {
+pub(crate) struct Keep {
     /// It keeps the copies that it loses now.
     lost: bool,
     /// It still keeps those that it has lost so.

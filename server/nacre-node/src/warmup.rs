@@ -6,19 +6,27 @@ use nacre_store::{Commit, Error, Store};
 use nacre_types::{VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 
-/// The vBuckets with what is stored of them, as far as memory has room, and the branches of history that are stored; `persisted`
-/// is told how far that is.
+/// The vBuckets of a bucket with what is stored of them, as far as memory has room.
+pub(crate) struct Loaded {
+    pub vbuckets: Vec<Vbucket>,
+    /// The branch of history of each that has something in the store.
+    branches: Vec<(Vbid, VbUuid)>,
+}
+
+/// Takes in what is stored; `persisted` is told how far that is.
 pub(crate) fn load(
     config: &nacre_cluster::Bucket,
     platform: &dyn Platform,
     store: Option<&dyn Store>,
     persisted: &Watermarks,
-) -> Result<(Vec<Vbucket>, Vec<(Vbid, VbUuid)>), Error> {
+) -> Result<Loaded, Error> {
     let count = config.settings.vbucket_count;
     let create =
         |id| Vbucket::create(Vbid(id), VbUuid::of_random(platform.random()), platform.random());
     let mut vbuckets: Vec<Vbucket> = (0..count).map(create).collect();
-    let Some(store) = store else { return Ok((vbuckets, Vec::new())) };
+    let Some(store) = store else {
+        return Ok(Loaded { vbuckets, branches: Vec::new() });
+    };
     let eviction = eviction_of(&config.settings);
     let records = store.records()?;
     for (vbid, record) in &records {
@@ -39,28 +47,29 @@ pub(crate) fn load(
         loaded += (vbucket.memory_bytes() - before) as u64;
     })?;
     let branches = records.into_iter().map(|(vbid, record)| (vbid, record.failover_log.current()));
-    Ok((vbuckets, branches.collect()))
+    Ok(Loaded { vbuckets, branches: branches.collect() })
 }
 
-/// After an unclean end: each vBucket that goes on to be written to where the process before may have written more begins a new
-/// branch of history, in the store too, unless it has another than the one that was `stored` already. All others keep theirs: as
-/// far as it is stored it is that of their active copy.
-pub(crate) fn begin_branches(
-    vbuckets: &mut [Vbucket],
-    stored: &[(Vbid, VbUuid)],
-    platform: &dyn Platform,
-    store: &dyn Store,
-) -> Result<(), Error> {
-    let mut begun = Vec::new();
-    for (vbid, branch) in stored {
-        let vbucket = &mut vbuckets[vbid.index()];
-        if !vbucket.makes_history() || vbucket.failover_log().current() != *branch {
-            continue;
+impl Loaded {
+    /// After an unclean end: each vBucket that goes on to be written to where the process before may have written more begins a
+    /// new branch of history, in the store too, unless it has begun one since it was loaded. All others keep theirs: as far as it
+    /// is stored it is that of their active copy.
+    pub fn begin_branches(
+        &mut self,
+        platform: &dyn Platform,
+        store: &dyn Store,
+    ) -> Result<(), Error> {
+        let mut begun = Vec::new();
+        for (vbid, branch) in &self.branches {
+            let vbucket = &mut self.vbuckets[vbid.index()];
+            if !vbucket.makes_history() || vbucket.failover_log().current() != *branch {
+                continue;
+            }
+            vbucket.begin_branch(VbUuid::of_random(platform.random()));
+            let record = crate::flusher::record_of(vbucket);
+            let (documents, erased, history) = Default::default();
+            begun.push(Commit { vbid: *vbid, record, documents, erased, history });
         }
-        vbucket.begin_branch(VbUuid::of_random(platform.random()));
-        let record = crate::flusher::record_of(vbucket);
-        let (documents, erased, history) = Default::default();
-        begun.push(Commit { vbid: *vbid, record, documents, erased, history });
+        store.commit(&begun)
     }
-    store.commit(&begun)
 }

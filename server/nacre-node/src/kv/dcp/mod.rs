@@ -279,7 +279,7 @@ fn begin(
         settings.has(open_flag::SKIP_DELETES_IN_BACKFILL) && from.seqno == Seqno::ZERO;
     let history = settings.history;
     let wanted = Wanted { interest, end, advances: collections, skips_deletes, history };
-    producer.open(&mut vbucket, address, from.clone(), wanted);
+    producer.open(&mut vbucket, address, from, wanted);
     let mut value = branches(vbucket.failover_log());
     if settings.replicates {
         crate::replication::append_under_way(&vbucket.under_way(from.seqno), &mut value);
