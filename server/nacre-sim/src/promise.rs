@@ -153,52 +153,59 @@ impl Promises {
         let chain = chain(vbid, Some(&newest))?;
         let kept = self.0.values().filter(|kept| kept.promise.vbid == vbid);
         // Copies without a store forget deletions after a while.
-        let kept = kept.filter(|kept| !(is_ephemeral && kept.is_deletion));
-        kept.filter_map(|kept| kept.broken(chain, cluster)).next()
+        let mut kept = kept.filter(|kept| !(is_ephemeral && kept.is_deletion));
+        kept.find_map(|kept| kept.broken(chain, cluster))
     }
 }
 
 impl Kept {
     fn broken(&self, chain: &Chain, cluster: &Cluster) -> Option<String> {
-        let Kept { promise, cas, .. } = self;
-        let has = |node: usize| promise.is_at(node, *cas, cluster);
-        let what = || format!("k{} of {}, level {}", promise.key, promise.vbid, promise.level);
-        if self.term_max < chain.term {
-            let involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
-            let claims = |node: &usize| {
-                let bucket = bucket(*node, cluster)?;
-                Some(bucket.vbucket(promise.vbid)?.term() >= chain.term)
-            };
-            let lacks = |node: &usize| claims(node) == Some(true) && !has(*node);
-            let liar = in_order(involved).into_iter().find(lacks)?;
-            return Some(format!(
-                "{} was acknowledged in term {} at most; node {liar} counts as one of term {} without it",
-                what(),
-                self.term_max,
-                chain.term
-            ));
-        }
-        if promise.term != chain.term {
-            return None;
-        }
-        let keeps = |node: &usize| match promise.level {
-            PERSIST_TO_MAJORITY => {
-                let began_anew = generation(promise.vbid, *node, cluster)
-                    .is_some_and(|generation| Some(generation) != promise.lives[*node].1);
-                began_anew || promise.is_stored_at(*node, *cas, cluster)
+        let what = match self.term_max < chain.term {
+            true => {
+                let liar = self.liar(chain, cluster)?;
+                format!("node {liar} counts as one of term {} without it", chain.term)
             }
-            _ => has(*node) || promise.is_gone(*node, cluster),
+            false if self.promise.term == chain.term => {
+                let (count, copies) = self.count(chain, cluster);
+                if count > chain.copies.len() / 2 || count == copies {
+                    return None;
+                }
+                format!("it is kept by {count} of {copies}")
+            }
+            false => return None,
         };
-        let copies: Vec<usize> = chain.copies.iter().flatten().copied().map(index).collect();
-        let count = copies.iter().filter(|node| keeps(node)).count();
-        let is_kept = count > chain.copies.len() / 2 || count == copies.len();
-        (!is_kept).then(|| {
-            format!(
-                "{} was acknowledged in term {} and is kept by {count} of {copies:?}",
-                what(),
-                chain.term
-            )
-        })
+        let Kept { promise: Promise { key, vbid, level, term, .. }, term_max, .. } = self;
+        Some(format!(
+            "k{key} of {vbid}, level {level}, acknowledged in terms {term} to {term_max}: {what}"
+        ))
+    }
+
+    /// A copy that counts as one of the term, and has not all of the terms before.
+    fn liar(&self, chain: &Chain, cluster: &Cluster) -> Option<usize> {
+        let involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
+        let counts = |node: usize| {
+            let bucket = bucket(node, cluster)?;
+            Some(bucket.vbucket(self.promise.vbid)?.term() >= chain.term)
+        };
+        let lies = |node: &usize| {
+            counts(*node) == Some(true) && !self.promise.is_at(*node, self.cas, cluster)
+        };
+        in_order(involved).into_iter().find(lies)
+    }
+
+    /// How many copies have what was acknowledged in the term that it is, and of how many.
+    fn count(&self, chain: &Chain, cluster: &Cluster) -> (usize, usize) {
+        let Kept { promise, cas, .. } = self;
+        let keeps = |node: usize| match promise.level {
+            PERSIST_TO_MAJORITY => {
+                let began_anew = generation(promise.vbid, node, cluster)
+                    .is_some_and(|generation| Some(generation) != promise.lives[node].1);
+                began_anew || promise.is_stored_at(node, *cas, cluster)
+            }
+            _ => promise.is_at(node, *cas, cluster) || promise.is_gone(node, cluster),
+        };
+        let copies = || chain.copies.iter().flatten().copied().map(index);
+        (copies().filter(|node| keeps(*node)).count(), copies().count())
     }
 }
 
