@@ -66,7 +66,7 @@ pub(crate) struct Feed {
     beginning: Option<Vec<Seqno>>,
     /// What is to be reached before it takes another's place, and since when.
     goal: Option<(u64, Vec<Seqno>)>,
-    /// Whether it has been reached, and the place could not be taken yet.
+    /// Whether it has been reached, and the place was not taken yet.
     is_promotion_due: bool,
     /// Of a deployment with a pace: whether it takes what is new until there is nothing left.
     is_following: bool,
@@ -408,8 +408,9 @@ impl Feed {
             self.goal = Some((set_at, goal));
         } else {
             let took_ns = now.saturating_sub(set_at);
+            // Who took long is asked for what there is by now, though there may be no more.
             self.is_promotion_due =
-                took_ns <= CAUGHT_UP_NS && !node.plugins().promote(&self.deployment);
+                took_ns > CAUGHT_UP_NS || !node.plugins().promote(&self.deployment);
         }
     }
 

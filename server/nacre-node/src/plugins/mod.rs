@@ -352,6 +352,8 @@ impl Plugins {
         if spec.beside && answers {
             let building = deploy(node, bucket, &runtime, spec);
             put(serving, Some(building));
+            // It may have had all there is before anybody knew that it is to take a place.
+            bucket.have_readers_look();
         } else {
             self.leave_one(&serving);
             put(deploy(node, bucket, &runtime, spec), None);
