@@ -83,6 +83,8 @@ pub struct Mix {
     pub replicas: u8,
     /// Durability levels that are asked for.
     pub levels: Vec<u8>,
+    /// Whether nothing that is acknowledged at these may be lost, whatever breaks: then it is looked where it is.
+    pub promises: bool,
     /// Durability levels of keys whose histories are not checked: that copies have what is acknowledged must be so of these, too.
     pub weaker_levels: Vec<u8>,
     /// So many faults at once, at most.
@@ -138,6 +140,7 @@ impl Mix {
             nodes,
             replicas,
             levels: vec![level],
+            promises: false,
             weaker_levels: vec![0],
             at_once: 1,
             soon_ns: 0,
@@ -181,6 +184,7 @@ impl Mix {
             nodes,
             replicas: chance.one_of(&[1, 2, 2]),
             levels,
+            promises: true,
             weaker_levels,
             at_once,
             soon_ns: chance.one_of(&[200, 200, 4_000]) * MS,

@@ -401,7 +401,8 @@ impl Simulation {
         // One vBucket at a time: this takes longer than all else here.
         let looked_at = Vbid((self.cluster.now() / LOOK_NS) as u16 % VBUCKETS);
         let promises = &self.workload.promises;
-        if let Some(broken) = promises.broken(looked_at, self.mix.is_ephemeral, &self.cluster) {
+        let broken = || promises.broken(looked_at, self.mix.is_ephemeral, &self.cluster);
+        if let Some(broken) = self.mix.promises.then(broken).flatten() {
             panic!("{broken}{}", self.story());
         }
         for node in 0..self.cluster.len() {
