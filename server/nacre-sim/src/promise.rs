@@ -19,9 +19,9 @@ type Life = (u32, Option<u32>);
 /// A durable write that is asked for, and how things were then.
 pub struct Promise {
     /// The key's number.
-    pub key: u16,
+    key: u16,
     /// The durability level.
-    pub level: u8,
+    level: u8,
     vbid: Vbid,
     /// Whether keys may be on disk only.
     evicts_keys: bool,

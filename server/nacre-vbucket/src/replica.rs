@@ -177,8 +177,9 @@ impl Vbucket {
 
     /// Forgets prepares that have ended elsewhere, once their commits would be here.
     fn forget_given_up(&mut self) {
-        let has_commits = self.high_seqno() >= self.given_up.known_at && self.is_consistent();
-        if !has_commits || self.given_up.prepares.is_empty() {
+        let GivenUp { known_at, prepares } = &self.given_up;
+        let has_commits = || self.high_seqno() >= *known_at && self.is_consistent();
+        if prepares.is_empty() || !has_commits() {
             return;
         }
         for seqno in std::mem::take(&mut self.given_up.prepares) {

@@ -19,7 +19,7 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
         ["settings", "security"] => json!({
             "tlsMinVersion": "tlsv1.2",
             "cipherSuites": [],
-            "honorCipherOrder": true,
+            "honorCipherOrder": false,
             "clusterEncryptionLevel": "all",
             "disableUIOverHttp": false,
             "disableUIOverHttps": false,
