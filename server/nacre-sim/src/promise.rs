@@ -3,9 +3,12 @@
 use crate::Cluster;
 use crate::cluster::index;
 use crate::workload::BUCKET;
+use crate::world::Names;
 use nacre_cluster::{Chain, Cluster as Agreed};
 use nacre_node::Bucket;
-use nacre_types::{Cas, CollectionId, DocKey, NodeId, VbState, Vbid};
+use nacre_types::{Cas, VbState, Vbid};
+use nacre_vbucket::Vbucket;
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,8 +21,9 @@ type Life = (u32, Option<u32>);
 
 /// A durable write that is asked for, and how things were then.
 pub struct Promise {
-    /// The key's number.
+    /// The key's number, and its names.
     key: u16,
+    names: Names,
     /// The durability level.
     level: u8,
     vbid: Vbid,
@@ -39,43 +43,15 @@ impl Promise {
     /// What is asked of the node `of` now.
     pub fn new(key: u16, level: u8, evicts_keys: bool, of: usize, cluster: &Cluster) -> Promise {
         let vbid = Vbid(crate::workload::vbid(key));
-        let lives = lives(vbid, cluster);
-        let copies = chain(vbid, cluster.agreed().as_deref()).map_or(0, |chain| chain.copies.len());
+        let agreed = cluster.agreed();
+        let copies = chain(vbid, agreed.as_deref()).map_or(0, |chain| chain.copies.len());
         let places = places(vbid, of, cluster);
-        let bucket = bucket(of, cluster);
-        let term = bucket.and_then(|bucket| Some(bucket.vbucket(vbid)?.term())).unwrap_or(0);
-        Promise { key, level, vbid, evicts_keys, lives, copies, places, term }
-    }
-
-    fn name(&self) -> DocKey {
-        DocKey::new(CollectionId::DEFAULT, format!("k{}", self.key).as_bytes())
-    }
-
-    /// Whether what a node had then is lost with its process, or with the copy.
-    fn is_gone(&self, node: usize, cluster: &Cluster) -> bool {
-        let life = (cluster.life(node), generation(self.vbid, node, cluster));
-        let is_dead = |bucket: &Bucket| {
-            bucket.vbucket(self.vbid).is_none_or(|copy| copy.state() == VbState::Dead)
-        };
-        life != self.lives[node] || bucket(node, cluster).is_none_or(|bucket| is_dead(&bucket))
-    }
-
-    /// Whether a node has a version of the key, committed or prepared.
-    fn is_at(&self, node: usize, cas: Cas, cluster: &Cluster) -> bool {
-        let key = self.name();
-        let is_in = |bucket: &Bucket| {
-            bucket.vbucket(self.vbid).is_some_and(|copy| {
-                let prepared = copy.prepared_documents().filter(|it| it.name() == key.prefixed());
-                let mut versions = copy.find(key.prefixed()).into_iter().chain(prepared);
-                versions.any(|version| version.meta.cas >= cas)
-            })
-        };
-        bucket(node, cluster).is_some_and(|bucket| is_in(&bucket))
-            || self.evicts_keys && self.is_stored_at(node, cas, cluster)
-    }
-
-    fn is_stored_at(&self, node: usize, cas: Cas, cluster: &Cluster) -> bool {
-        cluster.disk(node).has(self.vbid, &self.name(), cas)
+        let buckets = buckets(cluster);
+        let now = Holders::new(vbid, &buckets, cluster);
+        let lives = (0..cluster.len()).map(|node| now.life(node)).collect();
+        let term = now.of(of).map_or(0, Vbucket::term);
+        let names = Names::new(&format!("k{key}"));
+        Promise { key, names, level, vbid, evicts_keys, lives, copies, places, term }
     }
 
     /// Sees to it that most copies have a version that was acknowledged by the node `by`, and that it is stored where its level
@@ -86,9 +62,11 @@ impl Promise {
     pub fn look_when_acknowledged(&self, cas: Cas, by: usize, cluster: &Cluster) {
         let now = places(self.vbid, by, cluster);
         let places = in_order(self.places.iter().chain(&now).copied());
-        let has = |node: usize| self.is_at(node, cas, cluster) || self.is_gone(node, cluster);
+        let buckets = buckets(cluster);
+        let holders = Holders::new(self.vbid, &buckets, cluster);
+        let has = |node: usize| holders.have(self, node, cas) || holders.are_without(self, node);
         let has_stored =
-            |node: usize| self.is_stored_at(node, cas, cluster) || self.is_gone(node, cluster);
+            |node: usize| holders.have_stored(self, node, cas) || holders.are_without(self, node);
         let most = self.copies / 2;
         let count = places.iter().filter(|node| has(**node)).count();
         let stored = || places.iter().filter(|node| has_stored(**node)).count();
@@ -133,7 +111,7 @@ impl Promises {
         cluster: &Cluster,
     ) {
         // Nothing is known of the term of one that has ended since.
-        if promise.lives[by] != (cluster.life(by), generation(promise.vbid, by, cluster)) {
+        if promise.lives[by] != Holders::new(promise.vbid, &buckets(cluster), cluster).life(by) {
             return;
         }
         let maps = cluster.nodes().map(|(_, node)| node.cluster());
@@ -151,26 +129,29 @@ impl Promises {
     pub fn broken(&self, vbid: Vbid, is_ephemeral: bool, cluster: &Cluster) -> Option<String> {
         let newest = cluster.nodes().map(|(_, node)| node.cluster()).max_by_key(|map| map.rev)?;
         let chain = chain(vbid, Some(&newest))?;
+        let buckets = buckets(cluster);
+        let holders = Holders::new(vbid, &buckets, cluster);
         let kept = self.0.values().filter(|kept| kept.promise.vbid == vbid);
         // Copies without a store forget deletions after a while.
         let mut kept = kept.filter(|kept| !(is_ephemeral && kept.is_deletion));
-        kept.find_map(|kept| kept.broken(chain, cluster))
+        kept.find_map(|kept| kept.broken(chain, &holders))
     }
 }
 
 impl Kept {
-    fn broken(&self, chain: &Chain, cluster: &Cluster) -> Option<String> {
+    fn broken(&self, chain: &Chain, holders: &Holders) -> Option<String> {
         let what = match self.term_max < chain.term {
             true => {
-                let liar = self.liar(chain, cluster)?;
+                let liar = self.liar(chain, holders)?;
                 format!("node {liar} counts as one of term {} without it", chain.term)
             }
             false if self.promise.term == chain.term => {
-                let (count, copies) = self.count(chain, cluster);
-                if count > chain.copies.len() / 2 || count == copies {
+                let nodes = || chain.copies.iter().flatten().copied().map(index);
+                let count = nodes().filter(|node| self.is_kept_by(*node, holders)).count();
+                if count > chain.copies.len() / 2 || count == nodes().count() {
                     return None;
                 }
-                format!("it is kept by {count} of {copies}")
+                format!("it is kept by {count} of {}", nodes().count())
             }
             false => return None,
         };
@@ -181,46 +162,72 @@ impl Kept {
     }
 
     /// A copy that counts as one of the term, and has not all of the terms before.
-    fn liar(&self, chain: &Chain, cluster: &Cluster) -> Option<usize> {
-        let involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
-        let counts = |node: usize| {
-            let bucket = bucket(node, cluster)?;
-            Some(bucket.vbucket(self.promise.vbid)?.term() >= chain.term)
-        };
-        let lies = |node: &usize| {
-            counts(*node) == Some(true) && !self.promise.is_at(*node, self.cas, cluster)
-        };
-        in_order(involved).into_iter().find(lies)
+    fn liar(&self, chain: &Chain, holders: &Holders) -> Option<usize> {
+        let mut involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
+        let counts = |node: usize| holders.of(node).is_some_and(|copy| copy.term() >= chain.term);
+        involved.find(|node| counts(*node) && !holders.have(&self.promise, *node, self.cas))
     }
 
-    /// How many copies have what was acknowledged in the term that it is, and of how many.
-    fn count(&self, chain: &Chain, cluster: &Cluster) -> (usize, usize) {
+    /// Whether a copy has what was acknowledged in the term that it is.
+    fn is_kept_by(&self, node: usize, holders: &Holders) -> bool {
         let Kept { promise, cas, .. } = self;
-        let keeps = |node: usize| match promise.level {
+        match promise.level {
             PERSIST_TO_MAJORITY => {
-                let began_anew = generation(promise.vbid, node, cluster)
-                    .is_some_and(|generation| Some(generation) != promise.lives[node].1);
-                began_anew || promise.is_stored_at(node, *cas, cluster)
+                let (_, generation) = holders.life(node);
+                let began_anew = generation.is_some() && generation != promise.lives[node].1;
+                began_anew || holders.have_stored(promise, node, *cas)
             }
-            _ => promise.is_at(node, *cas, cluster) || promise.is_gone(node, cluster),
-        };
-        let copies = || chain.copies.iter().flatten().copied().map(index);
-        (copies().filter(|node| keeps(*node)).count(), copies().count())
+            _ => holders.have(promise, node, *cas) || holders.are_without(promise, node),
+        }
     }
 }
 
-fn bucket(node: usize, cluster: &Cluster) -> Option<Arc<Bucket>> {
-    cluster.node(node)?.bucket(BUCKET)
+/// What each node has of a vBucket now.
+struct Holders<'a> {
+    vbid: Vbid,
+    cluster: &'a Cluster,
+    nodes: Vec<Option<MutexGuard<'a, Vbucket>>>,
 }
 
-fn generation(vbid: Vbid, node: usize, cluster: &Cluster) -> Option<u32> {
-    Some(bucket(node, cluster)?.vbucket(vbid)?.generation())
+impl<'a> Holders<'a> {
+    fn new(vbid: Vbid, buckets: &'a [Option<Arc<Bucket>>], cluster: &'a Cluster) -> Holders<'a> {
+        let nodes = buckets.iter().map(|bucket| bucket.as_ref()?.vbucket(vbid)).collect();
+        Holders { vbid, cluster, nodes }
+    }
+
+    fn of(&self, node: usize) -> Option<&Vbucket> {
+        self.nodes[node].as_deref()
+    }
+
+    fn life(&self, node: usize) -> Life {
+        (self.cluster.life(node), self.of(node).map(Vbucket::generation))
+    }
+
+    /// Whether what a node had when something was asked for is lost with its process, or with the copy.
+    fn are_without(&self, promise: &Promise, node: usize) -> bool {
+        self.life(node) != promise.lives[node]
+            || self.of(node).is_none_or(|copy| copy.state() == VbState::Dead)
+    }
+
+    /// Whether a node has a version of the key, committed or prepared.
+    fn have(&self, promise: &Promise, node: usize, cas: Cas) -> bool {
+        let key = promise.names.committed.prefixed();
+        let has = |copy: &Vbucket| {
+            copy.find(key).is_some_and(|version| version.meta.cas >= cas)
+                || copy.prepared_documents().any(|it| it.name() == key && it.meta.cas >= cas)
+        };
+        self.of(node).is_some_and(has)
+            || promise.evicts_keys && self.have_stored(promise, node, cas)
+    }
+
+    fn have_stored(&self, promise: &Promise, node: usize, cas: Cas) -> bool {
+        self.cluster.disk(node).has(self.vbid, &promise.names, cas)
+    }
 }
 
-/// That of each node, for a vBucket.
-fn lives(vbid: Vbid, cluster: &Cluster) -> Vec<Life> {
-    let life = |node: usize| (cluster.life(node), generation(vbid, node, cluster));
-    (0..cluster.len()).map(life).collect()
+/// That of each node that is up.
+fn buckets(cluster: &Cluster) -> Vec<Option<Arc<Bucket>>> {
+    (0..cluster.len()).map(|node| cluster.node(node)?.bucket(BUCKET)).collect()
 }
 
 /// The copies of a vBucket, as `agreed`.
@@ -233,7 +240,7 @@ fn places(vbid: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
     let (agreed, known) = (cluster.agreed(), cluster.node(by).map(|node| node.cluster()));
     let chains = [agreed.as_deref(), known.as_deref()].map(|map| chain(vbid, map));
     let nodes = chains.into_iter().flatten().flat_map(|chain| &chain.copies);
-    in_order(nodes.flatten().copied().map(|node: NodeId| index(node)))
+    in_order(nodes.flatten().copied().map(index))
 }
 
 /// Each node once.

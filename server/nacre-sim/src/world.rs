@@ -55,13 +55,28 @@ impl Disk {
     }
 
     /// Whether a version of a key or a later one is stored, committed or prepared.
-    pub fn has(&self, number: Vbid, key: &DocKey, cas: Cas) -> bool {
+    pub(crate) fn has(&self, number: Vbid, names: &Names, cas: Cas) -> bool {
         let is_in = |store: &FaultStore<MemoryStore>, key: &DocKey| {
             let found = store.inner().meta(number, key.prefixed());
             found.is_some_and(|version| version.cas >= cas)
         };
-        let prepared = || DocKey::new(CollectionId::PREPARED, key.prefixed());
-        self.stores.lock().values().any(|store| is_in(store, key) || is_in(store, &prepared()))
+        let Names { committed, prepared } = names;
+        self.stores.lock().values().any(|store| is_in(store, committed) || is_in(store, prepared))
+    }
+}
+
+/// What the versions of a document are found by.
+pub(crate) struct Names {
+    pub committed: DocKey,
+    pub prepared: DocKey,
+}
+
+impl Names {
+    /// Those of a key of the default collection.
+    pub fn new(key: &str) -> Names {
+        let committed = DocKey::new(CollectionId::DEFAULT, key.as_bytes());
+        let prepared = DocKey::new(CollectionId::PREPARED, committed.prefixed());
+        Names { committed, prepared }
     }
 }
 

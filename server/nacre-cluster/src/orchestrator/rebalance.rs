@@ -138,9 +138,11 @@ impl Orchestrator {
         }
         let Some(poll) = &mut self.moving else { return };
         poll.send(now, effects);
-        let mut hand_overs = HAND_OVERS_MAX;
+        let chain = |vbid: &u16| &bucket.chains[usize::from(*vbid)];
+        let held = moving.iter().filter(|vbid| chain(vbid).held).count();
+        let mut hand_overs = HAND_OVERS_MAX.saturating_sub(held);
         for vbid in moving {
-            let chain = &bucket.chains[usize::from(*vbid)];
+            let chain = chain(vbid);
             let stays = chain.next_active() == chain.active();
             let has_all = is_caught_up(chain, poll, name, *vbid);
             let moved = Chain { copies: chain.next.clone(), ..Chain::default() };

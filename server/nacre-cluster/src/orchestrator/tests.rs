@@ -344,7 +344,14 @@ fn a_rebalance_leaves_time_for_requests() {
     world.cluster.apply(&rebalance).unwrap();
     assert_eq!(world.tick(), [], "clients hear of it first");
     let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
-    while world.cluster.rebalance.is_some() {
+    let at_rest = Standing { rests: true, is_busy: true, ..stands(100, 9) };
+    for tick in 0.. {
+        if world.cluster.rebalance.is_none() {
+            break;
+        }
+        // At first durable writes do not end.
+        let busy = (tick < 5).then(|| (NodeId(2), at_rest.clone()));
+        world.standings = busy.into_iter().collect();
         let before = chains(&world);
         world.step();
         let after = chains(&world);
