@@ -24,6 +24,9 @@ pub enum Refusal {
         /// The bucket.
         bucket: String,
     },
+    /// Who has decided that leads no more: whoever does decides anew.
+    #[error("another node leads by now")]
+    LedByAnother,
     /// Copies are being moved.
     #[error("Rebalance running.")]
     RebalanceRuns,

@@ -38,12 +38,18 @@ pub enum Proposal {
 
 /// Decides about proposals.
 pub trait Agreement: Send + Sync {
-    /// Waits until `proposal` is decided and applied at `node`. Gives the state after it.
+    /// Waits until `proposal` is decided and applied at `node`. Gives the state after it. What a leader has decided in a `term`
+    /// of [`Leadership::term`] is refused once there is a later one.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no decision was reached in time: the proposal may still be decided later. Otherwise
     /// what [`Node::apply`] says.
-    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error>;
+    fn propose(
+        &self,
+        node: &Arc<Node>,
+        proposal: &Proposal,
+        term: Option<u64>,
+    ) -> Result<Arc<Cluster>, Error>;
 
     /// Waits until what was decided before is applied at this node, also what another node has proposed; but only a
     /// moment when the others cannot be asked. There is nothing to wait for where this node decides.
@@ -62,7 +68,12 @@ pub trait Agreement: Send + Sync {
 pub struct Alone;
 
 impl Agreement for Alone {
-    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+    fn propose(
+        &self,
+        node: &Arc<Node>,
+        proposal: &Proposal,
+        _: Option<u64>,
+    ) -> Result<Arc<Cluster>, Error> {
         node.apply(proposal, None)
     }
 
@@ -94,7 +105,7 @@ impl Node {
 
     fn propose(self: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
         let agreement = Arc::clone(&self.agreement.read());
-        agreement.propose(self, proposal)
+        agreement.propose(self, proposal, None)
     }
 
     /// What this node knows of its leading the others, if it does.
@@ -124,6 +135,16 @@ impl Node {
     /// reports.
     pub fn change(self: &Arc<Node>, change: &Change) -> Result<Arc<Cluster>, Error> {
         self.propose(&Proposal::Change(change.clone()))
+    }
+
+    /// The same for what this node has decided as the leader in `term`; it is refused when it leads no more.
+    pub(crate) fn change_as_leader(
+        self: &Arc<Node>,
+        term: u64,
+        change: &Change,
+    ) -> Result<Arc<Cluster>, Error> {
+        let agreement = Arc::clone(&self.agreement.read());
+        agreement.propose(self, &Proposal::Change(change.clone()), Some(term))
     }
 
     /// Adds or replaces a user.
@@ -296,6 +317,7 @@ impl Node {
         *self.cluster.write() = Arc::clone(after);
         let effect = take_effect();
         self.map_rev.store(after.rev, Ordering::Release);
+        self.unfence();
         self.follow();
         self.map_changed.notify_waiters();
         self.map_watchers.wake();

@@ -3,13 +3,15 @@
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::replication::Follower;
+use nacre_cluster::orchestrator::{Fence, needs_leases};
 use nacre_cluster::{Chain, Cluster, Membership};
 use nacre_store::Error;
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{OutOfOrder, Vbucket};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::AcqRel;
 
 /// How long durable writes that were under way when their vBucket was held may take to end there: their clients need not be
 /// told that nobody knows. Half of what the leader waits for.
@@ -43,6 +45,52 @@ impl Keep {
             VbState::Dead => self.dead,
             _ => self.lost,
         }
+    }
+}
+
+/// A leader's word that came after a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outdated;
+
+/// Whom this node does not follow.
+#[derive(Debug, Default)]
+pub(crate) struct Fenced {
+    /// The UUID of the cluster in which something was said of that, and which [`Fence::said`] it was.
+    said: Option<(String, (u64, u64, u64))>,
+    nodes: BTreeSet<NodeId>,
+    /// Who it is to be once the agreed state is known up to a revision.
+    later: Option<(u64, BTreeSet<NodeId>)>,
+}
+
+impl Fenced {
+    /// Whether `peer` is not to be followed. Before something was said nobody is, where it may be: the process before may have
+    /// answered how far its copies are.
+    pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
+        let is_told = self.said.as_ref().is_some_and(|(uuid, _)| *uuid == cluster.uuid);
+        self.nodes.contains(&peer) || needs_leases(cluster) && !is_told
+    }
+
+    /// Takes the word of a leader. Says whether it is new.
+    ///
+    /// # Errors
+    /// [`Outdated`] when there was a later one: nothing has changed then.
+    fn hear(&mut self, fence: &Fence, cluster: &Cluster) -> Result<bool, Outdated> {
+        let known = self.said.as_ref().filter(|(uuid, _)| *uuid == cluster.uuid);
+        match known.map(|(_, known)| fence.said.cmp(known)) {
+            Some(Ordering::Less) => return Err(Outdated),
+            Some(Ordering::Equal) => return Ok(false),
+            Some(Ordering::Greater) | None => {}
+        }
+        self.said = Some((cluster.uuid.clone(), fence.said));
+        self.nodes.extend(&fence.lost);
+        self.later = Some((fence.rev, fence.lost.clone()));
+        Ok(true)
+    }
+
+    /// Has those followed again who may be, as `cluster` is known. Says whether anything is new.
+    fn learn(&mut self, cluster: &Cluster) -> bool {
+        let known = self.later.take_if(|(rev, _)| *rev <= cluster.rev);
+        known.is_some_and(|(_, lost)| std::mem::replace(&mut self.nodes, lost) != self.nodes)
     }
 }
 
@@ -128,7 +176,10 @@ impl Node {
             let Some(bucket) = self.bucket(&config.name) else { continue };
             let mine = config.chains.iter().filter(|chain| chain.is_followed_by(me));
             let peers: BTreeSet<NodeId> = mine.filter_map(|chain| chain.active()).collect();
-            for peer in peers.difference(&self.fenced.read()) {
+            for peer in &peers {
+                if self.fenced.read().keeps_from(*peer, &cluster) {
+                    continue;
+                }
                 let Some(member) = cluster.nodes.get(peer) else { continue };
                 if self.followed.lock().insert((bucket.uuid.clone(), *peer)) {
                     let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), *peer);
@@ -146,15 +197,27 @@ impl Node {
         }
     }
 
-    /// Follows these nodes no more, which are about to be replaced, and others again.
-    pub(crate) fn fence(self: &Arc<Node>, lost: &[NodeId]) {
-        let lost: BTreeSet<NodeId> = lost.iter().copied().collect();
-        let is_news = *self.fenced.read() != lost;
+    /// Follows lost nodes no more as a leader says, and others again once that is safe.
+    ///
+    /// # Errors
+    /// [`Outdated`] when another word has come before that is later.
+    pub(crate) fn fence(self: &Arc<Node>, fence: &Fence) -> Result<(), Outdated> {
+        let is_news = {
+            let (mut fenced, cluster) = (self.fenced.write(), self.cluster());
+            fenced.hear(fence, &cluster)? | fenced.learn(&cluster)
+        };
         if is_news {
-            *self.fenced.write() = lost;
-            self.fences.fetch_add(1, Ordering::AcqRel);
+            self.fences.fetch_add(1, AcqRel);
             self.follow();
             self.map_watchers.wake();
+        }
+        Ok(())
+    }
+
+    /// The agreed state has changed: some may be followed again. Whoever calls sees to it that they are.
+    pub(crate) fn unfence(&self) {
+        if self.fenced.write().learn(&self.cluster()) {
+            self.fences.fetch_add(1, AcqRel);
         }
     }
 
@@ -204,7 +267,7 @@ impl Bucket {
                 };
                 if is_new {
                     // Under its lock: who reads what it has from now on finds it counted.
-                    self.arrangements.fetch_add(1, Ordering::AcqRel);
+                    self.arrangements.fetch_add(1, AcqRel);
                 }
                 // Another chain may be satisfied with what the copies have.
                 vbucket.complete(now)
@@ -295,4 +358,69 @@ pub(crate) enum Trouble {
     OutOfOrder,
     /// What is here cannot be read.
     Store(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Ports, Service};
+
+    /// What node 1 knows of a cluster of so many.
+    fn cluster(uuid: &str, nodes: u64) -> Cluster {
+        let mut cluster = Cluster::new(uuid.to_owned());
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        for id in 1..=nodes {
+            let member = Member {
+                uuid: format!("{id:032}"),
+                endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
+                group: GROUP_DEFAULT.into(),
+                services: Service::ALL.into(),
+                membership: Membership::Active,
+                alternate: None,
+            };
+            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        }
+        cluster
+    }
+
+    fn fence(said: (u64, u64, u64), rev: u64, lost: &[u64]) -> Fence {
+        Fence { said, rev, lost: lost.iter().copied().map(NodeId).collect() }
+    }
+
+    #[test]
+    fn the_word_of_a_leader_is_taken_back_by_a_later_one_and_by_those_who_know_what_was_decided() {
+        let mut cluster = cluster("c", 3);
+        let rev = cluster.rev;
+        let (mut fenced, mut begun) = (Fenced::default(), false);
+        let mut hear = |fence: Fence, cluster: &Cluster| {
+            let is_old = fenced.hear(&fence, cluster).is_err();
+            assert_eq!(is_old, fence.lost.is_empty() && fence.said < (0, 1, 2) && begun);
+            begun = true;
+            fenced.learn(cluster);
+            [2, 3].map(|node| fenced.keeps_from(NodeId(node), cluster))
+        };
+        assert_eq!(hear(fence((0, 1, 1), rev, &[]), &cluster), [false, false]);
+        assert_eq!(hear(fence((0, 1, 2), rev, &[3]), &cluster), [false, true]);
+        // What was said before, or by a leader of before, may arrive later.
+        assert_eq!(hear(fence((0, 1, 1), rev, &[]), &cluster), [false, true]);
+        assert_eq!(hear(fence((0, 0, 9), rev, &[]), &cluster), [false, true]);
+        assert_eq!(hear(fence((0, 1, 3), rev + 1, &[2]), &cluster), [true, true]);
+        cluster.rev += 1;
+        assert_eq!(hear(fence((0, 1, 3), rev + 1, &[2]), &cluster), [true, false]);
+        assert_eq!(hear(fence((1, 1, 1), rev, &[]), &cluster), [false, false], "they went on");
+    }
+
+    #[test]
+    fn nobody_is_followed_before_a_leader_has_said_who_is_lost() {
+        let [two, three, other] = [("c", 2), ("c", 3), ("d", 3)].map(|(uuid, n)| cluster(uuid, n));
+        let mut fenced = Fenced::default();
+        let follows = |fenced: &Fenced, cluster| !fenced.keeps_from(NodeId(2), cluster);
+        assert!(follows(&fenced, &two), "no quorum is without one of two");
+        assert!(!follows(&fenced, &three));
+        assert_eq!(fenced.hear(&fence((0, 7, 1), three.rev, &[]), &three), Ok(true));
+        assert!(follows(&fenced, &three));
+        assert!(!follows(&fenced, &other), "what was said was of another cluster");
+        assert_eq!(fenced.hear(&fence((0, 1, 1), other.rev, &[2]), &other), Ok(true));
+        assert!(!follows(&fenced, &other));
+    }
 }

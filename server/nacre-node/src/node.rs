@@ -4,6 +4,7 @@ use crate::agreement::{self, Agreement, Alone};
 use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
+use crate::copies::Fenced;
 use crate::orchestration::{Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
@@ -55,8 +56,8 @@ pub struct Node {
     ear: RwLock<Option<Arc<dyn Hear>>>,
     /// The nodes that are followed, by UUID of the bucket.
     pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
-    /// The nodes that are about to be replaced: they are not followed.
-    pub(crate) fenced: RwLock<BTreeSet<NodeId>>,
+    /// The nodes that are not followed.
+    pub(crate) fenced: RwLock<Fenced>,
     /// Grows with every change of them.
     pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,

@@ -1,13 +1,14 @@
 //! This node's part in looking after the copies: it says that it is here, answers what the leader asks, and decides when it
 //! is the leader itself. The decisions are [`nacre_cluster::orchestrator`]'s.
 
+use crate::Error;
 use crate::node::Node;
 use crate::platform::{Hear, Next, Signal, Task};
 use crate::spread::{Answer, Answered, Question};
 use crossbeam_channel::TryRecvError;
 use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{
-    Effect, Joint, Message, Orchestrator, Standing, TICK_NS, needs_leases,
+    Effect, Joint, Leadership, Message, Orchestrator, Standing, TICK_NS, needs_leases,
 };
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
@@ -70,15 +71,16 @@ impl Orchestration {
     fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
         let now = node.now().monotonic_ns;
         let answer = match message {
-            Message::Grant { at, for_ns, rev, lost } => {
-                node.fence(&lost);
+            Message::Grant { at, for_ns, rev, fence } => {
+                // A lease holds, whoever leads by now.
+                node.fence(&fence).ok();
                 self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
                 self.renew(node);
                 None
             }
-            Message::Poll { number, lost, wanted } => {
-                node.fence(&lost);
-                Some(Message::Report { number, standings: standings(node, &wanted) })
+            Message::Poll { number, fence, wanted } => {
+                let heard = node.fence(&fence);
+                heard.ok().map(|()| Message::Report { number, standings: standings(node, &wanted) })
             }
             message => {
                 let is_report = matches!(message, Message::Report { .. });
@@ -226,13 +228,18 @@ impl Watchman {
                 Effect::Propose(Change::EndRebalance { .. })
                     if !self.hand_over.is_done(node, now) => {}
                 Effect::Propose(change) => {
+                    let Some(Leadership { term, .. }) = leads else { continue };
                     if let Change::MoveCopies { memberships, .. } = &change
                         && !memberships.is_empty()
                     {
                         let nodes: Vec<_> = memberships.keys().map(ToString::to_string).collect();
                         tracing::warn!("others take the place of {}", nodes.join(", "));
                     }
-                    if let Err(error) = node.change(&change) {
+                    let outcome = node.change_as_leader(term, &change);
+                    if outcome.as_ref().map_or_else(Error::is_refusal, |_| true) {
+                        self.shared.state.lock().orchestrator.settled();
+                    }
+                    if let Err(error) = outcome {
                         tracing::info!("the copies stay where they are for now: {error}");
                     }
                 }

@@ -114,10 +114,10 @@ impl Follower {
 
     /// The vBuckets to follow, each with the term.
     fn wanted(&self) -> BTreeMap<Vbid, u64> {
-        if self.node.fenced.read().contains(&self.peer) {
+        let (cluster, me) = (self.node.cluster(), self.node.id());
+        if self.node.fenced.read().keeps_from(self.peer, &cluster) {
             return BTreeMap::new();
         }
-        let (cluster, me) = (self.node.cluster(), self.node.id());
         let bucket = cluster.buckets.get(&self.bucket.name);
         let bucket = bucket.filter(|bucket| bucket.uuid == self.bucket.uuid);
         let chains = bucket.into_iter().flat_map(|bucket| (0..).map(Vbid).zip(&bucket.chains));
@@ -353,7 +353,9 @@ impl Follower {
         }
         vbucket.reach_term(incoming.term);
         let prepared = vbucket.prepared();
-        if vbucket.term() == incoming.term && prepared > incoming.acknowledged {
+        // Looked at last: whoever is told that it does not follow the peer is told of all that it has acknowledged there.
+        let is_fenced = || self.node.fenced.read().keeps_from(self.peer, &self.node.cluster());
+        if vbucket.term() == incoming.term && prepared > incoming.acknowledged && !is_fenced() {
             incoming.acknowledged = prepared;
             let extras = prepared.0.to_be_bytes();
             let opcode = Opcode::DcpSeqnoAcknowledged;

@@ -5,8 +5,8 @@
 //! when the leader reaches it.
 
 use crate::Chance;
-use nacre_cluster::Cluster;
 use nacre_cluster::orchestrator::Leadership;
+use nacre_cluster::{Cluster, Refusal};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
@@ -180,13 +180,21 @@ struct Seat {
 }
 
 impl Agreement for Seat {
-    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+    fn propose(
+        &self,
+        node: &Arc<Node>,
+        proposal: &Proposal,
+        term: Option<u64>,
+    ) -> Result<Arc<Cluster>, Error> {
         let unavailable = || Err(Error::Unavailable("nobody leads the nodes".into()));
         let answer_is_lost = {
             let state = &mut *self.council.state.lock();
             let Some(leader) = state.leader else { return unavailable() };
             if !state.has_majority(leader) || !state.reaches[leader][self.index] {
                 return unavailable();
+            }
+            if term.is_some_and(|term| term != state.term) {
+                return Err(Error::Refused(Refusal::LedByAnother));
             }
             let lost_answers = state.lost_answers;
             state.chance.once_in(lost_answers)

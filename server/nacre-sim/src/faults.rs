@@ -97,6 +97,8 @@ pub struct Mix {
     pub splits: u64,
     /// See [`Network::split_ns`](crate::cluster::Network::split_ns).
     pub split_ns: u64,
+    /// See [`Network::lag_ns`](crate::cluster::Network::lag_ns).
+    pub lag_ns: u64,
     /// Weights of the kinds.
     weights: [u64; KINDS],
     /// How far clocks may run apart, in millionths.
@@ -147,6 +149,7 @@ impl Mix {
             hunts: 0,
             splits: 0,
             split_ns: 0,
+            lag_ns: 0,
             weights: [0; KINDS],
             drift_ppm: 0,
             lost_answers: 0,
@@ -191,6 +194,7 @@ impl Mix {
             hunts: chance.one_of(&[0, 2]),
             splits: chance.one_of(&[0, 0, 2]),
             split_ns: chance.one_of(&[1, 30]) * MS,
+            lag_ns: chance.one_of(&[0, 0, 200, 1_500]) * MS,
             weights,
             drift_ppm: chance.one_of(&[0, 100, 20_000, 80_000]),
             lost_answers: chance.one_of(&[0, 0, 20]),

@@ -94,6 +94,7 @@ impl Simulation {
         let clocks: Vec<Clock> = (0..mix.nodes).map(|_| clock(&mut chance)).collect();
         let mut cluster = Cluster::new(&clocks, chance.fork(), mix.lost_answers);
         (cluster.network.splits, cluster.network.split_ns) = (mix.splits, mix.split_ns);
+        cluster.network.lag_ns = mix.lag_ns;
         let settings = AutoFailover {
             timeout_ms: mix.failover_timeout_ms,
             count_max: mix.failovers_max,

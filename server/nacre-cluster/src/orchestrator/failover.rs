@@ -70,7 +70,11 @@ impl Orchestrator {
         now: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let lost = self.lost(cluster, now);
+        let mut lost = self.lost(cluster, now);
+        // It may be made yet: they are not followed before that, and nothing else is decided about them.
+        lost.extend(&self.proposed);
+        lost.retain(|node| cluster.nodes.contains_key(node));
+        self.fence(&lost, cluster, now);
         if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
             self.failover = None;
             return;
@@ -127,6 +131,7 @@ impl Orchestrator {
             chains.insert(name.clone(), moved.collect());
         }
         let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
+        self.proposed = lost;
         effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
         self.failover = None;
         self.doubted.clear();

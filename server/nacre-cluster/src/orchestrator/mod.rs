@@ -16,6 +16,11 @@
 //! grants it: it may have slept meanwhile. Where fewer than three nodes vote, no quorum can be without a node, and none
 //! needs a lease.
 //!
+//! Nobody follows a lost node from when they have said how far their copies are until they know what was decided: what a copy
+//! acknowledged meanwhile, the one that is chosen may lack. So the leader's word about lost nodes, a [`Fence`], is taken back by
+//! a later one alone, and only by those who know all that was decided before that. Nobody follows anybody before the first, as
+//! the process before may have answered; and what a leader decides holds only while it leads.
+//!
 //! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
 //! length of its history. One answer of a node with a copy missing, and nothing is decided; nor is a silent node replaced
 //! where no copy that is left has all of the present term's beginning: acknowledged writes may be on that node alone.
@@ -74,15 +79,15 @@ pub enum Message {
         for_ns: u64,
         /// The revision of the agreed state.
         rev: u64,
-        /// Nodes that are about to be replaced, and not to be followed.
-        lost: Vec<NodeId>,
+        /// Whom not to follow.
+        fence: Fence,
     },
-    /// How far are your copies? Do not follow `lost` any more.
+    /// How far are your copies, now that you follow lost nodes no more?
     Poll {
         /// Comes back with the report.
         number: u64,
-        /// Nodes that are about to be replaced.
-        lost: Vec<NodeId>,
+        /// Whom not to follow.
+        fence: Fence,
         /// vBuckets, by bucket.
         wanted: BTreeMap<String, Vec<u16>>,
     },
@@ -93,6 +98,18 @@ pub enum Message {
         /// By bucket, then by vBucket.
         standings: BTreeMap<String, BTreeMap<u16, Standing>>,
     },
+}
+
+/// What a leader says of nodes that are about to be replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// How often the cluster had [regrouped](Cluster::regroups), in which term the leader leads, and since when it says so, by its
+    /// monotonic clock: what is greater is later, also where the process of a leader was started again in its term.
+    pub said: (u64, u64, u64),
+    /// Who is not lost any more may be followed by those who know the agreed state up to this revision.
+    pub rev: u64,
+    /// Not to be followed.
+    pub lost: BTreeSet<NodeId>,
 }
 
 /// How good a copy is.
@@ -160,6 +177,9 @@ pub struct Orchestrator {
     /// In which term this node leads, and since when.
     leads: Option<(u64, u64)>,
     polls: u64,
+    fence: Fence,
+    /// Nodes whose replacement was proposed, as long as nobody knows what came of that.
+    proposed: BTreeSet<NodeId>,
     failover: Option<Poll>,
     moving: Option<Poll>,
     /// The id of the last rebalance, and when more vBuckets may begin to move in it.
@@ -180,6 +200,8 @@ impl Orchestrator {
             doubted: BTreeMap::new(),
             leads: None,
             polls: 0,
+            fence: Fence::default(),
+            proposed: BTreeSet::new(),
             failover: None,
             moving: None,
             move_at: (String::new(), 0),
@@ -218,7 +240,7 @@ impl Orchestrator {
             Message::Ask { at, doubted } => {
                 self.heard.insert(from, now);
                 self.doubted.insert(from, doubted);
-                let is_lost = self.failover.as_ref().is_some_and(|poll| poll.lost.contains(&from));
+                let is_lost = self.fence.lost.contains(&from);
                 let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
                 // The last tick may be of long ago, and others may have led since.
                 let leads = current(leads, now)?;
@@ -228,8 +250,7 @@ impl Orchestrator {
                 }
                 self.granted.insert(from, now);
                 let for_ns = LEASE_NS - now.saturating_sub(leads.confirmed_ns);
-                let lost = self.failover.iter().flat_map(|poll| &poll.lost).copied().collect();
-                Some(Message::Grant { at, for_ns, rev: cluster.rev, lost })
+                Some(Message::Grant { at, for_ns, rev: cluster.rev, fence: self.fence.clone() })
             }
             Message::Report { number, standings } => {
                 let polls = [&mut self.failover, &mut self.moving];
@@ -247,6 +268,7 @@ impl Orchestrator {
         if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
             self.leads = leads.map(|leads| (leads.term, now));
             (self.failover, self.moving) = (None, None);
+            self.proposed.clear();
             self.retry_at = None;
             self.holds.clear();
             // What was heard before may be of long ago.
@@ -262,6 +284,21 @@ impl Orchestrator {
             self.begin_again(cluster, now, &mut effects);
         }
         effects
+    }
+
+    /// It is known what came of the replacement that was proposed last: it was made, or refused.
+    pub fn settled(&mut self) {
+        self.proposed.clear();
+    }
+
+    /// Says of these nodes that they are lost, and of no other.
+    fn fence(&mut self, lost: &BTreeSet<NodeId>, cluster: &Cluster, now: u64) {
+        let term = self.leads.map_or(0, |(term, _)| term);
+        let (regroups, of, at) = self.fence.said;
+        if (regroups, of) != (cluster.regroups, term) || self.fence.lost != *lost {
+            let said = (cluster.regroups, term, now.max(at + 1));
+            self.fence = Fence { said, rev: cluster.rev, lost: lost.clone() };
+        }
     }
 
     /// A question about copies that was not asked before, to those who have one, or are about to, but for `lost`.
@@ -281,7 +318,7 @@ impl Orchestrator {
         let asked = holders.copied().filter(|node| !lost.contains(node)).collect();
         // Not to be mistaken for one of a leader before.
         let number = self.me.0 << 48 | self.polls;
-        Poll::new(number, lost, wanted, asked)
+        Poll::new(number, self.fence.clone(), lost, wanted, asked)
     }
 }
 

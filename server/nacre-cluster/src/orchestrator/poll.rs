@@ -1,6 +1,6 @@
 //! Asking nodes how far their copies are.
 
-use super::{Effect, MS, Message, Standing};
+use super::{Effect, Fence, MS, Message, Standing};
 use crate::Chosen;
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ pub(super) struct Poll {
     pub(super) number: u64,
     /// When it was sent last, 0 for never.
     sent_at: u64,
+    fence: Fence,
     /// Nodes that are about to be replaced.
     pub(super) lost: BTreeSet<NodeId>,
     /// vBuckets, by bucket.
@@ -28,11 +29,12 @@ impl Poll {
     /// One that was not sent yet.
     pub(super) fn new(
         number: u64,
+        fence: Fence,
         lost: BTreeSet<NodeId>,
         wanted: BTreeMap<String, BTreeSet<u16>>,
         asked: BTreeSet<NodeId>,
     ) -> Poll {
-        Poll { number, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
+        Poll { number, sent_at: 0, fence, lost, wanted, asked, answers: BTreeMap::new() }
     }
 
     /// Whether all have answered.
@@ -60,7 +62,7 @@ impl Poll {
         let wanted = self.wanted.iter().map(|(name, vbids)| (name.clone(), vbids.iter().copied()));
         let message = Message::Poll {
             number: self.number,
-            lost: self.lost.iter().copied().collect(),
+            fence: self.fence.clone(),
             wanted: wanted.map(|(name, vbids)| (name, vbids.collect())).collect(),
         };
         let missing = self.asked.iter().filter(|node| !self.answers.contains_key(node));

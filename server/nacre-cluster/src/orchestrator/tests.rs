@@ -173,6 +173,46 @@ fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
 }
 
 #[test]
+fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_that() {
+    let mut world = World::new(cluster(3, 2));
+    world.tick();
+    let lost = NodeId(3);
+    let mut ask = |world: &mut World, from| {
+        let ask = Message::Ask { at: world.now, doubted: BTreeMap::new() };
+        let leads = world.leads();
+        world.leader.hear(from, ask, &world.cluster, leads, world.now)
+    };
+    let fence = |granted| match granted {
+        Some(Message::Grant { fence, .. }) => fence,
+        other => panic!("{other:?}"),
+    };
+    let before = fence(ask(&mut world, NodeId(2)));
+    assert!(before.lost.is_empty());
+    world.down = vec![lost];
+    let change = world.until_proposed(20).unwrap();
+    // It is back, but the change may be on its way.
+    world.down.clear();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut world, lost), None, "it must not serve again");
+        let now = fence(ask(&mut world, NodeId(2)));
+        assert_eq!(now.lost, [lost].into());
+        assert!(now.said > before.said);
+        let again = world.tick();
+        assert!(again.iter().all(|other| *other == change), "{again:?}");
+    }
+    // Refused, or made.
+    world.leader.settled();
+    for made in [false, true] {
+        if made {
+            world.cluster.apply(&change).unwrap();
+        }
+        assert_eq!(world.tick(), []);
+        let after = fence(ask(&mut world, NodeId(2)));
+        assert!(after.lost.is_empty() && after.said > before.said);
+    }
+}
+
+#[test]
 fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
     let mut world = World::new(cluster(4, 1));
     world.cluster.auto_failover.timeout_ms = 100;
@@ -202,7 +242,8 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     };
     let granted = |for_ns| {
         let rev = cluster.rev;
-        Some(Message::Grant { at: 7, for_ns, rev, lost: Vec::new() })
+        let fence = Fence { said: (0, 1, SECOND), rev, lost: BTreeSet::new() };
+        Some(Message::Grant { at: 7, for_ns, rev, fence })
     };
     assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));
     assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND), granted(LEASE_NS - SECOND));

@@ -4,7 +4,9 @@
 use crate::world::{Connection, World, nobody, other_node};
 use nacre_auth::{Role, User};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{BucketSettings, Chain, Change, Cluster, Member, Membership, Secret, Service};
+use nacre_cluster::{
+    BucketSettings, Chain, Change, Cluster, Member, Membership, Refusal, Secret, Service,
+};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::kv::Session;
 use nacre_node::{Error, Link, Node};
@@ -46,7 +48,15 @@ struct Seat {
 }
 
 impl Agreement for Seat {
-    fn propose(&self, node: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
+    fn propose(
+        &self,
+        node: &Arc<Node>,
+        proposal: &Proposal,
+        term: Option<u64>,
+    ) -> Result<Arc<Cluster>, Error> {
+        if term.is_some_and(|term| term != self.council.elections.load(Ordering::Relaxed)) {
+            return Err(Error::Refused(Refusal::LedByAnother));
+        }
         // Nothing may come between this proposal and what came of it.
         self.council.catch_up(node).ok();
         self.council.log.lock().unwrap().push(proposal.clone());

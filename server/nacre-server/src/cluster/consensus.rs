@@ -519,8 +519,13 @@ impl Consensus {
 }
 
 impl Agreement for Consensus {
-    fn propose(&self, _: &Arc<Node>, proposal: &Proposal) -> Result<Arc<Cluster>, Error> {
-        let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone() };
+    fn propose(
+        &self,
+        _: &Arc<Node>,
+        proposal: &Proposal,
+        term: Option<u64>,
+    ) -> Result<Arc<Cluster>, Error> {
+        let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone(), term };
         let ticket = ticketed.ticket;
         let (told, outcome) = bounded(1);
         self.waiting.insert(ticket, told);

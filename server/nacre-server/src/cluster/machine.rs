@@ -5,7 +5,7 @@
 
 use super::types::{Decided, Entry, Place, Position, StorageError, Types};
 use crossbeam_channel::Sender;
-use nacre_cluster::Cluster;
+use nacre_cluster::{Cluster, Refusal};
 use nacre_node::{Error, Node};
 use openraft::storage::RaftStateMachine;
 use openraft::{
@@ -93,7 +93,12 @@ impl Machine {
             let Some(ticketed) = ticketed else {
                 return node.skip_to(&position).map(|()| Decided::default());
             };
-            let outcome = node.apply(&ticketed.proposal, Some(&position));
+            let outcome = match ticketed.term {
+                Some(term) if term != log_id.leader_id.term => {
+                    node.skip_to(&position).and(Err(Error::Refused(Refusal::LedByAnother)))
+                }
+                _ => node.apply(&ticketed.proposal, Some(&position)),
+            };
             let decided = match &outcome {
                 Ok(_) => Decided::default(),
                 Err(error) if error.is_refusal() => Decided { refused: Some(error.to_string()) },

@@ -3,9 +3,10 @@
 use super::consensus::abdicate;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
-use super::types::{Place, StorageError, Types};
+use super::types::{Entry, Place, StorageError, Ticketed, Types};
 use crate::platform::SystemPlatform;
-use nacre_cluster::{Endpoints, Ports};
+use nacre_cluster::{Change, Endpoints, Ports};
+use nacre_node::agreement::Proposal;
 use nacre_node::{Node, Platform};
 use openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
 use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
@@ -13,8 +14,9 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
+use openraft::storage::RaftStateMachine;
 use openraft::testing::{StoreBuilder, Suite};
-use openraft::{Config, StorageIOError};
+use openraft::{CommittedLeaderId, Config, EntryPayload, LogId, StorageIOError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +46,24 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
 #[test]
 fn the_store_keeps_what_raft_expects_of_one() {
     Suite::test_all(InFolders).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_leader_has_decided_counts_in_its_term_only() {
+    let (_folder, _log, mut machine) = InFolders.build().await.unwrap();
+    let entry = |(index, term): (u64, Option<u64>)| {
+        let proposal = Proposal::Change(Change::ResetAutoFailover);
+        let ticketed = Ticketed { ticket: index, proposal, term };
+        let log_id = LogId::new(CommittedLeaderId::new(2, 1), index);
+        Entry { log_id, payload: EntryPayload::Normal(ticketed) }
+    };
+    let entries = [(1, Some(1)), (2, Some(2)), (3, None)].map(entry);
+    let decided = machine.apply(entries).await.unwrap();
+    let refused: Vec<Option<&str>> =
+        decided.iter().map(|decided| decided.refused.as_deref()).collect();
+    assert_eq!(refused, [Some("another node leads by now"), None, None]);
+    let (applied, _) = machine.applied_state().await.unwrap();
+    assert_eq!(applied.map(|log_id| log_id.index), Some(3));
 }
 
 /// A network without anybody.

@@ -66,6 +66,9 @@ pub struct Ticketed {
     pub ticket: u64,
     /// What is proposed.
     pub proposal: Proposal,
+    /// The term in which it is decided, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
 }
 
 /// What became of a log entry: why it was refused, if it was. The same on each node.

@@ -114,6 +114,8 @@ struct Machine {
     life: u32,
     /// It does nothing before.
     paused_until: u64,
+    /// It learns of no decision before.
+    unaware_until: u64,
     /// How long its flusher may wait for the disk, at most.
     disk_delay_ns: u64,
 }
@@ -136,6 +138,8 @@ pub struct Network {
     pub splits: u64,
     /// See `splits`.
     pub split_ns: u64,
+    /// How much later than messages nodes learn of a decision now and then, in nanoseconds, at most.
+    pub lag_ns: u64,
 }
 
 /// See the [module](self).
@@ -197,6 +201,7 @@ impl Cluster {
             spike_ns: 0,
             splits: 0,
             split_ns: 0,
+            lag_ns: 0,
         };
         let machine = |(disk, clock): (&Arc<Disk>, &Clock)| Machine {
             disk: Arc::clone(disk),
@@ -204,6 +209,7 @@ impl Cluster {
             process: None,
             life: 0,
             paused_until: 0,
+            unaware_until: 0,
             disk_delay_ns: 0,
         };
         let mut cluster = Cluster {
@@ -536,7 +542,7 @@ impl Cluster {
             self.fulfil(index, wishes);
         }
         if self.council.take_news() {
-            (0..self.len()).for_each(|node| self.learn_soon(node));
+            (0..self.len()).for_each(|node| self.decide_when_to_learn(node));
         }
     }
 
@@ -637,6 +643,14 @@ impl Cluster {
         }
     }
 
+    fn decide_when_to_learn(&mut self, node: usize) {
+        let lag_ns = self.network.lag_ns;
+        if lag_ns > 0 && self.chance.once_in(4) {
+            self.machines[node].unaware_until = self.now + self.chance.between(0, lag_ns);
+        }
+        self.learn_soon(node);
+    }
+
     fn learn_soon(&mut self, node: usize) {
         let life = self.machines[node].life;
         let delay = self.delay();
@@ -644,7 +658,10 @@ impl Cluster {
     }
 
     fn learn(&mut self, index: usize, life: u32) {
-        if self.machines[index].life != life || !self.council.teaches(index) {
+        let machine = &self.machines[index];
+        // Whoever lags behind is reminded of it when they meet.
+        let is_unaware = machine.unaware_until > self.now;
+        if machine.life != life || is_unaware || !self.council.teaches(index) {
             return;
         }
         let Some(node) = self.enter(index).cloned() else { return };
