@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -396,6 +397,7 @@ var kinds = []struct {
 	{io.EOF, "connection closed", unknown},
 	{syscall.ECONNRESET, "connection closed", unknown},
 	{syscall.EPIPE, "connection closed", unknown},
+	{net.ErrClosed, "connection closed", unknown},
 }
 
 // Says what came of an operation.
