@@ -60,6 +60,8 @@ pub(crate) struct Fenced {
     nodes: BTreeSet<NodeId>,
     /// Who it is to be once the agreed state is known up to a revision.
     later: Option<(u64, BTreeSet<NodeId>)>,
+    /// Whether there is nobody who says so.
+    is_unasked: bool,
 }
 
 impl Fenced {
@@ -67,7 +69,8 @@ impl Fenced {
     /// answered how far its copies are.
     pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
         let is_told = self.said.as_ref().is_some_and(|(uuid, _)| *uuid == cluster.uuid);
-        self.nodes.contains(&peer) || needs_leases(cluster) && !is_told
+        let must_be_told = needs_leases(cluster) && !self.is_unasked;
+        self.nodes.contains(&peer) || must_be_told && !is_told
     }
 
     /// Takes the word of a leader. Says whether it is new.
@@ -167,6 +170,13 @@ impl Node {
             let vb_uuid = || VbUuid::of_random(self.random());
             bucket.arrange(before, &config.chains, self.id(), keep, vb_uuid, self.now());
         }
+    }
+
+    /// Follows whomever the agreed state names, although no leader says whom not to: where nobody [looks after](Node::orchestrate)
+    /// the copies.
+    pub fn follow_unasked(self: &Arc<Node>) {
+        self.fenced.write().is_unasked = true;
+        self.follow();
     }
 
     /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.

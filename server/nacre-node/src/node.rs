@@ -251,6 +251,7 @@ impl Node {
     /// Begins to look after the copies of vBuckets together with the other nodes.
     pub fn orchestrate(self: &Arc<Node>) {
         let orchestration = self.orchestration.get_or_init(|| Orchestration::new(self));
+        *self.fenced.write() = Fenced::default();
         // What is stored may be of long ago: nobody is served before the leader says so.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);

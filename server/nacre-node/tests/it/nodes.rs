@@ -160,8 +160,9 @@ impl Nodes {
         let council = Arc::clone(&self.council);
         node.agree_by(Arc::new(Seat { council, index }));
         self.council.catch_up(&node).unwrap();
-        if self.orchestrated {
-            node.orchestrate();
+        match self.orchestrated {
+            true => node.orchestrate(),
+            false => node.follow_unasked(),
         }
         self.nodes[index] = Some(node);
     }
