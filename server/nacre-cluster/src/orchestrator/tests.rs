@@ -177,7 +177,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     let mut world = World::new(cluster(3, 2));
     world.tick();
     let lost = NodeId(3);
-    let mut ask = |world: &mut World, from| {
+    let ask = |world: &mut World, from| {
         let ask = Message::Ask { at: world.now, doubted: BTreeMap::new() };
         let leads = world.leads();
         world.leader.hear(from, ask, &world.cluster, leads, world.now)
