@@ -48,12 +48,15 @@ struct World {
     down: Vec<NodeId>,
     /// What copies say of themselves: by node.
     standings: BTreeMap<NodeId, Standing>,
+    /// Whether nobody knows what came of what is proposed.
+    is_unsettled: bool,
 }
 
 impl World {
     fn new(cluster: Cluster) -> World {
         let leader = Orchestrator::new(NodeId(1));
-        World { cluster, leader, now: SECOND, down: Vec::new(), standings: BTreeMap::new() }
+        let (down, standings) = (Vec::new(), BTreeMap::new());
+        World { cluster, leader, now: SECOND, down, standings, is_unsettled: false }
     }
 
     /// A rebalance of which nothing was done yet: nodes are `added`, and it is about those to `keep`.
@@ -88,6 +91,9 @@ impl World {
     /// One tick, with the answers to what it asks. Gives what it proposes.
     fn tick(&mut self) -> Vec<Change> {
         self.now += TICK_NS;
+        if !self.is_unsettled {
+            self.leader.settled();
+        }
         let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
         for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
             let ask = Message::Ask { at: self.now, doubted: BTreeMap::new() };
@@ -190,6 +196,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     assert!(before.lost.is_empty());
     world.down = vec![lost];
     let change = world.until_proposed(20).unwrap();
+    world.is_unsettled = true;
     // It is back, but the change may be on its way.
     world.down.clear();
     for _ in 0..3 {
@@ -201,7 +208,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
         assert!(again.iter().all(|other| *other == change), "{again:?}");
     }
     // Refused, or made.
-    world.leader.settled();
+    world.is_unsettled = false;
     for made in [false, true] {
         if made {
             world.cluster.apply(&change).unwrap();
