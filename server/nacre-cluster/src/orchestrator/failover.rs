@@ -99,7 +99,7 @@ impl Orchestrator {
             self.failover = Some(self.poll(cluster, lost.clone(), wanted.clone()));
         }
         let Some(poll) = &mut self.failover else { return };
-        poll.send(now, effects);
+        poll.send(&self.fence, now, effects);
         let lease_ends = |node: &NodeId| {
             let granted = self.granted.get(node).copied().unwrap_or(0).max(since);
             granted + LEASE_KEPT_NS

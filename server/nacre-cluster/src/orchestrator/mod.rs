@@ -318,7 +318,7 @@ impl Orchestrator {
         let asked = holders.copied().filter(|node| !lost.contains(node)).collect();
         // Not to be mistaken for one of a leader before.
         let number = self.me.0 << 48 | self.polls;
-        Poll::new(number, self.fence.clone(), lost, wanted, asked)
+        Poll::new(number, lost, wanted, asked)
     }
 }
 

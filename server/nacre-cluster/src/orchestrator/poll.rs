@@ -15,7 +15,6 @@ pub(super) struct Poll {
     pub(super) number: u64,
     /// When it was sent last, 0 for never.
     sent_at: u64,
-    fence: Fence,
     /// Nodes that are about to be replaced.
     pub(super) lost: BTreeSet<NodeId>,
     /// vBuckets, by bucket.
@@ -29,12 +28,11 @@ impl Poll {
     /// One that was not sent yet.
     pub(super) fn new(
         number: u64,
-        fence: Fence,
         lost: BTreeSet<NodeId>,
         wanted: BTreeMap<String, BTreeSet<u16>>,
         asked: BTreeSet<NodeId>,
     ) -> Poll {
-        Poll { number, sent_at: 0, fence, lost, wanted, asked, answers: BTreeMap::new() }
+        Poll { number, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
     }
 
     /// Whether all have answered.
@@ -53,8 +51,9 @@ impl Poll {
         Some(Chosen { term, high_seqno })
     }
 
-    /// Sends it to those who have not answered, when that is due.
-    pub(super) fn send(&mut self, now: u64, effects: &mut Vec<Effect>) {
+    /// Sends it to those who have not answered, when that is due, with whom not to follow by now: they do not answer to an
+    /// earlier word.
+    pub(super) fn send(&mut self, fence: &Fence, now: u64, effects: &mut Vec<Effect>) {
         if self.sent_at != 0 && now < self.sent_at + POLL_AGAIN_NS {
             return;
         }
@@ -62,7 +61,7 @@ impl Poll {
         let wanted = self.wanted.iter().map(|(name, vbids)| (name.clone(), vbids.iter().copied()));
         let message = Message::Poll {
             number: self.number,
-            fence: self.fence.clone(),
+            fence: fence.clone(),
             wanted: wanted.map(|(name, vbids)| (name, vbids.collect())).collect(),
         };
         let missing = self.asked.iter().filter(|node| !self.answers.contains_key(node));

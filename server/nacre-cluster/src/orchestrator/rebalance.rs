@@ -137,7 +137,7 @@ impl Orchestrator {
             self.moving = Some(self.poll(cluster, BTreeSet::new(), wanted));
         }
         let Some(poll) = &mut self.moving else { return };
-        poll.send(now, effects);
+        poll.send(&self.fence, now, effects);
         let chain = |vbid: &u16| &bucket.chains[usize::from(*vbid)];
         let held = moving.iter().filter(|vbid| chain(vbid).held).count();
         let mut hand_overs = HAND_OVERS_MAX.saturating_sub(held);

@@ -103,9 +103,10 @@ impl World {
         for effect in self.leader.tick(&self.cluster, self.leads(), self.now) {
             match effect {
                 Effect::Propose(change) => proposed.push(change),
-                Effect::Send(node, Message::Poll { number, wanted, .. })
+                Effect::Send(node, Message::Poll { number, wanted, fence })
                     if !self.down.contains(&node) =>
                 {
+                    assert_eq!(fence, self.leader.fence, "it does not answer to an earlier word");
                     let report = self.report(node, number, wanted);
                     self.leader.hear(node, report, &self.cluster, self.leads(), self.now);
                 }
@@ -622,6 +623,25 @@ fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_
         assert!(moves(100));
         assert!(!moves(100));
     }
+}
+
+#[test]
+fn a_rebalance_goes_on_where_a_node_was_lost_and_is_back_before_it_was_replaced() {
+    let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
+    while world.cluster.buckets["b"].chains.iter().all(|chain| chain.next.is_empty()) {
+        world.step();
+    }
+    // Its lease has not ended.
+    world.down = vec![NodeId(3)];
+    while world.leader.fence.lost.is_empty() {
+        world.step();
+    }
+    world.down.clear();
+    for _ in 0..100 {
+        world.step();
+    }
+    assert_eq!(world.cluster.rebalance, None);
+    assert_eq!(world.cluster.nodes[&NodeId(3)].membership, Membership::Leaving);
 }
 
 #[test]
