@@ -7,7 +7,7 @@ use nacre_sim::{Chance, Simulation};
 /// Runs for each cell that promises something.
 const SEEDS: u64 = 12;
 /// Runs in which a loss is looked for where nothing is promised.
-const SEEDS_MAX: u64 = 400;
+const SEEDS_MAX: u64 = 4000;
 const SECOND: u64 = 1000 * MS;
 
 /// Level and replicas of a column.
