@@ -393,6 +393,8 @@ var kinds = []struct {
 	{gocb.ErrUnambiguousTimeout, "unambiguous timeout", refused},
 	{gocb.ErrAmbiguousTimeout, "ambiguous timeout", unknown},
 	{gocb.ErrRequestCanceled, "request canceled", unknown},
+	// The SDK does not send: too much has timed out.
+	{gocb.ErrCircuitBreakerOpen, "circuit breaker open", refused},
 	// How the SDK says that a connection ended while it waited for the answer, or as it sent the request.
 	{io.EOF, "connection closed", unknown},
 	{syscall.ECONNRESET, "connection closed", unknown},

@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::replication::Follower;
-use nacre_cluster::orchestrator::{Fence, needs_leases};
+use nacre_cluster::orchestrator::{Fence, Said, needs_leases};
 use nacre_cluster::{Chain, Cluster, Membership};
 use nacre_store::Error;
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
@@ -55,8 +55,8 @@ pub(crate) struct Outdated;
 /// Whom this node does not follow.
 #[derive(Debug, Default)]
 pub(crate) struct Fenced {
-    /// The UUID of the cluster in which something was said of that, and which [`Fence::said`] it was.
-    said: Option<(String, (u64, u64, u64))>,
+    /// The UUID of the cluster in which something was said of that, and when.
+    said: Option<(String, Said)>,
     nodes: BTreeSet<NodeId>,
     /// Who it is to be once the agreed state is known up to a revision.
     later: Option<(u64, BTreeSet<NodeId>)>,
@@ -393,7 +393,9 @@ mod tests {
         cluster
     }
 
-    fn fence(said: (u64, u64, u64), rev: u64, lost: &[u64]) -> Fence {
+    fn fence(said: [u64; 4], rev: u64, lost: &[u64]) -> Fence {
+        let [regroups, term, start, at] = said;
+        let said = Said { regroups, term, start, at };
         Fence { said, rev, lost: lost.iter().copied().map(NodeId).collect() }
     }
 
@@ -407,17 +409,20 @@ mod tests {
             fenced.learn(cluster);
             (heard, [2, 3].map(|node| fenced.keeps_from(NodeId(node), cluster)))
         };
-        assert_eq!(hear(fence((0, 1, 1), rev, &[]), &cluster), (Ok(true), [false, false]));
-        assert_eq!(hear(fence((0, 1, 2), rev, &[3]), &cluster), (Ok(true), [false, true]));
+        assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
+        assert_eq!(hear(fence([0, 1, 1, 2], rev, &[3]), &cluster), (Ok(true), [false, true]));
         // What was said before, or by a leader of before, may arrive later.
-        assert_eq!(hear(fence((0, 1, 1), rev, &[]), &cluster), (Err(Outdated), [false, true]));
-        assert_eq!(hear(fence((0, 0, 9), rev, &[]), &cluster), (Err(Outdated), [false, true]));
-        let next = fence((0, 1, 3), rev + 1, &[2]);
+        assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Err(Outdated), [false, true]));
+        assert_eq!(hear(fence([0, 0, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
+        // The leader was started again, and its clock with it; it leads on in its term.
+        assert_eq!(hear(fence([0, 1, 2, 1], rev, &[3]), &cluster), (Ok(true), [false, true]));
+        assert_eq!(hear(fence([0, 1, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
+        let next = fence([0, 1, 2, 3], rev + 1, &[2]);
         assert_eq!(hear(next.clone(), &cluster), (Ok(true), [true, true]));
         cluster.rev += 1;
         assert_eq!(hear(next, &cluster), (Ok(false), [true, false]));
         // They went on without most of the others.
-        assert_eq!(hear(fence((1, 1, 1), rev, &[]), &cluster), (Ok(true), [false, false]));
+        assert_eq!(hear(fence([1, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
     }
 
     #[test]
@@ -427,10 +432,10 @@ mod tests {
         let follows = |fenced: &Fenced, cluster| !fenced.keeps_from(NodeId(2), cluster);
         assert!(follows(&fenced, &two), "no quorum is without one of two");
         assert!(!follows(&fenced, &three));
-        assert_eq!(fenced.hear(&fence((0, 7, 1), three.rev, &[]), &three), Ok(true));
+        assert_eq!(fenced.hear(&fence([0, 7, 1, 1], three.rev, &[]), &three), Ok(true));
         assert!(follows(&fenced, &three));
         assert!(!follows(&fenced, &other), "what was said was of another cluster");
-        assert_eq!(fenced.hear(&fence((0, 1, 1), other.rev, &[2]), &other), Ok(true));
+        assert_eq!(fenced.hear(&fence([0, 1, 1, 1], other.rev, &[2]), &other), Ok(true));
         assert!(!follows(&fenced, &other));
     }
 }

@@ -34,6 +34,7 @@ pub(crate) mod row {
     pub const GROUPS: &[u8] = b"groups";
     pub const PASSWORD_POLICY: &[u8] = b"password-policy";
     pub const CLEAN: &[u8] = b"clean";
+    pub const START: &[u8] = b"start";
     /// Followed by the identity of a store that was created.
     pub const CREATED: &[u8] = b"created/";
 }
@@ -62,6 +63,8 @@ pub struct Node {
     pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,
     pub(crate) orchestration: OnceLock<Arc<Orchestration>>,
+    /// How often it was started on its disk, this time included: what tells the words of its processes apart.
+    pub(crate) start: u64,
     stopping: AtomicBool,
     /// When each node was heard last, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,
@@ -110,6 +113,8 @@ impl Node {
         let password_policy = stored(&rows, row::PASSWORD_POLICY, "password-policy")?;
         let clean = rows.contains_key(row::CLEAN);
         writes.push((row::CLEAN.to_vec(), None));
+        let start = stored::<u64>(&rows, row::START, "start")? + 1;
+        writes.push(agreement::write(row::START, &start));
         settings.apply(&writes, true)?;
 
         let map_rev = AtomicU64::new(cluster.rev);
@@ -124,6 +129,7 @@ impl Node {
             fences: AtomicU64::new(0),
             lease: Arc::default(),
             orchestration: OnceLock::new(),
+            start,
             stopping: AtomicBool::new(false),
             heard: Mutex::default(),
             settings,

@@ -63,7 +63,7 @@ struct State {
 
 impl Orchestration {
     pub fn new(node: &Arc<Node>) -> Arc<Orchestration> {
-        let orchestrator = Orchestrator::new(node.id());
+        let orchestrator = Orchestrator::new(node.id(), node.start);
         let state = Mutex::new(State { orchestrator, granted: None });
         Arc::new(Orchestration { node: Arc::downgrade(node), state, signal: Signal::default() })
     }
@@ -101,10 +101,11 @@ impl Orchestration {
     }
 
     /// What was known is of another cluster when the node has another number.
-    fn begin_anew(&self, me: NodeId) {
+    fn begin_anew(&self, node: &Node) {
+        let me = node.id();
         let mut state = self.state.lock();
         if state.orchestrator.me() != me {
-            *state = State { orchestrator: Orchestrator::new(me), granted: None };
+            *state = State { orchestrator: Orchestrator::new(me, node.start), granted: None };
         }
     }
 
@@ -321,7 +322,7 @@ impl Task for Watchman {
             return Next::Done;
         }
         let now = node.now().monotonic_ns;
-        self.shared.begin_anew(node.id());
+        self.shared.begin_anew(&node);
         self.shared.renew(&node);
         self.speak(&node, now);
         self.decide(&node, now);

@@ -83,7 +83,7 @@ impl Names {
 /// How a node's clocks differ from true time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What the monotonic clock shows at true time 0.
+    /// What the monotonic clock shows when a process starts.
     pub origin_ns: u64,
     /// How many nanoseconds its clocks go on in a million of true time.
     pub rate_ppm: u64,
@@ -92,11 +92,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    fn read(self, true_ns: u64) -> Now {
-        let passed = true_ns / 1000 * self.rate_ppm / 1000;
+    /// At `true_ns`, for a process that was started at `begun_ns`.
+    fn read(self, true_ns: u64, begun_ns: u64) -> Now {
+        let passed = |ns: u64| ns / 1000 * self.rate_ppm / 1000;
         Now {
-            unix_ns: (EPOCH_UNIX_NS + passed).saturating_add_signed(self.skew_ns),
-            monotonic_ns: self.origin_ns + passed,
+            unix_ns: (EPOCH_UNIX_NS + passed(true_ns)).saturating_add_signed(self.skew_ns),
+            monotonic_ns: self.origin_ns + passed(true_ns - begun_ns),
         }
     }
 }
@@ -141,6 +142,8 @@ impl Wanted {
 /// The world of one life of a node's process.
 pub struct World {
     clock: Clock,
+    /// When it began, in true time.
+    begun_ns: u64,
     true_ns: AtomicU64,
     /// What the wall clock has been stepped by.
     stepped_ns: AtomicI64,
@@ -154,11 +157,18 @@ pub struct World {
 }
 
 impl World {
-    /// Of the node `index`, with what earlier lives left on its disk.
-    pub fn new(index: usize, disk: &Arc<Disk>, clock: Clock, chance: Chance) -> Arc<World> {
+    /// Of the node `index`, with what earlier lives left on its disk. It begins at `begun_ns`.
+    pub fn new(
+        index: usize,
+        disk: &Arc<Disk>,
+        clock: Clock,
+        begun_ns: u64,
+        chance: Chance,
+    ) -> Arc<World> {
         let world = World {
             clock,
-            true_ns: AtomicU64::default(),
+            begun_ns,
+            true_ns: AtomicU64::new(begun_ns),
             stepped_ns: AtomicI64::default(),
             unix_ns: AtomicU64::default(),
             monotonic_ns: AtomicU64::default(),
@@ -179,7 +189,8 @@ impl World {
 
     fn look_at_the_clock(&self) {
         let skew_ns = self.clock.skew_ns + self.stepped_ns.load(Ordering::Relaxed);
-        let now = Clock { skew_ns, ..self.clock }.read(self.true_ns.load(Ordering::Relaxed));
+        let true_ns = self.true_ns.load(Ordering::Relaxed);
+        let now = Clock { skew_ns, ..self.clock }.read(true_ns, self.begun_ns);
         self.unix_ns.store(now.unix_ns, Ordering::Relaxed);
         self.monotonic_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }

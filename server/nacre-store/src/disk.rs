@@ -1,6 +1,7 @@
 //! The few things that a store asks of a directory, so that a simulated one can stand in for it.
 
 use crate::Error;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -110,8 +111,12 @@ pub(crate) fn read_exact(
 }
 
 /// A directory of the operating system, locked against a second process for as long as it is open.
+///
+/// Names are looked up in the directory that was opened. Once it is removed nothing is found or made in it any more, also
+/// where another has taken its place at the same path.
 pub(crate) struct Directory {
     path: PathBuf,
+    folder: File,
     _lock: File,
 }
 
@@ -130,17 +135,20 @@ impl Directory {
                     .map_err(failed("create"))?;
             }
         }
-        let lock = File::options()
-            .create(true)
-            .append(true)
-            .open(path.join(LOCK))
-            .map_err(failed("lock"))?;
+        let folder = File::open(path).map_err(failed("open"))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
+        let lock = open_in(&folder, LOCK, flags).map_err(failed("lock"))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Directory { path: path.to_owned(), folder, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(failed("lock")(source)),
         }
     }
+}
+
+fn open_in(folder: &File, name: &str, flags: OFlags) -> io::Result<File> {
+    let mode = Mode::from_raw_mode(0o666);
+    Ok(File::from(rustix::fs::openat(folder, name, flags | OFlags::CLOEXEC, mode)?))
 }
 
 const LOCK: &str = "lock";
@@ -151,16 +159,11 @@ impl Disk for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(File::options().read(true).write(true).open(self.path.join(name))?))
+        Ok(Arc::new(open_in(&self.folder, name, OFlags::RDWR)?))
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(self.path.join(name))?;
+        let file = open_in(&self.folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
         if bytes > 0 {
             allocate(&file, bytes)?;
         }
@@ -168,18 +171,18 @@ impl Disk for Directory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path.join(from), self.path.join(to))
+        Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path.join(name))
+        Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if name != LOCK {
+            if ![".", "..", LOCK].contains(&name.as_str()) {
                 names.push(name);
             }
         }
@@ -187,7 +190,7 @@ impl Disk for Directory {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.folder.sync_all()
     }
 }
 
@@ -214,5 +217,32 @@ impl DiskFile for File {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_in_a_directory_that_was_removed_does_not_meet_the_one_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let removed = Directory::open(&path).unwrap();
+        removed.create("a", 0).unwrap().write_at(b"old", 0).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        let disk = Directory::open(&path).unwrap();
+        disk.create("a", 0).unwrap().write_at(b"new", 0).unwrap();
+
+        let not_found = |done: io::Result<()>| done.unwrap_err().kind() == io::ErrorKind::NotFound;
+        assert!(not_found(removed.create("b", 0).map(drop)));
+        assert!(not_found(removed.open("a").map(drop)));
+        assert!(not_found(removed.rename("a", "b")));
+        assert!(not_found(removed.remove("a")));
+        assert_eq!(removed.names().unwrap(), Vec::<String>::new());
+        assert_eq!(disk.names().unwrap(), ["a"]);
+        let mut found = [0; 3];
+        read_exact(&*disk.open("a").unwrap(), &mut found, 0).unwrap();
+        assert_eq!(&found, b"new");
     }
 }

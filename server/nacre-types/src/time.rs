@@ -5,7 +5,7 @@
 pub struct Now {
     /// Wall clock, nanoseconds since the Unix epoch. May step; used for CAS, expiry and delete times.
     pub unix_ns: u64,
-    /// A clock that never steps back, nanoseconds from any origin. Used for locks and time-outs.
+    /// A clock that never steps back, nanoseconds from any origin, another one in each process. Used for locks and time-outs.
     pub monotonic_ns: u64,
 }
 

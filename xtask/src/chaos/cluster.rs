@@ -234,6 +234,13 @@ impl Cluster {
             pools.push(self.ask(node, "GET", "/pools/default", "")?);
         }
         let nodes = |pool: &Value| pool["nodes"].as_array().cloned().unwrap_or_default();
+        // A node that was failed over after the last look, before a rebalance that was begun then, has left.
+        let has_left = |node: &usize| nodes(&pools[*node]).len() == 1;
+        let stays = (0..count).find(|node| !has_left(node));
+        if let (Some(by), Some(node)) = (stays, (0..count).find(has_left)) {
+            self.add(by, node)?;
+            return Ok(false);
+        }
         let are_well = |pool: &Value| {
             let nodes = nodes(pool);
             nodes.len() == count && nodes.iter().all(|node| node["status"] == "healthy")

@@ -103,13 +103,27 @@ pub enum Message {
 /// What a leader says of nodes that are about to be replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
-    /// How often the cluster had [regrouped](Cluster::regroups), in which term the leader leads, and since when it says so, by its
-    /// monotonic clock: what is greater is later, also where the process of a leader was started again in its term.
-    pub said: (u64, u64, u64),
+    /// Since when it says so.
+    pub said: Said,
     /// Who is not lost any more may be followed by those who know the agreed state up to this revision.
     pub rev: u64,
     /// Not to be followed.
     pub lost: BTreeSet<NodeId>,
+}
+
+/// When a leader said something: what is greater is later.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct Said {
+    /// How often the cluster had [regrouped](Cluster::regroups).
+    pub regroups: u64,
+    /// In which term the leader leads.
+    pub term: u64,
+    /// How often the leader was started: it may lead on in its term afterwards, with another clock.
+    pub start: u64,
+    /// By its monotonic clock.
+    pub at: u64,
 }
 
 /// How good a copy is.
@@ -171,6 +185,8 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct Orchestrator {
     me: NodeId,
+    /// How often the node was started, this time included.
+    start: u64,
     heard: BTreeMap<NodeId, u64>,
     granted: BTreeMap<NodeId, u64>,
     doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
@@ -191,10 +207,11 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    /// Of node `me`, which has heard of nobody yet.
-    pub fn new(me: NodeId) -> Orchestrator {
+    /// Of node `me`, which was started for the `start`th time and has heard of nobody yet.
+    pub fn new(me: NodeId, start: u64) -> Orchestrator {
         Orchestrator {
             me,
+            start,
             heard: BTreeMap::new(),
             granted: BTreeMap::new(),
             doubted: BTreeMap::new(),
@@ -294,9 +311,10 @@ impl Orchestrator {
     /// Says of these nodes that they are lost, and of no other.
     fn fence(&mut self, lost: &BTreeSet<NodeId>, cluster: &Cluster, now: u64) {
         let term = self.leads.map_or(0, |(term, _)| term);
-        let (regroups, of, at) = self.fence.said;
+        let Said { regroups, term: of, at, .. } = self.fence.said;
         if (regroups, of) != (cluster.regroups, term) || self.fence.lost != *lost {
-            let said = (cluster.regroups, term, now.max(at + 1));
+            let (regroups, start) = (cluster.regroups, self.start);
+            let said = Said { regroups, term, start, at: now.max(at + 1) };
             self.fence = Fence { said, rev: cluster.rev, lost: lost.clone() };
         }
     }
@@ -316,8 +334,8 @@ impl Orchestrator {
         });
         let holders = chains.flat_map(|chain| chain.copies.iter().chain(&chain.next).flatten());
         let asked = holders.copied().filter(|node| !lost.contains(node)).collect();
-        // Not to be mistaken for one of a leader before.
-        let number = self.me.0 << 48 | self.polls;
+        // Not to be mistaken for one of a leader before, nor of a process before.
+        let number = self.me.0 << 48 | (self.start & 0xffff) << 32 | self.polls;
         Poll::new(number, lost, wanted, asked)
     }
 }

@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     fn new(cluster: Cluster) -> World {
-        let leader = Orchestrator::new(NodeId(1));
+        let leader = Orchestrator::new(NodeId(1), 5);
         let (down, standings) = (Vec::new(), BTreeMap::new());
         World { cluster, leader, now: SECOND, down, standings, is_unsettled: false }
     }
@@ -241,7 +241,7 @@ fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_end
 #[test]
 fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for_sure() {
     let cluster = cluster(3, 1);
-    let mut leader = Orchestrator::new(NodeId(1));
+    let mut leader = Orchestrator::new(NodeId(1), 5);
     let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
     let mut ask = |leads, now| {
         let ask = Message::Ask { at: 7, doubted: BTreeMap::new() };
@@ -250,7 +250,8 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     };
     let granted = |for_ns| {
         let rev = cluster.rev;
-        let fence = Fence { said: (0, 1, SECOND), rev, lost: BTreeSet::new() };
+        let said = Said { regroups: 0, term: 1, start: 5, at: SECOND };
+        let fence = Fence { said, rev, lost: BTreeSet::new() };
         Some(Message::Grant { at: 7, for_ns, rev, fence })
     };
     assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));

@@ -6,6 +6,7 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Bucket, Index, Member, Partitioning};
 use nacre_plugin_host::DatabaseKeyspace;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 type Rows = Vec<(String, String)>;
 
@@ -23,7 +24,10 @@ impl Session {
             "keyspaces" | "all_keyspaces" => {
                 Some(self.of_buckets(|bucket| self.of_keyspaces(bucket)))
             }
-            "indexes" | "all_indexes" => Some(self.of_buckets(|bucket| self.of_indexes(bucket))),
+            "indexes" | "all_indexes" => {
+                let unbuilt = self.node.unbuilt();
+                Some(self.of_buckets(|bucket| self.of_indexes(bucket, &unbuilt)))
+            }
             "transactions" => Some(self.of_transactions()),
             "nodes" => Some(rows(self.node.cluster().nodes.values().map(of_node))),
             _ => None,
@@ -92,7 +96,7 @@ impl Session {
         found
     }
 
-    fn of_indexes(&self, bucket: &Bucket) -> Vec<(String, Value)> {
+    fn of_indexes(&self, bucket: &Bucket, unbuilt: &BTreeSet<String>) -> Vec<(String, Value)> {
         let visible = bucket.indexes.iter().filter(|index| {
             let keyspace = DatabaseKeyspace {
                 bucket: bucket.name.clone(),
@@ -104,6 +108,11 @@ impl Session {
         });
         visible
             .map(|index| {
+                let state = match (index.built, unbuilt.contains(&index.uuid)) {
+                    (false, _) => "deferred",
+                    (true, true) => "building",
+                    (true, false) => "online",
+                };
                 let mut row = json!({
                     "id": index.uuid,
                     "name": index.name,
@@ -111,7 +120,7 @@ impl Session {
                     "namespace_id": "default",
                     "index_key": index.keys,
                     "using": "gsi",
-                    "state": self.state_of(&bucket.name, index),
+                    "state": state,
                     "metadata": {"num_replica": 0},
                 });
                 if let Some(Partitioning { by, count, replicas }) = &index.partitioning {
@@ -135,11 +144,6 @@ impl Session {
                 (index.uuid.clone(), row)
             })
             .collect()
-    }
-
-    /// As [`Node::state_of`] has it.
-    pub(super) fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
-        self.node.state_of(bucket, index)
     }
 }
 

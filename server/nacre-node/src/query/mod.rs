@@ -34,7 +34,6 @@ use notes::Notes;
 use parking_lot::RwLock;
 pub(crate) use scripts::EVALUATOR;
 use scripts::Evaluator;
-use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
 use transaction::Transactions;
@@ -43,7 +42,7 @@ use vitals::Counted;
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
 pub(crate) use of_function::FunctionQueries;
-pub use session::Gone;
+pub use session::{Gone, Session};
 pub(crate) use transaction::{Step, Told, answer_step};
 pub use vitals::Vitals;
 

@@ -36,6 +36,7 @@ pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
     Arc::new(move || mark.load(Ordering::Relaxed))
 }
 
+/// What a request sees and does of the database; over when it is dropped.
 pub struct Session {
     pub(super) node: Arc<Node>,
     pub(super) user: String,
@@ -64,6 +65,7 @@ pub struct Session {
 }
 
 impl Session {
+    /// For a request of `user`, whose rights are looked up each time.
     pub fn new(node: &Arc<Node>, user: &str, gone: Gone) -> Session {
         Session {
             node: Arc::clone(node),
@@ -83,7 +85,7 @@ impl Session {
     }
 
     /// The same for a query of a function.
-    pub fn guarded(mut self, guard: Arc<Guard>) -> Session {
+    pub(super) fn guarded(mut self, guard: Arc<Guard>) -> Session {
         self.guard = Some(guard);
         self
     }
@@ -302,7 +304,7 @@ impl Database for Session {
         cluster.rev.hash(&mut hasher);
         for bucket in cluster.buckets.values() {
             for index in &bucket.indexes {
-                (&index.uuid, self.state_of(&bucket.name, index)).hash(&mut hasher);
+                (&index.uuid, self.node.state_of(&bucket.name, index)).hash(&mut hasher);
             }
         }
         hasher.finish()
@@ -314,7 +316,7 @@ impl Database for Session {
         let index = |index: &Index| DatabaseIndex {
             id: index.uuid.clone(),
             definition: index.definition.clone(),
-            online: self.state_of(&bucket.name, index) == "online",
+            online: self.node.state_of(&bucket.name, index) == "online",
         };
         Ok(bucket.indexes_of(&keyspace.scope, &keyspace.collection).map(index).collect())
     }

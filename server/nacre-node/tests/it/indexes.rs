@@ -2,7 +2,12 @@
 
 use crate::world::World;
 use nacre_cluster::{Change, Index, Member, Membership, Service};
+use nacre_node::Node;
+use nacre_node::query::Session;
+use nacre_plugin_host::Database;
 use nacre_types::NodeId;
+use serde_json::Value;
+use std::sync::Arc;
 
 #[test]
 fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
@@ -34,19 +39,33 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
     other.begin_anew(id, uuid, (*cluster).clone()).unwrap();
     assert_eq!(node.state_of("b", &index), "building");
     assert_eq!(other.state_of("b", &index), "online", "who uses it asks those that have it");
-    *other_world.asked.lock().unwrap() = Some(Vec::new());
-    let unbuilt = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| other.unbuilt());
+    let unbuilt = while_asked(&other_world, &node, || other.unbuilt());
+    assert_eq!(unbuilt, [index.uuid].into());
+    assert_eq!(node.unbuilt(), unbuilt, "and so says who has them");
+
+    let rows = while_asked(&other_world, &node, || {
+        let session = Session::new(&other, "admin", Arc::new(|| false));
+        session.catalog("indexes").unwrap().unwrap()
+    });
+    let rows: Vec<Value> =
+        rows.iter().map(|(_, row)| serde_json::from_str(row).unwrap()).collect();
+    let states: Vec<_> = rows.iter().map(|row| (&row["name"], &row["state"])).collect();
+    assert_eq!(states, [(&"by_n".into(), &"building".into())], "as at any node");
+}
+
+/// What `ask` returns, while the other node answers all that the one of this world asks.
+fn while_asked<T: Send>(world: &World, other: &Arc<Node>, ask: impl FnOnce() -> T + Send) -> T {
+    *world.asked.lock().unwrap() = Some(Vec::new());
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(ask);
         while !asking.is_finished() {
-            let asked = std::mem::take(other_world.asked.lock().unwrap().as_mut().unwrap());
+            let asked = std::mem::take(world.asked.lock().unwrap().as_mut().unwrap());
             for (to, question, told) in asked {
-                assert_eq!(to, node.id());
-                told(Ok(node.answer(&question)));
+                assert_eq!(to, other.id());
+                told(Ok(other.answer(&question)));
             }
             std::thread::yield_now();
         }
         asking.join().unwrap()
-    });
-    assert_eq!(unbuilt, [index.uuid].into());
-    assert_eq!(node.unbuilt(), unbuilt, "and so says who has them");
+    })
 }

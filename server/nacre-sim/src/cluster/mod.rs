@@ -322,8 +322,7 @@ impl Cluster {
         let machine = &mut self.machines[index];
         machine.life += 1;
         machine.paused_until = 0;
-        let world = World::new(index, &machine.disk, machine.clock, chance);
-        world.set_time(self.now);
+        let world = World::new(index, &machine.disk, machine.clock, self.now, chance);
         let node = match Node::open(Arc::clone(&world) as _, World::endpoints(index)) {
             Err(Error::Store(StoreError::Full | StoreError::Io { .. })) => {
                 return self.at(START_AGAIN_NS, Event::Start { node: index });
