@@ -112,9 +112,7 @@ pub struct Fence {
 }
 
 /// When a leader said something: what is greater is later.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Said {
     /// How often the cluster had [regrouped](Cluster::regroups).
     pub regroups: u64,

@@ -1,6 +1,7 @@
 //! What nodes tell each other of indexes.
 
 use crate::world::World;
+use nacre_auth::{Role, User};
 use nacre_cluster::{Change, Index, Member, Membership, Service};
 use nacre_node::Node;
 use nacre_node::query::Session;
@@ -43,12 +44,13 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
     assert_eq!(unbuilt, [index.uuid].into());
     assert_eq!(node.unbuilt(), unbuilt, "and so says who has them");
 
+    let admin = User::new("admin", "password", vec![Role::admin()], other.new_salt());
+    other.put_user(admin).unwrap();
     let rows = while_asked(&other_world, &node, || {
         let session = Session::new(&other, "admin", Arc::new(|| false));
         session.catalog("indexes").unwrap().unwrap()
     });
-    let rows: Vec<Value> =
-        rows.iter().map(|(_, row)| serde_json::from_str(row).unwrap()).collect();
+    let rows: Vec<Value> = rows.iter().map(|(_, row)| serde_json::from_str(row).unwrap()).collect();
     let states: Vec<_> = rows.iter().map(|row| (&row["name"], &row["state"])).collect();
     assert_eq!(states, [(&"by_n".into(), &"building".into())], "as at any node");
 }
