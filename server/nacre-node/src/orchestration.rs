@@ -71,11 +71,13 @@ impl Orchestration {
     fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
         let now = node.now().monotonic_ns;
         let answer = match message {
-            Message::Grant { at, for_ns, rev, fence } => {
-                // A lease holds, whoever leads by now.
+            Message::Grant { at, start, for_ns, rev, fence } => {
                 node.fence(&fence).ok();
-                self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
-                self.renew(node);
+                // A lease holds, whoever leads by now; but not one of a process before, whose clock was another.
+                if start == node.start {
+                    self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
+                    self.renew(node);
+                }
                 None
             }
             Message::Poll { number, fence, wanted } => {
@@ -206,7 +208,7 @@ impl Watchman {
         }
         self.spoke_at = Some(now);
         let (cluster, me) = (node.cluster(), node.id());
-        let message = Message::Ask { at: now, doubted: node.doubted() };
+        let message = Message::Ask { at: now, start: node.start, doubted: node.doubted() };
         let bytes = written(&message);
         for to in cluster.nodes.keys().copied() {
             match to == me {

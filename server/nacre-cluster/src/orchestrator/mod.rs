@@ -68,6 +68,8 @@ pub enum Message {
     Ask {
         /// When this was sent, by the sender's monotonic clock.
         at: u64,
+        /// How often the sender was started: the clock begins again each time.
+        start: u64,
         /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
         doubted: BTreeMap<String, Vec<u16>>,
     },
@@ -75,6 +77,8 @@ pub enum Message {
     Grant {
         /// As the question had it.
         at: u64,
+        /// The same: it may have been asked by a process that is gone, as messages wait for a node to be back.
+        start: u64,
         /// In nanoseconds; at most [`LEASE_NS`].
         for_ns: u64,
         /// The revision of the agreed state.
@@ -252,7 +256,7 @@ impl Orchestrator {
         now: u64,
     ) -> Option<Message> {
         match message {
-            Message::Ask { at, doubted } => {
+            Message::Ask { at, start, doubted } => {
                 self.heard.insert(from, now);
                 self.doubted.insert(from, doubted);
                 let is_lost = self.fence.lost.contains(&from);
@@ -265,7 +269,8 @@ impl Orchestrator {
                 }
                 self.granted.insert(from, now);
                 let for_ns = LEASE_NS - now.saturating_sub(leads.confirmed_ns);
-                Some(Message::Grant { at, for_ns, rev: cluster.rev, fence: self.fence.clone() })
+                let (rev, fence) = (cluster.rev, self.fence.clone());
+                Some(Message::Grant { at, start, for_ns, rev, fence })
             }
             Message::Report { number, standings } => {
                 let polls = [&mut self.failover, &mut self.moving];

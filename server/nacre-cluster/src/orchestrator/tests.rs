@@ -96,7 +96,7 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
         for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
-            let ask = Message::Ask { at: self.now, doubted: BTreeMap::new() };
+            let ask = Message::Ask { at: self.now, start: 1, doubted: BTreeMap::new() };
             self.leader.hear(node, ask, &self.cluster, self.leads(), self.now);
         }
         let mut proposed = Vec::new();
@@ -185,7 +185,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     world.tick();
     let lost = NodeId(3);
     let ask = |world: &mut World, from| {
-        let ask = Message::Ask { at: world.now, doubted: BTreeMap::new() };
+        let ask = Message::Ask { at: world.now, start: 1, doubted: BTreeMap::new() };
         let leads = world.leads();
         world.leader.hear(from, ask, &world.cluster, leads, world.now)
     };
@@ -244,7 +244,7 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
     let mut ask = |leads, now| {
-        let ask = Message::Ask { at: 7, doubted: BTreeMap::new() };
+        let ask = Message::Ask { at: 7, start: 3, doubted: BTreeMap::new() };
         leader.tick(&cluster, confirmed(1, SECOND), SECOND);
         leader.hear(NodeId(2), ask, &cluster, leads, now)
     };
@@ -252,7 +252,7 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
         let rev = cluster.rev;
         let said = Said { regroups: 0, term: 1, start: 5, at: SECOND };
         let fence = Fence { said, rev, lost: BTreeSet::new() };
-        Some(Message::Grant { at: 7, for_ns, rev, fence })
+        Some(Message::Grant { at: 7, start: 3, for_ns, rev, fence })
     };
     assert_eq!(ask(confirmed(1, SECOND), SECOND), granted(LEASE_NS));
     assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND), granted(LEASE_NS - SECOND));

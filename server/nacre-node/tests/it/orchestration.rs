@@ -2,6 +2,7 @@
 
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
+use nacre_cluster::orchestrator::{Fence, LEASE_NS, Message};
 use nacre_cluster::{Change, Cluster, Membership};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
@@ -84,6 +85,26 @@ fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
     // A map without the node itself would have an SDK wait for itself.
     let answer = nodes.connect(1).get("k");
     assert_eq!((answer.status, answer.value.len()), (NOT_MY_VBUCKET, 0));
+}
+
+/// Messages wait while a node is away, and its clock begins again with its process.
+#[test]
+fn a_lease_that_a_process_before_has_asked_for_is_none() {
+    let mut nodes = three();
+    client(&nodes).set("k", "1");
+    nodes.run();
+    nodes.cut = vec![(1, 0), (1, 2)];
+    nodes.pass(4500);
+    let node = Arc::clone(nodes.nodes[1].as_ref().unwrap());
+    let status_after_grant = |start| {
+        let (at, for_ns) = (node.now().monotonic_ns, LEASE_NS);
+        let (rev, fence) = (node.cluster().rev, Fence::default());
+        let grant = Message::Grant { at, start, for_ns, rev, fence };
+        node.hear(NodeId(1), &serde_json::to_vec(&grant).unwrap());
+        client(&nodes).get("k").status
+    };
+    assert_eq!(status_after_grant(0), TEMPORARY_FAILURE);
+    assert_eq!(status_after_grant(1), 0, "its only process has asked");
 }
 
 /// Clients ask any node for the map when they have heard that there is another. One that cannot complete a durable write

@@ -29,6 +29,8 @@ pub const MS: u64 = 1000 * US;
 const MEET_NS: u64 = 50 * MS;
 /// When a process that did not start is started again.
 const START_AGAIN_NS: u64 = 500 * MS;
+/// How many messages wait for a process: enough for some of each kind and sender.
+const WAITING_MAX: usize = 64;
 /// The user that clients are.
 pub const USER: &str = "admin";
 
@@ -116,6 +118,8 @@ struct Machine {
     paused_until: u64,
     /// It learns of no decision before.
     unaware_until: u64,
+    /// Messages that came while there was no process: those who sent them keep them for the next.
+    waiting: Vec<Box<Letter>>,
     /// How long its flusher may wait for the disk, at most.
     disk_delay_ns: u64,
 }
@@ -210,6 +214,7 @@ impl Cluster {
             life: 0,
             paused_until: 0,
             unaware_until: 0,
+            waiting: Vec::new(),
             disk_delay_ns: 0,
         };
         let mut cluster = Cluster {
@@ -335,6 +340,9 @@ impl Cluster {
         node.orchestrate();
         self.settle(index);
         self.learn_soon(index);
+        for letter in std::mem::take(&mut self.machines[index].waiting) {
+            self.at(self.network.delay_ns.1, Event::Hear(letter));
+        }
     }
 
     /// The process of a node is gone. `tears`: in the middle of a commit, of which the first half is stored.
@@ -494,6 +502,12 @@ impl Cluster {
             }
             Event::Arrive { wire, side } => return self.arrive(wire, side),
             Event::Lost { wire } => return self.lose(wire),
+            Event::Hear(letter) if self.machines[letter.to].process.is_none() => {
+                let waiting = &mut self.machines[letter.to].waiting;
+                if waiting.len() < WAITING_MAX {
+                    waiting.push(letter);
+                }
+            }
             Event::Hear(letter) => {
                 let Letter { from, to, message } = *letter;
                 if let Some(node) = self.enter(to).cloned() {
