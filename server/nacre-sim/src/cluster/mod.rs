@@ -119,7 +119,7 @@ struct Machine {
     /// It learns of no decision before.
     unaware_until: u64,
     /// Messages that came while there was no process: those who sent them keep them for the next.
-    waiting: Vec<Box<Letter>>,
+    waiting: Vec<Letter>,
     /// How long its flusher may wait for the disk, at most.
     disk_delay_ns: u64,
 }
@@ -341,7 +341,7 @@ impl Cluster {
         self.settle(index);
         self.learn_soon(index);
         for letter in std::mem::take(&mut self.machines[index].waiting) {
-            self.at(self.network.delay_ns.1, Event::Hear(letter));
+            self.at(self.network.delay_ns.1, Event::Hear(Box::new(letter)));
         }
     }
 
@@ -505,7 +505,7 @@ impl Cluster {
             Event::Hear(letter) if self.machines[letter.to].process.is_none() => {
                 let waiting = &mut self.machines[letter.to].waiting;
                 if waiting.len() < WAITING_MAX {
-                    waiting.push(letter);
+                    waiting.push(*letter);
                 }
             }
             Event::Hear(letter) => {
