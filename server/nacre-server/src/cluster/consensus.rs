@@ -134,8 +134,9 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Has `node`, which has that `key`, agree with others from now on, on the threads of `runtime`, and answer their questions on those of `answering`. A node that is alone can change its state
-    /// when this returns, and has been given what `initialise` gives a new cluster.
+    /// Has `node`, which has that `key`, agree with others from now on, on the threads of `runtime`, and answer their questions
+    /// on those of `answering`. A node that is alone can change its state when this returns, and has been given what
+    /// `initialise` gives a new cluster.
     ///
     /// # Errors
     /// What is wrong with the stored log, or why there cannot be another thread.
@@ -582,20 +583,28 @@ async fn confirm(consensus: Weak<Consensus>, raft: Raft) {
         drop(this);
         let asked =
             leads.map(|_| tokio::time::timeout(CONFIRM_PATIENCE, raft.ensure_linearizable()));
-        let leadership = match asked {
-            Some(asked) => match asked.await {
-                Ok(Ok(_)) => leads.filter(|_| term() == leads),
-                // What was confirmed before holds until it is too old.
-                Err(_) => continue,
-                Ok(Err(_)) => None,
-            },
-            None => None,
+        let is_confirmed = match asked {
+            Some(asked) => matches!(asked.await, Ok(Ok(_))),
+            None => false,
         };
         let Some(this) = consensus.upgrade() else { return };
-        *this.leadership.lock() = leadership.map(|term| Leadership { term, confirmed_ns });
+        let asked = leads.filter(|_| term() == leads).map(|term| Leadership { term, confirmed_ns });
+        let known = *this.leadership.lock();
+        *this.leadership.lock() = after(known, asked, is_confirmed);
         drop(this);
         tokio::time::sleep(CONFIRM_INTERVAL).await;
     }
+}
+
+/// What is `known` of leading after the others were asked about it, as what is to be known once they agree.
+fn after(
+    known: Option<Leadership>,
+    asked: Option<Leadership>,
+    is_confirmed: bool,
+) -> Option<Leadership> {
+    let asked = asked?;
+    // Whoever is late may answer the next time: what was confirmed before holds until it is too old.
+    if is_confirmed { Some(asked) } else { known.filter(|known| known.term == asked.term) }
 }
 
 /// Does as the leader what is asked.
@@ -721,4 +730,21 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 
 fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
     serde_json::from_slice(payload).map_err(|error| format!("the request cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_answers_do_not_end_what_was_confirmed_before() {
+        let [first, second] = [5, 7].map(|confirmed_ns| Leadership { term: 1, confirmed_ns });
+        assert_eq!(after(None, Some(first), true), Some(first));
+        assert_eq!(after(Some(first), Some(second), false), Some(first));
+        assert_eq!(after(Some(first), Some(second), true), Some(second));
+        assert_eq!(after(None, Some(second), false), None);
+        let later = Leadership { term: 3, confirmed_ns: 9 };
+        assert_eq!(after(Some(second), Some(later), false), None, "others may have led meanwhile");
+        assert_eq!(after(Some(second), None, true), None);
+    }
 }

@@ -175,24 +175,34 @@ fn each_node_answers_queries_for_all_of_them() {
     assert_eq!(twice["errors"][0]["code"], 12009, "{twice}");
 }
 
+/// Sets a flag once it is dropped, also by whoever panics.
+struct SetAtLast<'a>(&'a AtomicBool);
+
+impl Drop for SetAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Rebalances, and has each node asked meanwhile, three times at least: `ask` gets the node and the number of the round.
 pub fn ask_while_rebalancing(nodes: &[Node; 3], ask: impl Fn(&Node, usize) + Sync) {
-    let moves = AtomicBool::new(true);
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asking = nodes.each_ref().map(|node| {
-            let (moves, ask) = (&moves, &ask);
+            let (is_over, ask) = (&is_over, &ask);
             scope.spawn(move || {
                 let mut rounds = 0;
-                while moves.load(Ordering::Relaxed) || rounds < 3 {
+                while !is_over.load(Ordering::Relaxed) || rounds < 3 {
                     ask(node, rounds);
                     rounds += 1;
                 }
                 rounds
             })
         });
+        let rebalancing = SetAtLast(&is_over);
         rebalance(nodes, &[]);
         nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-        moves.store(false, Ordering::Relaxed);
+        drop(rebalancing);
         let rounds = asking.map(|thread| thread.join().unwrap());
         eprintln!("{rounds:?} rounds of questions while a rebalance went on");
     });
