@@ -108,6 +108,9 @@ pub enum Voters {
     Remove(NodeId),
 }
 
+/// What is known of leading with one Raft.
+type Known = Arc<Mutex<Option<Leadership>>>;
+
 /// Gives a new cluster what it needs.
 type Initialise = dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync;
 
@@ -123,7 +126,8 @@ pub struct Consensus {
     questions: Arc<Peers>,
     waiting: Waiting,
     directory: Arc<Directory>,
-    leadership: Mutex<Option<Leadership>>,
+    /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
+    leadership: Mutex<Known>,
     /// Set while this node is not to lead any more.
     abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
@@ -246,7 +250,9 @@ impl Consensus {
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
         self.runtime.spawn(watch_for_failure(raft.clone()));
-        self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone()));
+        let known = Known::default();
+        *self.leadership.lock() = Arc::clone(&known);
+        self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
         self.directory.replace(Some(raft));
         Ok(())
     }
@@ -272,6 +278,7 @@ impl Consensus {
 
     /// Ends Raft and all links.
     fn end(&self) {
+        *self.leadership.lock() = Known::default();
         if let Some(raft) = self.directory.replace(None) {
             let _ = self.wait(async move { raft.shutdown().await });
         }
@@ -313,6 +320,11 @@ impl Consensus {
     /// Others who are there have what a new cluster needs.
     fn settle(&self) -> Result<(), String> {
         if self.directory.others().is_empty() { (self.initialise)(&self.node) } else { Ok(()) }
+    }
+
+    fn leads(&self) -> Option<Leadership> {
+        let known = Arc::clone(&self.leadership.lock());
+        *known.lock()
     }
 
     fn raft(&self) -> Result<Raft, Error> {
@@ -478,7 +490,7 @@ impl Consensus {
         let mut leaving: Vec<_> = leaving.collect();
         leaving.sort_by_key(|(id, _)| **id == self.node.id());
         for (id, _) in leaving {
-            if self.leadership.lock().is_none() {
+            if self.leads().is_none() {
                 return;
             }
             if let Err(reason) = membership::remove(self, *id) {
@@ -557,7 +569,7 @@ impl Agreement for Consensus {
     }
 
     fn leadership(&self, _: u64) -> Option<Leadership> {
-        *self.leadership.lock()
+        self.leads()
     }
 
     fn leader(&self) -> Option<NodeId> {
@@ -568,9 +580,9 @@ impl Agreement for Consensus {
     }
 }
 
-/// Keeps known whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
+/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
 /// this process may stand still at any moment.
-async fn confirm(consensus: Weak<Consensus>, raft: Raft) {
+async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
     let term = || {
         let metrics = raft.metrics();
         let metrics = metrics.borrow();
@@ -587,11 +599,11 @@ async fn confirm(consensus: Weak<Consensus>, raft: Raft) {
             Some(asked) => matches!(asked.await, Ok(Ok(_))),
             None => false,
         };
-        let Some(this) = consensus.upgrade() else { return };
         let asked = leads.filter(|_| term() == leads).map(|term| Leadership { term, confirmed_ns });
-        let known = *this.leadership.lock();
-        *this.leadership.lock() = after(known, asked, is_confirmed);
-        drop(this);
+        {
+            let mut known = known.lock();
+            *known = after(*known, asked, is_confirmed);
+        }
         tokio::time::sleep(CONFIRM_INTERVAL).await;
     }
 }

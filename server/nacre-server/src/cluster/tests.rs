@@ -1,13 +1,14 @@
-//! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed.
+//! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed, or enter another cluster.
 
-use super::consensus::abdicate;
+use super::consensus::{Consensus, abdicate};
 use super::log::Log;
 use super::machine::{Machine, Waiting};
 use super::types::{Entry, Place, StorageError, Ticketed, Types};
 use crate::platform::SystemPlatform;
-use nacre_cluster::{Change, Endpoints, Ports};
-use nacre_node::agreement::Proposal;
+use nacre_cluster::{Change, Endpoints, Member, Ports};
+use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Node, Platform};
+use nacre_types::NodeId;
 use openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
 use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
@@ -18,10 +19,22 @@ use openraft::storage::RaftStateMachine;
 use openraft::testing::{StoreBuilder, Suite};
 use openraft::{CommittedLeaderId, Config, EntryPayload, LogId, StorageIOError};
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::runtime::Builder;
+
+/// A new node.
+fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error>> {
+    let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"))?);
+    let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
+    let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
+    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints)?;
+    Ok((platform, node))
+}
 
 struct InFolders;
 
@@ -31,12 +44,7 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
             StorageError::from(StorageIOError::read(&std::io::Error::other(reason)))
         };
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
-        let platform = SystemPlatform::open(folder.path(), folder.path().join("plugins"));
-        let platform = Arc::new(platform.map_err(|error| failed(error.to_string()))?);
-        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
-        let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-        let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints);
-        let node = node.map_err(|error| failed(error.to_string()))?;
+        let (platform, node) = open(folder.path()).map_err(|error| failed(error.to_string()))?;
         let space = platform.spaces().open("log").map_err(|error| failed(error.to_string()))?;
         let machine = Machine::open(&node, Waiting::default()).map_err(failed)?;
         Ok((folder, Log::open(space).map_err(failed)?, machine))
@@ -130,4 +138,29 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     };
     let ended = tokio::time::timeout(Duration::from_secs(15), until_over).await;
     assert!(ended.is_ok(), "it would lead its next cluster without a word");
+}
+
+/// Both clusters count their terms from 1: what it says as the leader of the one would be taken for the word of the other's.
+#[test]
+fn who_enters_a_cluster_leads_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (platform, node) = open(folder.path()).unwrap();
+    let threads =
+        [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build());
+    let threads = threads.map(Result::unwrap);
+    let handles = threads.each_ref().map(|threads| threads.handle().clone());
+    let other = Arc::clone(&platform) as Arc<_>;
+    let consensus =
+        Consensus::start(&node, other, platform.node_key(), handles, |_| Ok(())).unwrap();
+    let begun = Instant::now();
+    while consensus.leadership(0).is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is alone and does not lead");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (first, _, mut cluster) = node.new_cluster();
+    let (me, uuid) = (NodeId(2), node.new_uuid());
+    let member = Member { uuid: uuid.clone(), ..cluster.nodes[&first].clone() };
+    cluster.apply(&Change::PutNode { id: me, member }).unwrap();
+    consensus.enter(me, uuid, cluster).unwrap();
+    assert_eq!(consensus.leadership(0), None);
 }
