@@ -324,7 +324,10 @@ impl Node {
         if let Some(orchestration) = self.orchestration.get() {
             orchestration.look(self);
         }
-        effect.map_err(|error| Error::Effect(Box::new(error)))
+        effect.map_err(|error| {
+            self.fall_behind();
+            Error::Effect(Box::new(error))
+        })
     }
 
     /// Where in the order of decisions the stored state is; `None` before the first.

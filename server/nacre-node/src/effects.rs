@@ -1,8 +1,9 @@
 //! What a change of the agreed state does to this node: buckets, collections and deployments are brought in line.
 
+use crate::arrears::{also, created_row, made};
 use crate::bucket::{Bucket, Home};
 use crate::copies::Keep;
-use crate::node::{Node, created_row};
+use crate::node::Node;
 use crate::plugins::packages;
 use crate::{Error, events};
 use nacre_cluster::{BucketKind, Change, Cluster, Deployment};
@@ -56,13 +57,15 @@ impl Node {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
             Change::DropBucket { name } => {
-                self.remove_bucket(&before.buckets[name])?;
+                let removed = self.remove_bucket(&before.buckets[name]);
                 // Its resolver went with it.
                 self.plugins.redeploy_pure(self);
+                removed?;
             }
             Change::FlushBucket { name } => {
-                self.remove_bucket(&before.buckets[name])?;
+                let removed = self.remove_bucket(&before.buckets[name]);
                 self.open_bucket(&after.buckets[name], false, true)?;
+                removed?;
             }
             Change::UpdateBucket { name: bucket, .. }
             | Change::CreateScope { bucket, .. }
@@ -137,7 +140,8 @@ impl Node {
         self.plugins.redeploy(self, &serving);
     }
 
-    /// What any number of changes mean, which led from `before` to `after`.
+    /// What any number of changes mean, which led from `before` to `after`. What fails holds nothing else up; gives why the first
+    /// did.
     pub(crate) fn bring_in_line(
         self: &Arc<Node>,
         before: &Cluster,
@@ -147,22 +151,23 @@ impl Node {
         let same = |a: &nacre_cluster::Bucket, b: &nacre_cluster::Bucket| {
             (&a.uuid, a.flushes) == (&b.uuid, b.flushes)
         };
+        let mut outcome = Ok(());
         for (name, bucket) in &before.buckets {
             if !after.buckets.get(name).is_some_and(|kept| same(kept, bucket)) {
-                self.remove_bucket(bucket)?;
+                also(&mut outcome, self.remove_bucket(bucket));
             }
         }
         for (name, bucket) in &after.buckets {
             match before.buckets.get(name).filter(|known| same(known, bucket)) {
                 Some(known) => self.reconfigure(known, bucket),
-                None => self.open_bucket(bucket, false, true)?,
+                None => also(&mut outcome, self.open_bucket(bucket, false, true)),
             }
         }
         self.plugins.redeploy_pure(self);
         for package in before.plugins.packages.values().flat_map(|versions| versions.values()) {
-            self.forget_package(&package.digest, after)?;
+            also(&mut outcome, self.forget_package(&package.digest, after));
         }
-        Ok(())
+        outcome
     }
 
     /// A deployment has changed, or is gone.
@@ -200,7 +205,7 @@ impl Node {
             BucketKind::Ephemeral => None,
         };
         if !created && config.settings.kind == BucketKind::Persistent {
-            self.settings.apply(&[(created_row(config), Some(Vec::new()))], true)?;
+            self.settings.apply(&[made(config)], true)?;
         }
         let keep = Keep::of(&self.cluster(), self.id());
         let home = Home { node: self.id(), lease: Arc::clone(&self.lease), keep };
@@ -219,10 +224,14 @@ impl Node {
             bucket.discard();
             self.plugins.undeploy_bucket(&bucket);
         }
-        if config.settings.kind == BucketKind::Persistent {
-            self.platform.remove_store(config)?;
-            self.settings.apply(&[(created_row(config), None)], true)?;
+        match config.settings.kind {
+            BucketKind::Persistent => self.remove_store(config),
+            BucketKind::Ephemeral => Ok(()),
         }
-        Ok(())
+    }
+
+    pub(crate) fn remove_store(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
+        self.platform.remove_store(config)?;
+        Ok(self.settings.apply(&[(created_row(config), None)], true)?)
     }
 }

@@ -12,6 +12,7 @@
 //! `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;
+mod arrears;
 mod block;
 mod bucket;
 pub mod changes;

@@ -1,6 +1,7 @@
 //! The node: who it is, the agreed state, and the buckets that serve.
 
 use crate::agreement::{self, Agreement, Alone};
+use crate::arrears::created_row;
 use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
@@ -65,6 +66,8 @@ pub struct Node {
     pub(crate) orchestration: OnceLock<Arc<Orchestration>>,
     /// How often it was started on its disk, this time included: what tells the words of its processes apart.
     pub(crate) start: u64,
+    /// Whether there is something that the nodes have agreed on and this one has not done yet.
+    pub(crate) is_behind: AtomicBool,
     stopping: AtomicBool,
     /// When each node was heard last, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,
@@ -130,6 +133,7 @@ impl Node {
             lease: Arc::default(),
             orchestration: OnceLock::new(),
             start,
+            is_behind: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             heard: Mutex::default(),
             settings,
@@ -155,7 +159,11 @@ impl Node {
             let has_all = clean && config.settings.kind == BucketKind::Persistent;
             node.open_bucket(config, created, has_all)?;
         }
-        node.follow();
+        // Stores of which the process before could not get rid.
+        if let Err(error) = node.make_up() {
+            tracing::warn!("what was agreed on is tried again: {error}");
+            node.fall_behind();
+        }
         Ok(node)
     }
 
@@ -421,11 +429,6 @@ fn stored<T: DeserializeOwned + Default>(
 ) -> Result<T, Error> {
     let Some(stored) = rows.get(row) else { return Ok(T::default()) };
     serde_json::from_slice(stored).map_err(|_| Error::Settings(name))
-}
-
-pub(crate) fn created_row(config: &nacre_cluster::Bucket) -> Vec<u8> {
-    let identity = format!("{}-{}", config.uuid, config.flushes);
-    [row::CREATED, identity.as_bytes()].concat()
 }
 
 fn random_hex(platform: &dyn Platform) -> String {

@@ -1,6 +1,7 @@
 //! A node without sockets, threads or disks: its tasks are stepped by the test.
 
 mod agreement;
+mod arrears;
 mod changes;
 mod conflicts;
 mod consumer;

@@ -9,7 +9,8 @@ use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct World {
     chance: AtomicU64,
     spaces: MemorySpaces,
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
+    /// Whether stores can be neither made nor removed.
+    pub is_full: AtomicBool,
     /// Each with whether it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
     /// Connections to other nodes that are wanted, each with the port of the node.
@@ -45,6 +48,7 @@ impl World {
             chance: AtomicU64::new(1 + (u64::from(port) << 20)),
             spaces: MemorySpaces::default(),
             stores: Mutex::default(),
+            is_full: AtomicBool::new(false),
             tasks: Mutex::default(),
             links: Mutex::default(),
             sent: Mutex::default(),
@@ -131,6 +135,18 @@ impl World {
         }
     }
 
+    /// How many stores of buckets there are.
+    pub fn store_count(&self) -> usize {
+        self.stores.lock().unwrap().len()
+    }
+
+    fn check_room(&self) -> Result<(), Error> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(Error::io("make room")(io::ErrorKind::StorageFull.into())),
+            false => Ok(()),
+        }
+    }
+
     /// The store of the bucket that was created last.
     pub fn store(&self) -> Arc<FaultStore<MemoryStore>> {
         Arc::clone(self.stores.lock().unwrap().values().last().unwrap())
@@ -147,6 +163,7 @@ impl Platform for World {
     }
 
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
+        self.check_room()?;
         let name = format!("{}-{}", bucket.uuid, bucket.flushes);
         let mut stores = self.stores.lock().unwrap();
         assert_eq!(create, !stores.contains_key(&name), "a store is created once");
@@ -156,6 +173,7 @@ impl Platform for World {
     }
 
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error> {
+        self.check_room()?;
         self.stores.lock().unwrap().remove(&format!("{}-{}", bucket.uuid, bucket.flushes));
         Ok(())
     }

@@ -1,0 +1,128 @@
+//! What the nodes have agreed on and this one could not do, as when its disk was full: it is tried again until it is done.
+//!
+//! It is told by what is there: a bucket that does not serve is opened, a store of which no bucket knows is removed.
+
+use crate::Error;
+use crate::agreement::write;
+use crate::node::{Node, row};
+use crate::platform::{Next, Signal, Task};
+use crate::ticket::Waiter;
+use nacre_cluster::Bucket;
+use nacre_store::Write;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long to wait before the next try.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The row that says that the store of a bucket was made.
+pub(crate) fn created_row(config: &Bucket) -> Vec<u8> {
+    let identity = format!("{}-{}", config.uuid, config.flushes);
+    [row::CREATED, identity.as_bytes()].concat()
+}
+
+/// That row, with what is needed to find the store once the bucket is gone.
+pub(crate) fn made(config: &Bucket) -> Write {
+    let (indexes, design_documents) = (Vec::new(), BTreeMap::new());
+    let bare = Bucket { chains: Vec::new(), indexes, design_documents, ..config.clone() };
+    write(&created_row(config), &bare)
+}
+
+/// Notes the first failure of several things that are all done.
+pub(crate) fn also(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
+    if outcome.is_ok() {
+        *outcome = done;
+    }
+}
+
+impl Node {
+    /// Sees to it that what could not be done is tried again. For whoever holds what is held through a change.
+    pub(crate) fn fall_behind(self: &Arc<Node>) {
+        if !self.is_behind.swap(true, Ordering::AcqRel) {
+            let signal = Arc::new(Signal::default());
+            self.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
+            let said = String::new();
+            let arrears = Arrears { node: Arc::downgrade(self), signal, due: 0, said };
+            self.platform.run(Box::new(arrears));
+        }
+    }
+
+    /// Does what is still to be done.
+    pub(crate) fn make_up(self: &Arc<Node>) -> Result<(), Error> {
+        let _changing = self.changing.lock();
+        let cluster = self.cluster();
+        let rows: BTreeMap<Vec<u8>, Vec<u8>> = self.settings.load()?.into_iter().collect();
+        let mut outcome = Ok(());
+        for (row, stored) in rows.iter().filter(|(row, _)| row.starts_with(row::CREATED)) {
+            let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
+            // Before it was noted which store it is of, nothing was noted.
+            if let (false, Ok(config)) = (is_agreed, serde_json::from_slice(stored)) {
+                also(&mut outcome, self.remove_store(&config));
+            }
+        }
+        for config in cluster.buckets.values() {
+            if self.bucket(&config.name).is_none() {
+                // Nobody has written to it, so nothing can be missing.
+                let opened =
+                    self.open_bucket(config, rows.contains_key(&created_row(config)), true);
+                also(&mut outcome, opened);
+            }
+        }
+        self.follow();
+        if outcome.is_ok() {
+            self.is_behind.store(false, Ordering::Release);
+        }
+        outcome
+    }
+}
+
+/// The task that tries again.
+struct Arrears {
+    node: Weak<Node>,
+    signal: Arc<Signal>,
+    /// When the next try is due, in monotonic nanoseconds; 0 before the first was put off.
+    due: u64,
+    /// What was in the way the last time.
+    said: String,
+}
+
+impl Task for Arrears {
+    fn name(&self) -> &'static str {
+        "arrears"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        let Some(node) = self.node.upgrade() else { return Next::Done };
+        if node.is_stopping() {
+            return Next::Done;
+        }
+        let now = node.now().monotonic_ns;
+        if now >= self.due {
+            self.due = now + PAUSE.as_nanos() as u64;
+            match node.make_up() {
+                Ok(()) => {
+                    tracing::info!("this node does all that was agreed on");
+                    return Next::Done;
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    if self.said != reason {
+                        tracing::warn!("what was agreed on is tried again: {reason}");
+                        self.said = reason;
+                    }
+                }
+            }
+        }
+        Next::After(Duration::from_nanos(self.due.saturating_sub(now)))
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}
