@@ -64,10 +64,9 @@ impl Node {
         }
         for config in cluster.buckets.values() {
             if self.bucket(&config.name).is_none() {
-                // Nobody has written to it, so nothing can be missing.
-                let opened =
-                    self.open_bucket(config, rows.contains_key(&created_row(config)), true);
-                also(&mut outcome, opened);
+                let is_made = rows.contains_key(&created_row(config));
+                // Others may have taken the place of its copies by now: it serves once it is asked to again.
+                also(&mut outcome, self.open_bucket(config, is_made, false));
             }
         }
         self.follow();

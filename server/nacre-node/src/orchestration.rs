@@ -2,6 +2,7 @@
 //! is the leader itself. The decisions are [`nacre_cluster::orchestrator`]'s.
 
 use crate::Error;
+use crate::copies::Outdated;
 use crate::node::Node;
 use crate::platform::{Hear, Next, Signal, Task};
 use crate::spread::{Answer, Answered, Question};
@@ -12,7 +13,7 @@ use nacre_cluster::orchestrator::{
 };
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -82,7 +83,15 @@ impl Orchestration {
             }
             Message::Poll { number, fence, wanted } => {
                 let heard = node.fence(&fence);
-                heard.ok().map(|()| Message::Report { number, standings: standings(node, &wanted) })
+                if let Err(Outdated) = heard {
+                    tracing::debug!(
+                        "{from} is not answered: what it says of lost nodes is outdated"
+                    );
+                }
+                let rev = node.map_rev.load(Ordering::Acquire);
+                let report =
+                    || Message::Report { number, rev, standings: standings(node, &wanted) };
+                heard.ok().map(|()| report())
             }
             message => {
                 let is_report = matches!(message, Message::Report { .. });
@@ -178,6 +187,7 @@ fn standings(
                     .moves_to()
                     .map(|(next, from)| Joint { next: next.to_vec(), from: from.0 }),
                 rests: vbucket.state() != VbState::Active,
+                doubted: vbucket.doubted(),
                 is_busy: vbucket.is_busy(now),
                 is_known_held: chains.get(usize::from(*vbid)).is_some_and(|chain| chain.held),
             };
@@ -193,12 +203,15 @@ pub(crate) struct Watchman {
     shared: Arc<Orchestration>,
     /// When it spoke last, in monotonic nanoseconds.
     spoke_at: Option<u64>,
+    /// Nodes of which it was said that nothing goes on without them.
+    late: BTreeSet<NodeId>,
     hand_over: HandOver,
 }
 
 impl Watchman {
     pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        Watchman { shared, spoke_at: None, hand_over: HandOver::default() }
+        let late = BTreeSet::new();
+        Watchman { shared, spoke_at: None, late, hand_over: HandOver::default() }
     }
 
     fn speak(&mut self, node: &Arc<Node>, now: u64) {
@@ -221,7 +234,18 @@ impl Watchman {
     fn decide(&mut self, node: &Arc<Node>, now: u64) {
         let leads = node.leadership();
         let cluster = node.cluster();
-        let effects = self.shared.state.lock().orchestrator.tick(&cluster, leads, now);
+        let (effects, late) = {
+            let orchestrator = &mut self.shared.state.lock().orchestrator;
+            (orchestrator.tick(&cluster, leads, now), orchestrator.late(now))
+        };
+        if late != self.late {
+            for node in late.difference(&self.late) {
+                tracing::warn!(
+                    "{node} does not say how far its copies are: nothing goes on before"
+                );
+            }
+            self.late = late;
+        }
         if cluster.rebalance.is_none() {
             self.hand_over = HandOver::default();
         }

@@ -119,7 +119,16 @@ impl Orchestrator {
                     left.filter_map(|node| poll.standing(*node, name, *vbid)).map(|s| s.term);
                 terms.max().is_none_or(|term| term >= chain.term)
             };
-            if !is_ordered && !vbids.iter().all(has_all) {
+            // Whose place is taken must not serve beside who takes it.
+            let is_settled = |vbid: &u16| {
+                let chain = &bucket.chains[usize::from(*vbid)];
+                let active = chain.active().filter(|node| !lost.contains(node));
+                active.is_none_or(|node| match poll.standing(node, name, *vbid) {
+                    Some(standing) => !standing.rests || standing.is_at_rest(chain),
+                    None => poll.knows(node, cluster.rev),
+                })
+            };
+            if !is_ordered && !vbids.iter().all(has_all) || !vbids.iter().all(is_settled) {
                 // What was reported is old by the next tick.
                 self.failover = None;
                 return;

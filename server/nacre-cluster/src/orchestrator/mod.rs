@@ -23,7 +23,8 @@
 //!
 //! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
 //! length of its history. One answer of a node with a copy missing, and nothing is decided; nor is a silent node replaced
-//! where no copy that is left has all of the present term's beginning: acknowledged writes may be on that node alone.
+//! where no copy that is left has all of the present term's beginning: acknowledged writes may be on that node alone. Nor
+//! is the place of a copy taken that is to serve and does not, unless it knows that and will not by itself.
 //! Source: vertical replication with an external chooser, as in the rules of failover for durable writes.
 //!
 //! [tick]: Orchestrator::tick
@@ -32,9 +33,9 @@ mod failover;
 mod poll;
 mod rebalance;
 
-use crate::{Change, Cluster, Membership};
+use crate::{Chain, Change, Cluster, Membership};
 use nacre_types::NodeId;
-use poll::Poll;
+use poll::{Answer, Poll};
 use rebalance::Hold;
 pub use rebalance::MOVES_MAX;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub const LEASE_NS: u64 = 2000 * MS;
 pub const TICK_NS: u64 = 100 * MS;
 /// How often a decision is due while writers wait for it.
 const HURRY_NS: u64 = 5 * MS;
+/// How long nodes may take to say how far their copies are before it is worth a word that nothing goes on without them.
+const ANSWER_NS_MAX: u64 = 5000 * MS;
 /// How long a leader may have heard of no quorum and still decide.
 const SILENCE_NS_MAX: u64 = 1000 * MS;
 
@@ -99,6 +102,8 @@ pub enum Message {
     Report {
         /// Of the poll.
         number: u64,
+        /// Up to which revision of the agreed state its node had done what follows from that, before it looked.
+        rev: u64,
         /// By bucket, then by vBucket.
         standings: BTreeMap<String, BTreeMap<u16, Standing>>,
     },
@@ -144,6 +149,9 @@ pub struct Standing {
     pub joint: Option<Joint>,
     /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
     pub rests: bool,
+    /// The term in which it is not sure of itself: it serves in a later one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubted: Option<u64>,
     /// Whether it may make history yet, as durable writes are under way.
     #[serde(default)]
     pub is_busy: bool,
@@ -157,6 +165,13 @@ impl Standing {
     /// Greater is better.
     fn rank(&self) -> (u64, u64, u64) {
         (self.term, self.prepared, self.high_seqno)
+    }
+
+    /// Whether the copy serves nobody as the active one of `chain` before something else is decided. One that does not serve yet
+    /// may only have to learn that it is to.
+    fn is_at_rest(&self, chain: &Chain) -> bool {
+        let is_held = chain.held && self.term >= chain.term;
+        self.rests && (is_held || self.doubted >= Some(chain.term))
     }
 }
 
@@ -245,6 +260,12 @@ impl Orchestrator {
         if is_held { HURRY_NS } else { TICK_NS }
     }
 
+    /// Nodes without whose answer nothing goes on, as they have not said for long how far their copies are.
+    pub fn late(&self, now: u64) -> BTreeSet<NodeId> {
+        let polls = [&self.failover, &self.moving].into_iter().flatten();
+        polls.flat_map(|poll| poll.late(ANSWER_NS_MAX, now)).collect()
+    }
+
     /// Takes in a message that is for the leader; gives the answer, if there is one. `leads`: as for
     /// [`tick`](Orchestrator::tick).
     pub fn hear(
@@ -272,10 +293,10 @@ impl Orchestrator {
                 let (rev, fence) = (cluster.rev, self.fence.clone());
                 Some(Message::Grant { at, start, for_ns, rev, fence })
             }
-            Message::Report { number, standings } => {
+            Message::Report { number, rev, standings } => {
                 let polls = [&mut self.failover, &mut self.moving];
                 let poll = polls.into_iter().flatten().find(|poll| poll.number == number)?;
-                poll.answers.insert(from, standings);
+                poll.answers.insert(from, Answer { rev, standings });
                 None
             }
             Message::Grant { .. } | Message::Poll { .. } => None,

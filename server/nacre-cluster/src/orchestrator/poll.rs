@@ -13,15 +13,24 @@ const POLL_AGAIN_NS: u64 = 300 * MS;
 pub(super) struct Poll {
     /// Comes back with the answers.
     pub(super) number: u64,
-    /// When it was sent last, 0 for never.
+    /// When it was sent first and last, 0 for never.
+    begun_at: u64,
     sent_at: u64,
     /// Nodes that are about to be replaced.
     pub(super) lost: BTreeSet<NodeId>,
     /// vBuckets, by bucket.
     pub(super) wanted: BTreeMap<String, BTreeSet<u16>>,
     asked: BTreeSet<NodeId>,
-    /// What each copy has, by node, bucket and vBucket.
-    pub(super) answers: BTreeMap<NodeId, BTreeMap<String, BTreeMap<u16, Standing>>>,
+    pub(super) answers: BTreeMap<NodeId, Answer>,
+}
+
+/// What a node has said.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Up to which revision of the agreed state it had done what follows from that, before it looked.
+    pub(super) rev: u64,
+    /// What each copy has, by bucket and vBucket.
+    pub(super) standings: BTreeMap<String, BTreeMap<u16, Standing>>,
 }
 
 impl Poll {
@@ -32,17 +41,22 @@ impl Poll {
         wanted: BTreeMap<String, BTreeSet<u16>>,
         asked: BTreeSet<NodeId>,
     ) -> Poll {
-        Poll { number, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
+        Poll { number, begun_at: 0, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
     }
 
     /// Whether all have answered.
     pub(super) fn is_answered(&self) -> bool {
-        self.asked.iter().all(|node| self.answers.contains_key(node))
+        self.missing().next().is_none()
     }
 
     /// What a node has said of its copy.
     pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<&Standing> {
-        self.answers.get(&node)?.get(bucket)?.get(&vbid)
+        self.answers.get(&node)?.standings.get(bucket)?.get(&vbid)
+    }
+
+    /// Whether a node has answered with all in mind that was agreed on up to `rev`.
+    pub(super) fn knows(&self, node: NodeId, rev: u64) -> bool {
+        self.answers.get(&node).is_some_and(|answer| answer.rev >= rev)
     }
 
     /// What a copy that is chosen has, as far as its node has said so.
@@ -58,13 +72,26 @@ impl Poll {
             return;
         }
         self.sent_at = now.max(1);
+        if self.begun_at == 0 {
+            self.begun_at = self.sent_at;
+        }
         let wanted = self.wanted.iter().map(|(name, vbids)| (name.clone(), vbids.iter().copied()));
         let message = Message::Poll {
             number: self.number,
             fence: fence.clone(),
             wanted: wanted.map(|(name, vbids)| (name, vbids.collect())).collect(),
         };
-        let missing = self.asked.iter().filter(|node| !self.answers.contains_key(node));
-        effects.extend(missing.map(|node| Effect::Send(*node, message.clone())));
+        effects.extend(self.missing().map(|node| Effect::Send(node, message.clone())));
+    }
+
+    /// Those who have not answered.
+    fn missing(&self) -> impl Iterator<Item = NodeId> {
+        self.asked.iter().filter(|node| !self.answers.contains_key(node)).copied()
+    }
+
+    /// Those who have not answered, if they have been asked for so long.
+    pub(super) fn late(&self, patience_ns: u64, now: u64) -> impl Iterator<Item = NodeId> {
+        let is_late = self.begun_at != 0 && now.saturating_sub(self.begun_at) >= patience_ns;
+        self.missing().filter(move |_| is_late)
     }
 }

@@ -35,6 +35,7 @@ fn stands(term: u64, seqno: u64) -> Standing {
         persisted: seqno,
         joint: None,
         rests: false,
+        doubted: None,
         is_busy: false,
         is_known_held: true,
     }
@@ -48,6 +49,8 @@ struct World {
     down: Vec<NodeId>,
     /// What copies say of themselves: by node.
     standings: BTreeMap<NodeId, Standing>,
+    /// Nodes without copies, each with the revision up to which it has done what was agreed on.
+    bare: BTreeMap<NodeId, u64>,
     /// Whether nobody knows what came of what is proposed.
     is_unsettled: bool,
 }
@@ -55,8 +58,8 @@ struct World {
 impl World {
     fn new(cluster: Cluster) -> World {
         let leader = Orchestrator::new(NodeId(1), 5);
-        let (down, standings) = (Vec::new(), BTreeMap::new());
-        World { cluster, leader, now: SECOND, down, standings, is_unsettled: false }
+        let (down, standings, bare) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        World { cluster, leader, now: SECOND, down, standings, bare, is_unsettled: false }
     }
 
     /// A rebalance of which nothing was done yet: nodes are `added`, and it is about those to `keep`.
@@ -128,12 +131,15 @@ impl World {
     }
 
     fn report(&self, node: NodeId, number: u64, wanted: BTreeMap<String, Vec<u16>>) -> Message {
+        if let Some(rev) = self.bare.get(&node) {
+            return Message::Report { number, rev: *rev, standings: BTreeMap::new() };
+        }
         let chains = &self.cluster.buckets["b"].chains;
         let standings = wanted.into_iter().map(|(name, vbids)| {
             let of = |vbid: u16| (vbid, self.standing(node, &chains[usize::from(vbid)]));
             (name, vbids.into_iter().map(of).collect())
         });
-        Message::Report { number, standings: standings.collect() }
+        Message::Report { number, rev: self.cluster.rev, standings: standings.collect() }
     }
 
     /// Ticks until something is proposed, for so long at most.
@@ -259,6 +265,31 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     assert_eq!(ask(confirmed(1, SECOND), 2 * SECOND + 1), None, "others may lead by now");
     assert_eq!(ask(confirmed(3, SECOND), SECOND), None, "others have led since the last tick");
     assert_eq!(ask(None, SECOND), None);
+}
+
+#[test]
+fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_that_it_will_not() {
+    let decides = |change: &dyn Fn(&mut World)| {
+        let mut world = World::new(cluster(3, 2));
+        world.tick();
+        world.down = vec![NodeId(3)];
+        change(&mut world);
+        world.until_proposed(20).is_some()
+    };
+    let rests = |doubted| Standing { rests: true, doubted, ..stands(1, 9) };
+    for (doubted, is_settled) in [(None, false), (Some(0), false), (Some(1), true)] {
+        let change = |world: &mut World| {
+            world.standings.insert(NodeId(2), rests(doubted));
+        };
+        assert_eq!(decides(&change), is_settled, "{doubted:?}");
+    }
+    // It has no copies: it may not know of the bucket yet.
+    for (behind, is_settled) in [(1, false), (0, true)] {
+        let change = |world: &mut World| {
+            world.bare.insert(NodeId(2), world.cluster.rev - behind);
+        };
+        assert_eq!(decides(&change), is_settled, "{behind} behind");
+    }
 }
 
 #[test]
@@ -656,4 +687,27 @@ fn nothing_moves_before_the_active_copy_knows_where_to() {
     }
     let chains = &world.cluster.buckets["b"].chains;
     assert!(chains.iter().all(|chain| !chain.next.is_empty() && !chain.held));
+}
+
+#[test]
+fn who_does_not_say_how_far_its_copies_are_is_named_while_nothing_goes_on() {
+    let mut world = World::rebalancing(cluster(1, 1), &[2, 3], &[1, 2, 3]);
+    world.cluster.auto_failover.enabled = false;
+    world.step();
+    world.step();
+    world.down = vec![NodeId(3)];
+    let late = |world: &World| world.leader.late(world.now).into_iter().collect::<Vec<_>>();
+    for _ in 0..10 {
+        world.step();
+    }
+    assert_eq!(late(&world), []);
+    for _ in 0..ANSWER_NS_MAX / TICK_NS {
+        world.step();
+    }
+    assert_eq!(late(&world), [NodeId(3)]);
+    world.down.clear();
+    for _ in 0..10 {
+        world.step();
+    }
+    assert_eq!(late(&world), []);
 }
