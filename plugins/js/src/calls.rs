@@ -29,6 +29,7 @@ impl Program {
         let loan = Loan::writing(&bridge, state);
         let mut errors = Vec::new();
         for event in events.iter() {
+            loan.begin_if_acted(event.index);
             match self.one_document(&event) {
                 Ok(()) => loan.keep(),
                 Err(Fault::Reject(message)) => {
@@ -133,7 +134,8 @@ impl Program {
         let Some(on_timer) = self.handlers.on_timer else { return Ok(()) };
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::writing(&bridge, state);
-        for timer in timers {
+        for (index, timer) in (0..).zip(timers) {
+            loan.begin_if_acted(index);
             let mut text = String::from("{\"name\":");
             quote(&timer.name, &mut text);
             text.push_str(&format!(",\"due\":{},\"payload\":", timer.due_us / 1000));

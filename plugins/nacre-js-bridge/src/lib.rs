@@ -60,6 +60,8 @@ pub struct Bridge {
     timers: Vec<TimerChange>,
     /// Queries that the handler at hand has begun.
     queries: queries::Open,
+    /// Whether something was done outside that is not taken back, since an item began.
+    has_acted: bool,
     answered: Option<Answered>,
 }
 
@@ -78,7 +80,8 @@ impl<'a> Loan<'a> {
         // SAFETY: only the lifetime changes, and the pointer is forgotten when the loan is dropped, within 'a.
         let state: NonNull<dyn StateMut> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn StateMut + 'a>) };
-        bridge.borrow_mut().lent = Some(Lent::Writing(state));
+        let mut lender = bridge.borrow_mut();
+        (lender.lent, lender.has_acted) = (Some(Lent::Writing(state)), false);
         Loan { bridge }
     }
 
@@ -100,6 +103,15 @@ impl<'a> Loan<'a> {
     pub fn begin(&self, index: u32) {
         if let Ok(state) = self.bridge.borrow_mut().writing() {
             turn::begin(index, state);
+        }
+    }
+
+    /// The same where a handler has acted outside since an item began, and must not do so again because a later one ends the
+    /// call. What only folds is made again for less than this costs.
+    pub fn begin_if_acted(&self, index: u32) {
+        let has_acted = std::mem::take(&mut self.bridge.borrow_mut().has_acted);
+        if has_acted {
+            self.begin(index);
         }
     }
 
@@ -210,6 +222,7 @@ impl Host for Bridge {
         if function != "text" {
             self.reading()?;
         }
+        self.has_acted |= acts(function);
         match function {
             "state.get" => self.get(arguments.key()?),
             "state.put" => {
@@ -287,6 +300,12 @@ impl Bridge {
         };
         Ok(Value::List(entries.into_iter().map(entry).collect()))
     }
+}
+
+/// Whether a function may do something outside.
+fn acts(function: &str) -> bool {
+    let is_outside = ["kv.", "query.", "http."].iter().any(|name| function.starts_with(name));
+    is_outside && function != "kv.get"
 }
 
 /// A stored value as user code sees it.

@@ -42,6 +42,7 @@ impl Node {
     pub(crate) fn fall_behind(self: &Arc<Node>) {
         if !self.is_behind.swap(true, Ordering::AcqRel) {
             let signal = Arc::new(Signal::default());
+            // It is woken when the node stops.
             self.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
             let said = String::new();
             let arrears = Arrears { node: Arc::downgrade(self), signal, due: 0, said };

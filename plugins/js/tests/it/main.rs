@@ -564,6 +564,32 @@ fn a_document_that_cannot_be_had_for_the_moment_has_the_call_made_again() {
 }
 
 #[test]
+fn what_a_handler_did_outside_is_not_done_again_because_a_later_document_has_to_wait() {
+    let mut program = program(
+        r#"
+export function onUpdate(doc, { id }) {
+    state.put(id, kv.get("d") ?? 0);
+    if (doc.writes) kv.upsert(id, doc);
+    if (doc.waits) throw Object.assign(new Error("later"), { code: "locked" });
+}
+export function onTimer() {}
+"#,
+    );
+    let (folds, writes, waits) = ("{}", r#"{"writes":1}"#, r#"{"waits":1}"#);
+    let mut begun = |documents: &[&str]| {
+        for (number, document) in documents.iter().enumerate() {
+            program.put(&format!("k{number}"), document);
+        }
+        let fault = program.feed().unwrap_err();
+        assert!(matches!(fault, Fault::Retry(_)), "{fault:?}");
+        program.turn()
+    };
+    assert_eq!(begun(&[folds, folds, waits]), None, "they only fold");
+    assert_eq!(begun(&[folds, writes, waits]), Some(2));
+    assert_eq!(begun(&[writes, folds, folds, waits]), Some(1));
+}
+
+#[test]
 fn other_refusals_of_documents_and_those_that_are_caught_are_no_reason_to_wait() {
     let mut program = program(
         r#"

@@ -307,6 +307,11 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.timers.values().cloned().collect())
     }
 
+    /// The item that began last in the last call, if one did: those before it are not done again.
+    pub fn turn(&self) -> Option<u32> {
+        outside::with(|outside| outside.turn)
+    }
+
     /// The lines of the log.
     pub fn log(&self) -> Vec<String> {
         outside::with(|outside| outside.log.clone())
