@@ -34,6 +34,12 @@ pub enum Error {
         /// The bucket.
         bucket: String,
     },
+    /// The other nodes have yet to decide who serves vBuckets of which this node may have lost something: they are asked again.
+    #[error("bucket {bucket} waits for the other nodes to decide who serves some of its vBuckets")]
+    InDoubt {
+        /// The bucket.
+        bucket: String,
+    },
 }
 
 impl Error {

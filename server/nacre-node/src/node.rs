@@ -351,9 +351,13 @@ impl Node {
     /// Notes that everything was written, so that the next start need not assume the worst.
     ///
     /// # Errors
-    /// What the disk reports, or [`Error::Unpersisted`] when something was not written.
+    /// What the disk reports, [`Error::Unpersisted`] when something was not written, or [`Error::InDoubt`] when it is not known yet
+    /// what the process before had not written.
     pub fn mark_clean(&self) -> Result<(), Error> {
         for bucket in self.buckets.read().values() {
+            if !bucket.doubted.read().is_empty() {
+                return Err(Error::InDoubt { bucket: bucket.name.clone() });
+            }
             let behind =
                 bucket.high_seqnos().iter().enumerate().any(|(index, high)| {
                     bucket.persisted.get(nacre_types::Vbid(index as u16)) < *high

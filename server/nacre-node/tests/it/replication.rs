@@ -6,6 +6,7 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{
     BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
 };
+use nacre_node::Error;
 use nacre_store::Fault;
 use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
@@ -576,6 +577,24 @@ fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     let all = Chosen { term: before, high_seqno: high_seqno(&nodes, 0).0 };
     begin_term(&nodes, &[1, 2], Some(all));
     assert_eq!(doubted(&nodes, 0), None);
+}
+
+/// All that it has is stored, but not all that it may have had.
+#[test]
+fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    nodes.kill(0);
+    nodes.start(0);
+    nodes.run();
+    let term = chain(&nodes).term;
+    let marked = nodes.nodes[0].as_ref().unwrap().mark_clean();
+    assert!(matches!(marked, Err(Error::InDoubt { .. })), "{marked:?}");
+    nodes.kill(0);
+    nodes.start(0);
+    assert_eq!(doubted(&nodes, 0), Some(term));
 }
 
 #[test]
