@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -59,6 +60,18 @@ func (j *Journal) has(key string, wanted func(*Operation) bool, since int64) boo
 		}
 	}
 	return false
+}
+
+// What the SDK said of the last operation that failed, with what the node had answered meanwhile.
+func (j *Journal) said(key string) string {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	for _, o := range slices.Backward(j.operations[key]) {
+		if o.said != "" {
+			return o.said
+		}
+	}
+	return "nothing has failed"
 }
 
 func isRead(o *Operation) bool {

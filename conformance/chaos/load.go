@@ -197,7 +197,7 @@ func (l *Load) settle() {
 	for _, key := range l.keys {
 		for !l.journal.has(key, isRead, begun) || !l.journal.has(key, isWrite, begun) {
 			if l.journal.now()-begun > readPatience.Nanoseconds() {
-				must(fmt.Errorf("%s is not served again", key))
+				must(fmt.Errorf("%s is not served again: %s", key, l.journal.said(key)))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -414,6 +414,7 @@ func (c *client) note(o *Operation, err error) {
 	case errors.Is(err, gocb.ErrCasMismatch):
 		o.Outcome = changed
 	default:
+		o.said = err.Error()
 		for _, kind := range kinds {
 			if errors.Is(err, kind.err) {
 				o.Outcome, o.Error = kind.outcome, kind.name

@@ -40,6 +40,8 @@ type Operation struct {
 	Outcome  string `json:"outcome"`
 	// How the SDK names its error.
 	Error string `json:"error,omitempty"`
+	// What it says of it, with all that it knows.
+	said string
 	// Nanoseconds since the program began, by its monotonic clock.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
