@@ -42,6 +42,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Requests of one connection that may be under way while later ones are answered, and the bytes of them that are kept.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
+/// When a client that goes astray is given the same map again, in nanoseconds.
+const MAP_GIVEN_AGAIN_NS: u64 = 1_000_000_000;
 
 /// A request that is answered later.
 struct Parked {
@@ -123,8 +125,8 @@ pub struct Session {
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
-    /// The version of the map that a request which came to the wrong node was answered with last.
-    map_given: Option<(i64, i64)>,
+    /// The version of the map that a request which came to the wrong node was answered with last, and when, in monotonic nanoseconds.
+    map_given: Option<((i64, i64), u64)>,
     /// What was decided about the request at hand.
     decided: Option<Decided>,
     /// Woken whenever something that a parked request waits for is over.
@@ -301,17 +303,20 @@ impl Session {
         MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
     }
 
-    /// The map for a request that came to the wrong node. Who was given it so before reads another copy for nothing, and answers
-    /// behind this one wait meanwhile. A map that was asked for, or pushed, does not count: clients may have yet to look at it
-    /// when they read the next answer.
+    /// The map for a request that came to the wrong node. Who was given it so a moment ago reads another copy for nothing, and
+    /// answers behind this one wait meanwhile. A map that was asked for, or pushed, does not count: clients may have yet to look at
+    /// it when they read the next answer. Who still goes astray later never saw it: SDKs drop answers that came too late.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
         let version = cluster_map::version(&self.node.cluster());
-        let has_it = self.map_given.is_some_and(|given| given >= version);
+        let now = self.node.now().monotonic_ns;
+        let has_it = self
+            .map_given
+            .is_some_and(|(given, at)| given >= version && now < at + MAP_GIVEN_AGAIN_NS);
         if has_it && self.features.has(Feature::DedupeNotMyVbucket) {
             return None;
         }
         let map = admin::map_for_strays(self)?;
-        self.map_given = Some(version);
+        self.map_given = Some((version, now));
         Some(map)
     }
 

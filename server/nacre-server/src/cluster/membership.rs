@@ -43,6 +43,8 @@ use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
 pub const VERSION: u32 = 14;
+/// How long who joins may take to leave another cluster before that.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take over a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member may take to add a node, which takes requests of its own.
@@ -394,7 +396,8 @@ pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
 /// # Errors
 /// Why not, for people.
 pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Result<(), String> {
-    let Some(_entering) = consensus.entering.try_lock() else {
+    // It may be about to leave another cluster. Two that add each other do not wait for ever.
+    let Some(_entering) = consensus.entering.try_lock_for(LEAVING_PATIENCE) else {
         return Err("This node is just adding another one.".into());
     };
     let given: Engagement =
