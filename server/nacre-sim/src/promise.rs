@@ -127,7 +127,8 @@ impl Promises {
     /// most copies have what is acknowledged, or all that are there. So it does not take the next failure to see that something
     /// would be lost with it.
     pub fn broken(&self, vbid: Vbid, is_ephemeral: bool, cluster: &Cluster) -> Option<String> {
-        let newest = cluster.nodes().map(|(_, node)| node.cluster()).max_by_key(|map| map.rev)?;
+        // A node that was killed may have been the only one to know, and acted on that: its copy was to be dropped, perhaps.
+        let newest = cluster.newest()?;
         let chain = chain(vbid, Some(&newest))?;
         let buckets = buckets(cluster);
         let holders = Holders::new(vbid, &buckets, cluster);

@@ -114,6 +114,8 @@ struct Machine {
     process: Option<Process>,
     /// Counts the processes.
     life: u32,
+    /// What the process before knew of what was agreed.
+    knew: Option<Arc<Agreed>>,
     /// It does nothing before.
     paused_until: u64,
     /// It learns of no decision before.
@@ -212,6 +214,7 @@ impl Cluster {
             clock: *clock,
             process: None,
             life: 0,
+            knew: None,
             paused_until: 0,
             unaware_until: 0,
             waiting: Vec::new(),
@@ -267,6 +270,13 @@ impl Cluster {
     /// The nodes that are up.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &Arc<Node>)> {
         (0..self.len()).filter_map(|index| Some((index, self.node(index)?)))
+    }
+
+    /// The newest of what nodes know of what was agreed, and have acted on; also those that are not up.
+    pub fn newest(&self) -> Option<Arc<Agreed>> {
+        let knew = self.machines.iter().filter_map(|machine| machine.knew.clone());
+        let known = self.nodes().map(|(_, node)| node.cluster());
+        knew.chain(known).max_by_key(|agreed| agreed.rev)
     }
 
     /// Whether a node is up and at work.
@@ -383,6 +393,7 @@ impl Cluster {
 
     fn end(&mut self, index: usize, node: Arc<Node>) {
         self.council.forget(index);
+        self.machines[index].knew = Some(node.cluster());
         let mut lost = Vec::new();
         self.wires.retain(|wire, known| {
             if known.from == Some(index) {
