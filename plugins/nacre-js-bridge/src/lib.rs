@@ -80,8 +80,7 @@ impl<'a> Loan<'a> {
         // SAFETY: only the lifetime changes, and the pointer is forgotten when the loan is dropped, within 'a.
         let state: NonNull<dyn StateMut> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn StateMut + 'a>) };
-        let mut lender = bridge.borrow_mut();
-        (lender.lent, lender.has_acted) = (Some(Lent::Writing(state)), false);
+        bridge.borrow_mut().lent = Some(Lent::Writing(state));
         Loan { bridge }
     }
 
@@ -161,6 +160,7 @@ impl Drop for Loan<'_> {
         bridge.read = None;
         bridge.undo.clear();
         bridge.timers.clear();
+        bridge.has_acted = false;
     }
 }
 
@@ -222,7 +222,6 @@ impl Host for Bridge {
         if function != "text" {
             self.reading()?;
         }
-        self.has_acted |= acts(function);
         match function {
             "state.get" => self.get(arguments.key()?),
             "state.put" => {
@@ -267,15 +266,22 @@ impl Host for Bridge {
                 metrics::set(&arguments.text()?, arguments.number()?);
                 Ok(Value::Nothing)
             }
-            "http.send" => http::send(&mut arguments),
+            "http.send" => {
+                self.has_acted = true;
+                http::send(&mut arguments)
+            }
             "respond" => {
                 self.answered = Some(arguments.answered()?);
                 Ok(Value::Nothing)
             }
             "text" => Ok(Value::Text(String::from_utf8_lossy(&arguments.body()?).into_owned())),
             _ => match function.split_once('.') {
-                Some(("kv", function)) => documents::call(function, &mut arguments),
+                Some(("kv", function)) => {
+                    self.has_acted |= function != "get";
+                    documents::call(function, &mut arguments)
+                }
                 Some(("query", function)) => {
+                    self.has_acted = true;
                     queries::call(&mut self.queries, function, &mut arguments)
                 }
                 _ => Err(error("invalid", format!("no such function: {function}"))),
@@ -300,12 +306,6 @@ impl Bridge {
         };
         Ok(Value::List(entries.into_iter().map(entry).collect()))
     }
-}
-
-/// Whether a function may do something outside.
-fn acts(function: &str) -> bool {
-    let is_outside = ["kv.", "query.", "http."].iter().any(|name| function.starts_with(name));
-    is_outside && function != "kv.get"
 }
 
 /// A stored value as user code sees it.

@@ -51,10 +51,21 @@ impl Node {
     }
 
     /// Does what is still to be done.
-    pub(crate) fn make_up(self: &Arc<Node>) -> Result<(), Error> {
+    fn make_up(self: &Arc<Node>) -> Result<(), Error> {
         let _changing = self.changing.lock();
+        let outcome = self.make_up_for(&self.settings.load()?.into_iter().collect());
+        if outcome.is_ok() {
+            self.is_behind.store(false, Ordering::Release);
+        }
+        outcome
+    }
+
+    /// The same, by what the node has stored of itself. For whoever holds what is held through a change.
+    pub(crate) fn make_up_for(
+        self: &Arc<Node>,
+        rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(), Error> {
         let cluster = self.cluster();
-        let rows: BTreeMap<Vec<u8>, Vec<u8>> = self.settings.load()?.into_iter().collect();
         let mut outcome = Ok(());
         for (row, stored) in rows.iter().filter(|(row, _)| row.starts_with(row::CREATED)) {
             let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
@@ -71,9 +82,6 @@ impl Node {
             }
         }
         self.follow();
-        if outcome.is_ok() {
-            self.is_behind.store(false, Ordering::Release);
-        }
         outcome
     }
 }

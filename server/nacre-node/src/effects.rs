@@ -230,6 +230,7 @@ impl Node {
         }
     }
 
+    /// Removes the store of a bucket, and the note that it was made.
     pub(crate) fn remove_store(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
         self.platform.remove_store(config)?;
         Ok(self.settings.apply(&[(created_row(config), None)], true)?)

@@ -160,7 +160,7 @@ impl Node {
             node.open_bucket(config, created, has_all)?;
         }
         // Stores of which the process before could not get rid.
-        if let Err(error) = node.make_up() {
+        if let Err(error) = node.make_up_for(&rows) {
             tracing::warn!("what was agreed on is tried again: {error}");
             node.fall_behind();
         }

@@ -81,18 +81,18 @@ impl Orchestration {
                 }
                 None
             }
-            Message::Poll { number, fence, wanted } => {
-                let heard = node.fence(&fence);
-                if let Err(Outdated) = heard {
+            Message::Poll { number, fence, wanted } => match node.fence(&fence) {
+                Ok(()) => {
+                    let rev = node.map_rev.load(Ordering::Acquire);
+                    Some(Message::Report { number, rev, standings: standings(node, &wanted) })
+                }
+                Err(Outdated) => {
                     tracing::debug!(
                         "{from} is not answered: what it says of lost nodes is outdated"
                     );
+                    None
                 }
-                let rev = node.map_rev.load(Ordering::Acquire);
-                let report =
-                    || Message::Report { number, rev, standings: standings(node, &wanted) };
-                heard.ok().map(|()| report())
-            }
+            },
             message => {
                 let is_report = matches!(message, Message::Report { .. });
                 // First whether it leads: it knows the state of then, at least.

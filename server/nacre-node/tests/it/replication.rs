@@ -561,15 +561,21 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     assert_eq!(nodes.connect(2).get("k").value, b"1");
 }
 
-/// It was to go on as the active one when the others decided about something else, and was killed meanwhile.
-#[test]
-fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
+/// Two nodes, the active one of which was killed and is back.
+fn with_a_copy_in_doubt() -> Nodes {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     nodes.connect(0).set("k", "1");
     nodes.run();
     nodes.kill(0);
     nodes.start(0);
+    nodes
+}
+
+/// It was to go on as the active one when the others decided about something else, and was killed meanwhile.
+#[test]
+fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
+    let nodes = with_a_copy_in_doubt();
     let before = chain(&nodes).term;
     assert_eq!(doubted(&nodes, 0), Some(before));
     let term = begin_term(&nodes, &[1, 2], None);
@@ -582,12 +588,7 @@ fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
 /// All that it has is stored, but not all that it may have had.
 #[test]
 fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
-    nodes.kill(0);
-    nodes.start(0);
+    let mut nodes = with_a_copy_in_doubt();
     nodes.run();
     let term = chain(&nodes).term;
     let marked = nodes.nodes[0].as_ref().unwrap().mark_clean();
