@@ -766,14 +766,23 @@ impl Bucket {
         if vbucket.persisted() == seqno {
             return None;
         }
-        vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
         self.persisted.raise(vbucket.id(), seqno);
-        Some(Kept { seqno, follows: vbucket.state() == VbState::Replica })
+        Some(self.kept(vbucket, seqno))
+    }
+
+    /// Notes in a vBucket that it is kept up to `seqno`, and lets history go that nobody waits for.
+    fn kept(&self, vbucket: &mut Vbucket, seqno: Seqno) -> Kept {
+        let follows = vbucket.state() == VbState::Replica;
+        let reached =
+            |vbucket: &Vbucket| follows.then(|| (vbucket.prepared(), vbucket.reaches_branch()));
+        let before = reached(vbucket);
+        vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
+        Kept { seqno, is_news: reached(vbucket) != before }
     }
 
     /// Tells those who wait for what a store would hold.
-    fn tell_of_kept(&self, vbid: Vbid, Kept { seqno, follows }: Kept) {
-        if follows {
+    fn tell_of_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
+        if is_news {
             self.note_followers(vbid);
         }
         self.waits.persisted(vbid, seqno);
@@ -793,8 +802,7 @@ impl Bucket {
             if vbucket.generation() != generation {
                 return Vec::new();
             }
-            kept = Some(Kept { seqno, follows: vbucket.state() == VbState::Replica });
-            vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
+            kept = Some(self.kept(vbucket, seqno));
             vbucket.complete(now)
         });
         if let Some(kept) = kept {
@@ -986,10 +994,10 @@ fn history_collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     ids.into()
 }
 
-/// How far a vBucket is kept, and whether it follows another node's, which is to hear of that.
+/// How far a vBucket is kept, and whether the node that it follows is to hear of that.
 struct Kept {
     seqno: Seqno,
-    follows: bool,
+    is_news: bool,
 }
 
 fn memory_of(vbucket: &Vbucket) -> i64 {

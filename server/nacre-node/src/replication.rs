@@ -215,6 +215,9 @@ impl Follower {
                 }
             });
         }
+        // What was not to be acknowledged before may be now.
+        let followed: Vec<Vbid> = self.streams.keys().copied().collect();
+        followed.into_iter().for_each(|vbid| self.acknowledge(vbid, out));
     }
 
     /// Asks for a stream from where the copy stands. One that cannot be stored any more is not followed.

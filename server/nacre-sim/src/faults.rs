@@ -201,7 +201,7 @@ impl Mix {
             longest_ns: chance.one_of(&[100, 3_000, 12_000]) * MS,
             clients: chance.between(3, 6) as usize,
             failover_timeout_ms: chance.one_of(&[1000, 1000, 5000]),
-            value_bytes: chance.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 30_000]),
+            value_bytes: if chance.once_in(20) { 30_000 } else { 0 },
             failovers_max: chance.one_of(&[1, 9]),
             pace_ns: chance.one_of(&[100, 100, 100, 100, 100, 15]) * MS,
             keys: chance.one_of(&[KEYS, KEYS, 3]),

@@ -608,9 +608,11 @@ impl Simulation {
     }
 
     fn assert_same(&self, documents: &Documents, active: &Documents, number: u16, of: &str) {
+        if documents == active {
+            return;
+        }
         let (more, less) = (difference(documents, active), difference(active, documents));
-        let is_same = more.is_empty() && less.is_empty();
-        assert!(is_same, "vb {number} {of} has {more:?} for {less:?}{}", self.story());
+        panic!("vb {number} {of} has {more:?} for {less:?}{}", self.story());
     }
 
     /// What happened, and how things are.

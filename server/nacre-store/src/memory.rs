@@ -2,23 +2,18 @@
 
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use foldhash::fast::RandomState;
-use imbl::OrdMap;
 use nacre_types::{CollectionId, Document, Meta, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::mem::replace;
 
-/// Documents of a scan that are taken out of the map at a time.
-const SCAN_DOCUMENTS: usize = 256;
-
 #[derive(Default)]
 struct Stored {
     record: Option<VbRecord>,
     by_key: HashMap<Box<[u8]>, Seqno, RandomState>,
-    /// Persistent, so that a scan is a cheap copy.
-    by_seqno: OrdMap<u64, Document>,
+    by_seqno: BTreeMap<u64, Document>,
     /// Superseded versions that are kept.
-    history: OrdMap<u64, Document>,
+    history: BTreeMap<u64, Document>,
 }
 
 impl Stored {
@@ -56,7 +51,7 @@ impl Stored {
         let document_count = self.by_key.len() as u64;
         let record = VbRecord { document_count, ..commit.record.clone() };
         let start = record.history_start.unwrap_or(Seqno(u64::MAX));
-        while let Some(oldest) = self.history.get_min().map(|(seqno, _)| *seqno)
+        while let Some(oldest) = self.history.keys().next().copied()
             && oldest < start.0
         {
             self.history.remove(&oldest);
@@ -103,26 +98,20 @@ impl Store for MemoryStore {
         let stored = vbuckets.get(&vbid);
         let record = stored.and_then(|stored| stored.record.as_ref());
         let end = record.map_or(after, |record| record.high_seqno);
-        let all = stored.map(|stored| match which {
-            Which::Current => stored.by_seqno.clone(),
-            Which::All => stored.by_seqno.clone().union(stored.history.clone()),
-        });
-        let (all, mut next) = (all.unwrap_or_default(), after.0.checked_add(1));
-        let mut taken = Vec::new().into_iter();
-        let documents = std::iter::from_fn(move || {
-            if taken.as_slice().is_empty() {
-                let rest = all.range(next?..).take(SCAN_DOCUMENTS);
-                taken = rest.map(|(_, document)| document.clone()).collect::<Vec<_>>().into_iter();
+        let mut documents: Vec<Document> = Vec::new();
+        if let (Some(stored), Some(next)) = (stored, after.0.checked_add(1)) {
+            documents.extend(stored.by_seqno.range(next..).map(|(_, document)| document.clone()));
+            if which == Which::All {
+                let history = stored.history.range(next..);
+                documents.extend(history.map(|(_, document)| document.clone()));
+                documents.sort_by_key(|document| document.meta.seqno);
             }
-            let document = taken.next()?;
-            next = document.meta.seqno.0.checked_add(1);
-            Some(Ok(document))
-        });
+        }
         let history_start = record.and_then(|record| record.history_start);
         Ok(Scan {
             end,
             history_start: history_start.filter(|_| which == Which::All),
-            documents: Box::new(documents),
+            documents: Box::new(documents.into_iter().map(Ok)),
         })
     }
 

@@ -258,10 +258,14 @@ impl Vbucket {
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
     }
 
+    /// Whether it has, and has stored, all that there was when the current branch began.
+    pub fn reaches_branch(&self) -> bool {
+        self.persisted >= self.failover_log.began() && self.is_consistent()
+    }
+
     /// Notes that this copy has all that there was when `term` began, if it has: that is where the current branch begins.
     pub fn reach_term(&mut self, term: u64) {
-        let has_all = self.persisted >= self.failover_log.began() && self.is_consistent();
-        if self.state != VbState::Active && has_all {
+        if self.state != VbState::Active && self.reaches_branch() {
             self.record_changed |= self.term < term;
             self.term = self.term.max(term);
         }

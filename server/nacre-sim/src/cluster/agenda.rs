@@ -7,11 +7,38 @@ use std::collections::BinaryHeap;
 ///
 /// Moments are moved about again and again as others come and go, so they stand apart from the events.
 pub(super) struct Agenda<E> {
-    /// The moment, the number of the event, and its place.
-    moments: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    moments: BinaryHeap<Reverse<Moment>>,
     places: Vec<Option<E>>,
     free: Vec<usize>,
     added: u64,
+}
+
+/// The moment, the number of the event, and its place, from the highest bits down: one comparison orders two.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment(u128);
+
+/// Bits for the place of an event: how many wait at a time.
+const PLACE_BITS: u32 = 24;
+/// Bits for its number.
+const NUMBER_BITS: u32 = 40;
+
+impl Moment {
+    fn new(at: u64, number: u64, place: usize) -> Moment {
+        debug_assert!(number < 1 << NUMBER_BITS && place < 1 << PLACE_BITS);
+        Moment(u128::from(at) << 64 | u128::from(number << PLACE_BITS | place as u64))
+    }
+
+    fn at(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    fn number(self) -> u64 {
+        self.0 as u64 >> PLACE_BITS
+    }
+
+    fn place(self) -> usize {
+        (self.0 as u64 & ((1 << PLACE_BITS) - 1)) as usize
+    }
 }
 
 impl<E> Default for Agenda<E> {
@@ -29,19 +56,19 @@ impl<E> Agenda<E> {
         });
         self.places[place] = Some(event);
         self.added += 1;
-        self.moments.push(Reverse((at, self.added, place)));
+        self.moments.push(Reverse(Moment::new(at, self.added, place)));
     }
 
     /// Takes the next that happens until `until`: its moment, its number in the order of adding, and what it is.
     pub fn next(&mut self, until: u64) -> Option<(u64, u64, E)> {
-        let Reverse((at, number, place)) = *self.moments.peek()?;
-        if at > until {
+        let Reverse(moment) = *self.moments.peek()?;
+        if moment.at() > until {
             return None;
         }
         self.moments.pop();
-        self.free.push(place);
-        let event = self.places[place].take().expect("its place was not free");
-        Some((at, number, event))
+        self.free.push(moment.place());
+        let event = self.places[moment.place()].take().expect("its place was not free");
+        Some((moment.at(), moment.number(), event))
     }
 
     /// How many were taken so far.
