@@ -19,6 +19,7 @@ use crate::scope::{Scope, resolve_expr};
 use crate::value::{Name, Value};
 use crate::visit::any_in;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The variable that documents have in the expressions of an index.
@@ -33,6 +34,19 @@ const PARTITIONS_DEFAULT: u16 = 8;
 const PARTITIONS_MAX: u16 = 64;
 /// How many more copies of a partition there may be. Source: Couchbase has as many copies of a document.
 const REPLICAS_MAX: u8 = 3;
+
+/// An option that is a number; `default` if it is not given.
+fn number(with: &Value, name: &str, default: u16, range: RangeInclusive<u16>) -> Result<u16> {
+    let given = with.field(name);
+    if given.is_missing() {
+        return Ok(default);
+    }
+    let given = given.as_i64().and_then(|given| u16::try_from(given).ok());
+    given.filter(|given| range.contains(given)).ok_or_else(|| {
+        let (low, high) = (range.start(), range.end());
+        Error::new(SEMANTICS, format!("{name} is a number from {low} to {high}"))
+    })
+}
 
 /// How the entries of an index are spread: those of one document are in one partition.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,21 +64,17 @@ impl Partitioning {
         if by.is_empty() {
             return Ok(None);
         }
-        let number = |name: &str, default: u16, range: std::ops::RangeInclusive<u16>| {
-            let refuse = || {
-                let (low, high) = (range.start(), range.end());
-                Error::new(SEMANTICS, format!("{name} is a number from {low} to {high}"))
-            };
-            let given = with.field(name);
-            if given.is_missing() {
-                return Ok(default);
-            }
-            let given = given.as_i64().and_then(|given| u16::try_from(given).ok());
-            given.filter(|given| range.contains(given)).ok_or_else(refuse)
-        };
-        let count = number("num_partition", PARTITIONS_DEFAULT, 1..=PARTITIONS_MAX)?;
-        let replicas = number("num_replica", 0, 0..=u16::from(REPLICAS_MAX))?;
-        Ok(Some(Partitioning { by, count, replicas: replicas as u8 }))
+        let count = number(with, "num_partition", PARTITIONS_DEFAULT, 1..=PARTITIONS_MAX)?;
+        let replicas = Partitioning::replicas_of(with)?;
+        Ok(Some(Partitioning { by, count, replicas }))
+    }
+
+    /// What `num_replica` says; 0 if it is not given.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub fn replicas_of(with: &Value) -> Result<u8> {
+        number(with, "num_replica", 0, 0..=u16::from(REPLICAS_MAX)).map(|replicas| replicas as u8)
     }
 
     /// The partition of the documents of which [`Partitioning::by`] has these values.

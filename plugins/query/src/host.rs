@@ -4,6 +4,7 @@ use crate::datastore::{
     Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
     Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, TransactionStep, binary,
 };
+use crate::options;
 use crate::response::Piece;
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
@@ -381,6 +382,11 @@ impl Datastore for Host {
                 let names = names.iter().map(name).collect::<Option<Vec<_>>>();
                 let names = names.ok_or_else(|| Error::new(5000, "BUILD INDEX needs names"))?;
                 unless(false, &[], define(abi::Definition::BuildIndexes((of(keyspace)?, names))))
+            }
+            Statement::AlterIndex { name, keyspace, with } => {
+                let replicas = options::altered_replicas(with)?;
+                let altered = (of(keyspace)?, name.to_string(), replicas);
+                unless(false, &[], define(abi::Definition::SetIndexReplicas(altered)))
             }
             Statement::CreateScope { path, if_not_exists } => {
                 let scope = scope_of(path, context)?;

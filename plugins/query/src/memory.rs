@@ -4,6 +4,7 @@ use crate::datastore::{
     Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Indexed, Keyspace,
     Mutation, Notes, Refusal, Script,
 };
+use crate::options;
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Error, Meta, Name, Result, Value};
@@ -406,6 +407,22 @@ impl Datastore for MemoryDatastore {
                     Ok(())
                 })
             }
+            Statement::AlterIndex { name, keyspace, with } => {
+                let replicas = options::altered_replicas(with)?;
+                self.with(&Keyspace::of(keyspace, context)?, |collection| {
+                    let found = collection
+                        .indexes
+                        .iter_mut()
+                        .find(|index| *index.definition.name == **name);
+                    let partitioning =
+                        &mut found.ok_or_else(|| no_index(name))?.definition.partitioning;
+                    let partitioning = partitioning.as_mut();
+                    partitioning
+                        .ok_or_else(|| Error::new(5000, "it has no partitions"))?
+                        .replicas = replicas;
+                    Ok(())
+                })
+            }
             Statement::CreateScope { path, if_not_exists } => {
                 self.change_scope(path, context, true, *if_not_exists)
             }
@@ -553,6 +570,7 @@ fn keyspace_row(keyspace: &Keyspace) -> Value {
 
 fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
     let primary = index.definition.is_primary();
+    let replicas = index.definition.partitioning.as_ref().map_or(0, |spread| spread.replicas);
     let keys = index.definition.keys.iter().filter(|_| !primary);
     let keys: Vec<Value> = keys.map(|key| key.to_string().into()).collect();
     Value::object([
@@ -569,6 +587,7 @@ fn index_row(keyspace: &Keyspace, index: &MemoryIndex) -> Value {
         ),
         ("is_primary", if primary { true.into() } else { Value::Missing }),
         ("partition", index.partition.clone().map_or(Value::Missing, Into::into)),
+        ("metadata", Value::object([("num_replica", Value::Int(replicas.into()))])),
         ("state", if index.online { "online" } else { "deferred" }.into()),
         ("using", "gsi".into()),
     ])

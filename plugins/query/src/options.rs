@@ -1,6 +1,7 @@
 //! What stands in `WITH {…}`: options that there are not are refused, as what was meant by them would not happen.
 
 use nacre_sql::ast::CreateIndex;
+use nacre_sql::index::Partitioning;
 use nacre_sql::{Error, Result, SEMANTICS, Value};
 
 /// What an option takes.
@@ -39,4 +40,24 @@ pub(crate) fn check_index(create: &CreateIndex) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// How many copies ALTER INDEX wants of each partition beside the first. Source: SQL++ reference, ALTER INDEX.
+///
+/// Partitions cannot be sent anywhere, as all nodes compute where they are, and their copies have no numbers by which one could
+/// be dropped.
+pub(crate) fn altered_replicas(with: &Value) -> Result<u8> {
+    let refuse = |message: String| Err(Error::new(SEMANTICS, message));
+    let action = with.field("action");
+    match action.as_str() {
+        Some("replica_count") if !with.field("num_replica").is_missing() => {
+            Partitioning::replicas_of(with)
+        }
+        Some("replica_count") => refuse("Action replica_count needs num_replica".into()),
+        Some("move") => refuse("Partitions are where all nodes compute them to be: they cannot be moved".into()),
+        Some("drop_replica") => {
+            refuse("Copies of an index have no numbers: action replica_count says how many there are to be".into())
+        }
+        _ => refuse(format!("ALTER INDEX has no action {action}")),
+    }
 }

@@ -225,12 +225,6 @@ impl Service {
                 run.store.define(&built, run.settings.context.as_ref())?;
                 Ok(Begun::values(Vec::new()))
             }
-            Statement::AlterIndex { name, .. } => {
-                let message = format!(
-                    "ALTER INDEX is not supported: drop index {name}, and create it with what is wanted"
-                );
-                Err(Error::new(1001, message))
-            }
             _ => {
                 if let Statement::CreateIndex(create) = &statement {
                     options::check_index(create)?;

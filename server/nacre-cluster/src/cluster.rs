@@ -167,6 +167,8 @@ pub enum Change {
     },
     /// The rebalance that is under way goes no further.
     StopRebalance,
+    /// The map is given another revision, so that clients take it for news.
+    RenewMap,
     /// What happens after a rebalance that has failed.
     SetRetryRebalance {
         /// The settings.
@@ -343,6 +345,19 @@ pub enum Change {
         /// Their names.
         names: Vec<String>,
     },
+    /// The partitions of an index are to have another number of copies.
+    SetIndexReplicas {
+        /// Bucket.
+        bucket: String,
+        /// Scope.
+        scope: String,
+        /// Collection.
+        collection: String,
+        /// Its name.
+        name: String,
+        /// How many beside the first.
+        replicas: u8,
+    },
     /// A new version of a package of a plugin.
     PutPackage {
         /// Its name.
@@ -504,6 +519,8 @@ impl Cluster {
                 self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
             }
             Change::ResetAutoFailover => self.auto_failover.count = 0,
+            // Each change is another revision.
+            Change::RenewMap => {}
             Change::StartRebalance { id, keep, rest, services } => {
                 keep.iter().try_for_each(|id| self.check_node(*id))?;
                 self.check_services(services)?;
@@ -585,6 +602,9 @@ impl Cluster {
             }
             Change::BuildIndexes { bucket, scope, collection, names } => {
                 self.bucket_mut(bucket)?.build_indexes(scope, collection, names)?
+            }
+            Change::SetIndexReplicas { bucket, scope, collection, name, replicas } => {
+                self.bucket_mut(bucket)?.set_index_replicas(scope, collection, name, *replicas)?
             }
             Change::PutQueryFunction { id, text, script, replace } => {
                 let function = QueryFunction { text: text.clone(), script: script.clone() };
@@ -777,7 +797,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Ports;
+    use crate::{Partitioning, Ports};
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -863,6 +883,22 @@ mod tests {
         assert_eq!(built(&cluster), 0, "all of them or none");
         cluster.apply(&build(&["i", "j"])).unwrap();
         assert_eq!(built(&cluster), 2);
+        let mut spread = index("s", "_default");
+        spread.partitioning = Some(Partitioning { by: vec!["a".into()], count: 8, replicas: 0 });
+        cluster.apply(&Change::CreateIndex { bucket: "a".into(), index: spread }).unwrap();
+        let copies = |name: &str| Change::SetIndexReplicas {
+            bucket: bucket(),
+            scope: scope(),
+            collection: collection(),
+            name: name.into(),
+            replicas: 1,
+        };
+        cluster.apply(&copies("s")).unwrap();
+        let spread = cluster.buckets["a"].index("_default", "_default", "s").unwrap();
+        assert_eq!(spread.partitioning.as_ref().map(|spread| spread.replicas), Some(1));
+        assert!(matches!(cluster.apply(&copies("z")), Err(Refusal::IndexNotFound { .. })));
+        let refused = cluster.apply(&copies("i")).unwrap_err();
+        assert!(matches!(refused, Refusal::Invalid { field: "num_replica", .. }), "{refused}");
         let drop = Change::DropIndex {
             bucket: bucket(),
             scope: scope(),

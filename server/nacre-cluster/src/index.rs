@@ -111,6 +111,26 @@ impl Bucket {
         Ok(())
     }
 
+    pub(crate) fn set_index_replicas(
+        &mut self,
+        scope: &str,
+        collection: &str,
+        name: &str,
+        replicas: u8,
+    ) -> Result<(), Refusal> {
+        let uuid = self.index(scope, collection, name)?.uuid.clone();
+        let found = self.indexes.iter_mut().find(|index| index.uuid == uuid);
+        let partitioning = found.and_then(|index| index.partitioning.as_mut());
+        let partitioning = partitioning.ok_or_else(|| Refusal::Invalid {
+            field: "num_replica",
+            reason: format!(
+                "The entries of index {name} are with their documents, and have as many copies as these"
+            ),
+        })?;
+        partitioning.replicas = replicas;
+        Ok(())
+    }
+
     /// Indexes go with their collections.
     pub(crate) fn forget_indexes(&mut self) {
         let manifest = &self.manifest;

@@ -20,13 +20,14 @@ impl Cluster {
         let (count, replicas) = (*count, *replicas);
         let nodes = self.index_nodes();
         let copies = (usize::from(replicas) + 1).min(nodes.len());
-        let share = (usize::from(count) * copies).div_ceil(nodes.len().max(1));
         let mut loads: BTreeMap<NodeId, usize> = nodes.iter().map(|node| (*node, 0)).collect();
         let mut holders = vec![Vec::new(); usize::from(count)];
-        // All first copies come before all second ones, so that each kind is spread evenly.
+        // All first copies come before all second ones, so that each kind is spread evenly, and those that there are stay where
+        // they are when there are to be more or fewer.
         for copy in 1..=copies {
+            let share = (usize::from(count) * copy).div_ceil(nodes.len());
             for (partition, holders) in (0..count).zip(&mut holders) {
-                let fits = |node: &NodeId| loads[node] < (share * copy).div_ceil(copies);
+                let fits = |node: &NodeId| loads[node] < share;
                 let order = ranked(index, partition, &nodes);
                 let free = || order.iter().copied().filter(|node| !holders.contains(node));
                 let apart = |node: &NodeId| {
@@ -159,6 +160,19 @@ mod tests {
             );
         }
         assert_ne!(cluster(5).holders(&index("u", 8, 0)), cluster(5).holders(&index("v", 8, 0)));
+    }
+
+    #[test]
+    fn partitions_stay_where_they_are_when_they_are_given_other_copies() {
+        for (nodes, count) in [(1, 8), (2, 8), (3, 8), (3, 7), (5, 64), (4, 1)] {
+            let cluster = cluster(nodes);
+            let holders = |replicas| cluster.holders(&index("u", count, replicas));
+            for replicas in 0..3 {
+                for (fewer, more) in holders(replicas).iter().zip(holders(replicas + 1)) {
+                    assert!(more.starts_with(fewer), "{nodes} {count} {replicas}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ impl Node {
             | Change::Recover { .. }
             | Change::SetAutoFailover { .. }
             | Change::ResetAutoFailover
+            | Change::RenewMap
             | Change::SetRetryRebalance { .. }
             | Change::BeginAgain { .. }
             | Change::GiveUpRebalance { .. }
@@ -79,7 +80,8 @@ impl Node {
             | Change::DropDesignDocument { bucket, .. }
             | Change::CreateIndex { bucket, .. }
             | Change::DropIndex { bucket, .. }
-            | Change::BuildIndexes { bucket, .. } => {
+            | Change::BuildIndexes { bucket, .. }
+            | Change::SetIndexReplicas { bucket, .. } => {
                 self.redeploy(bucket);
             }
             // What is deployed of it comes later, or has gone before.

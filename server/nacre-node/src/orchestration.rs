@@ -221,7 +221,8 @@ impl Watchman {
         }
         self.spoke_at = Some(now);
         let (cluster, me) = (node.cluster(), node.id());
-        let message = Message::Ask { at: now, start: node.start, doubted: node.doubted() };
+        let (doubted, unheeded) = (node.doubted(), node.unheeded.load(Ordering::Relaxed));
+        let message = Message::Ask { at: now, start: node.start, doubted, unheeded };
         let bytes = written(&message);
         for to in cluster.nodes.keys().copied() {
             match to == me {

@@ -119,7 +119,8 @@ pub struct Mix {
     pub pace_ns: u64,
     /// Keys of durable writes: with few, clients meet.
     pub keys: u16,
-    /// Documents of each vBucket that nobody reads, written anew with some of the faults: a copy takes them in pieces.
+    /// Documents of each vBucket that nobody reads, written anew with some of the faults: a copy takes them in two whole pieces and
+    /// a rest.
     pub ballast: u32,
     /// Whether the bucket is in memory only: a process that ends loses its copies.
     pub is_ephemeral: bool,
@@ -205,7 +206,7 @@ impl Mix {
             failovers_max: chance.one_of(&[1, 9]),
             pace_ns: chance.one_of(&[100, 100, 100, 100, 100, 15]) * MS,
             keys: chance.one_of(&[KEYS, KEYS, 3]),
-            ballast: chance.one_of(&[0, 0, 0, 0, 700]),
+            ballast: chance.one_of(&[0, 0, 0, 0, 600]),
             is_ephemeral,
             evictions: chance.one_of(&[0, 0, 4, 30]),
             evicts_keys: chance.once_in(2),

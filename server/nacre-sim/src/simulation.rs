@@ -513,12 +513,14 @@ impl Simulation {
         let document = |document: &nacre_types::Document| {
             (document.key().to_vec(), (document.meta.cas.0, document.is_alive()))
         };
-        let mut documents = match self.mix.evicts_keys && !self.mix.is_ephemeral {
-            true => self.cluster.disk(index).documents(Vbid(number)),
-            false => Documents::new(),
-        };
-        documents.retain(|key, _| CollectionId::of_key(key) != CollectionId::PREPARED);
-        documents.extend(vbucket.documents().map(document));
+        // Sorted at once, which is faster than one after another.
+        let mut documents: Documents = vbucket.documents().map(document).collect();
+        if self.mix.evicts_keys && !self.mix.is_ephemeral {
+            let mut stored = self.cluster.disk(index).documents(Vbid(number));
+            stored.retain(|key, _| CollectionId::of_key(key) != CollectionId::PREPARED);
+            stored.append(&mut documents);
+            documents = stored;
+        }
         documents
     }
 

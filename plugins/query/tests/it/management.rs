@@ -62,9 +62,35 @@ fn options_of_an_index_are_checked() {
             "CREATE INDEX a ON default:`default`(f) WITH {'defer_build': false, 'num_replica': 1}",
         )
         .unwrap();
-    let altered =
-        "ALTER INDEX default:`default`.a WITH {'action': 'replica_count', 'num_replica': 1}";
-    assert_eq!(code(&world, altered), 1001);
+}
+
+#[test]
+fn an_index_is_given_other_copies() {
+    let world = World::new();
+    world.query("CREATE INDEX a ON default:`default`(f) PARTITION BY HASH(f)").unwrap();
+    world.query("CREATE INDEX b ON default:`default`(f)").unwrap();
+    let alter =
+        |name: &str, with: &str| format!("ALTER INDEX {name} ON default:`default` WITH {with}");
+    let copies = "SELECT RAW i.metadata.num_replica FROM system:indexes i WHERE i.name = 'a'";
+    assert_eq!(rows(&world, copies), "[0]");
+    world.query(&alter("a", "{'action': 'replica_count', 'num_replica': 2}")).unwrap();
+    assert_eq!(rows(&world, copies), "[2]");
+    for (name, with, refused) in [
+        ("a", "{'action': 'replica_count', 'num_replica': 9}", 3100),
+        ("a", "{'action': 'replica_count'}", 3100),
+        ("a", "{'action': 'move', 'nodes': ['127.0.0.1:8091']}", 3100),
+        ("a", "{'action': 'drop_replica', 'replicaId': 1}", 3100),
+        ("a", "{'num_replica': 1}", 3100),
+        ("b", "{'action': 'replica_count', 'num_replica': 1}", 5000),
+        ("c", "{'action': 'replica_count', 'num_replica': 1}", 12016),
+    ] {
+        assert_eq!(code(&world, &alter(name, with)), refused, "{name} {with}");
+    }
+    assert_eq!(rows(&world, copies), "[2]");
+    let other_form =
+        "ALTER INDEX default:`default`.a WITH {'action': 'replica_count', 'num_replica': 0}";
+    world.query(other_form).unwrap();
+    assert_eq!(rows(&world, copies), "[0]");
 }
 
 #[test]

@@ -51,6 +51,9 @@ pub const TICK_NS: u64 = 100 * MS;
 const HURRY_NS: u64 = 5 * MS;
 /// How long nodes may take to say how far their copies are before it is worth a word that nothing goes on without them.
 const ANSWER_NS_MAX: u64 = 5000 * MS;
+/// How long a map counts as new to those who did not follow the one before: clients that never follow any are not to have all
+/// others read maps.
+const RENEW_PAUSE_NS: u64 = 10_000 * MS;
 /// How long a leader may have heard of no quorum and still decide.
 const SILENCE_NS_MAX: u64 = 1000 * MS;
 
@@ -75,6 +78,8 @@ pub enum Message {
         start: u64,
         /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
         doubted: BTreeMap<String, Vec<u16>>,
+        /// The revision of a map that a client was given there again and again and does not follow; 0 if there is none.
+        unheeded: u64,
     },
     /// You may serve for so long from `at` on, once you know the agreed state up to `rev`.
     Grant {
@@ -221,6 +226,10 @@ pub struct Orchestrator {
     retry_at: Option<(String, u64)>,
     /// vBuckets that are held, or were in vain: by bucket and number.
     holds: BTreeMap<(String, u16), Hold>,
+    /// Whether some client does not follow the map.
+    is_unheeded: bool,
+    /// Before this moment no map is renewed.
+    renew_at: u64,
 }
 
 impl Orchestrator {
@@ -241,6 +250,8 @@ impl Orchestrator {
             move_at: (String::new(), 0),
             retry_at: None,
             holds: BTreeMap::new(),
+            is_unheeded: false,
+            renew_at: 0,
         }
     }
 
@@ -277,8 +288,9 @@ impl Orchestrator {
         now: u64,
     ) -> Option<Message> {
         match message {
-            Message::Ask { at, start, doubted } => {
+            Message::Ask { at, start, doubted, unheeded } => {
                 self.heard.insert(from, now);
+                self.is_unheeded |= unheeded != 0 && unheeded == cluster.rev;
                 self.doubted.insert(from, doubted);
                 let is_lost = self.fence.lost.contains(&from);
                 let serves = cluster.nodes.get(&from)?.membership != Membership::FailedOver;
@@ -323,6 +335,11 @@ impl Orchestrator {
         if self.failover.is_none() && effects.is_empty() {
             self.rebalance(cluster, now, &mut effects);
             self.begin_again(cluster, now, &mut effects);
+        }
+        // A map is not renewed where the next is on its way.
+        if std::mem::take(&mut self.is_unheeded) && effects.is_empty() && now >= self.renew_at {
+            self.renew_at = now + RENEW_PAUSE_NS;
+            effects.push(Effect::Propose(Change::RenewMap));
         }
         effects
     }

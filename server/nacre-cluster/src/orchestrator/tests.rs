@@ -99,7 +99,8 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
         for node in nodes.into_iter().filter(|node| !self.down.contains(node)) {
-            let ask = Message::Ask { at: self.now, start: 1, doubted: BTreeMap::new() };
+            let ask =
+                Message::Ask { at: self.now, start: 1, doubted: BTreeMap::new(), unheeded: 0 };
             self.leader.hear(node, ask, &self.cluster, self.leads(), self.now);
         }
         let mut proposed = Vec::new();
@@ -191,7 +192,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     world.tick();
     let lost = NodeId(3);
     let ask = |world: &mut World, from| {
-        let ask = Message::Ask { at: world.now, start: 1, doubted: BTreeMap::new() };
+        let ask = Message::Ask { at: world.now, start: 1, doubted: BTreeMap::new(), unheeded: 0 };
         let leads = world.leads();
         world.leader.hear(from, ask, &world.cluster, leads, world.now)
     };
@@ -250,7 +251,7 @@ fn a_lease_ends_when_it_would_had_the_leader_granted_it_when_it_was_followed_for
     let mut leader = Orchestrator::new(NodeId(1), 5);
     let confirmed = |term, confirmed_ns| Some(Leadership { term, confirmed_ns });
     let mut ask = |leads, now| {
-        let ask = Message::Ask { at: 7, start: 3, doubted: BTreeMap::new() };
+        let ask = Message::Ask { at: 7, start: 3, doubted: BTreeMap::new(), unheeded: 0 };
         leader.tick(&cluster, confirmed(1, SECOND), SECOND);
         leader.hear(NodeId(2), ask, &cluster, leads, now)
     };

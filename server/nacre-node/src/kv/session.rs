@@ -18,6 +18,7 @@ use nacre_protocol::{
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
 use nacre_vbucket::{self as vbucket, Token};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What the connection should do after the input that was handled.
 #[derive(Debug)]
@@ -44,6 +45,16 @@ const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
 /// When a client that goes astray is given the same map again, in nanoseconds.
 const MAP_GIVEN_AGAIN_NS: u64 = 1_000_000_000;
+/// How often a client is given a map before it counts as one that will not follow it.
+const MAP_GIVEN_MAX: u32 = 2;
+
+/// A map with which a client was answered that had gone astray.
+struct MapGiven {
+    version: (i64, i64),
+    /// In monotonic nanoseconds.
+    at_ns: u64,
+    times: u32,
+}
 
 /// A request that is answered later.
 struct Parked {
@@ -125,8 +136,8 @@ pub struct Session {
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
     map_sent: Option<(i64, i64)>,
-    /// The version of the map that a request which came to the wrong node was answered with last, and when, in monotonic nanoseconds.
-    map_given: Option<((i64, i64), u64)>,
+    /// The map that a request which came to the wrong node was answered with last.
+    map_given: Option<MapGiven>,
     /// What was decided about the request at hand.
     decided: Option<Decided>,
     /// Woken whenever something that a parked request waits for is over.
@@ -306,17 +317,25 @@ impl Session {
     /// The map for a request that came to the wrong node. Who was given it so a moment ago reads another copy for nothing, and
     /// answers behind this one wait meanwhile. A map that was asked for, or pushed, does not count: clients may have yet to look at
     /// it when they read the next answer. Who still goes astray later never saw it: SDKs drop answers that came too late.
+    ///
+    /// A client that had it twice will not follow it: SDKs keep to an older one when they take in two at a time, and look at none
+    /// of the same revision again. So it is to have another revision.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
         let version = cluster_map::version(&self.node.cluster());
-        let now = self.node.now().monotonic_ns;
-        let has_it = self
-            .map_given
-            .is_some_and(|(given, at)| given >= version && now < at + MAP_GIVEN_AGAIN_NS);
-        if has_it && self.features.has(Feature::DedupeNotMyVbucket) {
-            return None;
+        let now_ns = self.node.now().monotonic_ns;
+        let given = self.map_given.as_ref().filter(|given| given.version >= version);
+        let mut times = given.map_or(0, |given| given.times);
+        if self.features.has(Feature::DedupeNotMyVbucket) {
+            if given.is_some_and(|given| now_ns < given.at_ns + MAP_GIVEN_AGAIN_NS) {
+                return None;
+            }
+            if times >= MAP_GIVEN_MAX {
+                self.node.unheeded.store(version.1 as u64, Ordering::Relaxed);
+            }
+            times += 1;
         }
         let map = admin::map_for_strays(self)?;
-        self.map_given = Some((version, now));
+        self.map_given = Some(MapGiven { version, at_ns: now_ns, times });
         Some(map)
     }
 

@@ -5,7 +5,7 @@ use super::part::Missing;
 use super::past::Range;
 use super::places::Others;
 use super::replay::{Replay, Replays};
-use super::spec::Spec;
+use super::spec::{Share, Spec};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Platform;
@@ -16,7 +16,7 @@ use nacre_plugin_host::{
 };
 use nacre_types::{Now, Seqno, VbUuid, Vbid};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -326,6 +326,12 @@ impl Deployment {
     /// Whether it has had, once since it was opened, all that there was then: from there on it only follows.
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
+    }
+
+    /// Whether it is complete, and has these partitions, if it is an index that has some.
+    pub fn has(&self, partitions: &BTreeSet<u16>) -> bool {
+        let has_all = |share: &Share| partitions.is_subset(&share.held);
+        self.is_complete() && self.spec.share.as_ref().is_none_or(has_all)
     }
 
     pub(super) fn complete(&self) {

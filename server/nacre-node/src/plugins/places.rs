@@ -141,11 +141,7 @@ impl Plugins {
             let found = self.index(&bucket.name, index);
             wanted.is_empty()
                 || is_hopeless
-                || found.is_some_and(|found| {
-                    let share = found.spec.share.as_ref();
-                    let has_all = share.is_some_and(|share| wanted.is_subset(&share.held));
-                    found.is_ended() || has_all && found.is_complete()
-                })
+                || found.is_some_and(|found| found.is_ended() || found.has(&wanted))
         };
         cluster.buckets.values().all(|bucket| {
             let built = bucket.indexes.iter().filter(|index| index.built);

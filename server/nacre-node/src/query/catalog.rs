@@ -148,6 +148,17 @@ impl Session {
 }
 
 impl Node {
+    /// Whether the node has yet to build a part of an index that is to be here; one that others answer for meanwhile, perhaps.
+    pub(crate) fn has_to_build(&self, bucket: &str, index: &Index) -> bool {
+        let held = self.cluster().held_by(self.id(), index);
+        let lacks_some = || {
+            let deployment = self.plugins().index(bucket, index);
+            deployment.is_some_and(|deployment| !deployment.has(&held))
+        };
+        self.state_of(bucket, index) == "building"
+            || index.built && !held.is_empty() && lacks_some()
+    }
+
     /// What can be done with an index of a bucket, as far as this node knows: `deferred`, `building` or `online`.
     pub fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
         let is_complete = || {

@@ -452,6 +452,12 @@ impl Database for Session {
                 let names = names.clone();
                 self.change(&Change::BuildIndexes { bucket, scope, collection, names })
             }
+            Definition::SetIndexReplicas(keyspace, name, replicas) => {
+                self.require(Privilege::AdministerIndexes, keyspace)?;
+                let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
+                let (name, replicas) = (name.clone(), *replicas);
+                self.change(&Change::SetIndexReplicas { bucket, scope, collection, name, replicas })
+            }
             Definition::CreateScope(bucket, scope) => {
                 self.require(Privilege::AdministerCollections, &whole(bucket, scope))?;
                 let (bucket, scope) = (bucket.clone(), scope.clone());

@@ -12,7 +12,7 @@ impl Node {
         let all = cluster.buckets.iter().flat_map(|(bucket, config)| {
             config.indexes.iter().map(move |index| (bucket.as_str(), index))
         });
-        let unbuilt = all.filter(|(bucket, index)| self.state_of(bucket, index) == "building");
+        let unbuilt = all.filter(|(bucket, index)| self.has_to_build(bucket, index));
         unbuilt.map(|(_, index)| index.uuid.clone()).collect()
     }
 

@@ -51,6 +51,27 @@ fn three() -> Nodes {
     nodes
 }
 
+/// SDKs that take in two maps at a time may keep to the older one and look at no other of the newer one's revision.
+#[test]
+fn a_map_that_a_client_does_not_follow_is_given_another_revision() {
+    let mut nodes = three();
+    let mut client = nodes.connect(0);
+    let once = 0x1e;
+    assert_eq!(client.ask(&request(HELLO, b"", b"test", &[0, once])).value, [0, once]);
+    let mut go_astray = |nodes: &mut Nodes, times: usize| {
+        for _ in 0..times {
+            assert_eq!(client.get("k").status, NOT_MY_VBUCKET);
+            nodes.pass(1000);
+        }
+        cluster(nodes).rev
+    };
+    let rev = cluster(&nodes).rev;
+    assert_eq!(go_astray(&mut nodes, 2), rev, "it may have been slow");
+    assert_eq!(go_astray(&mut nodes, 1), rev + 1);
+    assert_eq!(go_astray(&mut nodes, 6), rev + 1, "all others have to read that, too");
+    assert_eq!(go_astray(&mut nodes, 6), rev + 2);
+}
+
 #[test]
 fn a_node_that_is_gone_is_replaced_and_nothing_durable_is_lost() {
     let mut nodes = three();

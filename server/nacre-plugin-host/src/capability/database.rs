@@ -235,6 +235,8 @@ pub enum Definition {
     DropIndex(DatabaseKeyspace, String),
     /// Indexes are built.
     BuildIndexes(DatabaseKeyspace, Vec<String>),
+    /// The partitions of the index of that name are to have so many copies beside the first.
+    SetIndexReplicas(DatabaseKeyspace, String, u8),
     /// A new scope: bucket, name.
     CreateScope(String, String),
     /// A scope goes.
@@ -534,6 +536,9 @@ impl From<abi::Definition> for Definition {
             Abi::DropIndex((keyspace, name)) => Definition::DropIndex(keyspace.into(), name),
             Abi::BuildIndexes((keyspace, names)) => {
                 Definition::BuildIndexes(keyspace.into(), names)
+            }
+            Abi::SetIndexReplicas((keyspace, name, replicas)) => {
+                Definition::SetIndexReplicas(keyspace.into(), name, replicas)
             }
             Abi::CreateScope((bucket, scope)) => Definition::CreateScope(bucket, scope),
             Abi::DropScope((bucket, scope)) => Definition::DropScope(bucket, scope),

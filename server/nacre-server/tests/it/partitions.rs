@@ -112,7 +112,7 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
     fill(&nodes[0]);
     let with = r#"WITH {"num_replica": 1, "num_partition": 5}"#;
     rows(&nodes[0], &format!("CREATE INDEX by_n ON {BUCKET}(n) PARTITION BY HASH(n) {with}"));
-    rows(&nodes[0], &format!("{BY_KIND} {with}"));
+    rows(&nodes[0], &format!(r#"{BY_KIND} WITH {{"num_partition": 5}}"#));
     let ask_all = |node: &Node, consistency: &str| {
         check(node, consistency, DOCUMENTS);
         for kind in [0, 6] {
@@ -122,6 +122,17 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
     ask_while_rebalancing(&nodes, |node, round| {
         ask_all(node, ["request_plus", "not_bounded"][round % 2]);
     });
+    // Copies are built beside what answers meanwhile.
+    let alter = |with: &str| format!("ALTER INDEX by_kind ON {BUCKET} WITH {with}");
+    rows(&nodes[1], &alter(r#"{"action": "replica_count", "num_replica": 1}"#));
+    let listed =
+        "SELECT RAW [i.metadata.num_replica, i.state] FROM system:indexes i ORDER BY i.name";
+    nodes[0].wait_until("the copies", |node| {
+        ask_all(node, "not_bounded");
+        rows(node, listed) == json!([[1, "online"], [1, "online"]])
+    });
+    let answer = ask(&nodes[0], &json!({"statement": alter(r#"{"action": "move"}"#)}));
+    assert!(answer["errors"][0]["msg"].as_str().unwrap().contains("cannot be moved"), "{answer}");
     nodes[2].kill();
     // What is in memory and has another copy is there at once.
     for kind in 0..7 {
