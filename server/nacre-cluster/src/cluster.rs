@@ -797,7 +797,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Partitioning, Ports};
+    use crate::Ports;
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -844,73 +844,6 @@ mod tests {
         assert_eq!((cluster.name.as_str(), cluster.rev), ("oysters", 8));
         let too_long = Change::NameCluster { name: "x".repeat(NAME_BYTES_MAX + 1) };
         assert!(cluster.apply(&too_long).is_err());
-    }
-
-    #[test]
-    fn indexes_are_made_once_built_later_and_go_with_their_collection() {
-        let mut cluster = cluster();
-        let index = |name: &str, scope: &str| Index {
-            uuid: format!("{scope}/{name}"),
-            scope: scope.into(),
-            collection: "_default".into(),
-            name: name.into(),
-            definition: String::new(),
-            keys: vec!["a".into()],
-            condition: None,
-            built: false,
-            partitioning: None,
-        };
-        let create =
-            |name: &str| Change::CreateIndex { bucket: "a".into(), index: index(name, "_default") };
-        cluster.apply(&create("i")).unwrap();
-        cluster.apply(&create("j")).unwrap();
-        let again = cluster.apply(&create("i")).unwrap_err();
-        assert_eq!(again.to_string(), "The index i already exists.");
-        let elsewhere = Change::CreateIndex { bucket: "a".into(), index: index("i", "nowhere") };
-        assert!(matches!(cluster.apply(&elsewhere), Err(Refusal::ScopeNotFound { .. })));
-        let (bucket, scope, collection) =
-            (|| "a".to_owned(), || "_default".to_owned(), || "_default".to_owned());
-        let build = |names: &[&str]| Change::BuildIndexes {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-        };
-        assert!(cluster.apply(&build(&["i", "z"])).is_err());
-        let built = |cluster: &Cluster| {
-            cluster.buckets["a"].indexes.iter().filter(|index| index.built).count()
-        };
-        assert_eq!(built(&cluster), 0, "all of them or none");
-        cluster.apply(&build(&["i", "j"])).unwrap();
-        assert_eq!(built(&cluster), 2);
-        let mut spread = index("s", "_default");
-        spread.partitioning = Some(Partitioning { by: vec!["a".into()], count: 8, replicas: 0 });
-        cluster.apply(&Change::CreateIndex { bucket: "a".into(), index: spread }).unwrap();
-        let copies = |name: &str| Change::SetIndexReplicas {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-            name: name.into(),
-            replicas: 1,
-        };
-        cluster.apply(&copies("s")).unwrap();
-        let spread = cluster.buckets["a"].index("_default", "_default", "s").unwrap();
-        assert_eq!(spread.partitioning.as_ref().map(|spread| spread.replicas), Some(1));
-        assert!(matches!(cluster.apply(&copies("z")), Err(Refusal::IndexNotFound { .. })));
-        let refused = cluster.apply(&copies("i")).unwrap_err();
-        assert!(matches!(refused, Refusal::Invalid { field: "num_replica", .. }), "{refused}");
-        let drop = Change::DropIndex {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-            name: "i".into(),
-        };
-        cluster.apply(&drop).unwrap();
-        assert!(cluster.apply(&drop).is_err());
-        let end =
-            Change::DropCollection { bucket: bucket(), scope: scope(), collection: collection() };
-        cluster.apply(&end).unwrap();
-        assert!(cluster.buckets["a"].indexes.is_empty());
     }
 
     fn member(membership: Membership) -> Member {

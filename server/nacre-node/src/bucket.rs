@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::orchestration::Lease;
 use crate::range_scan::Scans;
 use crate::reader::News;
+use crate::retention;
 use crate::spread::Vbids;
 use crate::ticket::{Ticket, Waiter};
 use crate::waits::Waits;
@@ -223,7 +224,7 @@ impl Bucket {
         self.can_keep_history.store(has_room && settings.can_keep_history(), Ordering::Relaxed);
         let keeps = has_room && settings.keeps_history();
         *self.history_limits.lock() = keeps.then_some(settings.history);
-        let collections = keeps.then(|| history_collections(manifest));
+        let collections = keeps.then(|| retention::collections(manifest));
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             let tell = |vbucket: &mut Vbucket| vbucket.keep_history(collections.clone());
             if self.vbucket(vbid).is_some_and(|mut vbucket| tell(&mut vbucket)) {
@@ -982,16 +983,6 @@ pub(crate) struct Event {
     pub ended: bool,
     /// The collection whose documents go with it.
     pub dropped: Option<CollectionId>,
-}
-
-/// The collections that keep history, and what happens to collections: a reader of their documents is to know them.
-fn history_collections(manifest: &Manifest) -> Arc<[CollectionId]> {
-    let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
-    let kept = collections.filter(|collection| collection.history);
-    let mut ids: Vec<CollectionId> = kept.map(|collection| CollectionId(collection.id)).collect();
-    ids.push(CollectionId::SYSTEM);
-    ids.sort_unstable();
-    ids.into()
 }
 
 /// How far a vBucket is kept, and whether the node that it follows is to hear of that.

@@ -5,9 +5,11 @@
 //! begins behind it. Marks are not stored, so a restart counts as the writing of all that is there.
 
 use crate::bucket::Bucket;
+use nacre_cluster::Manifest;
 use nacre_store::{HistorySize, Store};
-use nacre_types::{Now, Seqno, Vbid};
+use nacre_types::{CollectionId, Now, Seqno, Vbid};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How many marks are set within the time that versions are kept: they become older than they may by one part of it.
 const MARKS: u64 = 32;
@@ -16,6 +18,16 @@ const TABLE_SHARE: u64 = 8;
 const TABLE_VERSION_BYTES: u64 = 27;
 /// What is too large is cut to this many sixteenths, so that it is not too large again at once.
 const CUT_SIXTEENTHS: u64 = 15;
+
+/// The collections that keep history, and what happens to collections: a reader of their documents is to know them.
+pub(crate) fn collections(manifest: &Manifest) -> Arc<[CollectionId]> {
+    let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
+    let kept = collections.filter(|collection| collection.history);
+    let mut ids: Vec<CollectionId> = kept.map(|collection| CollectionId(collection.id)).collect();
+    ids.push(CollectionId::SYSTEM);
+    ids.sort_unstable();
+    ids.into()
+}
 
 /// Has history forgotten that was kept long enough.
 #[derive(Default)]
