@@ -207,6 +207,11 @@ fn meta(document: &Document) -> Meta {
 }
 
 impl Collection {
+    fn index_mut(&mut self, name: &str) -> Result<&mut MemoryIndex> {
+        let mut indexes = self.indexes.iter_mut();
+        indexes.find(|index| *index.definition.name == *name).ok_or_else(|| no_index(name))
+    }
+
     fn write(&mut self, document: Document) -> Result<()> {
         self.remove(&document.id.clone())?;
         for index in &mut self.indexes {
@@ -397,12 +402,7 @@ impl Datastore for MemoryDatastore {
                     .collect();
                 self.with(&Keyspace::of(keyspace, context)?, |collection| {
                     for name in names {
-                        let found = collection
-                            .indexes
-                            .iter_mut()
-                            .find(|index| Some(&*index.definition.name) == name.as_str());
-                        found.ok_or_else(|| no_index(name.as_str().unwrap_or_default()))?.online =
-                            true;
+                        collection.index_mut(name.as_str().unwrap_or_default())?.online = true;
                     }
                     Ok(())
                 })
@@ -410,16 +410,9 @@ impl Datastore for MemoryDatastore {
             Statement::AlterIndex { name, keyspace, with } => {
                 let replicas = options::altered_replicas(with)?;
                 self.with(&Keyspace::of(keyspace, context)?, |collection| {
-                    let found = collection
-                        .indexes
-                        .iter_mut()
-                        .find(|index| *index.definition.name == **name);
-                    let partitioning =
-                        &mut found.ok_or_else(|| no_index(name))?.definition.partitioning;
-                    let partitioning = partitioning.as_mut();
-                    partitioning
-                        .ok_or_else(|| Error::new(5000, "it has no partitions"))?
-                        .replicas = replicas;
+                    let partitioning = &mut collection.index_mut(name)?.definition.partitioning;
+                    let none = || Error::new(5000, "it has no partitions");
+                    partitioning.as_mut().ok_or_else(none)?.replicas = replicas;
                     Ok(())
                 })
             }

@@ -47,17 +47,21 @@ pub(crate) fn check_index(create: &CreateIndex) -> Result<()> {
 /// Partitions cannot be sent anywhere, as all nodes compute where they are, and their copies have no numbers by which one could
 /// be dropped.
 pub(crate) fn altered_replicas(with: &Value) -> Result<u8> {
-    let refuse = |message: String| Err(Error::new(SEMANTICS, message));
     let action = with.field("action");
-    match action.as_str() {
+    let message = match action.as_str() {
         Some("replica_count") if !with.field("num_replica").is_missing() => {
-            Partitioning::replicas_of(with)
+            return Partitioning::replicas_of(with);
         }
-        Some("replica_count") => refuse("Action replica_count needs num_replica".into()),
-        Some("move") => refuse("Partitions are where all nodes compute them to be: they cannot be moved".into()),
+        Some("replica_count") => "Action replica_count needs num_replica".to_owned(),
+        Some("move") => {
+            "Partitions are where all nodes compute them to be: they cannot be moved".to_owned()
+        }
         Some("drop_replica") => {
-            refuse("Copies of an index have no numbers: action replica_count says how many there are to be".into())
+            "Copies of an index have no numbers: action replica_count says how \
+             many there are to be"
+                .to_owned()
         }
-        _ => refuse(format!("ALTER INDEX has no action {action}")),
-    }
+        _ => format!("ALTER INDEX has no action {action}"),
+    };
+    Err(Error::new(SEMANTICS, message))
 }

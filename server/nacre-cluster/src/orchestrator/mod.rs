@@ -324,6 +324,7 @@ impl Orchestrator {
             self.proposed.clear();
             self.retry_at = None;
             self.holds.clear();
+            self.is_unheeded = false;
             // What was heard before may be of long ago.
             self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
         }

@@ -352,6 +352,31 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
 }
 
 #[test]
+fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
+    let cluster = cluster(3, 1);
+    let mut leader = Orchestrator::new(NodeId(1), 5);
+    let leads = |now| Some(Leadership { term: 1, confirmed_ns: now });
+    let unheeded = |leader: &mut Orchestrator, now, rev| {
+        for node in [NodeId(2), NodeId(3)] {
+            let (start, doubted) = (1, BTreeMap::new());
+            let ask = Message::Ask { at: now, start, doubted, unheeded: rev };
+            leader.hear(node, ask, &cluster, leads(now), now);
+        }
+        leader.tick(&cluster, leads(now), now)
+    };
+    let renewed = [Effect::Propose(Change::RenewMap)];
+    assert_eq!(
+        unheeded(&mut leader, SECOND, cluster.rev),
+        [],
+        "it did not lead when it heard that"
+    );
+    assert_eq!(unheeded(&mut leader, 2 * SECOND, cluster.rev - 1), [], "there is a newer one");
+    assert_eq!(unheeded(&mut leader, 3 * SECOND, cluster.rev), renewed);
+    assert_eq!(unheeded(&mut leader, 12 * SECOND, cluster.rev), []);
+    assert_eq!(unheeded(&mut leader, 13 * SECOND, cluster.rev), renewed);
+}
+
+#[test]
 fn who_has_no_copy_is_not_waited_for() {
     // Node 5 was replaced before and is still gone, and so is node 6, which has no share yet.
     let mut world = World::new(cluster(5, 2));
