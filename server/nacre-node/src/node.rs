@@ -6,7 +6,7 @@ use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
-use crate::orchestration::{Lease, Orchestration, Watchman};
+use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::spread::Owners;
@@ -272,6 +272,7 @@ impl Node {
         // What is stored may be of long ago: nobody is served before the leader says so.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);
+        self.platform.run(Box::new(Herald::new(Arc::clone(orchestration))));
         self.platform.run(Box::new(Watchman::new(Arc::clone(orchestration))));
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often a node without a lease asks for one: it serves nobody.
+/// How often a node without a lease asks for one, and decides if it leads: it serves nobody.
 const HURRY_NS: u64 = 20_000_000;
 
 /// Until when this node may serve, by its monotonic clock.
@@ -154,13 +154,13 @@ impl Orchestration {
 
 /// A message as it is sent.
 fn written(message: &Message) -> Vec<u8> {
-    serde_json::to_vec(message).expect("messages are plain data")
+    postcard::to_stdvec(message).expect("messages are plain data")
 }
 
 impl Hear for Orchestration {
     fn hear(&self, from: NodeId, message: &[u8]) {
         let Some(node) = self.node.upgrade() else { return };
-        match serde_json::from_slice(message) {
+        match postcard::from_bytes(message) {
             Ok(message) => self.receive(&node, from, message),
             Err(error) => tracing::warn!("a message of {from} cannot be read: {error}"),
         }
@@ -198,28 +198,18 @@ fn standings(
     wanted.iter().filter_map(of_bucket).collect()
 }
 
-/// The task that speaks and decides.
-pub(crate) struct Watchman {
+/// The task that says that the node is here. It does not wait for decisions: a leader that waits for one still needs its lease.
+pub(crate) struct Herald {
     shared: Arc<Orchestration>,
-    /// When it spoke last, in monotonic nanoseconds.
-    spoke_at: Option<u64>,
-    /// Nodes of which it was said that nothing goes on without them.
-    late: BTreeSet<NodeId>,
-    hand_over: HandOver,
+    signal: Signal,
 }
 
-impl Watchman {
-    pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        let late = BTreeSet::new();
-        Watchman { shared, spoke_at: None, late, hand_over: HandOver::default() }
+impl Herald {
+    pub fn new(shared: Arc<Orchestration>) -> Herald {
+        Herald { shared, signal: Signal::default() }
     }
 
-    fn speak(&mut self, node: &Arc<Node>, now: u64) {
-        let pause = if node.lease.holds(now) { TICK_NS } else { HURRY_NS };
-        if self.spoke_at.is_some_and(|at| now < at + pause) {
-            return;
-        }
-        self.spoke_at = Some(now);
+    fn speak(&self, node: &Arc<Node>, now: u64) {
         let (cluster, me) = (node.cluster(), node.id());
         let (doubted, unheeded) = (node.doubted(), node.unheeded.load(Ordering::Relaxed));
         let message = Message::Ask { at: now, start: node.start, doubted, unheeded };
@@ -230,6 +220,50 @@ impl Watchman {
                 false => node.platform.send(to, bytes.clone()),
             }
         }
+    }
+}
+
+impl Task for Herald {
+    fn name(&self) -> &'static str {
+        "herald"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> Next {
+        let Some(node) = self.shared.node.upgrade() else { return Next::Done };
+        if node.is_stopping() {
+            return Next::Done;
+        }
+        let now = node.now().monotonic_ns;
+        self.shared.renew(&node);
+        self.speak(&node, now);
+        let pause = if node.lease.holds(now) { TICK_NS } else { HURRY_NS };
+        Next::After(Duration::from_nanos(pause))
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}
+
+/// The task that decides where its node leads.
+pub(crate) struct Watchman {
+    shared: Arc<Orchestration>,
+    /// Nodes of which it was said that nothing goes on without them.
+    late: BTreeSet<NodeId>,
+    hand_over: HandOver,
+}
+
+impl Watchman {
+    pub fn new(shared: Arc<Orchestration>) -> Watchman {
+        Watchman { shared, late: BTreeSet::new(), hand_over: HandOver::default() }
     }
 
     fn decide(&mut self, node: &Arc<Node>, now: u64) {
@@ -350,8 +384,6 @@ impl Task for Watchman {
         }
         let now = node.now().monotonic_ns;
         self.shared.begin_anew(&node);
-        self.shared.renew(&node);
-        self.speak(&node, now);
         self.decide(&node, now);
         let pause = self.shared.state.lock().orchestrator.pause_ns();
         let pause = if node.lease.holds(now) { pause } else { pause.min(HURRY_NS) };

@@ -150,19 +150,15 @@ pub struct Standing {
     /// What of that is stored, where it is to be.
     pub persisted: u64,
     /// Of the active copy while it moves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<Joint>,
     /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
     pub rests: bool,
     /// The term in which it is not sure of itself: it serves in a later one only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubted: Option<u64>,
     /// Whether it may make history yet, as durable writes are under way.
-    #[serde(default)]
     pub is_busy: bool,
     /// Whether its node knows that it is held, so that requests for it wait there. One that does not know sends clients away that
     /// come too early, and they take their time to come back.
-    #[serde(default = "known")]
     pub is_known_held: bool,
 }
 
@@ -187,11 +183,6 @@ pub struct Joint {
     pub next: Vec<Option<NodeId>>,
     /// What comes after this seqno counts as durable only where it is in `next` as well.
     pub from: u64,
-}
-
-/// Nodes of before this was said were not asked for it.
-fn known() -> bool {
-    true
 }
 
 /// What is to be done.

@@ -121,11 +121,23 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
         let (at, for_ns) = (node.now().monotonic_ns, LEASE_NS);
         let (rev, fence) = (node.cluster().rev, Fence::default());
         let grant = Message::Grant { at, start, for_ns, rev, fence };
-        node.hear(NodeId(1), &serde_json::to_vec(&grant).unwrap());
+        node.hear(NodeId(1), &postcard::to_stdvec(&grant).unwrap());
         client(&nodes).get("k").status
     };
     assert_eq!(status_after_grant(0), TEMPORARY_FAILURE);
     assert_eq!(status_after_grant(1), 0, "its only process has asked");
+}
+
+/// A decision may take many seconds, where a disk is slow.
+#[test]
+fn a_leader_that_waits_for_a_decision_serves_on() {
+    let mut nodes = Nodes::new(3, 1);
+    nodes.place(&[1, 2]);
+    nodes.orchestrate();
+    nodes.pass(1000);
+    nodes.worlds[0].hold_up("watchman");
+    nodes.pass(5000);
+    assert_eq!((active(&nodes), client(&nodes).set("k", "1").status), (0, 0));
 }
 
 /// Clients ask any node for the map when they have heard that there is another. One that cannot complete a durable write

@@ -23,6 +23,8 @@ pub struct World {
     pub is_full: AtomicBool,
     /// Each with whether it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
+    /// The name of tasks whose step does not come to its end.
+    held_up: Mutex<Option<&'static str>>,
     /// Connections to other nodes that are wanted, each with the port of the node.
     pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
     /// Messages to other nodes.
@@ -50,6 +52,7 @@ impl World {
             stores: Mutex::default(),
             is_full: AtomicBool::new(false),
             tasks: Mutex::default(),
+            held_up: Mutex::default(),
             links: Mutex::default(),
             sent: Mutex::default(),
             asked: Mutex::default(),
@@ -91,13 +94,20 @@ impl World {
         self.spaces.open("node").unwrap()
     }
 
+    /// Tasks of that name are busy with one step from now on.
+    pub fn hold_up(&self, name: &'static str) {
+        *self.held_up.lock().unwrap() = Some(name);
+    }
+
     /// Steps the tasks that are new or were woken, until all wait.
     pub fn run_tasks(&self) {
+        let held_up = *self.held_up.lock().unwrap();
         loop {
             let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
             let mut worked = false;
             tasks.retain_mut(|(task, ready)| {
-                if !std::mem::take(ready) && !task.signal().take() {
+                let is_held_up = held_up == Some(task.name());
+                if is_held_up || !std::mem::take(ready) && !task.signal().take() {
                     return true;
                 }
                 worked = true;
