@@ -340,7 +340,8 @@ impl Simulation {
     pub fn mend(&mut self) {
         self.pass_until("the copies are not whole", MEND_NS_MAX, |simulation| {
             let cluster = &mut simulation.cluster;
-            let Some(agreed) = cluster.agreed() else { return false };
+            // The leader may not know yet what an operator has asked for, and has been told was decided.
+            let Some(agreed) = cluster.newest() else { return false };
             if agreed.rebalance.is_some() || !agreed.failing_over.is_empty() {
                 return false;
             }
@@ -416,7 +417,7 @@ impl Simulation {
 
     /// The nodes with a copy of a vBucket, its active one first.
     fn copies(&self, vbid: u16) -> Vec<usize> {
-        let Some(agreed) = self.cluster.agreed() else { return Vec::new() };
+        let Some(agreed) = self.cluster.newest() else { return Vec::new() };
         let chain = &agreed.buckets[BUCKET].chains[usize::from(vbid)];
         chain.copies.iter().flatten().copied().map(index).collect()
     }
