@@ -10,28 +10,32 @@ use std::collections::{BTreeMap, BTreeSet};
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 5;
 
 impl Orchestrator {
-    /// Nodes that have their part and were not heard for too long, as far as they may be replaced.
-    fn lost(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
-        let lost: BTreeSet<NodeId> = cluster.failing_over.iter().copied().collect();
-        let settings = &cluster.auto_failover;
-        if !settings.enabled {
-            return lost;
-        }
-        let timeout = settings.timeout_ms * MS;
-        let silent = |node: &NodeId| {
+    /// Nodes that have their part, or are to have one, and were not heard for too long.
+    fn silent(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
+        let timeout = cluster.auto_failover.timeout_ms * MS;
+        let is_silent = |node: &NodeId| {
             self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
         };
         // Whoever copies are moved to is waited for, though it has no share yet.
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
-        let needed = cluster.active_nodes().into_iter().chain(targets);
-        let silent: BTreeSet<NodeId> = needed.filter(silent).collect();
-        if silent.is_empty() {
+        cluster.active_nodes().into_iter().chain(targets).filter(is_silent).collect()
+    }
+
+    /// Nodes to replace: those that an operator has named, those whose replacement may be made yet, and `silent` ones if all of
+    /// these may be gone at once.
+    fn lost(&self, cluster: &Cluster, silent: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        // What is proposed may be made yet: they are not followed before that, and nothing else is decided about them.
+        let named = cluster.failing_over.iter().chain(&self.proposed).copied();
+        let lost: BTreeSet<NodeId> =
+            named.filter(|node| cluster.nodes.contains_key(node)).collect();
+        let settings = &cluster.auto_failover;
+        if !settings.enabled || silent.is_subset(&lost) {
             return lost;
         }
         let room = settings.count_max.saturating_sub(settings.count);
-        let gone: BTreeSet<NodeId> = lost.union(&silent).copied().collect();
-        if silent.len() <= room
+        let gone: BTreeSet<NodeId> = lost.union(silent).copied().collect();
+        if silent.union(&self.proposed).count() <= room
             && gone.len() * 2 < cluster.nodes.len()
             && self.spares(cluster, &gone)
         {
@@ -70,11 +74,15 @@ impl Orchestrator {
         now: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let mut lost = self.lost(cluster, now);
-        // It may be made yet: they are not followed before that, and nothing else is decided about them.
-        lost.extend(&self.proposed);
-        lost.retain(|node| cluster.nodes.contains_key(node));
+        let silent = self.silent(cluster, now);
+        let lost = self.lost(cluster, &silent);
         self.fence(&lost, cluster, now);
+        if !self.proposed.is_empty() && !silent.is_subset(&lost) {
+            // Whether these may be replaced depends on whether those are. That is known once anything later is decided.
+            self.failover = None;
+            effects.push(Effect::Propose(Change::RenewMap));
+            return;
+        }
         if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
             self.failover = None;
             return;

@@ -227,6 +227,33 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     }
 }
 
+/// What two of three copies have acknowledged may be on no other.
+#[test]
+fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known() {
+    for made in [false, true] {
+        let mut world = World::new(cluster(3, 2));
+        world.cluster.auto_failover.count_max = 2;
+        world.down = vec![NodeId(3)];
+        let change = world.until_proposed(20).unwrap();
+        world.is_unsettled = true;
+        world.down = vec![NodeId(2)];
+        let mut proposed = Vec::new();
+        while proposed.last() != Some(&Change::RenewMap) {
+            assert!(proposed.iter().all(|other| *other == change), "{proposed:?}");
+            proposed.extend(world.tick());
+        }
+        assert_eq!(world.tick(), [Change::RenewMap], "until it is decided");
+        world.is_unsettled = false;
+        if made {
+            world.cluster.apply(&change).unwrap();
+        }
+        let Some(Change::MoveCopies { memberships, .. }) = world.until_proposed(20) else {
+            panic!("nothing is proposed")
+        };
+        assert_eq!(memberships, [(NodeId(2), Membership::FailedOver)].into());
+    }
+}
+
 #[test]
 fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_ended() {
     let mut world = World::new(cluster(4, 1));
