@@ -75,6 +75,11 @@ impl Council {
         self.state.lock().log.len() as u64
     }
 
+    /// All of them, in their order.
+    pub fn decisions(&self) -> Vec<Proposal> {
+        self.state.lock().log.clone()
+    }
+
     /// It is `now_ns`, and nodes reach each other so. Gives the new leader, if there is one. `knows_ns` gives the monotonic
     /// clock of a node that knows all that was decided.
     pub fn meet(

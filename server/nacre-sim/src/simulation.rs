@@ -66,7 +66,8 @@ pub struct Simulation {
     chance: Chance,
     /// The revision of the map that each node knew last.
     revisions: Vec<u64>,
-    trace: Vec<String>,
+    /// What was broken and mended, each with how much was decided before.
+    trace: Vec<(u64, String)>,
 }
 
 impl Simulation {
@@ -158,7 +159,8 @@ impl Simulation {
     }
 
     fn note(&mut self, what: String) {
-        self.trace.push(format!("{:>9.3} s  {what}", self.cluster.now() as f64 / 1e9));
+        let line = format!("{:>9.3} s  {what}", self.cluster.now() as f64 / 1e9);
+        self.trace.push((self.cluster.council.decided(), line));
     }
 
     /// Lets time pass.
@@ -620,8 +622,16 @@ impl Simulation {
 
     /// What happened, and how things are.
     fn story(&self) -> String {
-        let mut story = format!("\n\n{:?}\n{}\n", self.mix, self.trace.join("\n"));
-        let _ = writeln!(story, "{:>9.3} s  now", self.cluster.now() as f64 / 1e9);
+        let mut story = format!("\n\n{:?}\n", self.mix);
+        let mut decisions = (1_u64..).zip(self.cluster.council.decisions()).peekable();
+        let now = (u64::MAX, format!("{:>9.3} s  now", self.cluster.now() as f64 / 1e9));
+        for (decided, line) in self.trace.iter().chain([&now]) {
+            while let Some((number, proposal)) = decisions.next_if(|(number, _)| number <= decided)
+            {
+                let _ = writeln!(story, "             decision {number}: {proposal:?}");
+            }
+            let _ = writeln!(story, "{line}");
+        }
         let Some(agreed) = self.cluster.agreed() else { return story };
         let parts: Vec<_> = agreed.nodes.values().map(|node| node.membership).collect();
         let leader = self.cluster.council.leader();
