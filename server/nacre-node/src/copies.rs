@@ -60,15 +60,17 @@ pub(crate) struct Fenced {
     nodes: BTreeSet<NodeId>,
     /// Who it is to be once the agreed state is known up to a revision.
     later: Option<(u64, BTreeSet<NodeId>)>,
+    /// The UUID of the cluster whose state was known up to there once.
+    known: Option<String>,
     /// Whether there is nobody who says so.
     is_unasked: bool,
 }
 
 impl Fenced {
-    /// Whether `peer` is not to be followed. Before something was said nobody is, where it may be: the process before may have
-    /// answered how far its copies are.
+    /// Whether `peer` is not to be followed. Before something was said, and what was decided until then is known, nobody is, where
+    /// it may be: the process before may have answered how far its copies are, and what came of that may be decided.
     pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
-        let is_told = self.said.as_ref().is_some_and(|(uuid, _)| *uuid == cluster.uuid);
+        let is_told = self.known.as_ref() == Some(&cluster.uuid);
         let must_be_told = needs_leases(cluster) && !self.is_unasked;
         self.nodes.contains(&peer) || must_be_told && !is_told
     }
@@ -92,8 +94,13 @@ impl Fenced {
 
     /// Has those followed again who may be, as `cluster` is known. Says whether anything is new.
     fn learn(&mut self, cluster: &Cluster) -> bool {
-        let known = self.later.take_if(|(rev, _)| *rev <= cluster.rev);
-        known.is_some_and(|(_, lost)| std::mem::replace(&mut self.nodes, lost) != self.nodes)
+        let Some((_, lost)) = self.later.take_if(|(rev, _)| *rev <= cluster.rev) else {
+            return false;
+        };
+        let (nodes, known) = (lost, self.said.as_ref().map(|(uuid, _)| uuid.clone()));
+        let is_news = (&nodes, &known) != (&self.nodes, &self.known);
+        (self.nodes, self.known) = (nodes, known);
+        is_news
     }
 }
 
@@ -432,8 +439,11 @@ mod tests {
         let follows = |fenced: &Fenced, cluster| !fenced.keeps_from(NodeId(2), cluster);
         assert!(follows(&fenced, &two), "no quorum is without one of two");
         assert!(!follows(&fenced, &three));
-        assert_eq!(fenced.hear(&fence([0, 7, 1, 1], three.rev, &[]), &three), Ok(true));
-        assert!(follows(&fenced, &three));
+        let word = fence([0, 7, 1, 1], three.rev, &[]);
+        assert_eq!(fenced.hear(&word, &three), Ok(true));
+        let before = Cluster { rev: three.rev - 1, ..three.clone() };
+        assert!(!fenced.learn(&before) && !follows(&fenced, &before), "that one may be replaced");
+        assert!(fenced.learn(&three) && follows(&fenced, &three));
         assert!(!follows(&fenced, &other), "what was said was of another cluster");
         assert_eq!(fenced.hear(&fence([0, 1, 1, 1], other.rev, &[2]), &other), Ok(true));
         assert!(!follows(&fenced, &other));
