@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use super::frame::Kind;
+use super::leadership::{Known, confirm};
 use super::link::Lane;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
@@ -52,10 +53,6 @@ const ENTRIES_A_SNAPSHOT: u64 = 256;
 const ENTRIES_KEPT: u64 = 64;
 /// Entries that are sent at once.
 const ENTRIES_A_REQUEST: u64 = 64;
-/// How often a leader asks whether the others follow it still.
-const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it waits for their answer before it asks again.
-const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a proposal may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait for what others have decided, before what is known is good enough.
@@ -108,9 +105,6 @@ pub enum Voters {
     Remove(NodeId),
 }
 
-/// What is known of leading with one Raft.
-type Known = Arc<Mutex<Option<Leadership>>>;
-
 /// Gives a new cluster what it needs.
 type Initialise = dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync;
 
@@ -129,7 +123,7 @@ pub struct Consensus {
     /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
     leadership: Mutex<Known>,
     /// Set while this node is not to lead any more.
-    abdicates: Arc<AtomicBool>,
+    pub(super) abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
     /// Held by who joins, leaves, or lets another join.
     pub(super) entering: Mutex<()>,
@@ -580,45 +574,6 @@ impl Agreement for Consensus {
     }
 }
 
-/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
-/// this process may stand still at any moment.
-async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
-    let term = || {
-        let metrics = raft.metrics();
-        let metrics = metrics.borrow();
-        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
-    };
-    while raft.metrics().borrow().running_state.is_ok() {
-        let Some(this) = consensus.upgrade() else { return };
-        let confirmed_ns = this.node.now().monotonic_ns;
-        let leads = term().filter(|_| !this.abdicates.load(Ordering::Relaxed));
-        drop(this);
-        let asked =
-            leads.map(|_| tokio::time::timeout(CONFIRM_PATIENCE, raft.ensure_linearizable()));
-        let is_confirmed = match asked {
-            Some(asked) => matches!(asked.await, Ok(Ok(_))),
-            None => false,
-        };
-        let asked = leads.filter(|_| term() == leads).map(|term| Leadership { term, confirmed_ns });
-        {
-            let mut known = known.lock();
-            *known = after(*known, asked, is_confirmed);
-        }
-        tokio::time::sleep(CONFIRM_INTERVAL).await;
-    }
-}
-
-/// What is `known` of leading after the others were asked about it, as what is to be known once they agree.
-fn after(
-    known: Option<Leadership>,
-    asked: Option<Leadership>,
-    is_confirmed: bool,
-) -> Option<Leadership> {
-    let asked = asked?;
-    // Whoever is late may answer the next time: what was confirmed before holds until it is too old.
-    if is_confirmed { Some(asked) } else { known.filter(|known| known.term == asked.term) }
-}
-
 /// Does as the leader what is asked.
 async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Answer {
     if let Request::Change(Voters::Remove(id)) = &request {
@@ -742,21 +697,4 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 
 fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
     serde_json::from_slice(payload).map_err(|error| format!("the request cannot be read: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn late_answers_do_not_end_what_was_confirmed_before() {
-        let [first, second] = [5, 7].map(|confirmed_ns| Leadership { term: 1, confirmed_ns });
-        assert_eq!(after(None, Some(first), true), Some(first));
-        assert_eq!(after(Some(first), Some(second), false), Some(first));
-        assert_eq!(after(Some(first), Some(second), true), Some(second));
-        assert_eq!(after(None, Some(second), false), None);
-        let later = Leadership { term: 3, confirmed_ns: 9 };
-        assert_eq!(after(Some(second), Some(later), false), None, "others may have led meanwhile");
-        assert_eq!(after(Some(second), None, true), None);
-    }
 }

@@ -13,6 +13,7 @@ pub mod address;
 mod consensus;
 mod directory;
 mod frame;
+mod leadership;
 pub mod link;
 mod log;
 mod machine;

@@ -1,0 +1,115 @@
+//! What a node knows for sure of its leading the others.
+
+use super::consensus::Consensus;
+use super::types::Raft;
+use nacre_cluster::orchestrator::Leadership;
+use openraft::ServerState;
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often a leader asks whether the others follow it still.
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
+/// How long it waits for their answer before it asks again.
+const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is known of leading with one Raft.
+pub(super) type Known = Arc<Mutex<Option<Leadership>>>;
+
+/// How far the log was when the node was seen to lead in a term first.
+///
+/// A leader that is started again before another is elected leads on in its term, with entries at the end of its log of which it
+/// does not know whether they are decided. Raft waits for the first entry of the term only, which was applied long ago.
+#[derive(Default)]
+struct Tail(Option<(u64, Option<u64>)>);
+
+impl Tail {
+    /// The node leads in that term, if it does, with a log up to that index.
+    fn see(&mut self, leads: Option<u64>, last: Option<u64>) {
+        if self.0.map(|(term, _)| term) != leads {
+            self.0 = leads.map(|term| (term, last));
+        }
+    }
+
+    /// Whether entries are applied up to there.
+    fn is_applied(&self, applied: Option<u64>) -> bool {
+        self.0.is_some_and(|(_, last)| applied >= last)
+    }
+}
+
+/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
+/// this process may stand still at any moment.
+pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
+    let seen = || {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow();
+        let term = (metrics.state == ServerState::Leader).then_some(metrics.current_term);
+        (term, metrics.last_log_index, metrics.last_applied.map(|id| id.index))
+    };
+    let mut tail = Tail::default();
+    while raft.metrics().borrow().running_state.is_ok() {
+        let Some(this) = consensus.upgrade() else { return };
+        let confirmed_ns = this.node().now().monotonic_ns;
+        let (leads, last, _) = seen();
+        let leads = leads.filter(|_| !this.abdicates.load(Ordering::Relaxed));
+        drop(this);
+        tail.see(leads, last);
+        let asked =
+            leads.map(|_| tokio::time::timeout(CONFIRM_PATIENCE, raft.ensure_linearizable()));
+        let is_followed = match asked {
+            Some(asked) => matches!(asked.await, Ok(Ok(_))),
+            None => false,
+        };
+        let (still_leads, _, applied) = seen();
+        let is_confirmed = is_followed && tail.is_applied(applied);
+        let asked =
+            leads.filter(|_| still_leads == leads).map(|term| Leadership { term, confirmed_ns });
+        {
+            let mut known = known.lock();
+            *known = after(*known, asked, is_confirmed);
+        }
+        tokio::time::sleep(CONFIRM_INTERVAL).await;
+    }
+}
+
+/// What is `known` of leading after the others were asked about it, as what is to be known once they agree.
+fn after(
+    known: Option<Leadership>,
+    asked: Option<Leadership>,
+    is_confirmed: bool,
+) -> Option<Leadership> {
+    let asked = asked?;
+    // Whoever is late may answer the next time: what was confirmed before holds until it is too old.
+    if is_confirmed { Some(asked) } else { known.filter(|known| known.term == asked.term) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_answers_do_not_end_what_was_confirmed_before() {
+        let [first, second] = [5, 7].map(|confirmed_ns| Leadership { term: 1, confirmed_ns });
+        assert_eq!(after(None, Some(first), true), Some(first));
+        assert_eq!(after(Some(first), Some(second), false), Some(first));
+        assert_eq!(after(Some(first), Some(second), true), Some(second));
+        assert_eq!(after(None, Some(second), false), None);
+        let later = Leadership { term: 3, confirmed_ns: 9 };
+        assert_eq!(after(Some(second), Some(later), false), None, "others may have led meanwhile");
+        assert_eq!(after(Some(second), None, true), None);
+    }
+
+    #[test]
+    fn a_leader_that_was_started_again_waits_for_the_end_of_its_log() {
+        let mut tail = Tail::default();
+        tail.see(None, Some(9));
+        assert!(!tail.is_applied(Some(9)), "it does not lead");
+        tail.see(Some(4), Some(9));
+        assert!(!tail.is_applied(None) && !tail.is_applied(Some(7)) && tail.is_applied(Some(9)));
+        tail.see(Some(4), Some(12));
+        assert!(tail.is_applied(Some(9)), "what it has added itself it knows of");
+        tail.see(Some(5), Some(13));
+        assert!(!tail.is_applied(Some(12)));
+    }
+}
