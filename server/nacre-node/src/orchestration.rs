@@ -69,6 +69,11 @@ impl Orchestration {
         Arc::new(Orchestration { node: Arc::downgrade(node), state, signal: Signal::default() })
     }
 
+    /// The node, until it ends.
+    fn node(&self) -> Option<Arc<Node>> {
+        self.node.upgrade().filter(|node| !node.is_stopping())
+    }
+
     fn receive(&self, node: &Arc<Node>, from: NodeId, message: Message) {
         let now = node.now().monotonic_ns;
         let answer = match message {
@@ -198,6 +203,12 @@ fn standings(
     wanted.iter().filter_map(of_bucket).collect()
 }
 
+/// A pause of `usual_ns`, or a short one while the node has no lease.
+fn pause(node: &Node, now: u64, usual_ns: u64) -> Next {
+    let ns = if node.lease.holds(now) { usual_ns } else { usual_ns.min(HURRY_NS) };
+    Next::After(Duration::from_nanos(ns))
+}
+
 /// The task that says that the node is here. It does not wait for decisions: a leader that waits for one still needs its lease.
 pub(crate) struct Herald {
     shared: Arc<Orchestration>,
@@ -237,15 +248,11 @@ impl Task for Herald {
     }
 
     fn step(&mut self) -> Next {
-        let Some(node) = self.shared.node.upgrade() else { return Next::Done };
-        if node.is_stopping() {
-            return Next::Done;
-        }
+        let Some(node) = self.shared.node() else { return Next::Done };
         let now = node.now().monotonic_ns;
         self.shared.renew(&node);
         self.speak(&node, now);
-        let pause = if node.lease.holds(now) { TICK_NS } else { HURRY_NS };
-        Next::After(Duration::from_nanos(pause))
+        pause(&node, now, TICK_NS)
     }
 
     fn signal(&self) -> &Signal {
@@ -378,16 +385,12 @@ impl Task for Watchman {
     }
 
     fn step(&mut self) -> Next {
-        let Some(node) = self.shared.node.upgrade() else { return Next::Done };
-        if node.is_stopping() {
-            return Next::Done;
-        }
+        let Some(node) = self.shared.node() else { return Next::Done };
         let now = node.now().monotonic_ns;
         self.shared.begin_anew(&node);
         self.decide(&node, now);
-        let pause = self.shared.state.lock().orchestrator.pause_ns();
-        let pause = if node.lease.holds(now) { pause } else { pause.min(HURRY_NS) };
-        Next::After(Duration::from_nanos(pause))
+        let pause_ns = self.shared.state.lock().orchestrator.pause_ns();
+        pause(&node, now, pause_ns)
     }
 
     fn signal(&self) -> &Signal {

@@ -43,12 +43,17 @@ fn write_durably(nodes: &mut Nodes, level: u8, value: &str) -> bool {
     client.resume().first().is_some_and(|answer| answer.status == 0)
 }
 
-fn three() -> Nodes {
-    let mut nodes = Nodes::new(3, 2);
-    nodes.place(&[2, 1, 3]);
+/// Three nodes that look after copies on `copies`, the active one first.
+fn three_with(copies: &[u64]) -> Nodes {
+    let mut nodes = Nodes::new(3, copies.len() as u8 - 1);
+    nodes.place(copies);
     nodes.orchestrate();
     nodes.pass(1000);
     nodes
+}
+
+fn three() -> Nodes {
+    three_with(&[2, 1, 3])
 }
 
 /// SDKs that take in two maps at a time may keep to the older one and look at no other of the newer one's revision.
@@ -131,10 +136,7 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
 /// A decision may take many seconds, where a disk is slow.
 #[test]
 fn a_leader_that_waits_for_a_decision_serves_on() {
-    let mut nodes = Nodes::new(3, 1);
-    nodes.place(&[1, 2]);
-    nodes.orchestrate();
-    nodes.pass(1000);
+    let mut nodes = three_with(&[1, 2]);
     nodes.worlds[0].hold_up("watchman");
     nodes.pass(5000);
     assert_eq!((active(&nodes), client(&nodes).set("k", "1").status), (0, 0));
@@ -190,10 +192,7 @@ fn another_leader_goes_on_where_the_first_was() {
 
 #[test]
 fn a_rebalance_moves_everything_while_clients_write() {
-    let mut nodes = Nodes::new(3, 1);
-    nodes.place(&[1, 2]);
-    nodes.orchestrate();
-    nodes.pass(1000);
+    let mut nodes = three_with(&[1, 2]);
     for round in 0..600 {
         assert_eq!(client(&nodes).set(&format!("k{}", round % 100), "0").status, 0);
     }
@@ -245,10 +244,7 @@ fn a_rebalance_moves_everything_while_clients_write() {
 
 #[test]
 fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
-    let mut nodes = Nodes::new(3, 1);
-    nodes.place(&[1, 2]);
-    nodes.orchestrate();
-    nodes.pass(1000);
+    let mut nodes = three_with(&[1, 2]);
     assert!(write_durably(&mut nodes, 1, "1"));
     let keep = [1, 2, 3].map(NodeId).into();
     let rest = Membership::Leaving;
@@ -266,10 +262,7 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
 /// Whoever has no lease serves nobody, and asks more often than who has one.
 #[test]
 fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
-    let mut nodes = Nodes::new(3, 1);
-    nodes.place(&[2, 1]);
-    nodes.orchestrate();
-    nodes.pass(1000);
+    let mut nodes = three_with(&[2, 1]);
     assert_eq!(client(&nodes).set("k", "1").status, 0);
     nodes.elect(None);
     nodes.pass(3000);
