@@ -6,7 +6,7 @@
 
 use crate::Chance;
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Cluster, Refusal};
+use nacre_cluster::{Change, Cluster, Refusal};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
@@ -34,7 +34,8 @@ struct State {
     /// Who reaches whom, there and back, at this time.
     reaches: Vec<Vec<bool>>,
     chance: Chance,
-    /// A proposal in so many is decided although its proposer is told otherwise; 0 for none.
+    /// A proposal in so many is decided although its proposer is told otherwise, and then every other one by which nodes lose
+    /// their copies, on which most depends; 0 for none.
     lost_answers: u64,
 }
 
@@ -201,8 +202,15 @@ impl Agreement for Seat {
             if term.is_some_and(|term| term != state.term) {
                 return Err(Error::Refused(Refusal::LedByAnother));
             }
-            let lost_answers = state.lost_answers;
-            state.chance.once_in(lost_answers)
+            let odds = match proposal {
+                Proposal::Change(Change::MoveCopies { memberships, .. })
+                    if !memberships.is_empty() =>
+                {
+                    state.lost_answers.min(2)
+                }
+                _ => state.lost_answers,
+            };
+            state.chance.once_in(odds)
         };
         // Nothing may come between this proposal and what came of it.
         self.council.teach(node, usize::MAX).ok();

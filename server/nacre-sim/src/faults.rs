@@ -91,8 +91,11 @@ pub struct Mix {
     pub at_once: u64,
     /// How long after one of them the next one comes, at most.
     pub soon_ns: u64,
-    /// One of so many faults that follow another hits whichever node is given a vBucket next, soon after; none for 0.
+    /// One of so many faults that follow another hits a node with a copy of whichever vBucket is given to another node next, soon
+    /// after; none for 0.
     pub hunts: u64,
+    /// One of so many faults ends just when a vBucket is given to another node, if one soon is; none for 0.
+    pub returns: u64,
     /// See [`Network::splits`](crate::cluster::Network::splits).
     pub splits: u64,
     /// See [`Network::split_ns`](crate::cluster::Network::split_ns).
@@ -103,7 +106,7 @@ pub struct Mix {
     weights: [u64; KINDS],
     /// How far clocks may run apart, in millionths.
     pub drift_ppm: u64,
-    /// A proposal in so many is decided although its proposer is told otherwise.
+    /// See [`Council`](crate::Council): a proposal in so many is decided although its proposer is told otherwise.
     pub lost_answers: u64,
     /// Faults last so long, at most.
     longest_ns: u64,
@@ -148,6 +151,7 @@ impl Mix {
             at_once: 1,
             soon_ns: 0,
             hunts: 0,
+            returns: 0,
             splits: 0,
             split_ns: 0,
             lag_ns: 0,
@@ -193,6 +197,7 @@ impl Mix {
             at_once,
             soon_ns: chance.one_of(&[200, 200, 4_000]) * MS,
             hunts: chance.one_of(&[0, 2]),
+            returns: chance.one_of(&[0, 0, 2]),
             splits: chance.one_of(&[0, 0, 2]),
             split_ns: chance.one_of(&[1, 30]) * MS,
             lag_ns: chance.one_of(&[0, 0, 200, 1_500]) * MS,
@@ -222,7 +227,7 @@ impl Mix {
         self.weights[GENTLE[GENTLE.len() - 1]] += 1;
         self.levels = vec![0, 1, 2, 3];
         self.is_ephemeral = false;
-        self.hunts = 0;
+        (self.hunts, self.returns) = (0, 0);
         self.failover_timeout_ms = 5000;
         self.longest_ns = self.longest_ns.min(300 * MS);
         self

@@ -203,7 +203,7 @@ impl Simulation {
         for _ in 0..count {
             let (mut fault, lasts_ns) = self.mix.fault(&mut self.chance);
             if !broken.is_empty() && self.chance.once_in(self.mix.hunts) {
-                let next = self.next_active();
+                let next = self.next_share();
                 fault = next.map_or(fault, |node| Fault::Kill { node, tears: false });
             }
             self.note(format!("{fault} for {} ms", lasts_ns / MS));
@@ -220,35 +220,38 @@ impl Simulation {
         }
         broken.sort_by_key(|(ends_at, _)| *ends_at);
         for (ends_at, fault) in broken {
-            let now = self.cluster.now();
-            self.pass(ends_at.saturating_sub(now));
+            if self.chance.once_in(self.mix.returns) {
+                self.next_share();
+            } else {
+                self.pass(ends_at.saturating_sub(self.cluster.now()));
+            }
             self.put_right(fault);
         }
     }
 
-    /// Lets time pass until a vBucket is given to another node, and a little more: which node that is, unless nothing
-    /// comes of it.
-    fn next_active(&mut self) -> Option<usize> {
-        let before = self.actives();
+    /// Lets time pass until a vBucket is given to another node, and a little more: a node that has a copy of it then, most
+    /// likely the active one, unless nothing comes of it.
+    fn next_share(&mut self) -> Option<usize> {
+        let before = self.terms();
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
         while self.cluster.now() < end {
             self.pass(MS);
-            let now = self.actives();
-            let given = now.iter().zip(&before).find(|(now, before)| now > before);
-            if let Some(((_, node), _)) = given {
+            let given = self.terms().iter().zip(&before).position(|(now, before)| now > before);
+            if let Some(vbid) = given {
                 let pause = self.chance.one_of(&[0, 0, 1, 20, 300]);
                 self.pass(pause * MS);
-                return *node;
+                let copies = self.copies(vbid as u16);
+                let active = copies.first().copied();
+                return if self.chance.once_in(3) { copies.last().copied() } else { active };
             }
         }
         None
     }
 
-    /// The term of each vBucket, and where its active copy is.
-    fn actives(&self) -> Vec<(u64, Option<usize>)> {
-        let Some(agreed) = self.cluster.agreed() else { return Vec::new() };
-        let chains = &agreed.buckets[BUCKET].chains;
-        chains.iter().map(|chain| (chain.term, chain.active().map(index))).collect()
+    /// The term of each vBucket.
+    fn terms(&self) -> Vec<u64> {
+        let Some(agreed) = self.cluster.newest() else { return Vec::new() };
+        agreed.buckets[BUCKET].chains.iter().map(|chain| chain.term).collect()
     }
 
     /// Breaks something, and does not put it right.

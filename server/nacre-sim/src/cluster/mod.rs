@@ -144,7 +144,7 @@ pub struct Network {
     pub splits: u64,
     /// See `splits`.
     pub split_ns: u64,
-    /// How much later than messages nodes learn of a decision now and then, in nanoseconds, at most.
+    /// How much later than messages most nodes learn of one decision in four, in nanoseconds, at most.
     pub lag_ns: u64,
 }
 
@@ -566,7 +566,7 @@ impl Cluster {
             self.fulfil(index, wishes);
         }
         if self.council.take_news() {
-            (0..self.len()).for_each(|node| self.decide_when_to_learn(node));
+            self.decide_when_to_learn();
         }
     }
 
@@ -667,12 +667,15 @@ impl Cluster {
         }
     }
 
-    fn decide_when_to_learn(&mut self, node: usize) {
+    fn decide_when_to_learn(&mut self) {
         let lag_ns = self.network.lag_ns;
-        if lag_ns > 0 && self.chance.once_in(4) {
-            self.machines[node].unaware_until = self.now + self.chance.between(0, lag_ns);
+        let is_late = lag_ns > 0 && self.chance.once_in(4);
+        for node in 0..self.len() {
+            if is_late && !self.chance.once_in(4) {
+                self.machines[node].unaware_until = self.now + self.chance.between(0, lag_ns);
+            }
+            self.learn_soon(node);
         }
-        self.learn_soon(node);
     }
 
     fn learn_soon(&mut self, node: usize) {
