@@ -105,6 +105,10 @@ impl Task for Arrears {
         false
     }
 
+    fn is_vital(&self) -> bool {
+        false
+    }
+
     fn step(&mut self) -> Next {
         let Some(node) = self.node.upgrade() else { return Next::Done };
         if node.is_stopping() {

@@ -144,6 +144,11 @@ pub trait Task: Send {
         false
     }
 
+    /// Whether the node is none without it: the platform ends the process when such a task panics.
+    fn is_vital(&self) -> bool {
+        true
+    }
+
     /// Does some work.
     fn step(&mut self) -> Next;
 

@@ -103,6 +103,7 @@ fn start() -> Result<Host, String> {
 }
 
 fn tick(host: &Host) {
+    depend_on_this_thread();
     loop {
         std::thread::sleep(TICK);
         host.tick();

@@ -26,6 +26,7 @@ mod sh;
 mod tls;
 mod trust;
 mod unreachable;
+mod vital;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
 use crate::tls::NodeKey;
+use crate::vital::depend_on_this_thread;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
@@ -252,6 +253,9 @@ impl Platform for SystemPlatform {
             }
             if task.is_urgent() {
                 be_urgent();
+            }
+            if task.is_vital() {
+                depend_on_this_thread();
             }
             loop {
                 match task.step() {

@@ -5,7 +5,7 @@ use crate::cluster::link::Lane;
 use crate::platform::{self, SystemPlatform};
 use crate::rest::{self, Claim, Service};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{huge_pages, kv};
+use crate::{huge_pages, kv, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -317,6 +317,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         return Err(EMPTY_PASSWORD.into());
     }
     huge_pages::keep_off();
+    vital::watch();
     let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;

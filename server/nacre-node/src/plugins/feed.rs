@@ -572,6 +572,10 @@ impl Task for Feed {
         true
     }
 
+    fn is_vital(&self) -> bool {
+        false
+    }
+
     fn step(&mut self) -> Next {
         if self.bucket.is_closed() || self.deployment.is_over() {
             return Next::Done;

@@ -26,6 +26,10 @@ impl Task for Loader {
         true
     }
 
+    fn is_vital(&self) -> bool {
+        false
+    }
+
     fn step(&mut self) -> Next {
         let Some(node) = self.node.upgrade() else { return Next::Done };
         if node.plugins().is_stopped() {

@@ -236,6 +236,10 @@ impl Task for PartitionsFeed {
         true
     }
 
+    fn is_vital(&self) -> bool {
+        false
+    }
+
     fn step(&mut self) -> Next {
         if self.bucket.is_closed() || self.deployment.is_over() {
             return Next::Done;

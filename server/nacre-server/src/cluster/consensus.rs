@@ -13,6 +13,7 @@ use super::request::Caller;
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crate::platform::be_urgent;
 use crate::tls::NodeKey;
+use crate::vital::depend_on_this_thread;
 use crossbeam_channel::{Sender, bounded};
 use nacre_cluster::orchestrator::{LEASE_NS, Leadership, TICK_NS};
 use nacre_cluster::{Cluster, Membership as Part, Secret};
@@ -148,6 +149,7 @@ impl Consensus {
         let (heard, hearing) = bounded::<(NodeId, Vec<u8>)>(HEARD_MAX);
         let ear = Arc::clone(node);
         let listen = move || {
+            depend_on_this_thread();
             be_urgent();
             hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
         };

@@ -1,6 +1,7 @@
 //! Connections to the key-value ports of other nodes, encrypted, for the links of the node: a thread of its own with an event loop.
 
 use crate::tls::{NodeKey, Purpose};
+use crate::vital::depend_on_this_thread;
 use nacre_cluster::{Endpoints, Fingerprint};
 use nacre_node::{Link, Waiter};
 use nacre_types::Now;
@@ -42,7 +43,10 @@ impl Links {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the machine has room for an event loop");
         let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(std::future::pending::<()>());
+        let run = move || {
+            depend_on_this_thread();
+            runtime.block_on(std::future::pending::<()>());
+        };
         let thread = std::thread::Builder::new().name("links".into()).spawn(run);
         thread.expect("the machine has room for another thread");
         Links { runtime: handle, key: Arc::clone(key) }

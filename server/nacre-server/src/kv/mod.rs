@@ -12,6 +12,7 @@ mod ring;
 mod stream;
 
 use crate::tls::{Shown, Tls};
+use crate::vital::depend_on_this_thread;
 use nacre_node::Node;
 use nacre_node::kv::Peer;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -101,6 +102,7 @@ pub fn serve(
 }
 
 fn accept(port: &Port, mut deal: Deal) {
+    depend_on_this_thread();
     let encrypted = port.encrypted;
     loop {
         match port.listener.accept() {

@@ -11,6 +11,7 @@
 use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::tls::Shown;
+use crate::vital::depend_on_this_thread;
 use io_uring::squeue::Entry;
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -139,6 +140,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
         mailboxes.push(Arc::clone(&mailbox));
         let door = Arc::clone(door);
         std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
+            depend_on_this_thread();
             let outcome = Thread::new(door, mailbox).and_then(|mut thread| thread.run());
             if let Err(error) = outcome {
                 tracing::error!("a thread of the key-value protocol has ended: {error}");

@@ -6,6 +6,7 @@
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::tls::{Purpose, Shown};
+use crate::vital::depend_on_this_thread;
 use nacre_cluster::Fingerprint;
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
@@ -42,6 +43,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
         senders.push(sender);
         let door = Arc::clone(door);
         std::thread::Builder::new().name(format!("kv-stream-{index}")).spawn(move || {
+            depend_on_this_thread();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("the machine has room for another event loop");
             tokio::task::LocalSet::new().block_on(&runtime, converse(door, receiver));
