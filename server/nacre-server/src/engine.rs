@@ -1,5 +1,6 @@
 //! Plugins as machine code: compiled once for this machine, then loaded from the cache.
 
+use crate::vital::depend_on_this_thread;
 use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -10,7 +10,7 @@ use crate::vital::depend_on_this_thread;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
-use nacre_store::{Error, LogOptions, LogSpaces, LogStore, SledSpaces, SledStore, Spaces, Store};
+use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
@@ -26,8 +26,8 @@ const ASK_GRACE: Duration = Duration::from_secs(1);
 /// How long tasks of a bucket may go on to make files after it was dropped; each ends with what it is at.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
-/// Memory that sled may use for settings and plugin state.
-const SPACES_CACHE_BYTES: u64 = 32 << 20;
+/// The format of a data directory: with 1, sled kept the settings.
+const FORMAT: u32 = 2;
 /// How much less often a background thread runs than others when both want to, as `nice` counts. Measured beside an
 /// endless map function: with 10 the p99 of reads nearly doubles, with 19 it stays within a quarter. The price: on a saturated machine a view
 /// falls behind until there is air again.
@@ -77,7 +77,7 @@ pub fn memory_bytes() -> Option<u64> {
 pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
-    spaces: SledSpaces,
+    spaces: LogSpaces,
     states: LogSpaces,
     engine: Engine,
     node_key: Arc<NodeKey>,
@@ -111,8 +111,12 @@ impl SystemPlatform {
                 "there are buckets, but what the node knows of them (node/) is missing".into();
             return Err(Error::Damaged { path: data_dir.to_owned(), what });
         }
-        let spaces = SledSpaces::open(&settings, SPACES_CACHE_BYTES)?;
-        let states = LogSpaces::open(&data_dir.join("states"))?;
+        if settings.join("conf").exists() {
+            return Err(Error::Format { path: data_dir.to_owned(), found: 1, expected: FORMAT });
+        }
+        let spaces = LogSpaces::open(&settings, OnDamage::Refuse)?;
+        // What is lost of these is built anew from history.
+        let states = LogSpaces::open(&data_dir.join("states"), OnDamage::Forget)?;
         // Behind the lock on the directory, so that two processes do not make a key each.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
         let node_key = node_key.map_err(Error::io("open the key of the node"))?;

@@ -55,7 +55,8 @@ mod tests {
             let _ = flusher.unwrap().join();
             std::process::exit(0);
         }
-        let this = "vital::tests::a_process_ends_with_a_thread_that_it_depends_on_and_with_no_other";
+        let this =
+            "vital::tests::a_process_ends_with_a_thread_that_it_depends_on_and_with_no_other";
         let ended = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this, "--nocapture"])
             .env(CHILD, "1")

@@ -34,9 +34,9 @@ pub use fault::{Fault, FaultStore};
 #[cfg(feature = "fjall")]
 pub use fjall_store::FjallStore;
 pub use log::{LogOptions, LogStore};
-pub use log_space::LogSpaces;
+pub use log_space::{LogSpaces, OnDamage};
 pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;
-pub use space::{MemorySpaces, SledSpaces, Space, Spaces, Write};
+pub use space::{MemorySpaces, Space, Spaces, Write};
 pub use store::{COMMIT_DOCUMENTS_MAX, Commit, HistorySize, Scan, Store, Usage, Which, load_all};

@@ -1,16 +1,18 @@
 //! Spaces that are read once, when they are opened, and written from then on: each is one file that grows.
 //!
 //! ```text
-//! file    "nacre space 1\n" | length of the name u16 | name | crc u32 | batches
-//! batch   length u64 | crc u32 | rows
+//! file    "nacre space 2\n" | length of the name u16 | name | crc u32 | batches
+//! batch   length u64 | synced u64 | crc u32 of the batch before | crc u32 of all else | rows
 //! row     length of the key u32 | length of the value u32, or u32::MAX where it was removed | key | value
 //! ```
-//! Numbers are big-endian. The crc of a batch goes on from that of the batch before, so that what was left behind by a
-//! longer file is not taken for what comes next. A file that has become twice as long as its rows were is written anew, beside it,
-//! and takes its name.
+//! Numbers are big-endian. A batch names the one before, so that what was left behind by a longer file is not taken for what comes
+//! next, and says how much of the file was sure to survive a power cut when it was written. A file is made, and written anew once it
+//! has become twice as long as its rows were, under another name, and takes its own when it is whole, with a batch without rows at its
+//! end that says so.
 //!
 //! Invariants: whatever a crash leaves, the rows are those after some batch, and all before it; none of those that were durable is
-//! lost. A batch that is damaged ends the file.
+//! lost. A batch that cannot be read ends the file, as a crash may leave one at the end. Where a batch behind it says that it had been
+//! synced it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen.
 
 use crate::Error;
 use crate::codec::{u16_at, u32_at, u64_at};
@@ -22,9 +24,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 14] = b"nacre space 1\n";
+const MAGIC: &[u8; 14] = b"nacre space 2\n";
 /// Before the rows of a batch.
-const BATCH_HEAD_BYTES: usize = 12;
+const BATCH_HEAD_BYTES: usize = 24;
+/// Where its own crc is in that.
+const CRC_AT: usize = 20;
 const REMOVED: u32 = u32::MAX;
 /// A file may be so much longer than twice what its rows took.
 const SLACK_BYTES: u64 = 16 << 20;
@@ -35,9 +39,19 @@ const ENDING: &str = ".space";
 /// Behind the name of a file that is being written.
 const NEW: &str = ".new";
 
+/// What to do with a space of which a part that was synced cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It does not open: nobody else has what is in it.
+    Refuse,
+    /// It has the rows before the damage, or none: what came after them can be had anew.
+    Forget,
+}
+
 /// Spaces in a directory, a file each.
 pub struct LogSpaces {
     disk: Arc<dyn Disk>,
+    on_damage: OnDamage,
     slack_bytes: u64,
     files: Mutex<Files>,
 }
@@ -55,16 +69,22 @@ impl LogSpaces {
     ///
     /// # Errors
     /// Whatever is wrong with the directory.
-    pub fn open(path: &Path) -> Result<LogSpaces, Error> {
-        LogSpaces::open_on(Arc::new(Directory::open(path)?), SLACK_BYTES)
+    pub fn open(path: &Path, on_damage: OnDamage) -> Result<LogSpaces, Error> {
+        LogSpaces::open_on(Arc::new(Directory::open(path)?), on_damage, SLACK_BYTES)
     }
 
     /// Opens what is on a disk. A file may be `slack_bytes` longer than twice what its rows took.
     ///
     /// # Errors
     /// As for [`LogSpaces::open`].
-    pub fn open_on(disk: Arc<dyn Disk>, slack_bytes: u64) -> Result<LogSpaces, Error> {
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        on_damage: OnDamage,
+        slack_bytes: u64,
+    ) -> Result<LogSpaces, Error> {
         let mut files = Files::default();
+        // A file may have been given its name by a process that ended before that was sure.
+        disk.sync_names().map_err(failed(&*disk, "sync"))?;
         for file in disk.names().map_err(failed(&*disk, "read"))? {
             let number = file.strip_suffix(ENDING).and_then(|number| number.parse::<u32>().ok());
             let Some(number) = number.map(u64::from) else {
@@ -77,11 +97,16 @@ impl LogSpaces {
             let opened = disk.open(&file).map_err(failed(&*disk, "open a space of"))?;
             match read_head(&*opened).map_err(failed(&*disk, "read a space of"))? {
                 Some((name, _)) => drop(files.by_name.insert(name, (number, None))),
-                // It was never safe.
-                None => disk.remove(&file).map_err(failed(&*disk, "clean"))?,
+                None if on_damage == OnDamage::Forget => {
+                    disk.remove(&file).map_err(failed(&*disk, "clean"))?;
+                }
+                None => {
+                    let what = format!("the head of {file} does not read back");
+                    return Err(Error::Damaged { path: disk.path().to_owned(), what });
+                }
             }
         }
-        Ok(LogSpaces { disk, slack_bytes, files: Mutex::new(files) })
+        Ok(LogSpaces { disk, on_damage, slack_bytes, files: Mutex::new(files) })
     }
 }
 
@@ -167,8 +192,8 @@ struct Log {
     crc: u32,
     /// How long the file was when it was written anew, or when it was opened.
     was_bytes: u64,
-    /// Whether its name and all before are sure to survive a power cut.
-    is_safe: bool,
+    /// How much of it is sure to survive a power cut.
+    synced: u64,
     /// Nobody is to write to it any more.
     is_removed: bool,
     /// A sync has failed: what is on the disk is not known until the file is opened anew, or written anew.
@@ -195,13 +220,17 @@ impl LogSpace {
             let what = io::Error::new(io::ErrorKind::InvalidInput, "its name is too long");
             return Err(failed(&**disk, "create a space in")(what));
         }
+        let head = head(name);
         let create = || {
-            let file = disk.create(&file_name, 0)?;
-            file.write_at(&head(name), 0)?;
-            Ok(file)
+            let new = format!("{file_name}{NEW}");
+            let file = disk.create(&new, 0)?;
+            file.write_at(&head, 0)?;
+            file.sync()?;
+            disk.rename(&new, &file_name)?;
+            disk.sync_names()?;
+            Ok(Log::at_head(file, head.len() as u64))
         };
-        let file = create().map_err(failed(&**disk, "create a space in"))?;
-        let log = Log::at_head(file, head(name).len() as u64);
+        let log = create().map_err(failed(&**disk, "create a space in"))?;
         Ok(LogSpace::new(spaces, file_name, name.to_owned(), log))
     }
 
@@ -219,9 +248,15 @@ impl LogSpace {
             let mut log = Log::at_head(file, head_bytes);
             let (all, end, crc) = log.read(u64::MAX)?;
             (log.end, log.crc, log.was_bytes, log.fresh) = (end, crc, end, Some(all));
-            Ok((name, log))
+            let is_damaged = spaces.on_damage == OnDamage::Refuse && log.was_longer()?;
+            Ok((name, log, is_damaged))
         };
-        let (name, log) = open().map_err(failed(&**disk, "open a space of"))?;
+        let (name, log, is_damaged) = open().map_err(failed(&**disk, "open a space of"))?;
+        if is_damaged {
+            let what = format!("of the space {name}, what follows byte {} was stored", log.end);
+            let what = format!("{what}, and does not read back ({file_name})");
+            return Err(Error::Damaged { path: disk.path().to_owned(), what });
+        }
         Ok(LogSpace::new(spaces, file_name, name, log))
     }
 
@@ -251,22 +286,15 @@ impl LogSpace {
             }
         }
         next.append(batch)?;
-        next.file.sync()?;
-        self.disk.rename(&new, &self.file_name)?;
+        // It is there as a whole or not at all.
+        next.synced = next.end;
+        next.append(Batch::mark())?;
+        next.sync()?;
         next.was_bytes = next.end;
+        self.disk.rename(&new, &self.file_name)?;
         *log = next;
-        self.disk.sync_names()?;
-        log.is_safe = true;
-        Ok(())
-    }
-
-    fn sync(&self, log: &mut Log) -> io::Result<()> {
-        log.file.sync().inspect_err(|_| log.is_doubtful = true)?;
-        if !log.is_safe {
-            self.disk.sync_names()?;
-            log.is_safe = true;
-        }
-        Ok(())
+        // After a power cut it may be the file before, with what that one had.
+        self.disk.sync_names().inspect_err(|_| log.is_doubtful = true)
     }
 
     /// Writes the file anew; where that cannot be, it is good as it is.
@@ -290,7 +318,7 @@ impl Log {
             end,
             crc: 0,
             was_bytes,
-            is_safe: false,
+            synced: head_bytes,
             is_removed: false,
             is_doubtful: false,
             fresh: None,
@@ -317,11 +345,28 @@ impl Log {
         Ok((all, came_to, last))
     }
 
+    /// Whether something behind its end, which cannot be read, had been synced: a batch further on says so.
+    fn was_longer(&self) -> io::Result<bool> {
+        let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
+        read_exact(&*self.file, &mut rest, self.end)?;
+        Ok((1..rest.len()).any(|at| {
+            let Some(head) = Head::read(&rest[at..]) else { return false };
+            let had_been = self.end + 1..=self.end + at as u64;
+            had_been.contains(&head.synced) && head.rows(&rest[at..]).is_some()
+        }))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync().inspect_err(|_| self.is_doubtful = true)?;
+        self.synced = self.end;
+        Ok(())
+    }
+
     fn append(&mut self, batch: Batch) -> io::Result<()> {
         if batch.0.is_empty() {
             return Ok(());
         }
-        let (bytes, crc) = batch.finish(self.crc);
+        let (bytes, crc) = batch.finish(self.synced, self.crc);
         // What a write that failed has left is written over by the next one.
         self.file.write_at(&bytes, self.end)?;
         self.end += bytes.len() as u64;
@@ -335,6 +380,11 @@ impl Log {
 struct Batch(Vec<u8>);
 
 impl Batch {
+    /// One without rows, to say what was synced.
+    fn mark() -> Batch {
+        Batch(vec![0; BATCH_HEAD_BYTES])
+    }
+
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
         let Batch(bytes) = self;
         if bytes.is_empty() {
@@ -347,22 +397,46 @@ impl Batch {
         bytes.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// The bytes and the crc of a batch that comes after one with the crc `before`.
-    fn finish(self, before: u32) -> (Vec<u8>, u32) {
+    /// The bytes and the crc of a batch that comes after one with the crc `before`, with so much of the file synced.
+    fn finish(self, synced: u64, before: u32) -> (Vec<u8>, u32) {
         let Batch(mut bytes) = self;
         let length = (bytes.len() - BATCH_HEAD_BYTES) as u64;
-        let crc = checksum(before, length, &bytes[BATCH_HEAD_BYTES..]);
         bytes[..8].copy_from_slice(&length.to_be_bytes());
-        bytes[8..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_be_bytes());
+        bytes[8..16].copy_from_slice(&synced.to_be_bytes());
+        bytes[16..CRC_AT].copy_from_slice(&before.to_be_bytes());
+        let crc = checksum(&bytes);
+        bytes[CRC_AT..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_be_bytes());
         (bytes, crc)
     }
 }
 
-fn checksum(before: u32, length: u64, rows: &[u8]) -> u32 {
+/// What a batch begins with.
+struct Head {
+    length: u64,
+    synced: u64,
+    before: u32,
+    crc: u32,
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Option<Head> {
+        let (length, synced) = (u64_at(bytes, 0)?, u64_at(bytes, 8)?);
+        Some(Head { length, synced, before: u32_at(bytes, 16)?, crc: u32_at(bytes, CRC_AT)? })
+    }
+
+    /// The rows of a batch with this head, which `bytes` begin with; none where they are not whole.
+    fn rows<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.length).ok()?;
+        let batch = bytes.get(..BATCH_HEAD_BYTES.checked_add(length)?)?;
+        (checksum(batch) == self.crc).then_some(&batch[BATCH_HEAD_BYTES..])
+    }
+}
+
+/// That of a batch with its head, but for the crc itself.
+fn checksum(batch: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&before.to_be_bytes());
-    hasher.update(&length.to_be_bytes());
-    hasher.update(rows);
+    hasher.update(&batch[..CRC_AT]);
+    hasher.update(&batch[BATCH_HEAD_BYTES..]);
     hasher.finalize()
 }
 
@@ -375,22 +449,21 @@ fn batches(
     mut take: impl FnMut(&[u8], u64, u32) -> bool,
 ) -> io::Result<()> {
     let (mut before, end) = (0, file.bytes()?.min(end));
-    let mut rows = Vec::new();
+    let mut batch = Vec::new();
     while at + BATCH_HEAD_BYTES as u64 <= end {
-        let mut head = [0; BATCH_HEAD_BYTES];
-        read_exact(file, &mut head, at)?;
-        let (Some(length), Some(crc)) = (u64_at(&head, 0), u32_at(&head, 8)) else { return Ok(()) };
-        at += BATCH_HEAD_BYTES as u64;
-        if length == 0 || length > end - at {
+        batch.resize(BATCH_HEAD_BYTES, 0);
+        read_exact(file, &mut batch, at)?;
+        let Some(head) = Head::read(&batch) else { return Ok(()) };
+        if head.before != before || head.length > end - at - BATCH_HEAD_BYTES as u64 {
             return Ok(());
         }
-        rows.resize(length as usize, 0);
-        read_exact(file, &mut rows, at)?;
-        at += length;
-        if checksum(before, length, &rows) != crc || !take(&rows, at, crc) {
+        batch.resize(BATCH_HEAD_BYTES + head.length as usize, 0);
+        read_exact(file, &mut batch[BATCH_HEAD_BYTES..], at + BATCH_HEAD_BYTES as u64)?;
+        at += batch.len() as u64;
+        if !head.rows(&batch).is_some_and(|rows| take(rows, at, head.crc)) {
             return Ok(());
         }
-        before = crc;
+        before = head.crc;
     }
     Ok(())
 }
@@ -436,7 +509,9 @@ impl Space for LogSpace {
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
         if durable {
-            self.sync(&mut log).map_err(failed(&*self.disk, "sync a space of"))?;
+            // Not as a disk that is full: what was written is not known.
+            let what = format!("sync a space of {}", self.disk.path().display());
+            log.sync().map_err(Error::io(what))?;
         }
         if log.end > 2 * log.was_bytes + self.slack_bytes {
             self.shorten(&mut log);

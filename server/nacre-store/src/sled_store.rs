@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
-pub(crate) const BLOB_BYTES_MIN: usize = 32 * 1024;
+const BLOB_BYTES_MIN: usize = 32 * 1024;
 /// Rows that a scan reads at a time.
 const SCAN_ROWS: usize = 256;
 
@@ -394,7 +394,7 @@ impl Iterator for Rows {
     }
 }
 
-pub(crate) fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
+fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     match error {
         // What sled has to tell twice is the debug form of the error as text; its kind has words for people.
         sled::Error::Io(source) if source.to_string().starts_with("Os {") => {
@@ -413,7 +413,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(5);
 ///
 /// sled locks its own file too, but its threads hold that lock a little beyond the last handle. With a lock of ours
 /// around it, "in use" and "about to close" are two things.
-pub(crate) struct Database {
+struct Database {
     tree: sled::Db,
     _lock: File,
 }
@@ -427,7 +427,7 @@ impl Deref for Database {
 }
 
 /// Opens sled without trusting it: a damaged file may make it panic, and a snapshot half written keeps it from opening.
-pub(crate) fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
+fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
     let lock = lock_directory(path)?;
     if let Ok(entries) = std::fs::read_dir(path) {
         let unfinished = entries.flatten().map(|entry| entry.path()).filter(|path| {
@@ -480,7 +480,7 @@ fn is_locked(error: &sled::Error) -> bool {
             || source.to_string().contains("could not acquire lock"))
 }
 
-pub(crate) fn sync_file(path: &Path) -> Result<(), Error> {
+fn sync_file(path: &Path) -> Result<(), Error> {
     File::open(path)
         .and_then(|file| file.sync_data())
         .map_err(Error::io(format!("sync {}", path.display())))

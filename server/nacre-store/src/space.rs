@@ -1,12 +1,8 @@
 //! Small ordered key spaces: a node's settings, the state of its plugins.
 
 use crate::Error;
-use crate::sled_store::{
-    BLOB_BYTES_MIN, Database, from_sled, open_database, sync_directory, sync_file,
-};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows of a space, as read: key and value.
@@ -34,7 +30,8 @@ pub trait Space: Send + Sync {
     /// `durable` waits until they survive a power cut; otherwise they survive the process, in order.
     ///
     /// # Errors
-    /// When the disk refuses; nothing may be assumed about these rows then.
+    /// [`Error::Full`] with nothing written: the same may be tried again. Or what else the disk refuses; nothing may be assumed
+    /// about these rows then.
     fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error>;
 
     /// Removes all rows.
@@ -63,101 +60,6 @@ pub trait Spaces: Send + Sync {
     /// # Errors
     /// When the disk refuses.
     fn remove(&self, name: &str) -> Result<(), Error>;
-}
-
-/// Spaces in one sled database, a tree each.
-pub struct SledSpaces {
-    path: PathBuf,
-    database: Arc<Database>,
-}
-
-impl SledSpaces {
-    /// Opens the database in `path`, created when it does not exist.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the directory, by name.
-    pub fn open(path: &Path, cache_bytes: u64) -> Result<SledSpaces, Error> {
-        std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
-        Ok(SledSpaces {
-            path: path.to_owned(),
-            database: Arc::new(open_database(path, cache_bytes)?),
-        })
-    }
-}
-
-struct SledSpace {
-    path: PathBuf,
-    database: Arc<Database>,
-    tree: sled::Tree,
-}
-
-fn failed(path: &Path, what: &str) -> impl FnOnce(sled::Error) -> Error {
-    move |error| from_sled(path, what, error)
-}
-
-impl Spaces for SledSpaces {
-    fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
-        let tree = self.database.open_tree(name).map_err(failed(&self.path, "open a space of"))?;
-        Ok(Arc::new(SledSpace {
-            path: self.path.clone(),
-            database: Arc::clone(&self.database),
-            tree,
-        }))
-    }
-
-    fn names(&self) -> Result<Vec<String>, Error> {
-        Ok(self
-            .database
-            .tree_names()
-            .iter()
-            .map(|name| String::from_utf8_lossy(name).into_owned())
-            .collect())
-    }
-
-    fn remove(&self, name: &str) -> Result<(), Error> {
-        self.database.drop_tree(name).map(|_| ()).map_err(failed(&self.path, "remove a space of"))
-    }
-}
-
-impl Space for SledSpace {
-    fn load(&self) -> Result<Rows, Error> {
-        self.tree
-            .iter()
-            .map(|row| {
-                row.map(|(key, value)| (key.to_vec(), value.to_vec()))
-                    .map_err(failed(&self.path, "read"))
-            })
-            .collect()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let value = self.tree.get(key).map_err(failed(&self.path, "read"))?;
-        Ok(value.map(|value| value.to_vec()))
-    }
-
-    fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error> {
-        let mut batch = sled::Batch::default();
-        for (key, value) in writes {
-            match value {
-                Some(value) => batch.insert(&key[..], &value[..]),
-                None => batch.remove(&key[..]),
-            }
-        }
-        self.tree.apply_batch(batch).map_err(failed(&self.path, "write"))?;
-        self.database.flush().map_err(failed(&self.path, "flush"))?;
-        if !durable {
-            return Ok(());
-        }
-        sync_file(&self.path.join("db"))?;
-        let large = |(_, value): &(_, Option<Vec<u8>>)| {
-            value.as_ref().is_some_and(|value| value.len() >= BLOB_BYTES_MIN)
-        };
-        if writes.iter().any(large) { sync_directory(&self.path.join("blobs")) } else { Ok(()) }
-    }
-
-    fn clear(&self) -> Result<(), Error> {
-        self.tree.clear().map_err(failed(&self.path, "clear"))
-    }
 }
 
 /// Spaces in memory: for tests and simulation.

@@ -10,6 +10,7 @@ use super::membership;
 use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::request::Caller;
+use super::room::Room;
 use super::types::{Place, Position, Raft, Ticketed, Types};
 use crate::platform::be_urgent;
 use crate::tls::NodeKey;
@@ -120,6 +121,8 @@ pub struct Consensus {
     peers: Arc<Peers>,
     questions: Arc<Peers>,
     waiting: Waiting,
+    /// For what the Raft that runs has to store.
+    room: Mutex<Arc<Room>>,
     directory: Arc<Directory>,
     /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
     leadership: Mutex<Known>,
@@ -168,6 +171,7 @@ impl Consensus {
             runtime,
             answering,
             waiting: Waiting::default(),
+            room: Mutex::default(),
             leadership: Mutex::default(),
             abdicates: Arc::default(),
             heard,
@@ -233,12 +237,14 @@ impl Consensus {
                 spaces.remove(&other).map_err(failed)?;
             }
         }
-        let log = Log::open(spaces.open(&name).map_err(failed)?)?;
+        let room = Arc::new(Room::new(self.waiting.clone()));
+        *self.room.lock() = Arc::clone(&room);
+        let log = Log::open(spaces.open(&name).map_err(failed)?, Arc::clone(&room))?;
         let alone = self.node.cluster().nodes.keys().eq([&self.node.id()]);
         if alone || founds {
             self.found(&log)?;
         }
-        let machine = Machine::open(&self.node, self.waiting.clone())?;
+        let machine = Machine::open(&self.node, self.waiting.clone(), room)?;
         let (id, peers) = (self.node.id().0, Arc::clone(&self.peers));
         let raft = self.wait(async move {
             openraft::Raft::new(id, Arc::new(config()), Network(peers), log, machine).await
@@ -275,6 +281,7 @@ impl Consensus {
     /// Ends Raft and all links.
     fn end(&self) {
         *self.leadership.lock() = Known::default();
+        self.room.lock().give_up();
         if let Some(raft) = self.directory.replace(None) {
             let _ = self.wait(async move { raft.shutdown().await });
         }
@@ -534,6 +541,7 @@ impl Agreement for Consensus {
         proposal: &Proposal,
         term: Option<u64>,
     ) -> Result<Arc<Cluster>, Error> {
+        self.room.lock().check()?;
         let ticketed = Ticketed { ticket: self.node.random(), proposal: proposal.clone(), term };
         let ticket = ticketed.ticket;
         let (told, outcome) = bounded(1);

@@ -9,6 +9,7 @@
 //!
 //! The log is short, as snapshots are taken often: all of it is also in memory.
 
+use super::room::Room;
 use super::types::{Entry, StorageError, Types};
 use nacre_store::{Space, Write};
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -29,6 +30,7 @@ const ENTRY: &[u8] = b"log/";
 #[derive(Clone)]
 pub struct Log {
     space: Arc<dyn Space>,
+    room: Arc<Room>,
     held: Arc<Mutex<Held>>,
 }
 
@@ -40,11 +42,11 @@ struct Held {
 }
 
 impl Log {
-    /// Reads what is stored.
+    /// Reads what is stored. What is to be stored waits for `room`.
     ///
     /// # Errors
     /// What the disk reports, or that a row is damaged.
-    pub fn open(space: Arc<dyn Space>) -> Result<Log, String> {
+    pub fn open(space: Arc<dyn Space>, room: Arc<Room>) -> Result<Log, String> {
         let mut held = Held::default();
         for (key, value) in space.load().map_err(|error| error.to_string())? {
             match key.strip_prefix(ENTRY) {
@@ -57,7 +59,7 @@ impl Log {
                 None => {}
             }
         }
-        Ok(Log { space, held: Arc::new(Mutex::new(held)) })
+        Ok(Log { space, room, held: Arc::new(Mutex::new(held)) })
     }
 
     /// Stores a vote before there is a Raft that would.
@@ -72,8 +74,9 @@ impl Log {
 
     /// Stores rows away from the thread that sends heartbeats.
     async fn store(&self, writes: Vec<Write>) -> Result<(), std::io::Error> {
-        let space = Arc::clone(&self.space);
-        let stored = tokio::task::spawn_blocking(move || space.apply(&writes, true)).await;
+        let (space, room) = (Arc::clone(&self.space), Arc::clone(&self.room));
+        let store = move || room.wait(|| space.apply(&writes, true));
+        let stored = tokio::task::spawn_blocking(store).await;
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }
 

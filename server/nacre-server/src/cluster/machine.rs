@@ -3,6 +3,7 @@
 //! The node stores its state with each entry, so that a snapshot is only taken to shorten the log and for nodes that
 //! are far behind: it is kept in memory, and made anew after a start.
 
+use super::room::Room;
 use super::types::{Decided, Entry, Place, Position, StorageError, Types};
 use crossbeam_channel::Sender;
 use nacre_cluster::{Cluster, Refusal};
@@ -35,6 +36,13 @@ impl Waiting {
         self.0.lock().remove(&ticket);
     }
 
+    /// Tells all who wait.
+    pub fn tell_all(&self, outcome: impl Fn() -> Outcome) {
+        for sender in std::mem::take(&mut *self.0.lock()).into_values() {
+            let _ = sender.try_send(outcome());
+        }
+    }
+
     /// Tells who waits; the first to tell is believed.
     pub fn tell(&self, ticket: u64, outcome: Outcome) {
         if let Some(sender) = self.0.lock().remove(&ticket) {
@@ -51,22 +59,23 @@ type Taken = (SnapshotMeta<u64, Place>, Vec<u8>);
 pub struct Machine {
     node: Arc<Node>,
     waiting: Waiting,
+    room: Arc<Room>,
     position: Position,
     snapshot: Arc<Mutex<Option<Taken>>>,
 }
 
 impl Machine {
-    /// Goes on where the stored state of `node` is.
+    /// Goes on where the stored state of `node` is. What is to be stored waits for `room`.
     ///
     /// # Errors
     /// When the stored position cannot be read.
-    pub fn open(node: &Arc<Node>, waiting: Waiting) -> Result<Machine, String> {
+    pub fn open(node: &Arc<Node>, waiting: Waiting, room: Arc<Room>) -> Result<Machine, String> {
         let position = match node.position().map_err(|error| error.to_string())? {
             Some(stored) => serde_json::from_slice(&stored)
                 .map_err(|error| format!("the position of the stored state is damaged: {error}"))?,
             None => Position::default(),
         };
-        Ok(Machine { node: Arc::clone(node), waiting, position, snapshot: Arc::default() })
+        Ok(Machine { node: Arc::clone(node), waiting, room, position, snapshot: Arc::default() })
     }
 
     /// Applies an entry on a thread that may wait: buckets are opened.
@@ -84,13 +93,13 @@ impl Machine {
             EntryPayload::Blank => None,
         };
         let (node, position) = (Arc::clone(&self.node), self.position.to_bytes());
-        let waiting = self.waiting.clone();
+        let (waiting, room) = (self.waiting.clone(), Arc::clone(&self.room));
         let broken = move |error: &dyn std::fmt::Display| {
             let error = std::io::Error::other(error.to_string());
             StorageError::from(StorageIOError::apply(log_id, &error))
         };
-        let applied = tokio::task::spawn_blocking(move || {
-            let Some(ticketed) = ticketed else {
+        let apply = move || {
+            let Some(ticketed) = &ticketed else {
                 return node.skip_to(&position).map(|()| Decided::default());
             };
             let outcome = match ticketed.term {
@@ -111,7 +120,8 @@ impl Machine {
             };
             waiting.tell(ticketed.ticket, outcome);
             Ok(decided)
-        });
+        };
+        let applied = tokio::task::spawn_blocking(move || room.wait(apply));
         applied.await.map_err(|error| broken(&error))?.map_err(|error| broken(&error))
     }
 }
@@ -167,10 +177,11 @@ impl RaftStateMachine<Types> for Machine {
             return Err(broken(&"the snapshot is damaged"));
         };
         let position = Position { log_id: meta.last_log_id, membership, recent };
-        let (node, stored) = (Arc::clone(&self.node), position.to_bytes());
+        let (node, room, stored) =
+            (Arc::clone(&self.node), Arc::clone(&self.room), position.to_bytes());
         let installed = tokio::task::spawn_blocking(move || {
             let agreed = unpack(&bytes).map(|(_, agreed)| agreed).unwrap_or_default();
-            match node.install(agreed, &stored) {
+            match room.wait(|| node.install(agreed, &stored)) {
                 Err(Error::Effect(error)) => {
                     tracing::error!("changes did not take effect on this node: {error}");
                 }

@@ -21,6 +21,7 @@ pub mod membership;
 mod network;
 mod peers;
 pub mod request;
+mod room;
 mod types;
 
 #[cfg(test)]

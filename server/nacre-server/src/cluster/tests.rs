@@ -46,8 +46,8 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for InFolders {
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
         let (platform, node) = open(folder.path()).map_err(|error| failed(error.to_string()))?;
         let space = platform.spaces().open("log").map_err(|error| failed(error.to_string()))?;
-        let machine = Machine::open(&node, Waiting::default()).map_err(failed)?;
-        Ok((folder, Log::open(space).map_err(failed)?, machine))
+        let machine = Machine::open(&node, Waiting::default(), Arc::default()).map_err(failed)?;
+        Ok((folder, Log::open(space, Arc::default()).map_err(failed)?, machine))
     }
 }
 

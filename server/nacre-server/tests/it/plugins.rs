@@ -5,7 +5,7 @@
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
 use nacre_plugin_host::Package;
-use nacre_store::{SledSpaces, Spaces as _};
+use nacre_store::{LogSpaces, OnDamage, Spaces as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -426,7 +426,7 @@ fn what_could_not_be_opened_is_opened_once_that_can_be() {
     deploy_script(&server, "lost", source, "");
     deploy_script(&server, "other", source, "");
     server.stop();
-    let spaces = SledSpaces::open(&directory.path().join("node"), 1 << 20).unwrap();
+    let spaces = LogSpaces::open(&directory.path().join("node"), OnDamage::Refuse).unwrap();
     let package = script("lost", source, "");
     let name = format!("packages/{}", nacre_node::plugins::packages::digest(&package));
     assert!(spaces.names().unwrap().contains(&name));

@@ -2,7 +2,7 @@
 
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::KvClient;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -75,6 +75,24 @@ impl Server {
     /// Starts one that waits for somebody to name its administrator.
     pub fn start_unclaimed(data_dir: &Path, port_base: u16) -> Server {
         Server::spawn(bare(data_dir, port_base), port_base, &["--unclaimed"])
+    }
+
+    /// Starts one whose data directory is a disk of so many MiB, which is gone with it, as is what [`Server::disk`] names.
+    pub fn start_on_disk(data_dir: &Path, mib: usize) -> Server {
+        let port_base = port_base();
+        let node = command(data_dir, port_base, BUCKET);
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c"]);
+        command.arg(r#"mount -t tmpfs -o size="$1"m tmpfs "$2" && shift 2 && exec "$@""#);
+        command.arg("sh").arg(mib.to_string()).arg(data_dir);
+        command.arg(node.get_program()).args(node.get_args());
+        command.envs(node.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Server::spawn(command, port_base, &[])
+    }
+
+    /// Where others find the disk of such a node.
+    pub fn disk(&self, data_dir: &Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}", self.process.id(), data_dir.display()))
     }
 
     fn spawn(mut command: Command, port_base: u16, arguments: &[&str]) -> Server {

@@ -1,0 +1,121 @@
+//! What nodes agree on while a disk is full: it waits until there is space again.
+//!
+//! Raft gives up for good where its store fails, until the process is started again. A disk that is full fails for a while only, and
+//! nothing was written: whoever asked is told, the other nodes go on, and this one goes on with them once there is space.
+
+use super::machine::Waiting;
+use nacre_node::Error;
+use nacre_store::Error as StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long to wait before the next try.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What is said of it.
+const NO_SPACE: &str = "the disk of this node has no space left: free some";
+
+/// Whether there is room on the disk for what nodes agree on.
+#[derive(Default)]
+pub struct Room {
+    waiting: Waiting,
+    is_full: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// An error of which one kind says that the disk is full, and nothing was written.
+pub trait Store {
+    /// Whether it is that one.
+    fn is_full(&self) -> bool;
+}
+
+impl Store for StoreError {
+    fn is_full(&self) -> bool {
+        matches!(self, StoreError::Full)
+    }
+}
+
+impl Store for Error {
+    fn is_full(&self) -> bool {
+        matches!(self, Error::Store(StoreError::Full))
+    }
+}
+
+impl Room {
+    /// Room for what those in `waiting` have proposed.
+    pub fn new(waiting: Waiting) -> Room {
+        Room { waiting, ..Room::default() }
+    }
+
+    /// Whether something may be proposed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] while something waits for space.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(Error::Unavailable(format!("{NO_SPACE}; nothing was changed"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody waits any more, with space or without.
+    pub fn give_up(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Does `write` again and again as long as the disk is full, and tells who waits that it is. Blocks.
+    ///
+    /// # Errors
+    /// Why it failed then.
+    pub fn wait<T, E: Store>(&self, mut write: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        loop {
+            let outcome = write();
+            let is_full = outcome.as_ref().is_err_and(Store::is_full);
+            let was_full = self.is_full.swap(is_full, Ordering::Relaxed);
+            if is_full && !was_full {
+                tracing::error!("{NO_SPACE}: what the nodes agree on waits here until then");
+                let reason = format!("{NO_SPACE}; the change may still be made");
+                self.waiting.tell_all(|| Err(Error::Unavailable(reason.clone())));
+            }
+            if !is_full || self.is_over.load(Ordering::Relaxed) {
+                return outcome;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::bounded;
+
+    #[test]
+    fn what_finds_no_space_is_tried_until_there_is_some_and_nothing_else_is() {
+        let (waiting, (told, hears)) = (Waiting::default(), bounded(1));
+        waiting.insert(1, told);
+        let room = Room::new(waiting);
+        let mut left = 3;
+        let outcome = room.wait(|| {
+            assert_eq!(room.check().is_err(), left < 3);
+            left -= 1;
+            if left > 0 { Err(StoreError::Full) } else { Ok(left) }
+        });
+        assert!(matches!(outcome, Ok(0)) && room.check().is_ok());
+        let told = hears.try_recv().unwrap().unwrap_err().to_string();
+        assert!(told.contains("no space left"), "{told}");
+        let mut tries = 0;
+        let mut damaged = || {
+            tries += 1;
+            Err::<(), _>(StoreError::Damaged { path: "a".into(), what: "b".into() })
+        };
+        assert!(room.wait(&mut damaged).is_err() && tries == 1);
+    }
+
+    #[test]
+    fn who_stops_does_not_wait_for_space() {
+        let room = Room::default();
+        room.give_up();
+        assert!(room.wait(|| Err::<(), _>(StoreError::Full)).is_err());
+    }
+}
