@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MS: u64 = 1_000_000;
 /// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader. It is also
 /// most of the time that a lost node's documents are not served.
-pub const LEASE_NS: u64 = 2000 * MS;
+pub const LEASE_NS: u64 = 1800 * MS;
 /// How often a node asks, and how often a decision is due at least.
 pub const TICK_NS: u64 = 100 * MS;
 /// How often a decision is due while writers wait for it.
