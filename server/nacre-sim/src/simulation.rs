@@ -177,6 +177,9 @@ impl Simulation {
                 Happening::Told { wire, bytes } => {
                     let _ = self.workload.told(wire, &bytes, &mut self.cluster)
                         || self.reader.told(wire, &bytes, &mut self.cluster);
+                    if let Some(broken) = self.workload.broken_promise.take() {
+                        panic!("{broken}{}", self.story());
+                    }
                 }
                 Happening::Broken { wire } => {
                     let _ =

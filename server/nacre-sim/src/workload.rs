@@ -90,6 +90,8 @@ pub struct Workload {
     pub history: BTreeMap<u16, Vec<Operation>>,
     /// Of them.
     pub promises: Promises,
+    /// What was acknowledged, and should not have been.
+    pub broken_promise: Option<String>,
     /// See [`Counts`].
     pub counts: Counts,
 }
@@ -121,6 +123,7 @@ impl Workload {
             names: (0..KEYS + VOLATILE_KEYS).map(|key| format!("k{key}")).collect(),
             history: BTreeMap::new(),
             promises: Promises::default(),
+            broken_promise: None,
             counts: Counts::default(),
         };
         (0..mix.clients).for_each(|client| workload.rest(client, cluster));
@@ -291,7 +294,8 @@ impl Workload {
             let wires = &self.clients[client].wires;
             let by = wires.iter().find_map(|(node, known)| (*known == wire).then_some(*node));
             let (by, cas) = (by.expect("it came by a connection"), Cas(frame.cas));
-            promise.look_when_acknowledged(cas, by, cluster);
+            let broken = promise.broken_when_acknowledged(cas, by, cluster);
+            self.broken_promise = self.broken_promise.take().or(broken);
             if key < KEYS {
                 self.promises.keep(promise, cas, asked == Asked::Remove, by, cluster);
             }

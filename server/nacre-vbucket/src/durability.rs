@@ -67,7 +67,7 @@ pub struct Copies {
     me: NodeId,
     /// The end of history when the chains became what they are.
     since: Seqno,
-    /// What replicas have said, those outside the chains included: a chain that names them may be on its way.
+    /// What replicas have said of the present term, those outside the chains included: a chain that names them may be on its way.
     acknowledged: BTreeMap<NodeId, Seqno>,
 }
 
@@ -327,6 +327,11 @@ impl Vbucket {
     /// The copy on `node` begins anew: what it has said no longer holds.
     pub fn forget_acknowledged(&mut self, node: NodeId) {
         self.copies.acknowledged.remove(&node);
+    }
+
+    /// A term begins: the others say anew how far they follow. What they said may be of a branch of history that was given up.
+    pub(crate) fn forget_all_acknowledged(&mut self) {
+        self.copies.acknowledged.clear();
     }
 
     fn commit_prepare(&mut self, seqno: Seqno) -> Option<Completion> {

@@ -96,6 +96,7 @@ impl Vbucket {
         self.doubted = None;
         self.term = term;
         self.received.clear();
+        self.forget_all_acknowledged();
         self.begin_branch(vb_uuid);
         self.settle_history();
     }

@@ -11,12 +11,13 @@
 //! begins NAME  ends NAME     what happens to a scope or a collection
 //! copies 1,2,0 1,3,2         the nodes of the copies, this one on node 1: of one list or of two, 0 where there is none
 //! acknowledge NODE SEQNO     what the copy there says; it begins anew where there is no seqno
+//! anew  serves TERM          this copy begins anew, and follows; it is the active one in that term
 //! ```
 //!
 //! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not
 //! depend on the clock.
 
-use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, VbUuid, Vbid};
+use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_vbucket::{Command, Condition, Extend, Level, Reply, Vbucket};
@@ -95,6 +96,15 @@ impl Script {
                     Some(seqno) => self.vbucket.acknowledge(node, Seqno(seqno.parse().unwrap())),
                     None => self.vbucket.forget_acknowledged(node),
                 }
+                return "ok".into();
+            }
+            "anew" => {
+                self.vbucket.clear(VbState::Replica, VbUuid(9));
+                return "ok".into();
+            }
+            "serves" => {
+                let term = options[1].parse().unwrap();
+                self.vbucket.activate(term, VbUuid(term));
                 return "ok".into();
             }
             "purge" => {
