@@ -24,18 +24,18 @@ pub struct Room {
 }
 
 /// An error of which one kind says that the disk is full, and nothing was written.
-pub trait Store {
+pub trait MayBeFull {
     /// Whether it is that one.
     fn is_full(&self) -> bool;
 }
 
-impl Store for StoreError {
+impl MayBeFull for StoreError {
     fn is_full(&self) -> bool {
         matches!(self, StoreError::Full)
     }
 }
 
-impl Store for Error {
+impl MayBeFull for Error {
     fn is_full(&self) -> bool {
         matches!(self, Error::Store(StoreError::Full))
     }
@@ -67,10 +67,10 @@ impl Room {
     ///
     /// # Errors
     /// Why it failed then.
-    pub fn wait<T, E: Store>(&self, mut write: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    pub fn wait<T, E: MayBeFull>(&self, mut write: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         loop {
             let outcome = write();
-            let is_full = outcome.as_ref().is_err_and(Store::is_full);
+            let is_full = outcome.as_ref().is_err_and(MayBeFull::is_full);
             let was_full = self.is_full.swap(is_full, Ordering::Relaxed);
             if is_full && !was_full {
                 tracing::error!("{NO_SPACE}: what the nodes agree on waits here until then");
