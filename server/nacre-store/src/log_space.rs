@@ -220,15 +220,10 @@ impl LogSpace {
             let what = io::Error::new(io::ErrorKind::InvalidInput, "its name is too long");
             return Err(failed(&**disk, "create a space in")(what));
         }
-        let head = head(name);
         let create = || {
-            let new = format!("{file_name}{NEW}");
-            let file = disk.create(&new, 0)?;
-            file.write_at(&head, 0)?;
-            file.sync()?;
-            disk.rename(&new, &file_name)?;
+            let log = Log::write(&**disk, &file_name, name, &Table::new())?;
             disk.sync_names()?;
-            Ok(Log::at_head(file, head.len() as u64))
+            Ok(log)
         };
         let log = create().map_err(failed(&**disk, "create a space in"))?;
         Ok(LogSpace::new(spaces, file_name, name.to_owned(), log))
@@ -274,25 +269,7 @@ impl LogSpace {
 
     /// Writes a file with these rows alone, and has it take the place of that which is there.
     fn rewrite(&self, log: &mut Log, all: &Table) -> io::Result<()> {
-        let new = format!("{}{NEW}", self.file_name);
-        let file = self.disk.create(&new, 0)?;
-        file.write_at(&head(&self.name), 0)?;
-        let mut next = Log::at_head(file, log.head_bytes);
-        let mut batch = Batch::default();
-        for (key, value) in all {
-            batch.add(key, Some(value));
-            if batch.0.len() >= PIECE_BYTES {
-                next.append(std::mem::take(&mut batch))?;
-            }
-        }
-        next.append(batch)?;
-        // It is there as a whole or not at all.
-        next.synced = next.end;
-        next.append(Batch::mark())?;
-        next.sync()?;
-        next.was_bytes = next.end;
-        self.disk.rename(&new, &self.file_name)?;
-        *log = next;
+        *log = Log::write(&*self.disk, &self.file_name, &self.name, all)?;
         // After a power cut it may be the file before, with what that one had.
         self.disk.sync_names().inspect_err(|_| log.is_doubtful = true)
     }
@@ -310,6 +287,28 @@ impl LogSpace {
 }
 
 impl Log {
+    /// A file of that name with these rows alone: there is all of it, or what was there before.
+    fn write(disk: &dyn Disk, file_name: &str, name: &str, all: &Table) -> io::Result<Log> {
+        let (new, head) = (format!("{file_name}{NEW}"), head(name));
+        let file = disk.create(&new, 0)?;
+        file.write_at(&head, 0)?;
+        let mut log = Log::at_head(file, head.len() as u64);
+        let mut batch = Batch::default();
+        for (key, value) in all {
+            batch.add(key, Some(value));
+            if batch.0.len() >= PIECE_BYTES {
+                log.append(std::mem::take(&mut batch))?;
+            }
+        }
+        log.append(batch)?;
+        log.synced = log.end;
+        log.append(Batch::mark())?;
+        log.sync()?;
+        log.was_bytes = log.end;
+        disk.rename(&new, file_name)?;
+        Ok(log)
+    }
+
     fn at_head(file: Arc<dyn DiskFile>, head_bytes: u64) -> Log {
         let (end, was_bytes) = (head_bytes, head_bytes);
         Log {

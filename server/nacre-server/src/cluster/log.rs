@@ -75,7 +75,7 @@ impl Log {
     /// Stores rows away from the thread that sends heartbeats.
     async fn store(&self, writes: Vec<Write>) -> Result<(), std::io::Error> {
         let (space, room) = (Arc::clone(&self.space), Arc::clone(&self.room));
-        let store = move || room.wait(|| space.apply(&writes, true));
+        let store = move || room.wait(|| Ok(space.apply(&writes, true)?));
         let stored = tokio::task::spawn_blocking(store).await;
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }

@@ -23,24 +23,6 @@ pub struct Room {
     is_over: AtomicBool,
 }
 
-/// An error of which one kind says that the disk is full, and nothing was written.
-pub trait MayBeFull {
-    /// Whether it is that one.
-    fn is_full(&self) -> bool;
-}
-
-impl MayBeFull for StoreError {
-    fn is_full(&self) -> bool {
-        matches!(self, StoreError::Full)
-    }
-}
-
-impl MayBeFull for Error {
-    fn is_full(&self) -> bool {
-        matches!(self, Error::Store(StoreError::Full))
-    }
-}
-
 impl Room {
     /// Room for what those in `waiting` have proposed.
     pub fn new(waiting: Waiting) -> Room {
@@ -67,10 +49,10 @@ impl Room {
     ///
     /// # Errors
     /// Why it failed then.
-    pub fn wait<T, E: MayBeFull>(&self, mut write: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    pub fn wait<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let outcome = write();
-            let is_full = outcome.as_ref().is_err_and(MayBeFull::is_full);
+            let is_full = matches!(outcome, Err(Error::Store(StoreError::Full)));
             let was_full = self.is_full.swap(is_full, Ordering::Relaxed);
             if is_full && !was_full {
                 tracing::error!("{NO_SPACE}: what the nodes agree on waits here until then");
@@ -99,7 +81,7 @@ mod tests {
         let outcome = room.wait(|| {
             assert_eq!(room.check().is_err(), left < 3);
             left -= 1;
-            if left > 0 { Err(StoreError::Full) } else { Ok(left) }
+            if left > 0 { Err(StoreError::Full.into()) } else { Ok(left) }
         });
         assert!(matches!(outcome, Ok(0)) && room.check().is_ok());
         let told = hears.try_recv().unwrap().unwrap_err().to_string();
@@ -107,7 +89,7 @@ mod tests {
         let mut tries = 0;
         let mut damaged = || {
             tries += 1;
-            Err::<(), _>(StoreError::Damaged { path: "a".into(), what: "b".into() })
+            Err::<(), _>(StoreError::Damaged { path: "a".into(), what: "b".into() }.into())
         };
         assert!(room.wait(&mut damaged).is_err() && tries == 1);
     }
@@ -116,6 +98,6 @@ mod tests {
     fn who_stops_does_not_wait_for_space() {
         let room = Room::default();
         room.give_up();
-        assert!(room.wait(|| Err::<(), _>(StoreError::Full)).is_err());
+        assert!(room.wait(|| Err::<(), _>(StoreError::Full.into())).is_err());
     }
 }

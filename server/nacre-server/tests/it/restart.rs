@@ -210,3 +210,14 @@ fn a_node_without_its_settings_does_not_begin_anew_beside_its_documents() {
     assert!(message.contains("there are buckets, but"), "{message}");
     assert!(!directory.path().join("node").exists());
 }
+
+#[test]
+fn a_data_directory_of_an_earlier_format_is_refused_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = directory.path().join("node");
+    std::fs::create_dir(&settings).unwrap();
+    std::fs::write(settings.join("conf"), "of sled").unwrap();
+    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
+    assert!(message.contains("has format 1, this version reads 2"), "{message}");
+    assert_eq!(std::fs::read_dir(&settings).unwrap().count(), 1, "nothing was made there");
+}
