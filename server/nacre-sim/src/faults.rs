@@ -102,6 +102,8 @@ pub struct Mix {
     pub split_ns: u64,
     /// See [`Network::lag_ns`](crate::cluster::Network::lag_ns).
     pub lag_ns: u64,
+    /// How long each disk takes for a commit, at most, in nanoseconds; no longer than anything takes for 0.
+    pub disk_ns: u64,
     /// Weights of the kinds.
     weights: [u64; KINDS],
     /// How far clocks may run apart, in millionths.
@@ -155,6 +157,7 @@ impl Mix {
             splits: 0,
             split_ns: 0,
             lag_ns: 0,
+            disk_ns: 0,
             weights: [0; KINDS],
             drift_ppm: 0,
             lost_answers: 0,
@@ -201,6 +204,7 @@ impl Mix {
             splits: chance.one_of(&[0, 0, 2]),
             split_ns: chance.one_of(&[1, 30]) * MS,
             lag_ns: chance.one_of(&[0, 0, 200, 1_500]) * MS,
+            disk_ns: chance.one_of(&[0, 0, 0, 50]) * MS,
             weights,
             drift_ppm: chance.one_of(&[0, 100, 20_000, 80_000]),
             lost_answers: chance.one_of(&[0, 0, 20]),

@@ -96,6 +96,7 @@ impl Simulation {
         let mut cluster = Cluster::new(&clocks, chance.fork(), mix.lost_answers);
         (cluster.network.splits, cluster.network.split_ns) = (mix.splits, mix.split_ns);
         cluster.network.lag_ns = mix.lag_ns;
+        (0..mix.nodes).for_each(|node| cluster.slow_disk(node, mix.disk_ns));
         let settings = AutoFailover {
             timeout_ms: mix.failover_timeout_ms,
             count_max: mix.failovers_max,
@@ -324,7 +325,7 @@ impl Simulation {
             Fault::OneWay(from, to) => cluster.network.blocked[from][to] = false,
             Fault::Close(node) => cluster.network.closed[node] = false,
             Fault::Weather => (cluster.network.loss, cluster.network.spikes) = (0, 0),
-            Fault::SlowDisk(node) => cluster.slow_disk(node, 0),
+            Fault::SlowDisk(node) => cluster.slow_disk(node, self.mix.disk_ns),
             Fault::FullDisk(node) => cluster.break_disk(node, None),
             Fault::TornDisk(node) => {
                 // What was not stored for sure is not to be written to before a restart.

@@ -122,7 +122,7 @@ struct Machine {
     unaware_until: u64,
     /// Messages that came while there was no process: those who sent them keep them for the next.
     waiting: Vec<Letter>,
-    /// How long its flusher may wait for the disk, at most.
+    /// How long its flusher may wait for the disk, at most; no longer than for anything for 0.
     disk_delay_ns: u64,
 }
 
@@ -144,7 +144,8 @@ pub struct Network {
     pub splits: u64,
     /// See `splits`.
     pub split_ns: u64,
-    /// How much later than messages most nodes learn of one decision in four, in nanoseconds, at most.
+    /// How much later than messages most nodes learn of one decision in four, and how long every fourth time that a node learns
+    /// something it acts on that before it learns more; in nanoseconds, at most.
     pub lag_ns: u64,
 }
 
@@ -693,8 +694,14 @@ impl Cluster {
         }
         let Some(node) = self.enter(index).cloned() else { return };
         let behind = self.council.decided() - Council::applied(&node);
+        let lag_ns = self.network.lag_ns;
         let leader = self.council.leader().filter(|leader| *leader != index);
         match leader.and_then(|leader| self.node(leader).cloned()) {
+            // It acts on a decision that is not the last one for a while.
+            _ if lag_ns > 0 && self.chance.once_in(4) => {
+                self.machines[index].unaware_until = self.now + self.chance.between(0, lag_ns);
+                self.council.teach(&node, 1).ok();
+            }
             // It lacks so much that it is given the whole.
             Some(leader) if behind > 4 && self.chance.once_in(2) => {
                 Council::install(&leader, &node)
