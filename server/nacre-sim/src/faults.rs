@@ -204,7 +204,7 @@ impl Mix {
             splits: chance.one_of(&[0, 0, 2]),
             split_ns: chance.one_of(&[1, 30]) * MS,
             lag_ns: chance.one_of(&[0, 0, 200, 1_500]) * MS,
-            disk_ns: chance.one_of(&[0, 0, 0, 50]) * MS,
+            disk_ns: chance.one_of(&[0, 0, 20, 300]) * MS,
             weights,
             drift_ppm: chance.one_of(&[0, 100, 20_000, 80_000]),
             lost_answers: chance.one_of(&[0, 0, 20]),

@@ -144,7 +144,7 @@ pub struct Network {
     pub splits: u64,
     /// See `splits`.
     pub split_ns: u64,
-    /// How much later than messages most nodes learn of one decision in four, and how long every fourth time that a node learns
+    /// How much later than messages most nodes learn of one decision in four, and how long every other time that a node learns
     /// something it acts on that before it learns more; in nanoseconds, at most.
     pub lag_ns: u64,
 }
@@ -698,7 +698,7 @@ impl Cluster {
         let leader = self.council.leader().filter(|leader| *leader != index);
         match leader.and_then(|leader| self.node(leader).cloned()) {
             // It acts on a decision that is not the last one for a while.
-            _ if lag_ns > 0 && self.chance.once_in(4) => {
+            _ if lag_ns > 0 && self.chance.once_in(2) => {
                 self.machines[index].unaware_until = self.now + self.chance.between(0, lag_ns);
                 self.council.teach(&node, 1).ok();
             }
