@@ -504,7 +504,7 @@ impl Simulation {
                 }
             }
         }
-        let agreed = self.cluster.agreed().expect("all nodes are up");
+        let agreed = self.cluster.newest().expect("all nodes are up");
         let terms = agreed.buckets[BUCKET].chains.iter().map(|chain| chain.term - 1).sum();
         Summary {
             counts: self.workload.counts,
@@ -639,7 +639,7 @@ impl Simulation {
             }
             let _ = writeln!(story, "{line}");
         }
-        let Some(agreed) = self.cluster.agreed() else { return story };
+        let Some(agreed) = self.cluster.newest() else { return story };
         let parts: Vec<_> = agreed.nodes.values().map(|node| node.membership).collect();
         let leader = self.cluster.council.leader();
         let _ = writeln!(story, "{parts:?}, node {leader:?} leads, {:?}", agreed.rebalance);

@@ -246,7 +246,7 @@ impl Workload {
 
     /// Writes so many documents to each vBucket that nobody asks for later.
     pub fn fill(count: u32, cluster: &mut Cluster) {
-        let Some(agreed) = cluster.agreed().filter(|_| count > 0) else { return };
+        let Some(agreed) = cluster.newest().filter(|_| count > 0) else { return };
         for (vbid, chain) in (0..VBUCKETS).zip(&agreed.buckets[BUCKET].chains) {
             let wire = chain.active().and_then(|active| cluster.connect(index(active)));
             let Some(wire) = wire else { continue };
