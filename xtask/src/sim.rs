@@ -70,7 +70,6 @@ fn build(dev: bool) -> Result<Command, String> {
     run_command(&mut build, "build the simulation")?;
     let folder = target_dir()?.join(if dev { "debug" } else { "release" });
     let mut simulation = Command::new(folder.join("nacre-sim"));
-    // Each seed needs again what the one before gave back: the allocator keeps it from the system.
-    simulation.current_dir(workspace()).env("MIMALLOC_PURGE_DELAY", "-1");
+    simulation.current_dir(workspace());
     Ok(simulation)
 }

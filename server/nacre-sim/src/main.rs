@@ -4,13 +4,14 @@
 
 use clap::Parser;
 use nacre_sim::{Simulation, Summary};
+use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Puts a simulated cluster through faults that seeds decide.
 #[derive(Parser)]
@@ -95,8 +96,10 @@ fn main() {
 fn report(total: &Total, seconds: f64) {
     let Summary { counts, events, virtual_ns, undecided, terms, .. } = total.summary;
     let virtual_s = virtual_ns / 1_000_000_000;
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let rate = virtual_s as f64 / (spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9);
     println!(
-        "{} seeds: {virtual_s} s of the nodes' time in {seconds:.1} s, {events} events",
+        "{} seeds: {virtual_s} s of the nodes' time in {seconds:.1} s, {rate:.0} s in each of a processor, {events} events",
         total.runs
     );
     println!(

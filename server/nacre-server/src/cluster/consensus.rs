@@ -1,6 +1,7 @@
 //! The agreement of the nodes, by Raft.
 
 use super::directory::Directory;
+use super::failure;
 use super::frame::Kind;
 use super::leadership::{Known, confirm};
 use super::link::Lane;
@@ -21,7 +22,7 @@ use nacre_cluster::{Cluster, Membership as Part, Secret};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
-use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, RaftError};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{
     ChangeMembers, CommittedLeaderId, Config, LogId, Membership, RaftMetrics, ServerState,
     SnapshotPolicy, StoredMembership, Vote,
@@ -244,14 +245,14 @@ impl Consensus {
         if alone || founds {
             self.found(&log)?;
         }
-        let machine = Machine::open(&self.node, self.waiting.clone(), room)?;
+        let machine = Machine::open(&self.node, self.waiting.clone(), Arc::clone(&room))?;
         let (id, peers) = (self.node.id().0, Arc::clone(&self.peers));
         let raft = self.wait(async move {
             openraft::Raft::new(id, Arc::new(config()), Network(peers), log, machine).await
         });
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
-        self.runtime.spawn(watch_for_failure(raft.clone()));
+        self.runtime.spawn(failure::end_with_it(raft.metrics(), room));
         let known = Known::default();
         *self.leadership.lock() = Arc::clone(&known);
         self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
@@ -670,19 +671,6 @@ async fn remove_voter(raft: &Raft, id: u64) -> Written {
         false => ChangeMembers::RemoveVoters(nodes),
     };
     raft.change_membership(change, false).await
-}
-
-/// Says when this node agrees with nobody any more.
-async fn watch_for_failure(raft: Raft) {
-    let mut metrics = raft.metrics();
-    while metrics.changed().await.is_ok() {
-        if let Err(error) = &metrics.borrow_and_update().running_state
-            && *error != Fatal::Stopped
-        {
-            tracing::error!("this node agrees with nobody any more: {error}");
-            return;
-        }
-    }
 }
 
 fn config() -> Config {

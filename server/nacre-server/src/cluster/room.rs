@@ -45,6 +45,11 @@ impl Room {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
+    /// See [`Room::give_up`].
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     /// Does `write` again and again as long as the disk is full, and tells who waits that it is. Blocks.
     ///
     /// # Errors
@@ -59,7 +64,7 @@ impl Room {
                 let reason = format!("{NO_SPACE}; the change may still be made");
                 self.waiting.tell_all(|| Err(Error::Unavailable(reason.clone())));
             }
-            if !is_full || self.is_over.load(Ordering::Relaxed) {
+            if !is_full || self.is_over() {
                 return outcome;
             }
             std::thread::sleep(PAUSE);

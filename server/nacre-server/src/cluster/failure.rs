@@ -1,0 +1,61 @@
+//! A node whose Raft has failed ends: it would serve on, by a map that it does not hear change.
+//!
+//! Raft gives up for good where its store fails, other than for want of [space](super::room), or where it panics. Started again the
+//! node agrees with the others, or says why it cannot.
+
+use super::room::Room;
+use super::types::Place;
+use openraft::RaftMetrics;
+use openraft::error::Fatal;
+use std::sync::Arc;
+use tokio::sync::watch::Receiver;
+
+/// How a Raft is.
+type Metrics = RaftMetrics<u64, Place>;
+
+/// Ends the process, with SIGABRT, once its Raft has failed.
+pub async fn end_with_it(metrics: Receiver<Metrics>, room: Arc<Room>) {
+    if let Some(error) = failure(metrics, &room).await {
+        tracing::error!(
+            "the node ends, as it cannot agree with others any more: {error}; what was stored is there after a start"
+        );
+        std::process::abort();
+    }
+}
+
+/// Why a Raft has failed, once it has; nothing of one that is stopped.
+async fn failure(mut metrics: Receiver<Metrics>, room: &Room) -> Option<Fatal<u64>> {
+    let is_over = |metrics: &Metrics| metrics.running_state.is_err();
+    let state = metrics.wait_for(is_over).await.ok()?.running_state.clone();
+    // Whoever stops does not wait for space any more, which fails.
+    state.err().filter(|error| *error != Fatal::Stopped && !room.is_over())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::runtime;
+    use tokio::sync::watch;
+
+    #[test]
+    fn a_raft_that_panics_or_cannot_store_has_failed_and_one_that_stops_has_not() {
+        let failure_of = |ends_with: Option<Fatal<u64>>, gives_up: bool| {
+            let (says, metrics) = watch::channel(Metrics::new_initial(1));
+            let room = Room::default();
+            if gives_up {
+                room.give_up();
+            }
+            says.send_modify(|metrics| metrics.current_term = 2);
+            if let Some(error) = ends_with {
+                says.send_modify(|metrics| metrics.running_state = Err(error));
+            }
+            drop(says);
+            let runtime = runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(failure(metrics, &room))
+        };
+        assert_eq!(failure_of(None, false), None);
+        assert_eq!(failure_of(Some(Fatal::Stopped), false), None);
+        assert_eq!(failure_of(Some(Fatal::Panicked), false), Some(Fatal::Panicked));
+        assert_eq!(failure_of(Some(Fatal::Panicked), true), None);
+    }
+}
