@@ -83,6 +83,11 @@ impl Copies {
         self.chains.iter().all(is_majority)
     }
 
+    /// Whether one has said of itself that it has what is not there.
+    fn claim_more_than(&self, seqno: Seqno) -> bool {
+        self.acknowledged.values().any(|known| *known > seqno)
+    }
+
     /// Whether there are enough of them for a durable write.
     fn are_enough(&self) -> bool {
         self.chains.iter().all(|chain| chain.iter().flatten().count() > chain.len() / 2)
@@ -263,6 +268,8 @@ impl Vbucket {
         if self.read_only || !self.makes_history() {
             return completions;
         }
+        let of_another_branch = self.copies.claim_more_than(self.high_seqno());
+        debug_assert!(!of_another_branch, "a copy is taken to have what this one does not have");
         if now.monotonic_ns >= self.completes_until_ns {
             // Whoever is next ends them.
             self.completes_until_ns = 0;
