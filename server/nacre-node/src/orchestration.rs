@@ -187,7 +187,7 @@ fn standings(
                 term: copy.term,
                 prepared: copy.prepared.0,
                 high_seqno: copy.high_seqno.0,
-                persisted: vbucket.persisted().0,
+                persisted: vbucket.stored_whole().0,
                 joint: vbucket
                     .moves_to()
                     .map(|(next, from)| Joint { next: next.to_vec(), from: from.0 }),

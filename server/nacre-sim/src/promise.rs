@@ -165,11 +165,18 @@ impl Kept {
         ))
     }
 
-    /// A copy that counts as one of the term, and has not all of the terms before.
+    /// A copy that counts as one of the term, and has not all of the terms before; stored, where it did not begin the term itself.
     fn liar(&self, chain: &Chain, holders: &Holders) -> Option<usize> {
         let mut involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
         let counts = |node: usize| holders.of(node).is_some_and(|copy| copy.term() >= chain.term);
-        involved.find(|node| counts(*node) && !holders.have(&self.promise, *node, self.cas))
+        let began = chain.active().map(index);
+        let has = |node: usize| match self.promise.level {
+            PERSIST_TO_MAJORITY if began != Some(node) => {
+                holders.have_stored(&self.promise, node, self.cas)
+            }
+            _ => holders.have(&self.promise, node, self.cas),
+        };
+        involved.find(|node| counts(*node) && !has(*node))
     }
 
     /// Whether a copy has what was acknowledged in the term that it is.

@@ -259,9 +259,21 @@ impl Vbucket {
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
     }
 
+    /// The last point up to `seqno` at which a history that goes no further is whole.
+    fn whole_until(&self, seqno: Seqno) -> Seqno {
+        let (start, end) = self.snapshot_at(seqno);
+        if start == end { seqno } else { Seqno(start.0.saturating_sub(1)) }
+    }
+
+    /// Up to where what is stored is whole: of a snapshot that is stored in part, a version may be missing that another one
+    /// supersedes, with that.
+    pub fn stored_whole(&self) -> Seqno {
+        self.whole_until(self.persisted)
+    }
+
     /// Whether it has, and has stored, all that there was when the current branch began.
     pub fn reaches_branch(&self) -> bool {
-        self.persisted >= self.failover_log.began() && self.is_consistent()
+        self.stored_whole() >= self.failover_log.began()
     }
 
     /// Notes that this copy has all that there was when `term` began, if it has: that is where the current branch begins.
@@ -275,9 +287,7 @@ impl Vbucket {
     /// What a replica has as its prepares demand: everything before the first prepare that a majority is to store, and that
     /// is not stored here; nothing of a snapshot that is not whole.
     pub fn prepared(&self) -> Seqno {
-        let high_seqno = self.high_seqno();
-        let (start, end) = self.snapshot_at(high_seqno);
-        let whole = if start == end { high_seqno } else { Seqno(start.0.saturating_sub(1)) };
+        let whole = self.whole_until(self.high_seqno());
         let fence = self.prepares.first_fence(self.persisted);
         fence.map_or(whole, |fence| whole.min(Seqno(fence.0 - 1)))
     }
@@ -331,6 +341,23 @@ mod tests {
             assert_eq!(vbucket.prepare_count(), 0);
             let key = DocKey::new(CollectionId::DEFAULT, b"k");
             assert_eq!(vbucket.find(key.prefixed()).is_some(), is_committed);
+        }
+    }
+
+    /// What is stored of a snapshot may lack a version that another one, of which only memory knows yet, supersedes.
+    #[test]
+    fn a_copy_counts_as_one_of_the_term_once_what_it_has_stored_is_whole() {
+        let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
+        vbucket.clear(VbState::Replica, VbUuid(1));
+        vbucket.begin_branch(VbUuid(2));
+        let began = vbucket.failover_log().began();
+        let whole = (Seqno(0), Seqno(began.0 + 4));
+        let documents = vec![version(CollectionId::DEFAULT, whole.1.0)];
+        vbucket.receive(documents, whole.1, whole).unwrap();
+        for (stored, counts) in [(whole.1.0 - 1, false), (whole.1.0, true)] {
+            vbucket.set_persisted(Seqno(stored), usize::MAX);
+            vbucket.reach_term(2);
+            assert_eq!(vbucket.term() == 2, counts, "stored to {stored}");
         }
     }
 

@@ -147,7 +147,7 @@ pub struct Standing {
     pub prepared: u64,
     /// The end of its history.
     pub high_seqno: u64,
-    /// What of that is stored, where it is to be.
+    /// What of that is stored, where it is to be, up to the end of a snapshot.
     pub persisted: u64,
     /// Of the active copy while it moves.
     pub joint: Option<Joint>,
