@@ -349,12 +349,12 @@ mod tests {
     fn a_copy_counts_as_one_of_the_term_once_what_it_has_stored_is_whole() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         vbucket.clear(VbState::Replica, VbUuid(1));
-        vbucket.begin_branch(VbUuid(2));
-        let began = vbucket.failover_log().began();
-        let whole = (Seqno(0), Seqno(began.0 + 4));
-        let documents = vec![version(CollectionId::DEFAULT, whole.1.0)];
-        vbucket.receive(documents, whole.1, whole).unwrap();
-        for (stored, counts) in [(whole.1.0 - 1, false), (whole.1.0, true)] {
+        let mut log = vbucket.failover_log().clone();
+        log.begin(VbUuid(2), Seqno(2));
+        vbucket.adopt(log, &UnderWay { high_seqno: Seqno(4), prepares: BTreeSet::new() });
+        let documents = vec![version(CollectionId::DEFAULT, 4)];
+        vbucket.receive(documents, Seqno(4), (Seqno(0), Seqno(4))).unwrap();
+        for (stored, counts) in [(3, false), (4, true)] {
             vbucket.set_persisted(Seqno(stored), usize::MAX);
             vbucket.reach_term(2);
             assert_eq!(vbucket.term() == 2, counts, "stored to {stored}");
