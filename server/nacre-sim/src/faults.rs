@@ -102,7 +102,7 @@ pub struct Mix {
     pub split_ns: u64,
     /// See [`Network::lag_ns`](crate::cluster::Network::lag_ns).
     pub lag_ns: u64,
-    /// How long each disk takes for a commit, at most, in nanoseconds; no longer than anything takes for 0.
+    /// How long each disk takes for a commit, at most, in nanoseconds; as long as anything else if it is 0.
     pub disk_ns: u64,
     /// Weights of the kinds.
     weights: [u64; KINDS],

@@ -268,8 +268,10 @@ impl Vbucket {
         if self.read_only || !self.makes_history() {
             return completions;
         }
-        let of_another_branch = self.copies.claim_more_than(self.high_seqno());
-        debug_assert!(!of_another_branch, "a copy is taken to have what this one does not have");
+        debug_assert!(
+            !self.copies.claim_more_than(self.high_seqno()),
+            "a copy is taken to have what this one does not have"
+        );
         if now.monotonic_ns >= self.completes_until_ns {
             // Whoever is next ends them.
             self.completes_until_ns = 0;

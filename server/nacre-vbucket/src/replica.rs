@@ -254,12 +254,12 @@ impl Vbucket {
     }
 
     /// Whether it stands at the end of a snapshot.
-    pub fn is_consistent(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         let high_seqno = self.high_seqno();
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
     }
 
-    /// The last point up to `seqno` at which a history that goes no further is whole.
+    /// The last point up to `seqno` at which no snapshot is cut.
     fn whole_until(&self, seqno: Seqno) -> Seqno {
         let (start, end) = self.snapshot_at(seqno);
         if start == end { seqno } else { Seqno(start.0.saturating_sub(1)) }

@@ -12,7 +12,7 @@ use super::network::{Network, decode_piece};
 use super::peers::{CallError, Peers};
 use super::request::Caller;
 use super::room::Room;
-use super::types::{Place, Position, Raft, Ticketed, Types};
+use super::types::{Metrics, Place, Position, Raft, Ticketed, Types};
 use crate::platform::be_urgent;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
@@ -24,8 +24,8 @@ use nacre_node::{Error, Node, Platform};
 use nacre_types::NodeId;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{
-    ChangeMembers, CommittedLeaderId, Config, LogId, Membership, RaftMetrics, ServerState,
-    SnapshotPolicy, StoredMembership, Vote,
+    ChangeMembers, CommittedLeaderId, Config, LogId, Membership, ServerState, SnapshotPolicy,
+    StoredMembership, Vote,
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -653,9 +653,8 @@ pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     set(&raft, &abdicates, true);
     tokio::spawn(async move {
         // Whoever has left, and come again, may lead.
-        let is_over = |metrics: &RaftMetrics<u64, Place>| {
-            metrics.current_leader.is_some_and(|leader| leader != metrics.id)
-        };
+        let is_over =
+            |metrics: &Metrics| metrics.current_leader.is_some_and(|leader| leader != metrics.id);
         let _ = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads").await;
         set(&raft, &abdicates, false);
     });

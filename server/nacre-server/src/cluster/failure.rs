@@ -4,14 +4,10 @@
 //! node agrees with the others, or says why it cannot.
 
 use super::room::Room;
-use super::types::Place;
-use openraft::RaftMetrics;
+use super::types::Metrics;
 use openraft::error::Fatal;
 use std::sync::Arc;
 use tokio::sync::watch::Receiver;
-
-/// How a Raft is.
-type Metrics = RaftMetrics<u64, Place>;
 
 /// Ends the process, with SIGABRT, once its Raft has failed.
 pub async fn end_with_it(metrics: Receiver<Metrics>, room: Arc<Room>) {
@@ -34,6 +30,8 @@ async fn failure(mut metrics: Receiver<Metrics>, room: &Room) -> Option<Fatal<u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openraft::StorageIOError;
+    use std::io;
     use tokio::runtime;
     use tokio::sync::watch;
 
@@ -57,5 +55,8 @@ mod tests {
         assert_eq!(failure_of(Some(Fatal::Stopped), false), None);
         assert_eq!(failure_of(Some(Fatal::Panicked), false), Some(Fatal::Panicked));
         assert_eq!(failure_of(Some(Fatal::Panicked), true), None);
+        let broken = StorageIOError::write_logs(&io::Error::other("broken"));
+        let broken = Fatal::StorageError(broken.into());
+        assert_eq!(failure_of(Some(broken.clone()), false), Some(broken));
     }
 }

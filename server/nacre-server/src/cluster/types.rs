@@ -23,6 +23,8 @@ openraft::declare_raft_types!(
 pub type Raft = openraft::Raft<Types>;
 /// A log entry.
 pub type Entry = openraft::Entry<Types>;
+/// How the Raft of a node is.
+pub type Metrics = openraft::RaftMetrics<u64, Place>;
 /// What goes wrong in a store.
 pub type StorageError = openraft::StorageError<u64>;
 

@@ -122,7 +122,7 @@ struct Machine {
     unaware_until: u64,
     /// Messages that came while there was no process: those who sent them keep them for the next.
     waiting: Vec<Letter>,
-    /// How long its flusher may wait for the disk, at most; no longer than for anything for 0.
+    /// How long its flusher may wait for the disk, at most; as long as for anything else if it is 0.
     disk_delay_ns: u64,
 }
 
