@@ -179,6 +179,11 @@ impl Node {
         }
     }
 
+    /// Whether this node has been told of nodes that are about to be replaced, and does not follow them.
+    pub fn is_fenced(&self) -> bool {
+        !self.fenced.read().nodes.is_empty()
+    }
+
     /// Follows whomever the agreed state names, although no leader says whom not to: where nobody [looks after](Node::orchestrate)
     /// the copies.
     pub fn follow_unasked(self: &Arc<Node>) {

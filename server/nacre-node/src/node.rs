@@ -274,6 +274,8 @@ impl Node {
         self.listen(Arc::clone(orchestration) as _);
         self.platform.run(Box::new(Herald::new(Arc::clone(orchestration))));
         self.platform.run(Box::new(Watchman::new(Arc::clone(orchestration))));
+        // Where no quorum can be without it, it need not be told first whom not to follow.
+        self.follow();
     }
 
     /// Whether the node is about to end.

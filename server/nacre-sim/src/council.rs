@@ -76,9 +76,9 @@ impl Council {
         self.state.lock().log.len() as u64
     }
 
-    /// All of them, in their order.
-    pub fn decisions(&self) -> Vec<Proposal> {
-        self.state.lock().log.clone()
+    /// All of them but the first `count`, in their order.
+    pub fn decisions_after(&self, count: u64) -> Vec<Proposal> {
+        self.state.lock().log[count as usize..].to_vec()
     }
 
     /// It is `now_ns`, and nodes reach each other so. Gives the new leader, if there is one. `knows_ns` gives the monotonic

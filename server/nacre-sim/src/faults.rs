@@ -94,6 +94,11 @@ pub struct Mix {
     /// One of so many faults that follow another hits a node with a copy of whichever vBucket is given to another node next, soon
     /// after; none for 0.
     pub hunts: u64,
+    /// One of so many faults that follow another kills, for a moment, a node that has said how far its copies are, as others are
+    /// about to be replaced; afterwards the leader does not reach it for a while. None for 0.
+    pub flickers: u64,
+    /// One of so many nodes that are killed is one that serves a vBucket of which another node has half a snapshot; none for 0.
+    pub halves: u64,
     /// One of so many faults ends just when a vBucket is given to another node, if one soon is; none for 0.
     pub returns: u64,
     /// See [`Network::splits`](crate::cluster::Network::splits).
@@ -153,6 +158,8 @@ impl Mix {
             at_once: 1,
             soon_ns: 0,
             hunts: 0,
+            flickers: 0,
+            halves: 0,
             returns: 0,
             splits: 0,
             split_ns: 0,
@@ -200,6 +207,8 @@ impl Mix {
             at_once,
             soon_ns: chance.one_of(&[200, 200, 4_000]) * MS,
             hunts: chance.one_of(&[0, 2]),
+            flickers: chance.one_of(&[0, 2]),
+            halves: chance.one_of(&[0, 0, 2]),
             returns: chance.one_of(&[0, 0, 2]),
             splits: chance.one_of(&[0, 0, 2]),
             split_ns: chance.one_of(&[1, 30]) * MS,
@@ -231,7 +240,7 @@ impl Mix {
         self.weights[GENTLE[GENTLE.len() - 1]] += 1;
         self.levels = vec![0, 1, 2, 3];
         self.is_ephemeral = false;
-        (self.hunts, self.returns) = (0, 0);
+        (self.hunts, self.flickers, self.halves, self.returns) = (0, 0, 0, 0);
         self.failover_timeout_ms = 5000;
         self.longest_ns = self.longest_ns.min(300 * MS);
         self

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
 //! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
+//! | Of the copies that have said how far they are, one serves that has acknowledged as much as any | with each decision about lost nodes |
 //! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
 //! | Whoever counts as a copy of a term has all that was acknowledged as durable before it; most copies have what is of it, and have stored it where its level says | each 100 ms |
 //! | What clients saw of each key, one document could have shown them, at every level where nothing is lost; versions only grow ([`history`]) | at the end |

@@ -28,6 +28,8 @@ const MEND_NS_MAX: u64 = 120_000 * MS;
 const RETRY_AFTER_S: u64 = 3;
 /// How long a vBucket that is about to be given to another node is waited for.
 const SUCCESSION_NS_MAX: u64 = 6_000 * MS;
+/// How long it is waited for that a copy has half a snapshot.
+const HALF_NS_MAX: u64 = 1_000 * MS;
 /// How long everything else may take then.
 const REST_NS_MAX: u64 = 30_000 * MS;
 
@@ -205,10 +207,19 @@ impl Simulation {
     fn break_things(&mut self, count: u64) {
         let mut broken: Vec<(u64, Fault)> = Vec::new();
         for _ in 0..count {
-            let (mut fault, lasts_ns) = self.mix.fault(&mut self.chance);
+            let (mut fault, mut lasts_ns) = self.mix.fault(&mut self.chance);
             if !broken.is_empty() && self.chance.once_in(self.mix.hunts) {
                 let next = self.next_share();
                 fault = next.map_or(fault, |node| Fault::Kill { node, tears: false });
+            } else if !broken.is_empty() && self.chance.once_in(self.mix.flickers) {
+                if let Some(node) = self.next_witness() {
+                    (fault, lasts_ns) = (Fault::Kill { node, tears: false }, MS);
+                    broken.extend(self.silence(node));
+                }
+            } else if let Fault::Kill { node, .. } = &mut fault
+                && self.chance.once_in(self.mix.halves)
+            {
+                *node = self.next_ahead_of_half().unwrap_or(*node);
             }
             self.note(format!("{fault} for {} ms", lasts_ns / MS));
             self.break_one(fault, lasts_ns);
@@ -247,6 +258,55 @@ impl Simulation {
                 let copies = self.copies(vbid as u16);
                 let active = copies.first().copied();
                 return if self.chance.once_in(3) { copies.last().copied() } else { active };
+            }
+        }
+        None
+    }
+
+    /// Lets time pass until a node has heard that others are about to be replaced, and said how far its copies are; and a little
+    /// more.
+    fn next_witness(&mut self) -> Option<usize> {
+        let is_witness = |simulation: &Simulation, node: usize| {
+            simulation.cluster.node(node)?.is_fenced().then_some(node)
+        };
+        let end = self.cluster.now() + SUCCESSION_NS_MAX;
+        while self.cluster.now() < end {
+            self.pass(5 * MS);
+            let witnesses = (0..self.cluster.len()).filter_map(|node| is_witness(self, node));
+            let witnesses: Vec<usize> = witnesses.collect();
+            if !witnesses.is_empty() {
+                let pause = self.chance.between(0, 500);
+                self.pass(pause * MS);
+                return Some(self.chance.one_of(&witnesses));
+            }
+        }
+        None
+    }
+
+    /// For a while the leader does not reach a node.
+    fn silence(&mut self, node: usize) -> Option<(u64, Fault)> {
+        let leader = self.cluster.council.leader().filter(|leader| *leader != node)?;
+        let (fault, lasts_ns) = (Fault::Cut(node, leader), self.chance.between(0, 500) * MS);
+        self.note(format!("{fault} for {} ms", lasts_ns / MS));
+        self.break_one(fault, lasts_ns);
+        Some((self.cluster.now() + lasts_ns, fault))
+    }
+
+    /// Lets time pass until a copy has half a snapshot: the node that serves its vBucket.
+    fn next_ahead_of_half(&mut self) -> Option<usize> {
+        let end = self.cluster.now() + HALF_NS_MAX;
+        while self.cluster.now() < end {
+            self.pass(MS);
+            let first = self.chance.below(VBUCKETS.into()) as u16;
+            for vbid in (0..VBUCKETS).map(|vbid| (first + vbid) % VBUCKETS) {
+                let copies = self.copies(vbid);
+                let has_half = |node: &usize| {
+                    let bucket = self.cluster.node(*node)?.bucket(BUCKET)?;
+                    Some(!bucket.vbucket(Vbid(vbid))?.is_consistent())
+                };
+                if copies.iter().skip(1).any(|node| has_half(node) == Some(true)) {
+                    return copies.first().copied();
+                }
             }
         }
         None
@@ -390,6 +450,9 @@ impl Simulation {
             Some((node, self.cluster.node(node)?.bucket(BUCKET)?, now))
         };
         let at_work: Vec<_> = (0..self.cluster.len()).filter_map(at_work).collect();
+        if let Some(broken) = &self.cluster.broken_choice {
+            panic!("{broken}{}", self.story());
+        }
         let mut serving = Vec::new();
         for vbid in (0..VBUCKETS).map(Vbid) {
             let only = Vbids::from_iter([vbid]);
@@ -630,7 +693,7 @@ impl Simulation {
     /// What happened, and how things are.
     fn story(&self) -> String {
         let mut story = format!("\n\n{:?}\n", self.mix);
-        let mut decisions = (1_u64..).zip(self.cluster.council.decisions()).peekable();
+        let mut decisions = (1_u64..).zip(self.cluster.council.decisions_after(0)).peekable();
         let now = (u64::MAX, format!("{:>9.3} s  now", self.cluster.now() as f64 / 1e9));
         for (decided, line) in self.trace.iter().chain([&now]) {
             while let Some((number, proposal)) = decisions.next_if(|(number, _)| number <= decided)

@@ -254,7 +254,7 @@ impl Vbucket {
     }
 
     /// Whether it stands at the end of a snapshot.
-    fn is_consistent(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let high_seqno = self.high_seqno();
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
     }

@@ -62,8 +62,8 @@ const SILENCE_NS_MAX: u64 = 1000 * MS;
 pub struct Leadership {
     /// Which: no two nodes lead in the same term.
     pub term: u64,
-    /// When the node began to ask, by its monotonic clock, where a quorum has then said that they follow it. It knows all
-    /// that was decided before.
+    /// When the node, which led already, began to ask, by its monotonic clock, where a quorum has then said that they follow
+    /// it. Nobody else leads any more from then on for sure, and it knows all that was decided before.
     pub confirmed_ns: u64,
 }
 
@@ -203,7 +203,7 @@ pub struct Orchestrator {
     heard: BTreeMap<NodeId, u64>,
     granted: BTreeMap<NodeId, u64>,
     doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
-    /// In which term this node leads, and since when.
+    /// In which term this node leads, and since when nobody else did for sure.
     leads: Option<(u64, u64)>,
     polls: u64,
     fence: Fence,
@@ -310,7 +310,7 @@ impl Orchestrator {
     pub fn tick(&mut self, cluster: &Cluster, leads: Option<Leadership>, now: u64) -> Vec<Effect> {
         let leads = current(leads, now);
         if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
-            self.leads = leads.map(|leads| (leads.term, now));
+            self.leads = leads.map(|leads| (leads.term, leads.confirmed_ns));
             (self.failover, self.moving) = (None, None);
             self.proposed.clear();
             self.retry_at = None;

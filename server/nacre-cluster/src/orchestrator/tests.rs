@@ -53,13 +53,24 @@ struct World {
     bare: BTreeMap<NodeId, u64>,
     /// Whether nobody knows what came of what is proposed.
     is_unsettled: bool,
+    /// How long ago it was last known for sure that node 1 leads.
+    unconfirmed_ns: u64,
 }
 
 impl World {
     fn new(cluster: Cluster) -> World {
         let leader = Orchestrator::new(NodeId(1), 5);
         let (down, standings, bare) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        World { cluster, leader, now: SECOND, down, standings, bare, is_unsettled: false }
+        World {
+            cluster,
+            leader,
+            now: SECOND,
+            down,
+            standings,
+            bare,
+            is_unsettled: false,
+            unconfirmed_ns: 0,
+        }
     }
 
     /// A rebalance of which nothing was done yet: nodes are `added`, and it is about those to `keep`.
@@ -128,7 +139,7 @@ impl World {
     }
 
     fn leads(&self) -> Option<Leadership> {
-        Some(Leadership { term: 1, confirmed_ns: self.now })
+        Some(Leadership { term: 1, confirmed_ns: self.now - self.unconfirmed_ns })
     }
 
     fn report(&self, node: NodeId, number: u64, wanted: BTreeMap<String, Vec<u16>>) -> Message {
@@ -263,6 +274,14 @@ fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_end
     let silent_since = world.now;
     world.until_proposed(20).unwrap();
     assert!(world.now - silent_since > LEASE_NS, "its lease");
+    let mut world = World::new(cluster(4, 1));
+    world.cluster.auto_failover.timeout_ms = 100;
+    (world.down, world.unconfirmed_ns) = (vec![NodeId(4)], 500 * MS);
+    let led_since = world.now + TICK_NS - world.unconfirmed_ns;
+    world.until_proposed(20).unwrap();
+    let waited = world.now - led_since;
+    assert!(waited > LEASE_NS, "a lease of the leader before");
+    assert!(waited < LEASE_NS + LEASE_NS / 5 + 2 * TICK_NS, "from when another one led for sure");
     let mut world = World::new(cluster(4, 1));
     world.cluster.auto_failover = AutoFailover { count_max: 1, ..Default::default() };
     world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(4)] }).unwrap();

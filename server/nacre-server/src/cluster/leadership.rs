@@ -38,8 +38,8 @@ impl Tail {
     }
 }
 
-/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read first, as
-/// this process may stand still at any moment.
+/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read after it
+/// was seen to lead and before it asks, as this process may stand still at any moment.
 pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
     let seen = || {
         let metrics = raft.metrics();
@@ -50,8 +50,8 @@ pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known
     let mut tail = Tail::default();
     while raft.metrics().borrow().running_state.is_ok() {
         let Some(this) = consensus.upgrade() else { return };
-        let confirmed_ns = this.node().now().monotonic_ns;
         let (leads, last, _) = seen();
+        let confirmed_ns = this.node().now().monotonic_ns;
         let leads = leads.filter(|_| !this.abdicates.load(Ordering::Relaxed));
         drop(this);
         tail.see(leads, last);

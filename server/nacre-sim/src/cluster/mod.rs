@@ -5,11 +5,13 @@
 //! chance gives the same events.
 
 mod agenda;
+mod choices;
 mod wires;
 
 use crate::world::Wishes;
 use crate::{Chance, Clock, Council, Disk, World};
 use agenda::Agenda;
+use choices::Choices;
 use foldhash::fast::FixedState;
 use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
 use nacre_node::{Error, Next, Node, Signal, Task};
@@ -160,6 +162,9 @@ pub struct Cluster {
     /// Room for the tasks that are to take a step soon.
     due: Vec<u64>,
     chance: Chance,
+    choices: Choices,
+    /// A decision that is not as it must be, and why.
+    pub broken_choice: Option<String>,
     /// Who decides.
     pub council: Arc<Council>,
     /// What is between the nodes.
@@ -230,6 +235,8 @@ impl Cluster {
             tasks_seen: 0,
             due: Vec::new(),
             chance,
+            choices: Choices::default(),
+            broken_choice: None,
             council,
             network,
         };
@@ -522,6 +529,9 @@ impl Cluster {
             }
             Event::Hear(letter) => {
                 let Letter { from, to, message } = *letter;
+                if self.council.leader() == Some(to) {
+                    self.choices.hear(to, from, &message);
+                }
                 if let Some(node) = self.enter(to).cloned() {
                     node.hear(id(from), &message);
                     self.settle(to);
@@ -567,6 +577,9 @@ impl Cluster {
             self.fulfil(index, wishes);
         }
         if self.council.take_news() {
+            let decisions = self.council.decisions_after(self.choices.judged());
+            let broken = self.choices.judge(index, &decisions);
+            self.broken_choice = self.broken_choice.take().or(broken);
             self.decide_when_to_learn();
         }
     }
