@@ -1,6 +1,7 @@
 //! The agreement of the nodes, by Raft.
 
 use super::directory::Directory;
+use super::election::{self, Led};
 use super::failure;
 use super::frame::Kind;
 use super::leadership::{Known, confirm};
@@ -127,6 +128,7 @@ pub struct Consensus {
     directory: Arc<Directory>,
     /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
     leadership: Mutex<Known>,
+    led: Led,
     /// Set while this node is not to lead any more.
     pub(super) abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
@@ -174,6 +176,7 @@ impl Consensus {
             waiting: Waiting::default(),
             room: Mutex::default(),
             leadership: Mutex::default(),
+            led: Led::default(),
             abdicates: Arc::default(),
             heard,
             entering: Mutex::default(),
@@ -359,8 +362,19 @@ impl Consensus {
         let payload = &payload[..];
         let raft = self.raft().map_err(|error| error.to_string())?;
         match kind {
-            Kind::Append => Ok(json(&raft.append_entries(parse(payload)?).await)),
-            Kind::Vote => Ok(json(&raft.vote(parse(payload)?).await)),
+            Kind::Append => {
+                let answer = raft.append_entries(parse(payload)?).await;
+                answer.iter().for_each(|answer| self.led.note(answer));
+                Ok(json(&answer))
+            }
+            Kind::Vote => {
+                let request = parse(payload)?;
+                if self.abdicates.load(Ordering::Relaxed) {
+                    return Ok(json(&raft.vote(request).await));
+                }
+                let lease = Duration::from_millis(ELECTION_MS.1);
+                Ok(json(&election::vote(&raft, &self.led, lease, request).await))
+            }
             Kind::Snapshot => {
                 let piece = decode_piece(payload).ok_or("the piece of a snapshot is none")?;
                 Ok(json(&raft.install_snapshot(piece).await))

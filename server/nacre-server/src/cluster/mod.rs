@@ -12,6 +12,7 @@
 pub mod address;
 mod consensus;
 mod directory;
+mod election;
 mod failure;
 mod frame;
 mod leadership;

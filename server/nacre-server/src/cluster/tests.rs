@@ -1,9 +1,10 @@
 //! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed, or enter another cluster.
 
 use super::consensus::{Consensus, abdicate};
+use super::election::{self, Led};
 use super::log::Log;
 use super::machine::{Machine, Waiting};
-use super::types::{Entry, Place, StorageError, Ticketed, Types};
+use super::types::{Entry, Place, Raft, StorageError, Ticketed, Types};
 use crate::platform::SystemPlatform;
 use nacre_cluster::{Change, Endpoints, Member, Ports};
 use nacre_node::agreement::{Agreement, Proposal};
@@ -115,6 +116,105 @@ impl RaftNetwork<Types> for Nowhere {
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
         Err(RPCError::Unreachable(nobody()))
+    }
+}
+
+/// Rafts in one process, and which of them hears nothing.
+#[derive(Default)]
+struct Room {
+    rafts: parking_lot::Mutex<BTreeMap<u64, (Raft, Arc<Led>)>>,
+    deaf: parking_lot::Mutex<Vec<u64>>,
+}
+
+impl Room {
+    fn raft(&self, id: u64) -> Result<(Raft, Arc<Led>), Unreachable> {
+        let hears = !self.deaf.lock().contains(&id);
+        let raft = self.rafts.lock().get(&id).filter(|_| hears).cloned();
+        raft.ok_or_else(nobody)
+    }
+}
+
+/// The way to another one in the same room.
+struct Across(Arc<Room>, u64);
+
+impl RaftNetworkFactory<Types> for Across {
+    type Network = Across;
+
+    async fn new_client(&mut self, id: u64, _: &Place) -> Across {
+        Across(Arc::clone(&self.0), id)
+    }
+}
+
+impl RaftNetwork<Types> for Across {
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
+        let (raft, led) = self.0.raft(self.1)?;
+        let answer = raft.append_entries(request).await.map_err(|_| nobody())?;
+        led.note(&answer);
+        Ok(answer)
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _: InstallSnapshotRequest<Types>,
+        _: RPCOption,
+    ) -> Result<
+        InstallSnapshotResponse<u64>,
+        RPCError<u64, Place, RaftError<u64, InstallSnapshotError>>,
+    > {
+        Err(RPCError::Unreachable(nobody()))
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<u64>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
+        let (raft, led) = self.0.raft(self.1)?;
+        let lease = Duration::from_millis(LEASE_MS);
+        Ok(election::vote(&raft, &led, lease, request).await.map_err(|_| nobody())?)
+    }
+}
+
+/// How long those in a [`Room`] vote for nobody after they heard the leader.
+const LEASE_MS: u64 = 300;
+
+/// Its own time does not come here at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_refuses_a_shorter_log_leads_instead() {
+    let room = Arc::new(Room::default());
+    let mut folders = Vec::new();
+    for id in 1..=3 {
+        let (folder, log, machine) = InFolders.build().await.unwrap();
+        let config = Config { election_timeout_max: LEASE_MS, ..Config::default() };
+        let network = Across(Arc::clone(&room), id);
+        let raft = openraft::Raft::new(id, Arc::new(config), network, log, machine).await.unwrap();
+        raft.runtime_config().elect(id == 1);
+        room.rafts.lock().insert(id, (raft, Arc::default()));
+        folders.push(folder);
+    }
+    let raft = |id: u64| room.rafts.lock()[&id].0.clone();
+    let patience = Some(Duration::from_secs(60));
+    let voters = (1..=3).map(|id| (id, Place { uuid: id.to_string(), ..Place::default() }));
+    raft(1).initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
+    for id in 1..=3 {
+        raft(id).wait(patience).current_leader(1, "the first one leads").await.unwrap();
+    }
+    raft(3).wait(patience).applied_index_at_least(Some(1), "it is in").await.unwrap();
+    room.deaf.lock().push(3);
+    let proposal = Proposal::Change(Change::ResetAutoFailover);
+    let entry = Ticketed { ticket: 1, proposal, term: None };
+    let written = raft(1).client_write(entry).await.unwrap().log_id;
+    raft(2).wait(patience).log_index(Some(written.index), "it has that").await.unwrap();
+    *room.deaf.lock() = vec![1];
+    raft(1).shutdown().await.unwrap();
+    raft(3).runtime_config().elect(true);
+    raft(3).wait(patience).current_leader(2, "the longer log leads").await.unwrap();
+    for id in 2..=3 {
+        raft(id).shutdown().await.unwrap();
     }
 }
 
