@@ -266,14 +266,11 @@ impl Simulation {
     /// Lets time pass until a node has heard that others are about to be replaced, and said how far its copies are; and a little
     /// more.
     fn next_witness(&mut self) -> Option<usize> {
-        let is_witness = |simulation: &Simulation, node: usize| {
-            simulation.cluster.node(node)?.is_fenced().then_some(node)
-        };
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
         while self.cluster.now() < end {
             self.pass(5 * MS);
-            let witnesses = (0..self.cluster.len()).filter_map(|node| is_witness(self, node));
-            let witnesses: Vec<usize> = witnesses.collect();
+            let fenced = self.cluster.nodes().filter(|(_, node)| node.is_fenced());
+            let witnesses: Vec<usize> = fenced.map(|(index, _)| index).collect();
             if !witnesses.is_empty() {
                 let pause = self.chance.between(0, 500);
                 self.pass(pause * MS);

@@ -1,7 +1,7 @@
 //! The agreement of the nodes, by Raft.
 
 use super::directory::Directory;
-use super::election::{self, Led};
+use super::election::Election;
 use super::failure;
 use super::frame::Kind;
 use super::leadership::{Known, confirm};
@@ -128,7 +128,7 @@ pub struct Consensus {
     directory: Arc<Directory>,
     /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
     leadership: Mutex<Known>,
-    led: Led,
+    election: Arc<Election>,
     /// Set while this node is not to lead any more.
     pub(super) abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
@@ -164,6 +164,10 @@ impl Consensus {
             .spawn(listen)
             .map_err(|error| format!("nodes cannot talk without a thread: {error}"))?;
         let directory = Directory::new(node, Arc::clone(key));
+        let abdicates = Arc::<AtomicBool>::default();
+        let lease = Duration::from_millis(ELECTION_MS.1);
+        let dice = Arc::clone(&platform);
+        let random = move || dice.random();
         let consensus = Arc::new_cyclic(|this| Consensus {
             this: Weak::clone(this),
             node: Arc::clone(node),
@@ -176,8 +180,8 @@ impl Consensus {
             waiting: Waiting::default(),
             room: Mutex::default(),
             leadership: Mutex::default(),
-            led: Led::default(),
-            abdicates: Arc::default(),
+            election: Arc::new(Election::new(lease, ELECTION_MS, Arc::clone(&abdicates), random)),
+            abdicates,
             heard,
             entering: Mutex::default(),
             initialise: Box::new(initialise),
@@ -256,6 +260,8 @@ impl Consensus {
         let raft = raft.ok_or("the agreement's threads have ended")?;
         let raft = raft.map_err(|error| format!("the nodes cannot agree: {error}"))?;
         self.runtime.spawn(failure::end_with_it(raft.metrics(), room));
+        self.election.begin();
+        self.runtime.spawn(Arc::clone(&self.election).run(raft.clone()));
         let known = Known::default();
         *self.leadership.lock() = Arc::clone(&known);
         self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
@@ -364,17 +370,10 @@ impl Consensus {
         match kind {
             Kind::Append => {
                 let answer = raft.append_entries(parse(payload)?).await;
-                answer.iter().for_each(|answer| self.led.note(answer));
+                answer.iter().for_each(|answer| self.election.hear(answer));
                 Ok(json(&answer))
             }
-            Kind::Vote => {
-                let request = parse(payload)?;
-                if self.abdicates.load(Ordering::Relaxed) {
-                    return Ok(json(&raft.vote(request).await));
-                }
-                let lease = Duration::from_millis(ELECTION_MS.1);
-                Ok(json(&election::vote(&raft, &self.led, lease, request).await))
-            }
+            Kind::Vote => Ok(json(&self.election.vote(&raft, parse(payload)?).await)),
             Kind::Snapshot => {
                 let piece = decode_piece(payload).ok_or("the piece of a snapshot is none")?;
                 Ok(json(&raft.install_snapshot(piece).await))

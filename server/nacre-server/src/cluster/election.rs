@@ -1,55 +1,128 @@
-//! Who is refused as the next leader, since its log is shorter, is answered by a better one that stands at once.
+//! When this node wants to lead the others: once it has heard no leader for a while.
 //!
-//! Raft has the better one wait for its own time. What it asks for then is what the other one has voted for itself in the
-//! same term, and where that has the greater number it is refused as well, and waits again: documents of a leader that is gone
-//! would not be served for a second longer.
+//! Raft counts the time, too, but in ticks of 225 ms; and a node that was ever refused as its log was shorter waits for 1.2 s more the
+//! next time, however long ago that was: those who had been cut off once left the others without a leader for 2.8 s. So it is counted
+//! here, and Raft's own count seldom comes to its end.
+//!
+//! Who refuses another one as its log is shorter stands at once. In the same term the other one has voted for itself, and where
+//! that has the greater number nobody is elected: it stands again, in the next.
 
 use super::types::{Metrics, Raft};
 use openraft::ServerState;
 use openraft::error::RaftError;
 use openraft::raft::{AppendEntriesResponse, VoteRequest, VoteResponse};
 use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the better one stands: the first time may be in a term in which the other has voted for itself.
+/// How often who has the longer log stands in a row.
 const TRIES: usize = 3;
-/// How long the others may take to answer.
+/// How long the others may take to answer meanwhile.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
+/// A node that comes so late to look what it has heard was not let run: it may only have to read it.
+const LATE: Duration = Duration::from_millis(100);
 
-/// When a leader was heard here last.
-#[derive(Default)]
-pub struct Led(Mutex<Option<Instant>>);
+/// See the [module](self).
+pub struct Election {
+    /// Nobody votes for another one for so long after the leader was heard.
+    lease: Duration,
+    /// How long to wait after that, in milliseconds, at least and at most: some wait for less than others.
+    wait_ms: (u64, u64),
+    random: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Whether the node is not to lead.
+    abdicates: Arc<AtomicBool>,
+    times: Mutex<Times>,
+}
 
-impl Led {
-    /// This was said to what somebody sent as the leader.
-    pub fn note(&self, answer: &AppendEntriesResponse<u64>) {
+struct Times {
+    /// When a leader was heard last, or this began.
+    heard: Instant,
+    /// When to stand.
+    due: Instant,
+}
+
+impl Election {
+    /// Of a node that begins now. `random`: any number.
+    pub fn new(
+        lease: Duration,
+        wait_ms: (u64, u64),
+        abdicates: Arc<AtomicBool>,
+        random: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Election {
+        let now = Instant::now();
+        let times = Mutex::new(Times { heard: now, due: now + lease });
+        Election { lease, wait_ms, random: Box::new(random), abdicates, times }
+    }
+
+    /// Waits for a leader from now on.
+    pub fn begin(&self) {
+        let heard = Instant::now();
+        *self.times.lock() = Times { heard, due: heard + self.lease + self.wait() };
+    }
+
+    fn wait(&self) -> Duration {
+        let (least, most) = self.wait_ms;
+        Duration::from_millis(least + (self.random)() % (most - least + 1))
+    }
+
+    /// A leader has said something, to which this is the answer.
+    pub fn hear(&self, answer: &AppendEntriesResponse<u64>) {
         if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
-            *self.0.lock() = Some(Instant::now());
+            self.begin();
         }
     }
 
-    /// Whether there was none for longer than `patience`.
-    fn is_silent(&self, patience: Duration) -> bool {
-        self.0.lock().is_none_or(|heard| heard.elapsed() > patience)
+    /// Answers who wants to lead; stands itself where it refuses that for the shorter log, as no leader is heard.
+    ///
+    /// # Errors
+    /// That Raft has ended.
+    pub async fn vote(
+        &self,
+        raft: &Raft,
+        request: VoteRequest<u64>,
+    ) -> Result<VoteResponse<u64>, RaftError<u64>> {
+        let its_log = request.last_log_id;
+        let answer = raft.vote(request).await?;
+        let is_led = self.times.lock().heard.elapsed() <= self.lease;
+        if answer.vote_granted {
+            self.times.lock().due = Instant::now() + self.wait();
+        } else if answer.last_log_id > its_log && !is_led && self.may_stand() {
+            tokio::spawn(stand(raft.clone()));
+        }
+        Ok(answer)
     }
-}
 
-/// Answers who wants to lead; and stands where it is refused for its log alone, as no leader was heard for longer than `lease`.
-///
-/// # Errors
-/// That Raft has ended.
-pub async fn vote(
-    raft: &Raft,
-    led: &Led,
-    lease: Duration,
-    request: VoteRequest<u64>,
-) -> Result<VoteResponse<u64>, RaftError<u64>> {
-    let its_log = request.last_log_id;
-    let answer = raft.vote(request).await?;
-    if !answer.vote_granted && answer.last_log_id > its_log && led.is_silent(lease) {
-        tokio::spawn(stand(raft.clone()));
+    fn may_stand(&self) -> bool {
+        !self.abdicates.load(Ordering::Relaxed)
     }
-    Ok(answer)
+
+    /// Stands whenever it is time to, until `raft` ends.
+    pub async fn run(self: Arc<Self>, raft: Raft) {
+        loop {
+            let due = self.times.lock().due;
+            tokio::time::sleep_until(due.into()).await;
+            let (state, is_running) = {
+                let metrics = raft.metrics();
+                let metrics = metrics.borrow();
+                (metrics.state, metrics.running_state.is_ok())
+            };
+            if !is_running {
+                return;
+            }
+            {
+                let mut times = self.times.lock();
+                if times.due > Instant::now() {
+                    continue;
+                }
+                times.due = Instant::now() + self.wait();
+            }
+            let stands = matches!(state, ServerState::Follower | ServerState::Candidate);
+            if stands && due.elapsed() < LATE && self.may_stand() {
+                raft.trigger().elect().await.ok();
+            }
+        }
+    }
 }
 
 /// Asks for votes until somebody leads.

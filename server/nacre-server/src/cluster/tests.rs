@@ -1,7 +1,7 @@
 //! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed, or enter another cluster.
 
 use super::consensus::{Consensus, abdicate};
-use super::election::{self, Led};
+use super::election::Election;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
 use super::types::{Entry, Place, Raft, StorageError, Ticketed, Types};
@@ -122,12 +122,12 @@ impl RaftNetwork<Types> for Nowhere {
 /// Rafts in one process, and which of them hears nothing.
 #[derive(Default)]
 struct Room {
-    rafts: parking_lot::Mutex<BTreeMap<u64, (Raft, Arc<Led>)>>,
+    rafts: parking_lot::Mutex<BTreeMap<u64, (Raft, Arc<Election>)>>,
     deaf: parking_lot::Mutex<Vec<u64>>,
 }
 
 impl Room {
-    fn raft(&self, id: u64) -> Result<(Raft, Arc<Led>), Unreachable> {
+    fn raft(&self, id: u64) -> Result<(Raft, Arc<Election>), Unreachable> {
         let hears = !self.deaf.lock().contains(&id);
         let raft = self.rafts.lock().get(&id).filter(|_| hears).cloned();
         raft.ok_or_else(nobody)
@@ -151,9 +151,9 @@ impl RaftNetwork<Types> for Across {
         request: AppendEntriesRequest<Types>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        let (raft, led) = self.0.raft(self.1)?;
+        let (raft, election) = self.0.raft(self.1)?;
         let answer = raft.append_entries(request).await.map_err(|_| nobody())?;
-        led.note(&answer);
+        election.hear(&answer);
         Ok(answer)
     }
 
@@ -173,18 +173,16 @@ impl RaftNetwork<Types> for Across {
         request: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        let (raft, led) = self.0.raft(self.1)?;
-        let lease = Duration::from_millis(LEASE_MS);
-        Ok(election::vote(&raft, &led, lease, request).await.map_err(|_| nobody())?)
+        let (raft, election) = self.0.raft(self.1)?;
+        Ok(election.vote(&raft, request).await.map_err(|_| nobody())?)
     }
 }
 
 /// How long those in a [`Room`] vote for nobody after they heard the leader.
 const LEASE_MS: u64 = 300;
 
-/// Its own time does not come here at all.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_refuses_a_shorter_log_leads_instead() {
+/// Three of which the first leads, and none but that stands by Raft's own count.
+async fn three_in_a_room() -> (Arc<Room>, Vec<TempDir>) {
     let room = Arc::new(Room::default());
     let mut folders = Vec::new();
     for id in 1..=3 {
@@ -193,29 +191,52 @@ async fn who_refuses_a_shorter_log_leads_instead() {
         let network = Across(Arc::clone(&room), id);
         let raft = openraft::Raft::new(id, Arc::new(config), network, log, machine).await.unwrap();
         raft.runtime_config().elect(id == 1);
-        room.rafts.lock().insert(id, (raft, Arc::default()));
+        let lease = Duration::from_millis(LEASE_MS);
+        let election = Election::new(lease, (150, 300), Arc::default(), move || 97 * id);
+        room.rafts.lock().insert(id, (raft, Arc::new(election)));
         folders.push(folder);
     }
-    let raft = |id: u64| room.rafts.lock()[&id].0.clone();
-    let patience = Some(Duration::from_secs(60));
     let voters = (1..=3).map(|id| (id, Place { uuid: id.to_string(), ..Place::default() }));
-    raft(1).initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
+    let (first, _) = room.raft(1).unwrap();
+    first.initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
     for id in 1..=3 {
-        raft(id).wait(patience).current_leader(1, "the first one leads").await.unwrap();
+        let (raft, _) = room.raft(id).unwrap();
+        raft.wait(PATIENCE).current_leader(1, "the first one leads").await.unwrap();
+        raft.wait(PATIENCE).applied_index_at_least(Some(1), "it is in").await.unwrap();
     }
-    raft(3).wait(patience).applied_index_at_least(Some(1), "it is in").await.unwrap();
+    (room, folders)
+}
+
+/// How long something may take that is to happen.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hears_no_leader_stands() {
+    let (room, _folders) = three_in_a_room().await;
+    let [(first, _), (second, its), (third, _)] = [1, 2, 3].map(|id| room.raft(id).unwrap());
+    tokio::spawn(its.run(second.clone()));
+    first.shutdown().await.unwrap();
+    third.wait(PATIENCE).current_leader(2, "it was heard to want that").await.unwrap();
+    second.shutdown().await.unwrap();
+    third.shutdown().await.unwrap();
+}
+
+/// Its own time does not come here at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_refuses_a_shorter_log_leads_instead() {
+    let (room, _folders) = three_in_a_room().await;
+    let [(first, _), (second, _), (third, _)] = [1, 2, 3].map(|id| room.raft(id).unwrap());
     room.deaf.lock().push(3);
     let proposal = Proposal::Change(Change::ResetAutoFailover);
     let entry = Ticketed { ticket: 1, proposal, term: None };
-    let written = raft(1).client_write(entry).await.unwrap().log_id;
-    raft(2).wait(patience).log_index(Some(written.index), "it has that").await.unwrap();
+    let written = first.client_write(entry).await.unwrap().log_id;
+    second.wait(PATIENCE).log_index(Some(written.index), "it has that").await.unwrap();
     *room.deaf.lock() = vec![1];
-    raft(1).shutdown().await.unwrap();
-    raft(3).runtime_config().elect(true);
-    raft(3).wait(patience).current_leader(2, "the longer log leads").await.unwrap();
-    for id in 2..=3 {
-        raft(id).shutdown().await.unwrap();
-    }
+    first.shutdown().await.unwrap();
+    third.runtime_config().elect(true);
+    third.wait(PATIENCE).current_leader(2, "the longer log leads").await.unwrap();
+    second.shutdown().await.unwrap();
+    third.shutdown().await.unwrap();
 }
 
 /// A leader that is to be removed is silent for longer than this test may take.
@@ -225,8 +246,7 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     let config = Arc::new(Config { election_timeout_max: 300, ..Config::default() });
     let raft = openraft::Raft::new(1, config, Nowhere, log, machine).await.unwrap();
     raft.initialize(BTreeMap::from([(1, Place::default())])).await.unwrap();
-    let patience = Some(Duration::from_secs(60));
-    raft.wait(patience).current_leader(1, "it leads").await.unwrap();
+    raft.wait(PATIENCE).current_leader(1, "it leads").await.unwrap();
     let abdicates = Arc::new(AtomicBool::new(false));
     abdicate(&raft, Arc::clone(&abdicates));
     assert!(abdicates.load(Ordering::Relaxed));
