@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// What is pending is decided after so many meetings, on average.
+const LATE_ODDS: u64 = 16;
 /// How long the others wait before they elect another, at least and at most.
 const ELECTION_NS: (u64, u64) = (600_000_000, 1_500_000_000);
 
@@ -25,6 +27,8 @@ pub struct Council {
 
 struct State {
     log: Vec<Proposal>,
+    /// Proposed, and not decided yet: before anything else that this leader decides, or with the next election, or never.
+    pending: Vec<Proposal>,
     leader: Option<usize>,
     term: u64,
     /// What each node knows of its leading.
@@ -34,14 +38,28 @@ struct State {
     /// Who reaches whom, there and back, at this time.
     reaches: Vec<Vec<bool>>,
     chance: Chance,
-    /// A proposal in so many is decided although its proposer is told otherwise, and then every other one by which nodes lose
-    /// their copies, on which most depends; 0 for none.
+    /// A proposal in so many is decided at once or later although its proposer is told otherwise, and then every other one by
+    /// which nodes lose their copies, on which most depends; 0 for none.
     lost_answers: u64,
 }
 
 impl State {
     fn has_majority(&self, node: usize) -> bool {
         self.reaches[node].iter().filter(|reached| **reached).count() * 2 > self.reaches.len()
+    }
+
+    /// Who leads next has some of what is pending, and no more is known of the rest.
+    fn succeed(&mut self) -> bool {
+        let kept = self.chance.between(0, self.pending.len() as u64) as usize;
+        self.pending.truncate(kept);
+        self.decide_pending()
+    }
+
+    /// What is pending is decided. Says whether there was anything.
+    fn decide_pending(&mut self) -> bool {
+        let is_news = !self.pending.is_empty();
+        self.log.append(&mut self.pending);
+        is_news
     }
 }
 
@@ -50,6 +68,7 @@ impl Council {
     pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<Council> {
         let state = State {
             log: Vec::new(),
+            pending: Vec::new(),
             leader: Some(0),
             term: 1,
             leadership: vec![None; nodes],
@@ -97,6 +116,9 @@ impl Council {
                 state.leadership[leader] = Some(Leadership { term, confirmed_ns });
             }
             state.election_at = 0;
+            if state.chance.once_in(LATE_ODDS) && state.decide_pending() {
+                self.news.store(true, Ordering::Release);
+            }
             return None;
         }
         if state.election_at == 0 {
@@ -111,6 +133,9 @@ impl Council {
             (0..state.reaches.len()).filter(|node| state.has_majority(*node)).collect();
         state.leader = (!able.is_empty()).then(|| state.chance.one_of(&able));
         state.term += 1;
+        if state.leader.is_some() && state.succeed() {
+            self.news.store(true, Ordering::Release);
+        }
         state.leader
     }
 
@@ -140,6 +165,11 @@ impl Council {
     pub fn teaches(&self, node: usize) -> bool {
         let state = self.state.lock();
         state.leader.is_some_and(|leader| state.has_majority(leader) && state.reaches[leader][node])
+    }
+
+    /// Whether something is proposed of which nobody knows whether it is decided.
+    pub fn has_pending(&self) -> bool {
+        !self.state.lock().pending.is_empty()
     }
 
     /// Has a node apply at most so many decisions that it has not applied yet; gives what came of the last.
@@ -210,7 +240,16 @@ impl Agreement for Seat {
                 }
                 _ => state.lost_answers,
             };
-            state.chance.once_in(odds)
+            // Whatever this leader has proposed before is decided before.
+            if state.decide_pending() {
+                self.council.news.store(true, Ordering::Release);
+            }
+            let answer_is_lost = state.chance.once_in(odds);
+            if answer_is_lost && state.chance.once_in(2) {
+                state.pending.push(proposal.clone());
+                return unavailable();
+            }
+            answer_is_lost
         };
         // Nothing may come between this proposal and what came of it.
         self.council.teach(node, usize::MAX).ok();

@@ -94,8 +94,9 @@ pub struct Mix {
     /// One of so many faults that follow another hits a node with a copy of whichever vBucket is given to another node next, soon
     /// after; none for 0.
     pub hunts: u64,
-    /// One of so many faults that follow another kills, for a moment, a node that has said how far its copies are, as others are
-    /// about to be replaced; afterwards the leader does not reach it for a while. None for 0.
+    /// One of so many faults that begin others cuts the leader off from a node, and one of so many that follow another comes when a
+    /// node has said how far its copies are, as others are about to be replaced: it is killed for a moment, and the leader does not
+    /// reach it for a while; or another one is to lead. None for 0.
     pub flickers: u64,
     /// One of so many nodes that are killed is one that serves a vBucket of which another node has half a snapshot; none for 0.
     pub halves: u64,

@@ -212,10 +212,18 @@ impl Simulation {
                 let next = self.next_share();
                 fault = next.map_or(fault, |node| Fault::Kill { node, tears: false });
             } else if !broken.is_empty() && self.chance.once_in(self.mix.flickers) {
-                if let Some(node) = self.next_witness() {
-                    (fault, lasts_ns) = (Fault::Kill { node, tears: false }, MS);
-                    broken.extend(self.silence(node));
+                match self.next_witness() {
+                    Some(_) if self.chance.once_in(3) => fault = Fault::Depose,
+                    Some(node) => {
+                        (fault, lasts_ns) = (Fault::Kill { node, tears: false }, MS);
+                        broken.extend(self.silence(node, 500));
+                    }
+                    None => {}
                 }
+            } else if count > 1 && broken.is_empty() && self.chance.once_in(self.mix.flickers) {
+                let node = self.chance.below(self.mix.nodes as u64) as usize;
+                broken.extend(self.silence(node, 4000));
+                continue;
             } else if let Fault::Kill { node, .. } = &mut fault
                 && self.chance.once_in(self.mix.halves)
             {
@@ -245,12 +253,15 @@ impl Simulation {
     }
 
     /// Lets time pass until a vBucket is given to another node, and a little more: a node that has a copy of it then, most
-    /// likely the active one, unless nothing comes of it.
+    /// likely the active one, unless nothing comes of it. Or until nobody knows whether one is.
     fn next_share(&mut self) -> Option<usize> {
         let before = self.terms();
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
         while self.cluster.now() < end {
             self.pass(MS);
+            if self.cluster.council.has_pending() && self.chance.once_in(2) {
+                return None;
+            }
             let given = self.terms().iter().zip(&before).position(|(now, before)| now > before);
             if let Some(vbid) = given {
                 let pause = self.chance.one_of(&[0, 0, 1, 20, 300]);
@@ -281,9 +292,9 @@ impl Simulation {
     }
 
     /// For a while the leader does not reach a node.
-    fn silence(&mut self, node: usize) -> Option<(u64, Fault)> {
+    fn silence(&mut self, node: usize, ms_max: u64) -> Option<(u64, Fault)> {
         let leader = self.cluster.council.leader().filter(|leader| *leader != node)?;
-        let (fault, lasts_ns) = (Fault::Cut(node, leader), self.chance.between(0, 500) * MS);
+        let (fault, lasts_ns) = (Fault::Cut(node, leader), self.chance.between(0, ms_max) * MS);
         self.note(format!("{fault} for {} ms", lasts_ns / MS));
         self.break_one(fault, lasts_ns);
         Some((self.cluster.now() + lasts_ns, fault))

@@ -36,8 +36,8 @@ impl Choices {
         self.judged
     }
 
-    /// The next decisions are these, made as `by` proposed them. Gives the first that is not as it must be.
-    pub fn judge(&mut self, by: usize, decisions: &[Proposal]) -> Option<String> {
+    /// The next decisions are these, made as `by` proposed the last. Gives the first that is not as it must be.
+    pub fn judge(&mut self, by: Option<usize>, decisions: &[Proposal]) -> Option<String> {
         self.judged += decisions.len() as u64;
         let mut broken = None;
         for decision in decisions {
@@ -52,6 +52,7 @@ impl Choices {
                     *term = chain.term.max(*term);
                     if begins
                         && is_by_poll
+                        && let Some(by) = by
                         && let Some(better) = self.better(by, bucket, *vbid, chain)
                     {
                         let active = chain.active().map(index);

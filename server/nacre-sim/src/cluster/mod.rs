@@ -576,9 +576,14 @@ impl Cluster {
         if let Some(wishes) = wishes {
             self.fulfil(index, wishes);
         }
+        self.see_news(Some(index));
+    }
+
+    /// Makes events of what was decided, as node `by` proposed it; or later, of which less can be said.
+    fn see_news(&mut self, by: Option<usize>) {
         if self.council.take_news() {
             let decisions = self.council.decisions_after(self.choices.judged());
-            let broken = self.choices.judge(index, &decisions);
+            let broken = self.choices.judge(by, &decisions);
             self.broken_choice = self.broken_choice.take().or(broken);
             self.decide_when_to_learn();
         }
@@ -674,6 +679,7 @@ impl Cluster {
         };
         let elected = self.council.meet(self.now, reaches, knows_ns);
         self.count(elected.map_or(0, |leader| leader as u64 + 1));
+        self.see_news(None);
         for (index, lags) in lags.into_iter().enumerate() {
             if lags == Some(true) && self.works(index) {
                 self.learn_soon(index);
