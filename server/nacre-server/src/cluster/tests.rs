@@ -75,58 +75,18 @@ async fn what_a_leader_has_decided_counts_in_its_term_only() {
     assert_eq!(applied.map(|log_id| log_id.index), Some(3));
 }
 
-/// A network without anybody.
-struct Nowhere;
-
-impl RaftNetworkFactory<Types> for Nowhere {
-    type Network = Nowhere;
-
-    async fn new_client(&mut self, _: u64, _: &Place) -> Nowhere {
-        Nowhere
-    }
-}
-
 fn nobody() -> Unreachable {
     Unreachable::new(&std::io::Error::other("nobody is there"))
 }
 
-impl RaftNetwork<Types> for Nowhere {
-    async fn append_entries(
-        &mut self,
-        _: AppendEntriesRequest<Types>,
-        _: RPCOption,
-    ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        Err(RPCError::Unreachable(nobody()))
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        _: InstallSnapshotRequest<Types>,
-        _: RPCOption,
-    ) -> Result<
-        InstallSnapshotResponse<u64>,
-        RPCError<u64, Place, RaftError<u64, InstallSnapshotError>>,
-    > {
-        Err(RPCError::Unreachable(nobody()))
-    }
-
-    async fn vote(
-        &mut self,
-        _: VoteRequest<u64>,
-        _: RPCOption,
-    ) -> Result<VoteResponse<u64>, RPCError<u64, Place, RaftError<u64>>> {
-        Err(RPCError::Unreachable(nobody()))
-    }
-}
-
 /// Rafts in one process, and which of them hears nothing.
 #[derive(Default)]
-struct Room {
+struct Hall {
     rafts: parking_lot::Mutex<BTreeMap<u64, (Raft, Arc<Election>)>>,
     deaf: parking_lot::Mutex<Vec<u64>>,
 }
 
-impl Room {
+impl Hall {
     fn raft(&self, id: u64) -> Result<(Raft, Arc<Election>), Unreachable> {
         let hears = !self.deaf.lock().contains(&id);
         let raft = self.rafts.lock().get(&id).filter(|_| hears).cloned();
@@ -134,8 +94,8 @@ impl Room {
     }
 }
 
-/// The way to another one in the same room.
-struct Across(Arc<Room>, u64);
+/// The way to another one in the same hall, if it is there.
+struct Across(Arc<Hall>, u64);
 
 impl RaftNetworkFactory<Types> for Across {
     type Network = Across;
@@ -178,33 +138,33 @@ impl RaftNetwork<Types> for Across {
     }
 }
 
-/// How long those in a [`Room`] vote for nobody after they heard the leader.
+/// How long those in a [`Hall`] vote for nobody after they heard the leader.
 const LEASE_MS: u64 = 300;
 
 /// Three of which the first leads, and none but that stands by Raft's own count.
-async fn three_in_a_room() -> (Arc<Room>, Vec<TempDir>) {
-    let room = Arc::new(Room::default());
+async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
+    let hall = Arc::new(Hall::default());
     let mut folders = Vec::new();
     for id in 1..=3 {
         let (folder, log, machine) = InFolders.build().await.unwrap();
         let config = Config { election_timeout_max: LEASE_MS, ..Config::default() };
-        let network = Across(Arc::clone(&room), id);
+        let network = Across(Arc::clone(&hall), id);
         let raft = openraft::Raft::new(id, Arc::new(config), network, log, machine).await.unwrap();
         raft.runtime_config().elect(id == 1);
         let lease = Duration::from_millis(LEASE_MS);
         let election = Election::new(lease, (150, 300), Arc::default(), move || 97 * id);
-        room.rafts.lock().insert(id, (raft, Arc::new(election)));
+        hall.rafts.lock().insert(id, (raft, Arc::new(election)));
         folders.push(folder);
     }
     let voters = (1..=3).map(|id| (id, Place { uuid: id.to_string(), ..Place::default() }));
-    let (first, _) = room.raft(1).unwrap();
+    let (first, _) = hall.raft(1).unwrap();
     first.initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
     for id in 1..=3 {
-        let (raft, _) = room.raft(id).unwrap();
+        let (raft, _) = hall.raft(id).unwrap();
         raft.wait(PATIENCE).current_leader(1, "the first one leads").await.unwrap();
         raft.wait(PATIENCE).applied_index_at_least(Some(1), "it is in").await.unwrap();
     }
-    (room, folders)
+    (hall, folders)
 }
 
 /// How long something may take that is to happen.
@@ -212,8 +172,8 @@ const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_hears_no_leader_stands() {
-    let (room, _folders) = three_in_a_room().await;
-    let [(first, _), (second, its), (third, _)] = [1, 2, 3].map(|id| room.raft(id).unwrap());
+    let (hall, _folders) = three_in_a_hall().await;
+    let [(first, _), (second, its), (third, _)] = [1, 2, 3].map(|id| hall.raft(id).unwrap());
     tokio::spawn(its.run(second.clone()));
     first.shutdown().await.unwrap();
     third.wait(PATIENCE).current_leader(2, "it was heard to want that").await.unwrap();
@@ -224,14 +184,14 @@ async fn who_hears_no_leader_stands() {
 /// Its own time does not come here at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_refuses_a_shorter_log_leads_instead() {
-    let (room, _folders) = three_in_a_room().await;
-    let [(first, _), (second, _), (third, _)] = [1, 2, 3].map(|id| room.raft(id).unwrap());
-    room.deaf.lock().push(3);
+    let (hall, _folders) = three_in_a_hall().await;
+    let [(first, _), (second, _), (third, _)] = [1, 2, 3].map(|id| hall.raft(id).unwrap());
+    hall.deaf.lock().push(3);
     let proposal = Proposal::Change(Change::ResetAutoFailover);
     let entry = Ticketed { ticket: 1, proposal, term: None };
     let written = first.client_write(entry).await.unwrap().log_id;
     second.wait(PATIENCE).log_index(Some(written.index), "it has that").await.unwrap();
-    *room.deaf.lock() = vec![1];
+    *hall.deaf.lock() = vec![1];
     first.shutdown().await.unwrap();
     third.runtime_config().elect(true);
     third.wait(PATIENCE).current_leader(2, "the longer log leads").await.unwrap();
@@ -244,7 +204,8 @@ async fn who_refuses_a_shorter_log_leads_instead() {
 async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     let (_folder, log, machine) = InFolders.build().await.unwrap();
     let config = Arc::new(Config { election_timeout_max: 300, ..Config::default() });
-    let raft = openraft::Raft::new(1, config, Nowhere, log, machine).await.unwrap();
+    let raft =
+        openraft::Raft::new(1, config, Across(Arc::default(), 1), log, machine).await.unwrap();
     raft.initialize(BTreeMap::from([(1, Place::default())])).await.unwrap();
     raft.wait(PATIENCE).current_leader(1, "it leads").await.unwrap();
     let abdicates = Arc::new(AtomicBool::new(false));
