@@ -33,7 +33,7 @@ struct State {
     term: u64,
     /// What each node knows of its leading.
     leadership: Vec<Option<Leadership>>,
-    /// When another leader is elected, if none reaches a majority until then.
+    /// When another leader is elected, if none reaches a majority until then; 0 if that is not known yet.
     election_at: u64,
     /// Who reaches whom, there and back, at this time.
     reaches: Vec<Vec<bool>>,
@@ -139,9 +139,11 @@ impl Council {
         state.leader
     }
 
-    /// The leader steps back: another is elected.
+    /// The leader is to lead no more, which it may hear of late: another is elected, after the usual time or at once.
     pub fn depose(&self) {
-        self.state.lock().leader = None;
+        let state = &mut *self.state.lock();
+        state.leader = None;
+        state.election_at = u64::from(state.chance.once_in(2));
     }
 
     /// The process of a node has ended: it leads no more.

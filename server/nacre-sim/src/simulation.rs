@@ -213,7 +213,11 @@ impl Simulation {
                 fault = next.map_or(fault, |node| Fault::Kill { node, tears: false });
             } else if !broken.is_empty() && self.chance.once_in(self.mix.flickers) {
                 match self.next_witness() {
-                    Some(_) if self.chance.once_in(3) => fault = Fault::Depose,
+                    Some(_) if self.chance.once_in(3) => {
+                        let pause = self.chance.between(0, 500);
+                        self.pass(pause * MS);
+                        fault = Fault::Depose;
+                    }
                     Some(node) => {
                         (fault, lasts_ns) = (Fault::Kill { node, tears: false }, MS);
                         broken.extend(self.silence(node, 500));

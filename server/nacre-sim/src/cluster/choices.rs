@@ -1,4 +1,5 @@
-//! Which copies are chosen to serve instead of lost nodes: of those that have said how far they are, none has acknowledged more.
+//! Which copies are chosen to serve instead of lost nodes: of those that have said how far they are, none has acknowledged more,
+//! and none has gone on since.
 //!
 //! What a leader has of itself is not sent, and so not looked at.
 
@@ -36,8 +37,14 @@ impl Choices {
         self.judged
     }
 
-    /// The next decisions are these, made as `by` proposed the last. Gives the first that is not as it must be.
-    pub fn judge(&mut self, by: Option<usize>, decisions: &[Proposal]) -> Option<String> {
+    /// The next decisions are these, made as `by` proposed the last. Gives the first that is not as it must be. `end`: where the
+    /// history of a node's copy of a vBucket ends now.
+    pub fn judge(
+        &mut self,
+        by: Option<usize>,
+        decisions: &[Proposal],
+        end: impl Fn(usize, &str, u16) -> Option<u64>,
+    ) -> Option<String> {
         self.judged += decisions.len() as u64;
         let mut broken = None;
         for decision in decisions {
@@ -50,15 +57,19 @@ impl Choices {
                     let term = self.terms.entry((bucket.clone(), *vbid)).or_insert(1);
                     let begins = chain.term > *term;
                     *term = chain.term.max(*term);
-                    if begins
-                        && is_by_poll
-                        && let Some(by) = by
-                        && let Some(better) = self.better(by, bucket, *vbid, chain)
-                    {
-                        let active = chain.active().map(index);
-                        broken = broken.or(Some(format!(
-                            "{active:?} serves vb {vbid} though {better} has acknowledged more"
-                        )));
+                    let Some(by) = by.filter(|_| begins && is_by_poll) else { continue };
+                    let active = chain.active().map(index);
+                    let mut breaks = |node, what| {
+                        broken.get_or_insert_with(|| {
+                            format!("{active:?} serves vb {vbid} though {node} has {what}")
+                        });
+                    };
+                    if let Some(better) = self.better(by, bucket, *vbid, chain) {
+                        breaks(better, "acknowledged more");
+                    }
+                    let end = |node| end(node, bucket, *vbid);
+                    if let Some(node) = self.restless(by, bucket, *vbid, chain, end) {
+                        breaks(node, "gone on since it said how far it is");
                     }
                 }
             }
@@ -68,18 +79,43 @@ impl Choices {
 
     /// A copy that was asked when the active one of `chain` was, and is better; none where it only goes on.
     fn better(&self, by: usize, bucket: &str, vbid: u16, chain: &Chain) -> Option<usize> {
-        let said = |node: NodeId| {
+        let best = |standing: &Standing| (standing.term, standing.prepared);
+        let chosen =
+            self.said(by, bucket, vbid, chain).next().map(|(_, standing)| best(standing))?;
+        let mut said = self.said(by, bucket, vbid, chain);
+        said.find(|(_, standing)| best(standing) > chosen).map(|(node, _)| node)
+    }
+
+    /// A copy whose history has become longer since it was asked.
+    fn restless(
+        &self,
+        by: usize,
+        bucket: &str,
+        vbid: u16,
+        chain: &Chain,
+        end: impl Fn(usize) -> Option<u64>,
+    ) -> Option<usize> {
+        let mut said = self.said(by, bucket, vbid, chain);
+        said.find(|(node, standing)| end(*node) > Some(standing.high_seqno)).map(|(node, _)| node)
+    }
+
+    /// How far the copies of `chain` are that were asked when the active one was, which is the first; nothing where it only goes
+    /// on.
+    fn said(
+        &self,
+        by: usize,
+        bucket: &str,
+        vbid: u16,
+        chain: &Chain,
+    ) -> impl Iterator<Item = (usize, &Standing)> {
+        let said = move |node: NodeId| {
             let (number, standings) = self.reports.get(&(by, index(node)))?;
-            let standing = standings.get(bucket)?.get(&vbid)?;
-            Some((number, standing.term, standing.prepared))
+            Some((*number, index(node), standings.get(bucket)?.get(&vbid)?))
         };
-        chain.chosen?;
-        let (number, term, prepared) = said(chain.active()?)?;
-        let is_better = |node: &NodeId| {
-            said(*node).is_some_and(|(of, its_term, its_prepared)| {
-                of == number && (its_term, its_prepared) > (term, prepared)
-            })
-        };
-        chain.copies.iter().flatten().copied().find(is_better).map(index)
+        let chosen = chain.chosen.and_then(|_| said(chain.active()?));
+        let of_chosen = chosen.map(|(number, ..)| number);
+        let all = chain.copies.iter().flatten().copied().filter_map(said);
+        all.filter(move |(number, ..)| Some(*number) == of_chosen)
+            .map(|(_, node, standing)| (node, standing))
     }
 }

@@ -16,7 +16,7 @@ use foldhash::fast::FixedState;
 use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
 use nacre_node::{Error, Next, Node, Signal, Task};
 use nacre_store::{Error as StoreError, Fault, Spaces};
-use nacre_types::NodeId;
+use nacre_types::{NodeId, Vbid};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -583,7 +583,12 @@ impl Cluster {
     fn see_news(&mut self, by: Option<usize>) {
         if self.council.take_news() {
             let decisions = self.council.decisions_after(self.choices.judged());
-            let broken = self.choices.judge(by, &decisions);
+            let machines = &self.machines;
+            let end = |index: usize, bucket: &str, vbid: u16| {
+                let bucket = machines[index].process.as_ref()?.node.bucket(bucket)?;
+                Some(bucket.vbucket(Vbid(vbid))?.high_seqno().0)
+            };
+            let broken = self.choices.judge(by, &decisions, end);
             self.broken_choice = self.broken_choice.take().or(broken);
             self.decide_when_to_learn();
         }
