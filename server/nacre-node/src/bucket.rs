@@ -146,6 +146,8 @@ impl Bucket {
         }
         let doubted = vbuckets.iter().filter(|vbucket| vbucket.doubted().is_some());
         let doubted = doubted.map(Vbucket::id).collect();
+        let waits = Waits::default();
+        waits.begin_hand_overs(&doubted);
         let memory_bytes = vbuckets.iter().map(memory_of).sum::<i64>();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
@@ -170,7 +172,7 @@ impl Bucket {
             history_limits: Mutex::new(None),
             discards_documents: AtomicBool::new(false),
             memory_bytes: AtomicI64::new(memory_bytes),
-            waits: Waits::default(),
+            waits,
             jobs: Jobs::default(),
             conflicts: Conflicts::default(),
             scans: Scans::default(),
@@ -508,10 +510,11 @@ impl Bucket {
         now: Now,
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
-        if !self.lease.holds(now.monotonic_ns) {
-            return Some((Err(Refusal::NoLease), None, false, Cost::default()));
-        }
+        let has_lease = self.lease.holds(now.monotonic_ns);
         let prepared = self.change(vbid, |vbucket| {
+            if !has_lease && vbucket.state() == VbState::Active {
+                return (Err(Refusal::NoLease), None, false, Cost::default());
+            }
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
             // Entered under the lock: nobody can complete it before.
             let ticket = match (&reply, seqno) {
@@ -538,7 +541,7 @@ impl Bucket {
         self.waits.give_up(vbids);
     }
 
-    /// A ticket for a vBucket being handed over, if it is: whether it may be asked again.
+    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
     pub(crate) fn when_handed_over(
         &self,
         vbid: Vbid,

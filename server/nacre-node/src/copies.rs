@@ -268,7 +268,8 @@ impl Bucket {
         now: Now,
     ) {
         let of = |(vbid, chain): (Vbid, &Chain)| is_handed_over(chain, me).then_some(vbid);
-        let handed_over = (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
+        let mut handed_over: BTreeSet<Vbid> =
+            (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
         self.waits.begin_hand_overs(&handed_over);
         for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
             let is_left_over = |copy: &Vbucket| copy.state() == VbState::Dead && has_history(copy);
@@ -304,6 +305,9 @@ impl Bucket {
                 self.note(vbid);
             }
         }
+        // What is in doubt is about to be served as well, here or elsewhere.
+        handed_over.extend(self.doubted.read().iter());
+        self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
         self.wake_readers();
     }

@@ -23,7 +23,7 @@ pub(crate) struct Waits {
     persistence: Mutex<Persistence>,
     /// Entries of `persistence`, so that the flusher need not lock it in vain.
     persistence_count: AtomicUsize,
-    /// The vBuckets that are handed over to another node, or to this one.
+    /// The vBuckets that are handed over to another node, or to this one; also those in doubt, which somebody is to serve soon.
     hand_overs: Mutex<HandOvers>,
 }
 
