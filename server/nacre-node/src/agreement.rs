@@ -316,6 +316,7 @@ impl Node {
     ) -> Result<(), Error> {
         *self.cluster.write() = Arc::clone(after);
         let effect = take_effect();
+        self.map_learned_ns.store(self.now().monotonic_ns, Ordering::Relaxed);
         self.map_rev.store(after.rev, Ordering::Release);
         self.unfence();
         self.follow();

@@ -84,6 +84,8 @@ pub struct Node {
     queries: Queries,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
+    /// When that was learned, in monotonic nanoseconds; 0 for before the start.
+    pub(crate) map_learned_ns: AtomicU64,
     /// The revision of a map that a client was given again and again and does not follow; 0 if there is none.
     pub(crate) unheeded: AtomicU64,
     pub(crate) map_changed: Notify,
@@ -148,6 +150,7 @@ impl Node {
             plugins: Plugins::default(),
             queries: Queries::default(),
             map_rev,
+            map_learned_ns: AtomicU64::new(0),
             unheeded: AtomicU64::new(0),
             map_changed: Notify::new(),
             maps: Mutex::default(),

@@ -38,6 +38,11 @@ impl Lease {
         now_ns < self.0.load(Ordering::Relaxed)
     }
 
+    /// Whether it has ended, and did so after `since_ns`.
+    pub fn has_ended_since(&self, since_ns: u64, now_ns: u64) -> bool {
+        (since_ns + 1..=now_ns).contains(&self.0.load(Ordering::Relaxed))
+    }
+
     /// Whether it needs no other.
     pub fn is_endless(&self) -> bool {
         self.0.load(Ordering::Relaxed) == u64::MAX

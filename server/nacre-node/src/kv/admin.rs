@@ -13,6 +13,7 @@ use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What the server grants. A feature stands here only when it works.
 const GRANTED: [Feature; 27] = [
@@ -185,9 +186,15 @@ fn cluster_config(
     known: Option<(i64, i64)>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    let cluster = session.node.cluster();
-    if known.is_some_and(|known| known >= cluster_map::version(&cluster)) {
-        return Ok(Outcome::Status(Status::Success));
+    let node = &session.node;
+    if let Some(known) = known {
+        // SDKs that hear of a new map ask one node after another until one has a newer map than theirs, and then no more: one that
+        // is cut off is not to keep them from what the others have decided since.
+        let learned_ns = node.map_learned_ns.load(Ordering::Relaxed);
+        let is_cut_off = node.lease.has_ended_since(learned_ns, node.now().monotonic_ns);
+        if is_cut_off || known >= cluster_map::version(&node.cluster()) {
+            return Ok(Outcome::Status(Status::Success));
+        }
     }
     let map = map(session).ok_or(Status::KeyNotFound)?;
     answer.value(DATATYPE_JSON, map.as_bytes());

@@ -271,3 +271,25 @@ fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
     nodes.pass(150);
     assert_eq!(client(&nodes).set("k", "2").status, 0);
 }
+
+/// The SDK heard of a newer map from others, and would hold this one for it.
+#[test]
+fn a_node_that_is_cut_off_has_no_newer_map_for_those_who_have_one() {
+    let mut nodes = three();
+    let mut client = client(&nodes);
+    let known = [1_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat();
+    let ask = request(GET_CLUSTER_CONFIG, &known, b"", b"");
+    let mut is_given = |nodes: &Nodes| {
+        client.now = nodes.nodes[1].as_ref().unwrap().now();
+        !client.ask(&ask).value.is_empty()
+    };
+    assert!(is_given(&nodes));
+    nodes.elect(None);
+    nodes.pass(3000);
+    assert!(!is_given(&nodes), "others may have decided more");
+    nodes.change(&Change::RenewMap);
+    assert!(is_given(&nodes), "it has heard what was decided, and tells its clients of that");
+    nodes.elect(0);
+    nodes.pass(150);
+    assert!(is_given(&nodes));
+}
