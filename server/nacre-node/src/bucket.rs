@@ -474,6 +474,11 @@ impl Bucket {
         Some(result)
     }
 
+    /// Whether all that keeps `vbucket` from serving is that the node has no leave to.
+    fn lacks_lease(&self, vbucket: &Vbucket, now: Now) -> bool {
+        vbucket.state() == VbState::Active && !self.lease.holds(now.monotonic_ns)
+    }
+
     /// Carries out `command`, and tells whether history grew, and what it took; a mutation is noted for the readers, who are
     /// woken by [`Bucket::wake_readers`].
     ///
@@ -485,9 +490,8 @@ impl Bucket {
         command: &Command<'_>,
         now: Now,
     ) -> Option<(Result<Reply, Refusal>, bool, Cost)> {
-        let has_lease = self.lease.holds(now.monotonic_ns);
         let (reply, mutation, cost) = self.change(vbid, |vbucket| {
-            if !has_lease && vbucket.state() == VbState::Active {
+            if self.lacks_lease(vbucket, now) {
                 return (Err(Refusal::NoLease), None, Cost::default());
             }
             let (reply, mutation) = vbucket.apply(key, command, now);
@@ -510,9 +514,8 @@ impl Bucket {
         now: Now,
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Prepared> {
-        let has_lease = self.lease.holds(now.monotonic_ns);
         let prepared = self.change(vbid, |vbucket| {
-            if !has_lease && vbucket.state() == VbState::Active {
+            if self.lacks_lease(vbucket, now) {
                 return (Err(Refusal::NoLease), None, false, Cost::default());
             }
             let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
