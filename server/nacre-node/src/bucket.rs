@@ -26,8 +26,7 @@ use nacre_dcp::Past;
 use nacre_store::{Error, Scan, Store, Which};
 use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{
-    CollectionCounts, Command, Completion, Cost, Eviction, Level, Refusal, Reply, Resolution,
-    Token, Vbucket,
+    CollectionCounts, Command, Cost, Eviction, Refusal, Reply, Resolution, Vbucket,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
@@ -40,8 +39,6 @@ const MUTATION_LIMIT_PERCENT: u64 = 93;
 /// Share of the quota above which values leave memory, and the share at which that ends.
 const HIGH_WATER_PERCENT: u64 = 85;
 pub(crate) const LOW_WATER_PERCENT: u64 = 75;
-/// How long requests wait for a vBucket that is handed over, in nanoseconds: as long as nobody may write to it.
-const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 /// Seconds that tombstones are kept: three days, or where there is no store, a minute.
 const PURGE_AGE_S: u32 = 3 * 86_400;
 const PURGE_AGE_EPHEMERAL_S: u32 = 60;
@@ -67,7 +64,7 @@ pub struct Bucket {
     quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
-    durability_min_level: AtomicU8,
+    pub(crate) durability_min_level: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
     /// Whether the bucket can keep superseded versions, and for how long it does, if it does.
@@ -413,35 +410,6 @@ impl Bucket {
         }
     }
 
-    /// The level that a durable write to `vbid` needs: what it asks for, but not less than the bucket's minimum. `None` for a write
-    /// that counts as soon as it is in memory.
-    ///
-    /// # Errors
-    /// Why the level cannot be had.
-    pub fn durability(
-        &self,
-        asked: Option<Level>,
-        vbid: Vbid,
-    ) -> Result<Option<Level>, Unattainable> {
-        let minimum = match self.durability_min_level.load(Ordering::Relaxed) {
-            0 => None,
-            1 => Some(Level::Majority),
-            2 => Some(Level::MajorityAndPersistToActive),
-            _ => Some(Level::PersistToMajority),
-        };
-        let Some(level) = asked.max(minimum) else { return Ok(None) };
-        if self.store.is_none() && level > Level::Majority {
-            return Err(Unattainable::NeedsStore);
-        }
-        let Some(vbucket) = self.vbucket(vbid) else { return Ok(Some(level)) };
-        if !vbucket.can_be_durable() {
-            return Err(Unattainable::TooFewCopies);
-        }
-        // Where one copy is the majority, what is in memory here is in memory on the majority.
-        let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
-        Ok(Some(level).filter(|_| !is_plain))
-    }
-
     /// Has the processor fetch from memory what a request on the document at `key` is about to touch.
     pub(crate) fn prefetch(&self, step: Step, vbid: Vbid, key: &[u8]) {
         let Some(vbucket) = self.vbuckets.get(vbid.index()) else { return };
@@ -475,7 +443,7 @@ impl Bucket {
     }
 
     /// Whether all that keeps `vbucket` from serving is that the node has no leave to.
-    fn lacks_lease(&self, vbucket: &Vbucket, now: Now) -> bool {
+    pub(crate) fn lacks_lease(&self, vbucket: &Vbucket, now: Now) -> bool {
         vbucket.state() == VbState::Active && !self.lease.holds(now.monotonic_ns)
     }
 
@@ -501,104 +469,6 @@ impl Bucket {
             self.note(vbid);
         }
         Some((reply, mutation.is_some(), cost))
-    }
-
-    /// Carries out `command` as a durable write. The reply is that of the prepare; it counts once the ticket says where
-    /// the write was committed.
-    pub(crate) fn prepare(
-        &self,
-        vbid: Vbid,
-        key: &[u8],
-        command: &Command<'_>,
-        (level, deadline_ns): (Level, u64),
-        now: Now,
-        waiter: &Arc<dyn Waiter>,
-    ) -> Option<Prepared> {
-        let prepared = self.change(vbid, |vbucket| {
-            if self.lacks_lease(vbucket, now) {
-                return (Err(Refusal::NoLease), None, false, Cost::default());
-            }
-            let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
-            // Entered under the lock: nobody can complete it before.
-            let ticket = match (&reply, seqno) {
-                (Ok(_), Some(seqno)) => {
-                    let (ticket, first) = self.waits.durable(vbid, seqno, waiter);
-                    if first {
-                        // From now on there are deadlines to look at.
-                        self.keeper.wake();
-                    }
-                    Some(ticket)
-                }
-                _ => None,
-            };
-            (reply, ticket, seqno.is_some(), vbucket.cost())
-        })?;
-        if prepared.2 {
-            self.note(vbid);
-        }
-        Some(prepared)
-    }
-
-    /// Nothing more will be stored of these vBuckets: nobody is to wait for that.
-    pub(crate) fn give_up_waiting(&self, vbids: &[Vbid]) {
-        self.waits.give_up(vbids);
-    }
-
-    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
-    pub(crate) fn when_handed_over(
-        &self,
-        vbid: Vbid,
-        now: Now,
-        waiter: &Arc<dyn Waiter>,
-    ) -> Option<Arc<Ticket<bool>>> {
-        let (ticket, first) = self.waits.hand_over(vbid, now.monotonic_ns, waiter)?;
-        if first {
-            self.keeper.wake();
-        }
-        Some(ticket)
-    }
-
-    /// Has requests wait no more that have waited for long.
-    pub(crate) fn give_up_hand_overs(&self, now: Now) {
-        self.waits.give_up_hand_overs(now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS));
-    }
-
-    /// Whether there are deadlines: durable writes are under way, or requests wait for a vBucket that is handed over.
-    pub(crate) fn has_deadlines(&self) -> bool {
-        self.waits.has_durable() || self.waits.has_hand_overs()
-    }
-
-    /// Commits the durable writes that have come far enough, and gives up those whose time is over.
-    pub(crate) fn complete_durable_writes(&self, now: Now) {
-        for vbid in (0..self.vbucket_count()).map(Vbid) {
-            self.complete(vbid, |vbucket| vbucket.complete(now));
-        }
-        self.wake_readers();
-    }
-
-    pub(crate) fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
-        let completions = self.change(vbid, work).unwrap_or_default();
-        if !completions.is_empty() {
-            self.note(vbid);
-            self.waits.complete(vbid, &completions);
-        }
-    }
-
-    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
-    /// before.
-    pub(crate) fn when_persisted(
-        &self,
-        vbid: Vbid,
-        seqno: Seqno,
-        waiter: &Arc<dyn Waiter>,
-    ) -> Arc<Ticket<bool>> {
-        let ticket = self.waits.persistence(vbid, seqno, waiter);
-        // Looked at after the entry was made: whatever is stored from now on settles it.
-        self.waits.persisted(vbid, self.persisted.get(vbid));
-        if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
-            self.waits.give_up(&[vbid]);
-        }
-        ticket
     }
 
     /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
@@ -965,18 +835,6 @@ pub(crate) fn eviction_of(settings: &BucketSettings) -> Eviction {
         (BucketKind::Persistent, EvictionPolicy::Full) => Eviction::Items,
         (BucketKind::Persistent, _) => Eviction::Values,
     }
-}
-
-/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
-pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
-
-/// Why a write cannot have the durability it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unattainable {
-    /// The level waits for a disk, and the bucket lives in memory.
-    NeedsStore,
-    /// Not enough nodes hold a copy.
-    TooFewCopies,
 }
 
 /// Something that happened to a scope or a collection.

@@ -20,6 +20,7 @@ pub mod cluster_map;
 mod compactor;
 pub mod conflict;
 mod copies;
+mod durability;
 mod effects;
 mod error;
 mod events;

@@ -1,7 +1,8 @@
 //! The connections that wait for a bucket: for the store, for the end of a durable write, or until a vBucket is handed over.
 
+use crate::Bucket;
 use crate::ticket::{Ticket, Waiter};
-use nacre_types::{Seqno, Vbid};
+use nacre_types::{Now, Seqno, Vbid};
 use nacre_vbucket::{Completion, Token};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,9 @@ type HandOvers = BTreeMap<Vbid, Vec<(u64, Arc<Ticket<bool>>)>>;
 
 /// Requests that wait for a vBucket until it is handed over.
 const HAND_OVER_WAITING_MAX: usize = 4096;
+
+/// How long requests wait for a vBucket that is handed over, in nanoseconds: as long as nobody may write to it.
+const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(crate) struct Waits {
@@ -160,5 +164,53 @@ impl Waits {
         for (_, ticket) in std::mem::take(&mut *self.hand_overs.lock()).into_values().flatten() {
             ticket.settle(false);
         }
+    }
+}
+
+impl Bucket {
+    /// Nothing more will be stored of these vBuckets: nobody is to wait for that.
+    pub(crate) fn give_up_waiting(&self, vbids: &[Vbid]) {
+        self.waits.give_up(vbids);
+    }
+
+    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
+    pub(crate) fn when_handed_over(
+        &self,
+        vbid: Vbid,
+        now: Now,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Option<Arc<Ticket<bool>>> {
+        let (ticket, first) = self.waits.hand_over(vbid, now.monotonic_ns, waiter)?;
+        if first {
+            self.keeper.wake();
+        }
+        Some(ticket)
+    }
+
+    /// Has requests wait no more that have waited for long.
+    pub(crate) fn give_up_hand_overs(&self, now: Now) {
+        self.waits.give_up_hand_overs(now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS));
+    }
+
+    /// Whether there are deadlines: durable writes are under way, or requests wait for a vBucket that is handed over.
+    pub(crate) fn has_deadlines(&self) -> bool {
+        self.waits.has_durable() || self.waits.has_hand_overs()
+    }
+
+    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
+    /// before.
+    pub(crate) fn when_persisted(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Arc<Ticket<bool>> {
+        let ticket = self.waits.persistence(vbid, seqno, waiter);
+        // Looked at after the entry was made: whatever is stored from now on settles it.
+        self.waits.persisted(vbid, self.persisted.get(vbid));
+        if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
+            self.waits.give_up(&[vbid]);
+        }
+        ticket
     }
 }

@@ -1,6 +1,7 @@
 //! What a request says about the durability of its write.
 
-use crate::bucket::{Bucket, Unattainable};
+use crate::Bucket;
+use crate::durability::Unattainable;
 use nacre_protocol::{Request, Status};
 use nacre_types::Vbid;
 use nacre_vbucket::Level;
