@@ -20,6 +20,8 @@
 //! Strings that the collation holds equal ("a" and "a\u0001") have equal bytes, as they are one key to a view.
 //! Sort keys may change with a new version of the Unicode data: whoever stores them stores [`VERSION`] too.
 
+mod ascii;
+
 use icu_collator::{CollatorBorrowed, options::CollatorOptions};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -109,7 +111,9 @@ fn encode_number(number: f64, out: &mut Vec<u8>) {
 
 fn encode_string(text: &str, out: &mut Vec<u8>) {
     out.push(STRING);
-    let Ok(()) = collator().write_sort_key_to(text, out);
+    if !ascii::write_sort_key(text, out) {
+        let Ok(()) = collator().write_sort_key_to(text, out);
+    }
     out.push(END);
 }
 

@@ -1,5 +1,6 @@
 //! The design document: views with their functions, compiled.
 
+use crate::plain::Plain;
 use crate::reduction::Reduce;
 use nacre_js::{Engine, FunctionId};
 use serde::Deserialize;
@@ -39,6 +40,8 @@ const META: &str = "(id, rev, seq, vb, expiration, flags, type) =>
 pub struct View {
     pub name: String,
     pub map: FunctionId,
+    /// The same, if it is understood without the engine.
+    pub plain: Option<Plain>,
     pub reduce: Option<Reduce>,
     /// Where its B-tree lies in the state.
     pub prefix: [u8; 3],
@@ -69,6 +72,7 @@ impl Design {
             let map = engine
                 .compile(&name, &view.map)
                 .map_err(|error| format!("map of view {name:?}: {error}"))?;
+            let plain = Plain::read(&view.map);
             let reduce = match view.reduce.as_deref().map(str::trim) {
                 None | Some("") => None,
                 Some(text) => Some(
@@ -77,7 +81,7 @@ impl Design {
                 ),
             };
             let [high, low] = (number as u16).to_be_bytes();
-            views.push(View { name, map, reduce, prefix: [b'v', high, low] });
+            views.push(View { name, map, plain, reduce, prefix: [b'v', high, low] });
         }
         let meta = engine.compile("meta", META).map_err(|error| error.to_string())?;
         Ok(Design { name: config.name, views, meta })

@@ -1,15 +1,16 @@
 //! The write side: documents to rows.
 
-use crate::design::Design;
+use crate::LIMITS;
+use crate::design::{Design, View};
+use crate::meta::Meta;
+use crate::plain::Document;
 use crate::reduction::ViewReducer;
 use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_value};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Engine};
+use nacre_js::{Argument, Emitted, Engine};
 use nacre_plugin::btree::Tree;
-use nacre_plugin::{
-    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, StateMut, successor,
-};
+use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, successor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -114,46 +115,36 @@ fn map(
     if event.datatype & DATATYPE_SNAPPY != 0 {
         return vec!["the body is compressed".into()];
     }
-    let is_json = event.datatype & DATATYPE_JSON != 0;
-    let (id, rev) = (String::from_utf8_lossy(event.key), revision(event));
-    let meta = [
-        Argument::Text(&id),
-        Argument::Text(&rev),
-        Argument::Number(event.seqno as f64),
-        Argument::Number(f64::from(event.vb)),
-        Argument::Number(f64::from(event.expiry)),
-        Argument::Number(f64::from(event.flags)),
-        Argument::Text(if is_json { "json" } else { "base64" }),
-    ];
-    let meta = Argument::Made(design.meta, &meta);
-    let base64;
-    let document = if is_json {
-        let text = match str::from_utf8(event.body) {
-            Ok(text) => text,
-            Err(error) => return vec![format!("the body is not UTF-8: {error}")],
-        };
-        match engine.set_document(text) {
-            Ok(()) => Argument::Document,
-            Err(error) => return vec![error.to_string()],
-        }
-    } else {
-        base64 = BASE64_STANDARD.encode(event.body);
-        Argument::Text(&base64)
+    let meta = Meta::of(event);
+    let text = match meta.is_json().then(|| str::from_utf8(event.body)).transpose() {
+        Ok(text) => text,
+        Err(error) => return vec![format!("the body is not UTF-8: {error}")],
     };
+    let document = text
+        .filter(|_| design.views.iter().any(|view| view.plain.is_some()))
+        .and_then(|text| Document::read(text, LIMITS.json_depth_max));
+    // What the engine is given, once a view needs it.
+    let mut given = None;
     let mut failures = Vec::new();
     for (number, view) in design.views.iter().enumerate() {
-        // Each view gets a copy of its own: a map may change what it is given.
-        let rows = engine
-            .call_for_emitted(view.map, &[document, meta])
-            .map_err(|error| error.to_string())
-            .and_then(|emitted| {
-                let row = |(number, emitted): (usize, &nacre_js::Emitted)| {
-                    let key = tree_key(&emitted.key, event.key, number as u32)?;
-                    Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))
-                };
-                emitted.iter().enumerate().map(row).collect::<Result<Vec<_>, String>>()
-            });
-        forward_log(engine);
+        let understood = view.plain.as_ref().zip(document.as_ref());
+        let emitted =
+            understood.and_then(|(plain, document)| plain.emitted(document, &meta, &LIMITS));
+        let emitted = match (emitted, &mut given) {
+            (Some(emitted), _) => Ok(emitted),
+            (None, Some(given)) => emitted_in_engine(design, engine, view, &meta, given),
+            (None, given) => match Given::to(engine, event, &meta, text) {
+                Ok(first) => emitted_in_engine(design, engine, view, &meta, given.insert(first)),
+                Err(error) => return vec![error.to_string()],
+            },
+        };
+        let rows = emitted.map_err(|error| error.to_string()).and_then(|emitted| {
+            let row = |(number, emitted): (usize, &Emitted)| {
+                let key = tree_key(&emitted.key, event.key, number as u32)?;
+                Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))
+            };
+            emitted.iter().enumerate().map(row).collect::<Result<Vec<_>, String>>()
+        });
         match rows {
             Ok(rows) => {
                 for (key, value) in rows {
@@ -167,13 +158,52 @@ fn map(
     failures
 }
 
+/// What the engine has of a document.
+struct Given {
+    rev: String,
+    /// The body, unless it is JSON.
+    base64: Option<String>,
+}
+
+impl Given {
+    fn to(
+        engine: &mut Engine,
+        event: &Event<'_>,
+        meta: &Meta<'_>,
+        text: Option<&str>,
+    ) -> Result<Given, nacre_js::Error> {
+        text.map(|text| engine.set_document(text)).transpose()?;
+        let base64 = text.is_none().then(|| BASE64_STANDARD.encode(event.body));
+        Ok(Given { rev: meta.rev(), base64 })
+    }
+}
+
+fn emitted_in_engine(
+    design: &Design,
+    engine: &mut Engine,
+    view: &View,
+    meta: &Meta<'_>,
+    given: &Given,
+) -> Result<Vec<Emitted>, nacre_js::Error> {
+    let members = [
+        Argument::Text(&meta.id),
+        Argument::Text(&given.rev),
+        Argument::Number(meta.seq()),
+        Argument::Number(meta.vb()),
+        Argument::Number(meta.expiration()),
+        Argument::Number(meta.flags()),
+        Argument::Text(meta.kind()),
+    ];
+    // Each view gets a copy of its own: a map may change what it is given.
+    let document = given.base64.as_deref().map_or(Argument::Document, Argument::Text);
+    let emitted =
+        engine.call_for_emitted(view.map, &[document, Argument::Made(design.meta, &members)]);
+    forward_log(engine);
+    emitted
+}
+
 fn forward_log(engine: &mut Engine) {
     for line in engine.take_log() {
         nacre_plugin::log(&line);
     }
-}
-
-/// A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
-fn revision(event: &Event<'_>) -> String {
-    format!("{}-{:016x}{:08x}{:08x}", event.rev, event.cas, event.expiry, event.flags)
 }

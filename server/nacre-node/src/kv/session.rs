@@ -132,6 +132,8 @@ pub struct Session {
     /// Something was written since the readers of history were last woken.
     wrote: bool,
     parked: Vec<Parked>,
+    /// Requests that were answered.
+    answered: usize,
     /// The streams of a DCP connection.
     pub(super) dcp: Option<Box<dcp::Dcp>>,
     /// The version of the cluster map that the client was told of last, if it wants to be.
@@ -199,6 +201,7 @@ impl Session {
             chosen: None,
             wrote: false,
             parked: Vec::new(),
+            answered: 0,
             dcp: None,
             map_sent: None,
             map_given: None,
@@ -485,10 +488,18 @@ impl Session {
                 }
                 return Next::Close(None);
             }
+            Outcome::Park(Until::HandedOver(_)) if self.parked.len() >= self.answered / 2 => {
+                // Clients give up a connection for seconds on which half of what they ask for takes too long, as it does where
+                // they have waited for the node before. They ask again, and by then more is answered.
+                let stray = Outcome::Status(Status::NotMyVbucket);
+                return self.conclude(frame, bytes, stray, out, received);
+            }
             Outcome::Park(until) => {
-                self.parked.push(Parked { frame: bytes.into(), received, until })
+                self.parked.push(Parked { frame: bytes.into(), received, until });
+                return Next::More;
             }
         }
+        self.answered = self.answered.saturating_add(1);
         Next::More
     }
 

@@ -612,6 +612,27 @@ fn requests_wait_while_their_vbucket_is_in_doubt() {
     assert_eq!(reader.get("k").value, b"2");
 }
 
+/// Clients give up a connection for seconds on which half of what they ask for takes too long.
+#[test]
+fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
+    let nodes = with_a_copy_in_doubt();
+    let mut reader = nodes.connect(0);
+    // Answers out of their order, or all would wait behind the first.
+    reader.ask(&request(0x1f, b"", b"test", &[0, 0x0e]));
+    let (mut waiting, mut refused) = (0, 0);
+    for _ in 0..60 {
+        match reader.give(&request(0x00, b"", b"k", b"")).0.as_slice() {
+            [] => waiting += 1,
+            answers => {
+                assert_eq!(answers[0].status, 0x07);
+                refused += 1;
+            }
+        }
+        assert!(waiting * 2 <= refused + 4, "{waiting} wait, {refused} were refused");
+    }
+    assert!(waiting >= 15, "{waiting}");
+}
+
 /// All that it has is stored, but not all that it may have had.
 #[test]
 fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {

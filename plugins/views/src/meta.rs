@@ -1,0 +1,48 @@
+//! What map functions know of a document beside its body.
+
+use nacre_plugin::{DATATYPE_JSON, Event};
+use std::borrow::Cow;
+
+/// The `meta` of a document.
+pub struct Meta<'a> {
+    event: &'a Event<'a>,
+    /// The id of the document; what is not UTF-8 in it is replaced.
+    pub id: Cow<'a, str>,
+}
+
+impl<'a> Meta<'a> {
+    pub fn of(event: &'a Event<'a>) -> Meta<'a> {
+        Meta { event, id: String::from_utf8_lossy(event.key) }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.event.datatype & DATATYPE_JSON != 0
+    }
+
+    /// A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
+    pub fn rev(&self) -> String {
+        let Event { rev, cas, expiry, flags, .. } = self.event;
+        format!("{rev}-{cas:016x}{expiry:08x}{flags:08x}")
+    }
+
+    pub fn seq(&self) -> f64 {
+        self.event.seqno as f64
+    }
+
+    pub fn vb(&self) -> f64 {
+        f64::from(self.event.vb)
+    }
+
+    pub fn expiration(&self) -> f64 {
+        f64::from(self.event.expiry)
+    }
+
+    pub fn flags(&self) -> f64 {
+        f64::from(self.event.flags)
+    }
+
+    /// How the body is given to functions.
+    pub fn kind(&self) -> &'static str {
+        if self.is_json() { "json" } else { "base64" }
+    }
+}

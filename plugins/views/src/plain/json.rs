@@ -1,0 +1,152 @@
+//! JSON that was validated before: its parts, and how the engine would write them.
+
+use super::eval::Value;
+use super::{Document, NAMES_MAX};
+use std::fmt::Write;
+
+/// The value that some JSON stands for; none when it is text with half of a character.
+pub fn value(json: &str) -> Option<Value<'_>> {
+    Some(match json.as_bytes() {
+        [b'"', text @ .., b'"'] if !text.contains(&b'\\') => {
+            Value::Text(json[1..json.len() - 1].into())
+        }
+        [b'"', ..] => Value::Text(serde_json::from_str::<String>(json).ok()?.into()),
+        [b'{' | b'[', ..] => Value::Json(json),
+        b"null" => Value::Null,
+        b"true" => Value::Bool(true),
+        b"false" => Value::Bool(false),
+        _ => Value::Number(json.parse().ok()?),
+    })
+}
+
+/// A member of an object: none when it has none, `Err` when that cannot be told here.
+pub fn member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, ()> {
+    let document = Document::read(object, usize::MAX).ok_or(())?;
+    Ok(document.member(name))
+}
+
+/// The items of an array.
+pub fn items(array: &str) -> impl Iterator<Item = &str> {
+    // Each item ends before a comma or the bracket that is as deep as the array.
+    let (mut rest, mut is_over) = (&array[1..], false);
+    std::iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        let (mut depth, mut end) = (0, 0);
+        let bytes = rest.as_bytes();
+        loop {
+            match bytes.get(end)? {
+                b'"' => end = string_end(rest, end),
+                b'[' | b'{' => (depth, end) = (depth + 1, end + 1),
+                b']' if depth == 0 => {
+                    is_over = true;
+                    break;
+                }
+                b']' | b'}' => (depth, end) = (depth - 1, end + 1),
+                b',' if depth == 0 => break,
+                _ => end += 1,
+            }
+        }
+        let item = rest[..end].trim_ascii();
+        rest = &rest[end + 1..];
+        // Only an array without items has nothing before its bracket.
+        (!item.is_empty()).then_some(item)
+    })
+}
+
+/// Where the string ends that begins at `start`: behind its quotation mark.
+fn string_end(json: &str, start: usize) -> usize {
+    let bytes = json.as_bytes();
+    let mut at = start + 1;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(b'"') | None => return at + 1,
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// Appends a number as the engine writes it in JSON. None for those with an exponent.
+pub fn write_number(number: f64, out: &mut String) -> Option<()> {
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    if !number.is_finite() {
+        out.push_str("null");
+    } else if number.abs() < WHOLE_MAX && number.trunc() == number {
+        // Also of the zero that is negative.
+        write!(out, "{}", number as i64).ok()?;
+    } else if (1e-6..1e21).contains(&number.abs()) {
+        write!(out, "{number}").ok()?;
+    } else {
+        return None;
+    }
+    Some(())
+}
+
+/// Appends a string.
+pub fn write_text(text: &str, out: &mut String) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        nacre_js::quote(text, out);
+    }
+}
+
+/// Appends what the engine makes of an array or object: its spaces go, and its numbers are written anew. None when it orders
+/// names in another way, or has escapes.
+pub fn write_json(json: &str, out: &mut String) -> Option<()> {
+    let bytes = json.as_bytes();
+    // The open containers, with the names of those that are objects.
+    let mut open: Vec<Option<Vec<&str>>> = Vec::new();
+    let (mut at, mut is_name) = (0, false);
+    while let Some(&byte) = bytes.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b' ' | b'\n' | b'\r' | b'\t' => continue,
+            b'"' => {
+                at = string_end(json, start);
+                let text = &json[start + 1..at - 1];
+                if text.contains('\\') {
+                    return None;
+                }
+                if is_name {
+                    let names = open.last_mut()?.as_mut()?;
+                    let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+                    if is_number
+                        || text == "__proto__"
+                        || names.len() == NAMES_MAX
+                        || names.contains(&text)
+                    {
+                        return None;
+                    }
+                    names.push(text);
+                    is_name = false;
+                }
+            }
+            b'{' | b'[' => {
+                is_name = byte == b'{';
+                open.push(is_name.then(Vec::new));
+            }
+            b'}' | b']' => {
+                open.pop();
+                is_name = false;
+            }
+            b',' => is_name = open.last()?.is_some(),
+            b'-' | b'0'..=b'9' => {
+                let is_part =
+                    |byte: &u8| !matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
+                at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
+                write_number(json[start..at].parse().ok()?, out)?;
+                continue;
+            }
+            _ => {}
+        }
+        out.push_str(&json[start..at]);
+    }
+    Some(())
+}
