@@ -112,7 +112,13 @@ impl Choices {
             let (number, standings) = self.reports.get(&(by, index(node)))?;
             Some((*number, index(node), standings.get(bucket)?.get(&vbid)?))
         };
-        let chosen = chain.chosen.and_then(|_| said(chain.active()?));
+        // What was heard last need not be what was decided by: an answer to an earlier question may come after it.
+        let chosen = chain.chosen.and_then(|chosen| {
+            let is_chosen = |standing: &Standing| {
+                (standing.term, standing.high_seqno) == (chosen.term, chosen.high_seqno)
+            };
+            said(chain.active()?).filter(|(.., standing)| is_chosen(standing))
+        });
         let of_chosen = chosen.map(|(number, ..)| number);
         let all = chain.copies.iter().flatten().copied().filter_map(said);
         all.filter(move |(number, ..)| Some(*number) == of_chosen)
