@@ -55,6 +55,12 @@ fn quote_or_escape(text: &[u8]) -> usize {
 /// Appends `text` as a JSON string.
 pub fn quote(text: &str, out: &mut String) {
     out.push('"');
+    // Most text is said as it is.
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),

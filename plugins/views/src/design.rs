@@ -1,5 +1,6 @@
 //! The design document: views with their functions, compiled.
 
+use crate::meta;
 use crate::plain::Plain;
 use crate::reduction::Reduce;
 use nacre_js::{Engine, FunctionId};
@@ -28,13 +29,9 @@ pub struct Design {
     pub name: String,
     /// In the order of their names, which numbers them in the state.
     pub views: Vec<View>,
-    /// Makes the second argument of map functions.
+    /// [`meta::MAKE`]: makes the second argument of map functions.
     pub meta: FunctionId,
 }
-
-/// The members of `meta`, in the order of the arguments.
-const META: &str = "(id, rev, seq, vb, expiration, flags, type) =>
-    ({ id, rev, seq, vb, expiration, flags, type })";
 
 /// A view that runs.
 pub struct View {
@@ -83,7 +80,7 @@ impl Design {
             let [high, low] = (number as u16).to_be_bytes();
             views.push(View { name, map, plain, reduce, prefix: [b'v', high, low] });
         }
-        let meta = engine.compile("meta", META).map_err(|error| error.to_string())?;
+        let meta = engine.compile("meta", meta::MAKE).map_err(|error| error.to_string())?;
         Ok(Design { name: config.name, views, meta })
     }
 }

@@ -185,19 +185,11 @@ fn emitted_in_engine(
     meta: &Meta<'_>,
     given: &Given,
 ) -> Result<Vec<Emitted>, nacre_js::Error> {
-    let members = [
-        Argument::Text(&meta.id),
-        Argument::Text(&given.rev),
-        Argument::Number(meta.seq()),
-        Argument::Number(meta.vb()),
-        Argument::Number(meta.expiration()),
-        Argument::Number(meta.flags()),
-        Argument::Text(meta.kind()),
-    ];
     // Each view gets a copy of its own: a map may change what it is given.
     let document = given.base64.as_deref().map_or(Argument::Document, Argument::Text);
-    let emitted =
-        engine.call_for_emitted(view.map, &[document, Argument::Made(design.meta, &members)]);
+    let members = meta.arguments(&given.rev);
+    let meta = Argument::Made(design.meta, &members);
+    let emitted = engine.call_for_emitted(view.map, &[document, meta]);
     forward_log(engine);
     emitted
 }

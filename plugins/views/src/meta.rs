@@ -1,7 +1,12 @@
 //! What map functions know of a document beside its body.
 
+use nacre_js::Argument;
 use nacre_plugin::{DATATYPE_JSON, Event};
 use std::borrow::Cow;
+
+/// Makes `meta` for the engine, of [`Meta::arguments`].
+pub const MAKE: &str = "(id, rev, seq, vb, expiration, flags, type) =>
+    ({ id, rev, seq, vb, expiration, flags, type })";
 
 /// The `meta` of a document.
 pub struct Meta<'a> {
@@ -44,5 +49,18 @@ impl<'a> Meta<'a> {
     /// How the body is given to functions.
     pub fn kind(&self) -> &'static str {
         if self.is_json() { "json" } else { "base64" }
+    }
+
+    /// What [`MAKE`] takes. `rev` is [`Meta::rev`].
+    pub fn arguments<'b>(&'b self, rev: &'b str) -> [Argument<'b>; 7] {
+        [
+            Argument::Text(&self.id),
+            Argument::Text(rev),
+            Argument::Number(self.seq()),
+            Argument::Number(self.vb()),
+            Argument::Number(self.expiration()),
+            Argument::Number(self.flags()),
+            Argument::Text(self.kind()),
+        ]
     }
 }

@@ -179,9 +179,9 @@ fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     (*bytes.get(colon)? == b':').then(|| (at + 1..end - 1, space_end(bytes, colon + 1)))
 }
 
-/// The position behind the string that starts with the quote at `at`.
+/// The position behind the string that starts with the quotation mark at `at`; none when it does not end, or is not JSON.
 #[inline]
-pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+pub fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
         while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {

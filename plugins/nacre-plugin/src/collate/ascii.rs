@@ -33,8 +33,8 @@ const SECONDARY: Run = Run { low: 0x05, middle: 0x25, high: 0x45, count_max: 0x2
 const TERTIARY: Run = Run { low: 0x05, middle: 0x65, high: 0xc5, count_max: 0x61 };
 
 impl Run {
-    fn write(&self, count: &mut usize, before_higher: bool, out: &mut Vec<u8>) {
-        let Some(mut rest) = std::mem::take(count).checked_sub(1) else { return };
+    fn write(&self, count: usize, before_higher: bool, out: &mut Vec<u8>) {
+        let Some(mut rest) = count.checked_sub(1) else { return };
         while rest >= self.count_max {
             out.push(self.middle);
             rest -= self.count_max;
@@ -106,19 +106,19 @@ pub fn write_sort_key(text: &str, out: &mut Vec<u8>) -> bool {
         out.extend(rest.into_iter().take_while(|&byte| byte != 0));
     }
     out.push(LEVEL_SEPARATOR);
-    SECONDARY.write(&mut text.len(), false, out);
+    SECONDARY.write(text.len(), false, out);
     out.push(LEVEL_SEPARATOR);
     let mut common = 0;
     for &byte in text.as_bytes() {
         match all[usize::from(byte)].tertiary {
             0 => common += 1,
             higher => {
-                TERTIARY.write(&mut common, true, out);
+                TERTIARY.write(std::mem::take(&mut common), true, out);
                 out.push(higher);
             }
         }
     }
-    TERTIARY.write(&mut common, false, out);
+    TERTIARY.write(common, false, out);
     true
 }
 

@@ -25,12 +25,16 @@ pub enum Value<'a> {
     Bool(bool),
     Number(f64),
     Text(Cow<'a, str>),
-    /// An array or object of the document, as its JSON.
-    Json(&'a str),
+    /// An array of the document, as its JSON.
+    Array(&'a str),
+    /// An object within the document, as its JSON.
+    Object(&'a str),
     Document,
     Meta,
+    /// An array that the function makes.
     List(Rc<[Value<'a>]>),
-    Object(Rc<[(&'a str, Value<'a>)]>),
+    /// An object that it makes.
+    Record(Rc<[(&'a str, Value<'a>)]>),
 }
 
 /// What `function` emits.
@@ -109,7 +113,7 @@ impl<'a> Call<'a> {
     fn each(&mut self, each: &'a Each, ends_all: bool) -> Option<HasReturned> {
         let names = |names: Vec<&'a str>| names.into_iter().map(|name| Value::Text(name.into()));
         let values: Vec<_> = match (self.value(&each.of)?, each.gives) {
-            (Value::Json(array), gives) if array.starts_with('[') => {
+            (Value::Array(array), gives) => {
                 self.look(array.len())?;
                 let place = |place: usize| Value::Text(place.to_string().into());
                 match gives {
@@ -117,7 +121,7 @@ impl<'a> Call<'a> {
                     Gives::Names => (0..json::items(array).count()).map(place).collect(),
                 }
             }
-            (Value::Json(object), Gives::Names) => {
+            (Value::Object(object), Gives::Names) => {
                 self.look(object.len())?;
                 names(Document::read(object, usize::MAX)?.names()?).collect()
             }
@@ -158,10 +162,8 @@ impl<'a> Call<'a> {
                 let [of, name] = &**of;
                 let (of, name) = (self.value(of)?, self.value(name)?);
                 match (&of, &name) {
-                    (Value::Json(array), Value::Number(place)) if array.starts_with('[') => {
-                        self.item(array, *place)?
-                    }
-                    (Value::Json(array), Value::Text(place)) if array.starts_with('[') => {
+                    (Value::Array(array), Value::Number(place)) => self.item(array, *place)?,
+                    (Value::Array(array), Value::Text(place)) => {
                         let number: u32 = place.parse().ok()?;
                         // Any other text is a name.
                         if number.to_string() != *place {
@@ -208,7 +210,7 @@ impl<'a> Call<'a> {
                 let member = |(name, value): &'a (String, Expression)| {
                     Some((name.as_str(), self.value(value)?))
                 };
-                Value::Object(members.iter().map(member).collect::<Option<Vec<_>>>()?.into())
+                Value::Record(members.iter().map(member).collect::<Option<Vec<_>>>()?.into())
             }
             Expression::ForEach(each) => {
                 self.each(each, false)?;
@@ -246,12 +248,11 @@ impl<'a> Call<'a> {
                 self.look(self.document.members.len())?;
                 self.part(self.document.member(name))
             }
-            Value::Json(object) if object.starts_with('{') => {
+            Value::Object(object) => {
                 self.look(object.len())?;
-                let found = json::member(object, name).ok()?;
-                self.part(found)
+                self.part(Document::read(object, usize::MAX)?.member(name))
             }
-            Value::Json(array) if name == "length" => {
+            Value::Array(array) if name == "length" => {
                 self.look(array.len())?;
                 Some(Value::Number(json::items(array).count() as f64))
             }
@@ -288,7 +289,7 @@ impl<'a> Call<'a> {
     fn json(&mut self, value: &Value<'a>) -> Option<String> {
         let mut out = String::new();
         match value {
-            Value::Text(text) => json::write_text(text, &mut out),
+            Value::Text(text) => nacre_js::quote(text, &mut out),
             value => self.write(value, &mut out)?,
         }
         Some(out)
@@ -307,8 +308,8 @@ impl<'a> Call<'a> {
             Value::Number(number) => json::write_number(*number, out)?,
             // These it writes shorter.
             Value::Text(text) if text.contains(['\u{8}', '\u{c}']) => return None,
-            Value::Text(text) => json::write_text(text, out),
-            Value::Json(json) => self.write_json(json, out)?,
+            Value::Text(text) => nacre_js::quote(text, out),
+            Value::Array(json) | Value::Object(json) => self.write_json(json, out)?,
             Value::Document => self.write_json(self.document.text, out)?,
             Value::Meta => return None,
             Value::List(items) => {
@@ -321,7 +322,7 @@ impl<'a> Call<'a> {
                 }
                 out.push(']');
             }
-            Value::Object(members) => {
+            Value::Record(members) => {
                 out.push('{');
                 let said = members.iter().filter(|(_, value)| !matches!(value, Value::Nothing));
                 for (index, (name, value)) in said.enumerate() {
@@ -360,10 +361,7 @@ fn type_of(value: &Value<'_>) -> &'static str {
 }
 
 fn is_object(value: &Value<'_>) -> bool {
-    matches!(
-        value,
-        Value::Json(_) | Value::Document | Value::Meta | Value::List(_) | Value::Object(_)
-    )
+    type_of(value) == "object" && !matches!(value, Value::Null)
 }
 
 fn binary<'a>(operator: Operator, left: Value<'a>, right: Value<'a>) -> Option<Value<'a>> {

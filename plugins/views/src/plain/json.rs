@@ -1,7 +1,8 @@
 //! JSON that was validated before: its parts, and how the engine would write them.
 
 use super::eval::Value;
-use super::{Document, NAMES_MAX};
+use super::is_placed;
+use nacre_value::json::string_end;
 use std::fmt::Write;
 
 /// The value that some JSON stands for; none when it is text with half of a character.
@@ -11,18 +12,13 @@ pub fn value(json: &str) -> Option<Value<'_>> {
             Value::Text(json[1..json.len() - 1].into())
         }
         [b'"', ..] => Value::Text(serde_json::from_str::<String>(json).ok()?.into()),
-        [b'{' | b'[', ..] => Value::Json(json),
+        [b'[', ..] => Value::Array(json),
+        [b'{', ..] => Value::Object(json),
         b"null" => Value::Null,
         b"true" => Value::Bool(true),
         b"false" => Value::Bool(false),
         _ => Value::Number(json.parse().ok()?),
     })
-}
-
-/// A member of an object: none when it has none, `Err` when that cannot be told here.
-pub fn member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, ()> {
-    let document = Document::read(object, usize::MAX).ok_or(())?;
-    Ok(document.member(name))
 }
 
 /// The items of an array.
@@ -37,7 +33,7 @@ pub fn items(array: &str) -> impl Iterator<Item = &str> {
         let bytes = rest.as_bytes();
         loop {
             match bytes.get(end)? {
-                b'"' => end = string_end(rest, end),
+                b'"' => end = string_end(bytes, end)?,
                 b'[' | b'{' => (depth, end) = (depth + 1, end + 1),
                 b']' if depth == 0 => {
                     is_over = true;
@@ -53,19 +49,6 @@ pub fn items(array: &str) -> impl Iterator<Item = &str> {
         // Only an array without items has nothing before its bracket.
         (!item.is_empty()).then_some(item)
     })
-}
-
-/// Where the string ends that begins at `start`: behind its quotation mark.
-fn string_end(json: &str, start: usize) -> usize {
-    let bytes = json.as_bytes();
-    let mut at = start + 1;
-    loop {
-        match bytes.get(at) {
-            Some(b'\\') => at += 2,
-            Some(b'"') | None => return at + 1,
-            Some(_) => at += 1,
-        }
-    }
 }
 
 /// Appends a number as the engine writes it in JSON. None for those with an exponent.
@@ -84,18 +67,6 @@ pub fn write_number(number: f64, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// Appends a string.
-pub fn write_text(text: &str, out: &mut String) {
-    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    if text.bytes().all(is_plain) {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    } else {
-        nacre_js::quote(text, out);
-    }
-}
-
 /// Appends what the engine makes of an array or object: its spaces go, and its numbers are written anew. None when it orders
 /// names in another way, or has escapes.
 pub fn write_json(json: &str, out: &mut String) -> Option<()> {
@@ -109,19 +80,14 @@ pub fn write_json(json: &str, out: &mut String) -> Option<()> {
         match byte {
             b' ' | b'\n' | b'\r' | b'\t' => continue,
             b'"' => {
-                at = string_end(json, start);
+                at = string_end(bytes, start)?;
                 let text = &json[start + 1..at - 1];
                 if text.contains('\\') {
                     return None;
                 }
                 if is_name {
                     let names = open.last_mut()?.as_mut()?;
-                    let is_number = text.starts_with(|c: char| c.is_ascii_digit());
-                    if is_number
-                        || text == "__proto__"
-                        || names.len() == NAMES_MAX
-                        || names.contains(&text)
-                    {
+                    if !is_placed(text, names) {
                         return None;
                     }
                     names.push(text);

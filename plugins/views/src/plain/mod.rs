@@ -75,14 +75,16 @@ impl<'a> Document<'a> {
     fn names(&self) -> Option<Vec<&'a str>> {
         let names: Vec<&str> =
             self.members.iter().map(|(name, _)| &self.text[name.clone()]).collect();
-        let is_placed = |(index, name): (usize, &&str)| {
-            !(name.starts_with(|c: char| c.is_ascii_digit())
-                || *name == "__proto__"
-                || names[..index].contains(name))
-        };
-        let are_placed = names.len() <= NAMES_MAX && names.iter().enumerate().all(is_placed);
-        are_placed.then_some(names)
+        let is_placed = |(index, name): (usize, &&str)| is_placed(name, &names[..index]);
+        names.iter().enumerate().all(is_placed).then_some(names)
     }
+}
+
+/// Whether a member stands where it is written, behind those of the names `before`: numbers come first, equal names are one
+/// member, and `__proto__` may be none. Behind [`NAMES_MAX`] names it is not looked for.
+fn is_placed(name: &str, before: &[&str]) -> bool {
+    let is_number = name.starts_with(|c: char| c.is_ascii_digit());
+    !is_number && name != "__proto__" && before.len() < NAMES_MAX && !before.contains(&name)
 }
 
 /// Names of one object among which equal ones are looked for.

@@ -4,6 +4,8 @@
 //! signs of the language are told from each other, and a line ends a statement only where nothing that follows could go on
 //! with it: no text means anything else here than it does there.
 
+use super::is_placed;
+
 /// How deep expressions and statements nest.
 const DEPTH_MAX: usize = 48;
 /// Expressions in a function. One that is as long nests as deep, without the reader having to.
@@ -109,63 +111,30 @@ const INHERITED: &[&str] = &[
     "valueOf",
 ];
 
-/// Names that mean something by themselves, at least in some places.
+/// Names that may be declared, but mean something by themselves, at least in some places. Others the engine has refused.
 const RESERVED: &[&str] = &[
     "arguments",
     "async",
     "await",
-    "break",
-    "case",
-    "catch",
-    "class",
-    "const",
-    "continue",
-    "debugger",
-    "default",
-    "delete",
-    "do",
-    "else",
     "emit",
-    "enum",
     "eval",
-    "export",
-    "extends",
-    "false",
-    "finally",
-    "for",
-    "function",
     "get",
-    "if",
     "implements",
-    "import",
-    "in",
-    "instanceof",
     "interface",
     "let",
-    "new",
-    "null",
     "of",
     "package",
     "private",
     "protected",
     "public",
-    "return",
     "set",
     "static",
-    "super",
-    "switch",
-    "this",
-    "throw",
-    "true",
-    "try",
-    "typeof",
     "undefined",
-    "var",
-    "void",
-    "while",
-    "with",
     "yield",
 ];
+
+/// What ends a line.
+const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
 
 /// Signs of the language, longer ones first.
 const SIGNS: &[&str] = &[
@@ -227,16 +196,12 @@ fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
         let second = rest[length..].chars().next();
         let mut token = None;
         match (first, second) {
-            (' ' | '\t' | '\r' | '\u{b}' | '\u{c}', _) => begins_line |= first == '\r',
-            ('\n', _) => begins_line = true,
-            ('/', Some('/')) => {
-                let is_end = |c: char| matches!(c, '\n' | '\r' | '\u{2028}' | '\u{2029}');
-                length = rest.find(is_end).unwrap_or(rest.len());
-            }
+            (' ' | '\t' | '\u{b}' | '\u{c}', _) => {}
+            ('\n' | '\r', _) => begins_line = true,
+            ('/', Some('/')) => length = rest.find(LINE_ENDS).unwrap_or(rest.len()),
             ('/', Some('*')) => {
                 length = rest[2..].find("*/")? + 4;
-                let is_end = |c: char| matches!(c, '\n' | '\r' | '\u{2028}' | '\u{2029}');
-                begins_line |= rest[..length].contains(is_end);
+                begins_line |= rest[..length].contains(LINE_ENDS);
             }
             ('"' | '\'', _) => {
                 let (text, end) = string(rest, first)?;
@@ -686,9 +651,8 @@ impl<'a> Reader<'a> {
                 Token::Text(text) => (text, false),
                 _ => return None,
             };
-            // Objects have members whose names are numbers first.
-            let is_number = name.starts_with(|c: char| c.is_ascii_digit());
-            if is_number || name == "__proto__" || members.iter().any(|(own, _)| *own == name) {
+            let before: Vec<&str> = members.iter().map(|(own, _)| own.as_str()).collect();
+            if !is_placed(&name, &before) {
                 return None;
             }
             let value = if self.take(":") {

@@ -3,9 +3,6 @@ use nacre_js::{Argument, Engine};
 use nacre_plugin::{Event, EventKind};
 use proptest::prelude::*;
 
-const META: &str = "(id, rev, seq, vb, expiration, flags, type) =>
-    ({ id, rev, seq, vb, expiration, flags, type })";
-
 fn event() -> Event<'static> {
     Event {
         index: 0,
@@ -29,18 +26,10 @@ fn event() -> Event<'static> {
 fn in_engine(source: &str, text: &str, meta: &Meta<'_>) -> Option<Vec<Emitted>> {
     let mut engine = Engine::new(Limits::default()).unwrap();
     let map = engine.compile("map", source).unwrap();
-    let made = engine.compile("meta", META).unwrap();
+    let made = engine.compile("meta", crate::meta::MAKE).unwrap();
     engine.set_document(text).ok()?;
     let rev = meta.rev();
-    let members = [
-        Argument::Text(&meta.id),
-        Argument::Text(&rev),
-        Argument::Number(meta.seq()),
-        Argument::Number(meta.vb()),
-        Argument::Number(meta.expiration()),
-        Argument::Number(meta.flags()),
-        Argument::Text(meta.kind()),
-    ];
+    let members = meta.arguments(&rev);
     engine.call_for_emitted(map, &[Argument::Document, Argument::Made(made, &members)]).ok()
 }
 
