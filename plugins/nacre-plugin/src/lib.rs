@@ -66,6 +66,8 @@ mod buffer;
 )))]
 mod capability;
 pub mod collate;
+#[cfg(any(target_arch = "wasm32", test))]
+mod compare;
 mod event;
 mod export;
 mod pure;

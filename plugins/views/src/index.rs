@@ -9,7 +9,7 @@ use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_val
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Emitted, Engine};
-use nacre_plugin::btree::Tree;
+use nacre_plugin::btree::{Change, Tree};
 use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, successor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ const DATATYPE_SNAPPY: u8 = 2;
 /// Documents that one call of a rollback removes: some tens of milliseconds.
 const ROLLBACK_COUNT: u32 = 2000;
 
-/// What a batch changes in each view's tree: a new value, or none to remove the row.
-type Changes = Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>;
+/// What a batch changes in each view's tree, one after the other.
+type Changes = Vec<Vec<Change>>;
 
 /// Takes a batch into the indexes.
 pub fn apply(
@@ -28,7 +28,7 @@ pub fn apply(
     events: &Events<'_>,
     state: &mut dyn StateMut,
 ) -> Result<Vec<DocumentError>, Fault> {
-    let mut changes: Changes = vec![BTreeMap::new(); design.views.len()];
+    let mut changes: Changes = vec![Vec::new(); design.views.len()];
     // A document may change twice in a batch: what the first change noted is found here.
     let mut back: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
     let mut errors = Vec::new();
@@ -70,7 +70,7 @@ pub fn remove_part_of_vbucket(
     vb: u16,
     state: &mut dyn StateMut,
 ) -> Result<bool, Fault> {
-    let mut changes: Changes = vec![BTreeMap::new(); design.views.len()];
+    let mut changes: Changes = vec![Vec::new(); design.views.len()];
     let prefix = back_prefix(vb);
     let end = successor(&prefix);
     for (key, notes) in state.scan(&prefix, &end, ROLLBACK_COUNT, false) {
@@ -84,7 +84,7 @@ pub fn remove_part_of_vbucket(
 fn remove_noted(notes: &[u8], changes: &mut Changes) -> Result<(), Fault> {
     for (view, key) in noted(notes).ok_or_else(|| corrupt("back index"))? {
         let view = changes.get_mut(view).ok_or_else(|| corrupt("view number"))?;
-        view.insert(key.to_vec(), None);
+        view.push((key.to_vec(), None));
     }
     Ok(())
 }
@@ -97,11 +97,24 @@ fn change_trees(
 ) -> Result<(), Fault> {
     for (view, changes) in design.views.iter().zip(changes) {
         let reducer = ViewReducer { reduce: view.reduce.as_ref(), engine };
-        let changes: Vec<_> = changes.into_iter().collect();
+        let changes = in_order(changes);
         Tree::new(&view.prefix, &reducer).apply(state, &changes).map_err(corrupt)?;
         forward_log(&mut engine.borrow_mut());
     }
     Ok(())
+}
+
+/// The changes by key; of those of one key the last.
+fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
+    changes.sort_by(|(left, _), (right, _)| left.cmp(right));
+    changes.dedup_by(|later, earlier| {
+        let is_same = later.0 == earlier.0;
+        if is_same {
+            std::mem::swap(later, earlier);
+        }
+        is_same
+    });
+    changes
 }
 
 /// Maps a document with every view; gives what failed, for the author of the views.
@@ -149,7 +162,7 @@ fn map(
             Ok(rows) => {
                 for (key, value) in rows {
                     note(number, &key, notes);
-                    changes[number].insert(key, Some(value));
+                    changes[number].push((key, Some(value)));
                 }
             }
             Err(message) => failures.push(format!("view {:?}: {message}", view.name)),
