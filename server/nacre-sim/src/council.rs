@@ -111,7 +111,10 @@ impl Council {
         let state = &mut *self.state.lock();
         state.reaches = reaches;
         if let Some(leader) = state.leader.filter(|leader| state.has_majority(*leader)) {
-            if let Some(confirmed_ns) = knows_ns(leader) {
+            // Who is started again in its term leads once the end of its log is decided, and it knows that.
+            if state.leadership[leader].is_none() && state.decide_pending() {
+                self.news.store(true, Ordering::Release);
+            } else if let Some(confirmed_ns) = knows_ns(leader) {
                 let term = state.term;
                 state.leadership[leader] = Some(Leadership { term, confirmed_ns });
             }
@@ -264,5 +267,25 @@ impl Agreement for Seat {
 
     fn leadership(&self, _: u64) -> Option<Leadership> {
         self.council.state.lock().leadership[self.index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_is_started_again_leads_once_the_end_of_its_log_is_decided() {
+        let council = Council::new(3, Chance::new(1), 0);
+        let meet = |now_ns| {
+            council.meet(now_ns, vec![vec![true; 3]; 3], |_| Some(now_ns));
+            council.state.lock().leadership[0].map(|leadership| leadership.confirmed_ns)
+        };
+        assert_eq!(meet(1), Some(1));
+        council.state.lock().pending.push(Proposal::Change(Change::RenewMap));
+        council.forget(0);
+        assert_eq!(meet(2), None, "it does not know yet what was decided");
+        assert_eq!(council.decided(), 1);
+        assert_eq!(meet(3), Some(3));
     }
 }
