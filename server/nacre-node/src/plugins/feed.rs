@@ -23,6 +23,8 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
+/// How many times as many documents a batch has at most as the one before: what some documents took says little about many.
+const BATCH_GROWTH_MAX: u64 = 16;
 /// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.
@@ -352,7 +354,8 @@ impl Feed {
     /// Makes the next batch larger or smaller, by the time that the last one took.
     fn adapt(&mut self, batch_ns: u64) {
         if batch_ns < BATCH_NS_WANTED.start {
-            self.batch_documents = (self.batch_documents * 2).min(BATCH_DOCUMENTS_MAX);
+            let times = (BATCH_NS_WANTED.start / batch_ns.max(1)).clamp(2, BATCH_GROWTH_MAX);
+            self.batch_documents = (self.batch_documents * times as usize).min(BATCH_DOCUMENTS_MAX);
         } else if batch_ns >= BATCH_NS_WANTED.end {
             self.batch_documents = (self.batch_documents / 2).max(1);
         }
