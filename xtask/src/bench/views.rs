@@ -22,6 +22,8 @@ const QUOTA_MB: u32 = 4096;
 /// Documents whose rows are about 1,000.
 const SMALL: u32 = 333;
 const QUERIES: usize = 200;
+/// How often the node indexes what the peer does; the median counts.
+const RUNS: usize = 5;
 /// How long the peer may take to start, and to index.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The peer's package and version.
@@ -63,15 +65,16 @@ pub fn run(documents: u32, peer_documents: u32) -> Result<(), String> {
     let small = views_of(&binary, SMALL)?;
     let large = views_of(&binary, documents)?;
     println!("{documents} documents: {:.0} indexed a second", large.indexed);
-    let equal = views_of(&binary, peer_documents)?;
+    // It takes a tenth of a second, in which much else can happen.
+    let runs = (0..RUNS).map(|_| Ok(views_of(&binary, peer_documents)?.indexed));
+    let indexed = median(runs.collect::<Result<Vec<_>, String>>()?);
     let peer = peer(peer_documents)?;
     let (name, version) = PEER;
     println!(
-        "{peer_documents} documents: {:.0} indexed a second; {name} {version}: {peer:.0}",
-        equal.indexed
+        "{peer_documents} documents: {indexed:.0} indexed a second; {name} {version}: {peer:.0}"
     );
     let outcomes = [
-        AGAINST_PEER.check(equal.indexed / peer),
+        AGAINST_PEER.check(indexed / peer),
         REDUCE.check(large.reduce_ms),
         RANGE.check(large.range_ms),
         GROWTH.check(large.reduce_ms / small.reduce_ms),
