@@ -24,6 +24,9 @@ pub struct Chain {
     /// that has less by now, as its process has ended since, leaves it to the others to say who is best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
+    /// The node that served the vBucket last, where nobody has a copy any more: what it had may be on its disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<NodeId>,
 }
 
 /// What a copy had when it was chosen to be the active one.
@@ -98,7 +101,8 @@ impl Chain {
         copies.resize(self.copies.len(), None);
         let has_lost = self.copies.iter().flatten().any(|node| lost.contains(node));
         let term = self.term + u64::from(active != self.active() || has_lost);
-        Chain { term, copies, ..Chain::default() }
+        let last = active.map_or_else(|| self.active().or(self.last), |_| None);
+        Chain { term, copies, last, ..Chain::default() }
     }
 }
 
@@ -133,6 +137,8 @@ mod tests {
             "who is left proves itself"
         );
         let all = chain(&[1, 0], &[]).without(&[NodeId(1)], None);
-        assert_eq!(all, Chain { term: 2, ..chain(&[0, 0], &[]) });
+        let last = Some(NodeId(1));
+        assert_eq!(all, Chain { term: 2, last, ..chain(&[0, 0], &[]) });
+        assert_eq!(all.without(&[NodeId(2)], None).last, last, "who goes later had nothing");
     }
 }

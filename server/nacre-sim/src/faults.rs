@@ -230,7 +230,16 @@ impl Mix {
             evictions: chance.one_of(&[0, 0, 4, 30]),
             evicts_keys: chance.once_in(2),
         };
-        if chance.once_in(6) { mix.gentle() } else { mix }
+        match chance.below(12) {
+            0 | 6 => mix.gentle(),
+            3 if !is_ephemeral => mix.alone(),
+            _ => mix,
+        }
+    }
+
+    /// The same with one copy of each vBucket: what it has stored is not lost.
+    fn alone(self) -> Mix {
+        Mix { replicas: 0, levels: vec![2, 3], weaker_levels: vec![0, 1], ..self }
     }
 
     /// The same with nothing that loses writes, so that all levels may be asked for, also for one key.

@@ -52,7 +52,16 @@ impl Orchestrator {
             let bucket = &cluster.buckets[name];
             let current: Vec<Copies> =
                 bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
-            place(&current, &nodes, usize::from(bucket.settings.replicas))
+            let mut target = place(&current, &nodes, usize::from(bucket.settings.replicas));
+            // What nobody serves is looked for where it was last, before anything of it moves on.
+            for (copies, chain) in target.iter_mut().zip(&bucket.chains) {
+                let last = chain.last.filter(|node| nodes.contains_key(node));
+                if let (Some(last), None) = (last, chain.active()) {
+                    copies.fill(None);
+                    copies[0] = Some(last);
+                }
+            }
+            target
         };
         // One bucket after another.
         let unfinished = cluster.buckets.iter().find_map(|(name, bucket)| {

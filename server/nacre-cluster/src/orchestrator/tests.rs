@@ -565,6 +565,47 @@ fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
 }
 
 #[test]
+fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there() {
+    let mut world = World::new(cluster(2, 0));
+    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(2)] }).unwrap();
+    world.down = vec![NodeId(2)];
+    for _ in 0..100 {
+        world.step();
+    }
+    let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
+    let is_gone = |chain: &Chain| chain.active().is_none();
+    let gone: Vec<u16> = (0..)
+        .zip(chains(&world))
+        .filter(|(_, chain)| is_gone(chain))
+        .map(|(vbid, _)| vbid)
+        .collect();
+    assert_eq!(gone.len(), 6);
+    // It comes back beside two others, and its share is smaller than what it had.
+    world.down.clear();
+    world.cluster.apply(&Change::Recover { id: NodeId(2), full: false }).unwrap();
+    for id in [3, 4] {
+        let member = member(Membership::Added);
+        world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+    }
+    let (id, keep, rest) = ("r".into(), [1, 2, 3, 4].map(NodeId).into(), Membership::Leaving);
+    let services = BTreeMap::new();
+    world.cluster.apply(&Change::StartRebalance { id, keep, rest, services }).unwrap();
+    let mut first: BTreeMap<u16, NodeId> = BTreeMap::new();
+    while world.cluster.rebalance.is_some() {
+        world.step();
+        for vbid in &gone {
+            if let Some(active) = chains(&world)[usize::from(*vbid)].active() {
+                first.entry(*vbid).or_insert(active);
+            }
+        }
+    }
+    assert_eq!(first, gone.iter().map(|vbid| (*vbid, NodeId(2))).collect());
+    let of_2 = chains(&world).iter().filter(|chain| chain.active() == Some(NodeId(2))).count();
+    assert_eq!(of_2, 3, "then it has its share");
+    assert!(chains(&world).iter().all(|chain| chain.last.is_none()));
+}
+
+#[test]
 fn a_node_that_comes_during_a_rebalance_stays_for_the_next_one() {
     let mut world = World::rebalancing(cluster(2, 1), &[3], &[1, 3]);
     world.step();
