@@ -193,9 +193,11 @@ fn standings(
                 prepared: copy.prepared.0,
                 high_seqno: copy.high_seqno.0,
                 persisted: vbucket.stored_whole().0,
-                joint: vbucket
-                    .moves_to()
-                    .map(|(next, from)| Joint { next: next.to_vec(), from: from.0 }),
+                joint: vbucket.moves_to().map(|to| Joint {
+                    next: to.next.to_vec(),
+                    from: to.from.0,
+                    stored: to.stored.0,
+                }),
                 rests: vbucket.state() != VbState::Active,
                 doubted: vbucket.doubted(),
                 is_busy: vbucket.is_busy(now),

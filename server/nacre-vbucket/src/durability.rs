@@ -69,6 +69,20 @@ pub struct Copies {
     since: Seqno,
     /// What replicas have said of the present term, those outside the chains included: a chain that names them may be on its way.
     acknowledged: BTreeMap<NodeId, Seqno>,
+    /// The last prepare that counts because this copy, as the active one, has stored it.
+    stored_here: Seqno,
+}
+
+/// Where an active copy is to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Move<'a> {
+    /// The nodes of the copies that are to be, the active one first, holes included.
+    pub next: &'a [Option<NodeId>],
+    /// What is acknowledged as durable after this seqno is so in `next`, too.
+    pub from: Seqno,
+    /// Up to this seqno the active copy has acknowledged that it has stored what was asked of it alone. Who takes its place has to
+    /// have stored it as well.
+    pub stored: Seqno,
 }
 
 impl Copies {
@@ -309,11 +323,12 @@ impl Vbucket {
         self.copies.me = me;
     }
 
-    /// Where this copy, as the active one, is to move, holes included, if it is; and the seqno after which what is acknowledged as
-    /// durable is so there, too.
-    pub fn moves_to(&self) -> Option<(&[Option<NodeId>], Seqno)> {
+    /// Where this copy, as the active one, is to move, if it is.
+    pub fn moves_to(&self) -> Option<Move<'_>> {
         let next = self.copies.chains.get(1).filter(|_| self.makes_history())?;
-        Some((next, self.copies.since))
+        // What was given up since is not waited for.
+        let stored = self.copies.stored_here.min(self.high_seqno());
+        Some(Move { next, from: self.copies.since, stored })
     }
 
     /// Whether there are enough copies for a durable write.
@@ -344,7 +359,10 @@ impl Vbucket {
     }
 
     fn commit_prepare(&mut self, seqno: Seqno) -> Option<Completion> {
-        let Prepare { document, .. } = self.prepares.remove(seqno)?;
+        let Prepare { document, staging } = self.prepares.remove(seqno)?;
+        if staging.level == Level::MajorityAndPersistToActive {
+            self.copies.stored_here = seqno;
+        }
         let datatype = Level::unmark(document.meta.datatype);
         let meta = Meta { seqno: self.high_seqno().next(), datatype, ..document.meta };
         let committed = self.publish(Document::new(meta, document.name(), document.value()), true);

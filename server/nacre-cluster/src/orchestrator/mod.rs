@@ -183,6 +183,8 @@ pub struct Joint {
     pub next: Vec<Option<NodeId>>,
     /// What comes after this seqno counts as durable only where it is in `next` as well.
     pub from: u64,
+    /// What counts up to this seqno because the active copy has stored it has to be stored by who takes its place.
+    pub stored: u64,
 }
 
 /// What is to be done.

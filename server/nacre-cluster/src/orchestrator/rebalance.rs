@@ -1,7 +1,7 @@
 //! Moving copies to where they are to be, step by step.
 
 use super::poll::Poll;
-use super::{Effect, MS, Orchestrator};
+use super::{Effect, MS, Orchestrator, Standing};
 use crate::{Chain, Change, Cluster, Copies, Membership, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,14 +202,16 @@ fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
-    let next = chain.next_active().and_then(|next| poll.standing(next, name, vbid));
-    if chain.held && next.is_some_and(|next| !next.is_known_held) {
-        return false;
-    }
     // What was acknowledged as durable before it began to move is not in doubt once the copies of before are gone.
     let Some(joint) = source.joint.as_ref().filter(|joint| joint.next == chain.next) else {
         return false;
     };
+    // Requests wait there, and what counts as stored by the active copy is stored by it.
+    let is_ready = |next: &Standing| next.is_known_held && next.persisted >= joint.stored;
+    let next = chain.next_active().and_then(|next| poll.standing(next, name, vbid));
+    if chain.held && !next.is_none_or(is_ready) {
+        return false;
+    }
     // Writers go on until the vBucket is held: only then it is known where they end.
     let lag = if chain.held { 0 } else { LAG_MAX };
     chain.next.iter().flatten().filter(|node| **node != active).all(|node| {

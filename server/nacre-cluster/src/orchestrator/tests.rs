@@ -97,7 +97,7 @@ impl World {
         let good = Standing { rests, is_known_held: chain.held, ..stands(chain.term, 9) };
         let mut standing = self.standings.get(&node).cloned().unwrap_or(good);
         if chain.active() == Some(node) && !chain.next.is_empty() && standing.joint.is_none() {
-            standing.joint = Some(Joint { next: chain.next.clone(), from: 8 });
+            standing.joint = Some(Joint { next: chain.next.clone(), from: 8, stored: 0 });
         }
         standing
     }
@@ -517,6 +517,22 @@ fn a_rebalance_leaves_time_for_requests() {
 }
 
 #[test]
+fn a_copy_takes_over_once_it_has_stored_what_counts_as_stored_by_the_one_before() {
+    let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
+    let next = vec![Some(NodeId(2))];
+    let joint = Some(Joint { next, from: 2, stored: 7 });
+    let from = Standing { joint, rests: true, ..stands(1, 9) };
+    let is_held = |chain: &Chain| chain.held && chain.active() == Some(NodeId(1));
+    for (persisted, expected) in [(6, true), (7, false)] {
+        let next = Standing { persisted, ..stands(1, 9) };
+        world.standings = [(NodeId(1), from.clone()), (NodeId(2), next)].into();
+        (0..8).for_each(|_| world.step());
+        let chains = &world.cluster.buckets["b"].chains;
+        assert_eq!(chains.iter().all(is_held), expected, "{chains:?}");
+    }
+}
+
+#[test]
 fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
     let mut world = World::rebalancing(cluster(2, 1), &[3, 4], &[1, 3, 4]);
     let mut held = 0;
@@ -792,7 +808,7 @@ fn a_rebalance_goes_on_where_a_node_was_lost_and_is_back_before_it_was_replaced(
 #[test]
 fn nothing_moves_before_the_active_copy_knows_where_to() {
     let mut world = World::rebalancing(cluster(1, 0), &[2], &[2]);
-    let elsewhere = Joint { next: vec![Some(NodeId(3))], from: 1 };
+    let elsewhere = Joint { next: vec![Some(NodeId(3))], from: 1, stored: 0 };
     let unknowing = Standing { joint: Some(elsewhere), ..stands(1, 9) };
     world.standings.insert(NodeId(1), unknowing);
     for _ in 0..100 {
