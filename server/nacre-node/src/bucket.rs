@@ -732,10 +732,19 @@ impl Bucket {
 
     /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
     pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        let news = Arc::new(News::of_all(self.vbuckets.len(), waiter));
-        self.readers.write().push(Arc::clone(&news));
-        for index in 0..self.vbuckets.len() {
-            news.note(Vbid(index as u16));
+        self.add_reader_of((0..self.vbucket_count()).map(Vbid), waiter)
+    }
+
+    /// The same for a reader of some vBuckets.
+    pub(crate) fn add_reader_of(
+        &self,
+        vbids: impl Iterator<Item = Vbid>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Arc<News> {
+        let news = self.add_listener(waiter);
+        for vbid in vbids {
+            news.heed(vbid);
+            news.note(vbid);
         }
         news.wake();
         news

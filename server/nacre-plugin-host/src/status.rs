@@ -1,6 +1,6 @@
 //! What a partition tells about itself.
 
-use crate::{LogLine, Usage};
+use crate::{LOG_LINES_MAX, LogLine, Usage};
 use nacre_types::{Seqno, Vbid};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -106,6 +106,34 @@ impl Status {
         self.timers += report.timers;
         self.dead_timer_count += report.dead_timers.len() as u64;
         keep(&mut self.dead_timers, report.dead_timers.iter().cloned());
+    }
+}
+
+impl Status {
+    /// What several partitions of one deployment tell about it together.
+    #[must_use]
+    pub fn and(mut self, other: Status) -> Status {
+        self.documents += other.documents;
+        self.errors += other.errors;
+        keep(&mut self.last_errors, other.last_errors);
+        self.dead_letter_count += other.dead_letter_count;
+        keep(&mut self.dead_letters, other.dead_letters);
+        self.timers += other.timers;
+        self.dead_timer_count += other.dead_timer_count;
+        keep(&mut self.dead_timers, other.dead_timers);
+        self.writer.join(&other.writer);
+        self.readers.join(&other.readers);
+        self.memory_bytes += other.memory_bytes;
+        for (name, value) in other.metrics {
+            *self.metrics.entry(name).or_default() += value;
+        }
+        self.state_bytes += other.state_bytes;
+        self.next_timer_us = [self.next_timer_us, other.next_timer_us].into_iter().flatten().min();
+        self.log.extend(other.log);
+        let surplus = self.log.len().saturating_sub(LOG_LINES_MAX);
+        self.log.drain(..surplus);
+        self.stopped = self.stopped.or(other.stopped);
+        self
     }
 }
 

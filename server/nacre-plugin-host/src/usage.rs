@@ -69,6 +69,16 @@ impl Usage {
             *sum += count;
         }
     }
+
+    /// Takes in the calls of others.
+    pub(crate) fn join(&mut self, others: &Usage) {
+        self.calls += others.calls;
+        self.failures += others.failures;
+        self.elapsed_ns += others.elapsed_ns;
+        let counts = self.latency.counts.iter_mut().zip(others.latency.counts);
+        let host_calls = self.host_calls.iter_mut().zip(others.host_calls);
+        counts.chain(host_calls).for_each(|(sum, count)| *sum += count);
+    }
 }
 
 #[cfg(test)]

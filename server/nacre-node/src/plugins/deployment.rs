@@ -12,12 +12,13 @@ use crate::platform::Platform;
 use crate::spread::Vbids;
 use crate::watermark::Watermarks;
 use nacre_plugin_host::{
-    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Reader, Request, Response, Status,
+    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response,
+    Status,
 };
 use nacre_types::{Now, Seqno, VbUuid, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Documents above which what is being tried out answers from a part of them.
@@ -51,7 +52,8 @@ pub struct Deployment {
     pub name: String,
     pub(super) spec: Spec,
     pub(super) bucket: Arc<Bucket>,
-    pub(super) reader: Option<Reader>,
+    /// Of each lane; none while it cannot run.
+    pub(super) readers: Vec<Reader>,
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
     /// How far other nodes have said they have come, since the feed looked last.
@@ -61,17 +63,17 @@ pub struct Deployment {
     /// Of an index with partitions: the branch of each vBucket that it has read.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
-    /// Whether somebody wants what is new.
-    is_asked: AtomicBool,
+    /// Whether somebody wants what is new: a bit for each lane that has not heard of it.
+    asked: AtomicU64,
     /// Whether it has once had all that there was.
     is_complete: AtomicBool,
-    /// What the plugin's host counted when the writer came last.
-    status: Mutex<Status>,
+    /// What the plugin's host counted when the writer of each lane came last.
+    statuses: Mutex<Vec<Status>>,
     pub(super) replays: Replays,
     /// What the deployment whose state this one goes on with has said.
     earlier_log: Mutex<VecDeque<LogLine>>,
-    /// Whether the feed still uses the space.
-    feeding: Mutex<bool>,
+    /// How many feeds still use the spaces.
+    feeding: Mutex<usize>,
     fed: Condvar,
     pub(super) node: Weak<Node>,
 }
@@ -81,28 +83,28 @@ impl Deployment {
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
         spec: Spec,
-        reader: Option<Reader>,
-        status: Status,
+        lanes: &[Partition],
         progress: Progress,
     ) -> Deployment {
-        let feeding = match progress {
+        let feeds = match progress {
             Progress::Running => true,
             Progress::Paused => spec.keeps_places(),
             _ => false,
         };
+        let feeding = if feeds { lanes.len() } else { 0 };
         Deployment {
             name: spec.name.clone(),
             spec,
             bucket: Arc::clone(bucket),
-            reader,
+            readers: lanes.iter().map(Partition::reader).collect(),
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
             branches: Mutex::default(),
             progress: Mutex::new(progress),
-            is_asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             is_complete: AtomicBool::new(false),
-            status: Mutex::new(status),
+            statuses: Mutex::new(lanes.iter().map(Partition::status).collect()),
             replays: Replays::default(),
             earlier_log: Mutex::default(),
             feeding: Mutex::new(feeding),
@@ -130,7 +132,7 @@ impl Deployment {
     /// Whether it would fail once more, if it has failed, until whoever has mended the cause says so. What could not even be
     /// opened may have lacked what is there by now, as a place for an instance, or the package.
     pub(super) fn stays_failed(&self) -> bool {
-        self.spec.tries.is_some() && self.reader.is_some()
+        self.spec.tries.is_some() && !self.readers.is_empty()
     }
 
     /// Whether another one answers in its place, or none.
@@ -143,9 +145,9 @@ impl Deployment {
         &self.spec.version
     }
 
-    /// Its instances on this node, to ask for a profile; none while it cannot run.
-    pub fn reader(&self) -> Option<&Reader> {
-        self.reader.as_ref()
+    /// Its instances on this node, to ask for a profile: those of each lane. None while it cannot run.
+    pub fn readers(&self) -> &[Reader] {
+        &self.readers
     }
 
     /// Documents that it has yet to process, counted by seqnos: versions that were superseded count too.
@@ -164,12 +166,11 @@ impl Deployment {
 
     /// What the plugin's host counts.
     pub fn status(&self) -> Status {
-        let of_writer = self.status.lock();
-        let mut status = match &self.reader {
-            Some(reader) => reader.status(&of_writer),
-            None => of_writer.clone(),
-        };
-        drop(of_writer);
+        let of_writers = self.statuses.lock();
+        let lanes = self.readers.iter().zip(&*of_writers);
+        let lanes = lanes.map(|(reader, of_writer)| reader.status(of_writer));
+        let mut status = lanes.reduce(Status::and).unwrap_or_default();
+        drop(of_writers);
         for line in self.earlier_log.lock().iter().rev() {
             if status.log.len() >= LOG_LINES_MAX {
                 break;
@@ -209,8 +210,8 @@ impl Deployment {
         *self.earlier_log.lock() = before.status().log;
     }
 
-    pub(super) fn set_status(&self, status: Status) {
-        *self.status.lock() = status;
+    pub(super) fn set_status(&self, lane: usize, status: Status) {
+        self.statuses.lock()[lane] = status;
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -233,32 +234,34 @@ impl Deployment {
         self.forget_if_idle();
     }
 
-    /// The feed is gone: the state of a removed deployment goes too.
+    /// A feed is gone: with the last one the state of a removed deployment goes too.
     pub(super) fn feed_ended(&self) {
-        *self.feeding.lock() = false;
+        *self.feeding.lock() -= 1;
         self.forget_if_idle();
         self.fed.notify_all();
     }
 
     fn forget_if_idle(&self) {
         let feeding = self.feeding.lock();
-        let gone = !*feeding && *self.progress.lock() == Progress::Removed;
-        if let (true, Some(node)) = (gone, self.node.upgrade())
-            && let Err(error) = node.platform.states().remove(&self.spec.space)
-        {
-            tracing::warn!("{}: its state could not be removed: {error}", self.name);
+        let gone = *feeding == 0 && *self.progress.lock() == Progress::Removed;
+        if let (true, Some(node)) = (gone, self.node.upgrade()) {
+            for space in self.spec.spaces() {
+                if let Err(error) = node.platform.states().remove(&space) {
+                    tracing::warn!("{}: its state could not be removed: {error}", self.name);
+                }
+            }
         }
     }
 
     pub(super) fn is_feeding(&self) -> bool {
-        *self.feeding.lock()
+        *self.feeding.lock() > 0
     }
 
-    /// Waits until the feed of a deployment that was removed has ended, and its state is gone: after the batch at hand.
+    /// Waits until the feeds of a deployment that was removed have ended, and its state is gone: after the batches at hand.
     /// Not for a thread that others wait for.
-    pub fn wait_for_feed(&self) {
+    pub fn wait_for_feeds(&self) {
         let mut feeding = self.feeding.lock();
-        while *feeding {
+        while *feeding > 0 {
             self.fed.wait(&mut feeding);
         }
     }
@@ -318,7 +321,8 @@ impl Deployment {
 
     /// Has the feed take what is new now, though its pace would let it wait.
     pub fn ask_for_update(&self) {
-        if self.spec.pace.is_some() && !self.is_asked.swap(true, Ordering::AcqRel) {
+        let all = u64::MAX >> (64 - self.spec.lanes());
+        if self.spec.pace.is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
             self.bucket.have_readers_look();
         }
     }
@@ -343,17 +347,17 @@ impl Deployment {
     /// # Errors
     /// Why it keeps none.
     pub fn snapshot(&self) -> Result<IndexSnapshot, String> {
-        let reader = self.reader.as_ref().ok_or("the index does not run")?;
+        let reader = self.readers.first().ok_or("the index does not run")?;
         reader.index().map_err(|error| error.to_string())
     }
 
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire)
+    pub(super) fn is_asked(&self, lane: usize) -> bool {
+        self.asked.load(Ordering::Acquire) & 1 << lane != 0
     }
 
-    /// The feed has seen that it was asked, before it looks for what is new.
-    pub(super) fn hear(&self) {
-        self.is_asked.store(false, Ordering::Release);
+    /// The feed of a lane has seen that it was asked, before it looks for what is new.
+    pub(super) fn hear(&self, lane: usize) {
+        self.asked.fetch_and(!(1 << lane), Ordering::AcqRel);
     }
 
     /// The vBuckets that a deployment which is being tried out answers from: some of them, so that its first rows are
@@ -374,21 +378,26 @@ impl Deployment {
         is_large.then(|| vbids.filter(|vbid| is_in_subset(*vbid)).collect())
     }
 
-    /// Answers a request, or begins to; takes as long as the plugin does, so not for a thread that others wait for.
+    /// Has each lane answer a request, or begin to; takes as long as the plugin does, so not for a thread that others wait for.
     ///
     /// # Errors
     /// What stopped the plugin, or why it cannot answer.
-    pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, String> {
+    pub fn handle(&self, request: &Request, now: Now) -> Result<Vec<Answer>, String> {
         if let Progress::Failed(reason) = self.progress() {
             return Err(reason);
         }
-        let reader = self.reader.as_ref().ok_or("the plugin does not run")?;
-        reader.handle(request, now).map_err(|error| {
-            if let Some(node) = self.node.upgrade() {
-                keep_capsules(&*node.platform, &self.name, reader.take_capsules());
-            }
-            error.to_string()
-        })
+        if self.readers.is_empty() {
+            return Err("the plugin does not run".into());
+        }
+        let answer = |reader: &Reader| {
+            reader.handle(request, now).map_err(|error| {
+                if let Some(node) = self.node.upgrade() {
+                    keep_capsules(&*node.platform, &self.name, reader.take_capsules());
+                }
+                error.to_string()
+            })
+        };
+        self.readers.iter().map(answer).collect()
     }
 }
 
@@ -401,7 +410,7 @@ impl Deployment {
         now: Now,
     ) -> Result<Answer, Missing> {
         let not_running = || Missing::Failed("the plugin does not run".into());
-        let reader = self.reader.as_ref().ok_or_else(not_running)?;
+        let reader = self.readers.first().ok_or_else(not_running)?;
         reader.merge(request, parts, now).map_err(|error| Missing::Failed(error.to_string()))
     }
 }

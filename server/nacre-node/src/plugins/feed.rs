@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     pub(super) deployment: Arc<Deployment>,
     selection: Selection,
     pub(super) partition: Partition,
+    /// Which of the deployment's lanes it is: it reads the vBuckets that fall to it.
+    lane: usize,
     pub(super) news: Arc<News>,
     pub(super) signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
@@ -86,12 +88,14 @@ impl Feed {
         bucket: Arc<Bucket>,
         deployment: Arc<Deployment>,
         partition: Partition,
+        lane: usize,
     ) -> Feed {
         let signal = Signal::default();
-        let news = bucket.add_reader(Arc::new(signal.clone()));
+        let vbids = || vbids_of(&bucket, &deployment, lane);
+        let news = bucket.add_reader_of(vbids(), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
-        for vbid in (0..bucket.vbucket_count()).map(Vbid) {
+        for vbid in vbids() {
             // What the state has of them is what readers get until there is more.
             if !deployment.spec.keeps_places() && bucket.served(vbid).is_some() {
                 deployment.coverage.has(vbid, Seqno::ZERO);
@@ -104,6 +108,7 @@ impl Feed {
             deployment,
             selection: Selection::default(),
             partition,
+            lane,
             news,
             signal,
             streams,
@@ -286,8 +291,8 @@ impl Feed {
     /// How long changes are left to gather before they are taken; `None` when it is time.
     fn pause(&mut self) -> Option<Next> {
         let pace = self.deployment.spec.pace?;
-        if self.is_following || self.deployment.is_asked() {
-            self.deployment.hear();
+        if self.is_following || self.deployment.is_asked(self.lane) {
+            self.deployment.hear(self.lane);
             self.is_following = true;
             return None;
         }
@@ -339,8 +344,7 @@ impl Feed {
             return Next::Done;
         }
         self.retry = None;
-        for index in 0..self.streams.len() {
-            let vbid = Vbid(index as u16);
+        for vbid in vbids_of(&self.bucket, &self.deployment, self.lane).collect::<Vec<_>>() {
             self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
             if let Some(vbucket) = self.bucket.served(vbid) {
@@ -434,7 +438,7 @@ impl Feed {
         let outcome = self.partition.on_timers(now);
         self.keep_capsules();
         self.log(&outcome.map_err(Failure::Plugin)?);
-        self.deployment.set_status(self.partition.status());
+        self.deployment.set_status(self.lane, self.partition.status());
         Ok(true)
     }
 
@@ -462,7 +466,7 @@ impl Feed {
             }
         }
         self.replaying.given(&self.deployment.replays, batch.documents.len());
-        self.deployment.set_status(self.partition.status());
+        self.deployment.set_status(self.lane, self.partition.status());
         Ok(true)
     }
 
@@ -541,7 +545,7 @@ impl Feed {
             Err(error) => return Err(Failure::Plugin(error)),
         }
         // Whoever sees that nothing is left sees what failed as well.
-        self.deployment.set_status(self.partition.status());
+        self.deployment.set_status(self.lane, self.partition.status());
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
         }
@@ -549,6 +553,12 @@ impl Feed {
         self.race();
         Ok(Next::Again)
     }
+}
+
+/// The vBuckets of a lane.
+fn vbids_of(bucket: &Bucket, deployment: &Deployment, lane: usize) -> impl Iterator<Item = Vbid> {
+    let lanes = usize::from(deployment.spec.lanes());
+    (0..bucket.vbucket_count()).skip(lane).step_by(lanes).map(Vbid)
 }
 
 /// Why the feed cannot go on.
@@ -596,7 +606,7 @@ impl Task for Feed {
                     Failure::Store(error) => error.to_string(),
                 };
                 tracing::error!("{} has stopped: {reason}", self.deployment.name);
-                self.deployment.set_status(self.partition.status());
+                self.deployment.set_status(self.lane, self.partition.status());
                 self.deployment.end(Progress::Failed(reason));
                 Next::Done
             }

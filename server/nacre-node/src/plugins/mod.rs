@@ -39,9 +39,7 @@ use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{
-    Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, Status,
-};
+use nacre_plugin_host::{Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -329,7 +327,7 @@ impl Plugins {
             } else {
                 // The state goes on with the next.
                 serving.end(Progress::HandedOver);
-                serving.wait_for_feed();
+                serving.wait_for_feeds();
                 let next = deploy(node, bucket, &runtime, spec);
                 next.remember(&serving);
                 put(next, None);
@@ -370,7 +368,7 @@ impl Plugins {
             return false;
         }
         serving.end(Progress::HandedOver);
-        serving.wait_for_feed();
+        serving.wait_for_feeds();
         let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone());
         next.remember(&serving);
         if let Some(slot) = self.slots.write().get_mut(name) {
@@ -450,7 +448,7 @@ impl Plugins {
         leaving
             .iter()
             .filter(|deployment| deployment.spec.space == space)
-            .for_each(|deployment| deployment.wait_for_feed());
+            .for_each(|deployment| deployment.wait_for_feeds());
     }
 
     fn is_stopped(&self) -> bool {
@@ -499,7 +497,7 @@ fn remove_leftovers(node: &Node, code: &Code, runtime: &Runtime) -> Result<(), n
 fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre_store::Error> {
     let spaces = node.platform.states();
     for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {
-        if !wanted.iter().any(|spec| spec.space == *name) {
+        if !wanted.iter().any(|spec| spec.spaces().contains(name)) {
             spaces.remove(name)?;
         }
     }
@@ -513,52 +511,53 @@ fn deploy(
     runtime: &Runtime,
     spec: Spec,
 ) -> Arc<Deployment> {
-    let opened = open(node, bucket, runtime, &spec);
-    let (reader, status, progress) = match &opened {
-        Ok(partition) => {
-            let progress = if spec.paused { Progress::Paused } else { Progress::Running };
-            (Some(partition.reader()), partition.status(), progress)
-        }
+    let (lanes, progress) = match open(node, bucket, runtime, &spec) {
+        Ok(lanes) if spec.paused => (lanes, Progress::Paused),
+        Ok(lanes) => (lanes, Progress::Running),
         Err(reason) => {
             tracing::error!("{} cannot be deployed: {reason}", spec.name);
-            (None, Status::default(), Progress::Failed(reason.clone()))
+            (Vec::new(), Progress::Failed(reason))
         }
     };
-    let deployment = Arc::new(Deployment::new(node, bucket, spec, reader, status, progress));
-    if let Ok(partition) = opened
-        && deployment.is_feeding()
-    {
-        let platform = Arc::clone(&node.platform);
-        let (bucket, following) = (Arc::clone(bucket), Arc::clone(&deployment));
-        node.platform.run(match deployment.spec.share {
-            Some(_) => Box::new(PartitionsFeed::new(platform, bucket, following, partition)),
-            None => Box::new(Feed::new(platform, bucket, following, partition)),
-        });
+    let deployment = Arc::new(Deployment::new(node, bucket, spec, &lanes, progress));
+    if deployment.is_feeding() {
+        for (lane, partition) in lanes.into_iter().enumerate() {
+            let platform = Arc::clone(&node.platform);
+            let (bucket, following) = (Arc::clone(bucket), Arc::clone(&deployment));
+            node.platform.run(match deployment.spec.share {
+                Some(_) => Box::new(PartitionsFeed::new(platform, bucket, following, partition)),
+                None => Box::new(Feed::new(platform, bucket, following, partition, lane)),
+            });
+        }
     }
     deployment
 }
 
+/// The partitions of a deployment's lanes.
 fn open(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: &Spec,
-) -> Result<Partition, String> {
-    let setup = setup(node, bucket, spec)?;
-    let storage = node.platform.states().open(&spec.space).map_err(|error| error.to_string())?;
-    let storage = SpaceStorage::new(storage, spec.is_fold());
-    let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
-        .map_err(|error| error.to_string())?;
-    if spec.since == Since::Now && spec.begin.is_none() && !partition.is_begun() {
-        partition.begin_at(ends(bucket)).map_err(|error| error.to_string())?;
-    }
-    if spec.code == EVENTING && !spec.paused {
-        let cluster = node.cluster();
-        let config = cluster.buckets.get(&bucket.name);
-        let leads = config.is_some_and(|config| functions::leads(config, node.id()));
-        functions::launch(&mut partition, leads).map_err(|error| error.to_string())?;
-    }
-    Ok(partition)
+) -> Result<Vec<Partition>, String> {
+    let open = |space: &String| {
+        let setup = setup(node, bucket, spec)?;
+        let storage = node.platform.states().open(space).map_err(|error| error.to_string())?;
+        let storage = SpaceStorage::new(storage, spec.is_fold());
+        let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
+            .map_err(|error| error.to_string())?;
+        if spec.since == Since::Now && spec.begin.is_none() && !partition.is_begun() {
+            partition.begin_at(ends(bucket)).map_err(|error| error.to_string())?;
+        }
+        if spec.code == EVENTING && !spec.paused {
+            let cluster = node.cluster();
+            let config = cluster.buckets.get(&bucket.name);
+            let leads = config.is_some_and(|config| functions::leads(config, node.id()));
+            functions::launch(&mut partition, leads).map_err(|error| error.to_string())?;
+        }
+        Ok(partition)
+    };
+    spec.spaces().iter().map(open).collect()
 }
 
 /// What a deployment runs with.

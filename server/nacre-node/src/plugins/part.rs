@@ -119,7 +119,7 @@ impl Deployment {
         }
     }
 
-    /// Begins to answer a request from what this node serves.
+    /// Begins to answer a request from what this node serves: an answer from each lane.
     fn answer_here(
         &self,
         node: &Node,
@@ -127,7 +127,7 @@ impl Deployment {
         vbids: &Vbids,
         wanted: &Wanted,
         left: Duration,
-    ) -> Result<Given, Missing> {
+    ) -> Result<Vec<Given>, Missing> {
         self.read(vbids, wanted, left, |is_exact| match is_exact {
             true => self.handle(request, node.now()),
             false => {
@@ -141,6 +141,11 @@ impl Deployment {
 
 pub(super) fn no_bucket() -> Missing {
     Missing::NotYet("the bucket is gone".into())
+}
+
+/// The answer of the only lane of the only node.
+fn only<T>(mut answers: Vec<T>) -> Result<T, Missing> {
+    answers.pop().ok_or_else(no_bucket)
 }
 
 pub(super) fn not_loaded() -> Missing {
@@ -173,8 +178,8 @@ impl Plugins {
             deployment.ask_for_update();
         }
         match given {
-            Ok(given) => match given.whole() {
-                Ok(response) => Answer::Response(response),
+            Ok(given) => match given.into_iter().map(Given::whole).collect() {
+                Ok(responses) => Answer::Responses(responses),
                 Err(error) => failed(error.to_string()),
             },
             Err(missing) => missing.into(),
@@ -233,7 +238,7 @@ impl Plugins {
         let owners = node.owners(&deployment.bucket.name);
         let owners = owners.ok_or_else(no_bucket)?;
         let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
-        if owners.only() == Some(node.id()) {
+        if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
             let wanted = if terms.fresh { Wanted::Everything } else { Wanted::Anything };
             let given = deployment.answer_here(node, request, &vbids, &wanted, terms.patience);
             if terms.updates {
@@ -242,7 +247,7 @@ impl Plugins {
             match given {
                 // They were just moved.
                 Err(Missing::Elsewhere) => {}
-                given => return given.map(|given| Reply { given, rest: None }),
+                given => return only(given?).map(|given| Reply { given, rest: None }),
             }
         }
         let spread = Box::new(Spread {
@@ -305,7 +310,7 @@ impl Spread {
         let Terms { fresh, updates, patience, .. } = self.terms;
         let bucket = &self.deployment.bucket.name;
         let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
-        let is_whole = owners.split(&self.vbids).len() == 1;
+        let is_whole = owners.split(&self.vbids).len() == 1 && self.deployment.spec.lanes() == 1;
         let mut request = self.request.clone();
         request.headers.extend(rest.iter().map(|rest| (REST.to_owned(), rest.clone())));
         let question = |vbids: &Vbids| {
@@ -323,14 +328,14 @@ impl Spread {
         let mut parts: Vec<Response> = Vec::new();
         for part in gathered {
             match part.answer {
-                Answer::Response(response) => parts.push(response),
+                Answer::Responses(responses) => parts.extend(responses),
                 Answer::Failed(failure) => return Err(Missing::Failed(failure.message)),
                 _ => return Err(Missing::Failed("a node answers something else".into())),
             }
         }
         let mut given = match is_whole {
             true if parts.len() > 1 => return self.round(rest),
-            true => parts.pop().map(Given::from).ok_or_else(no_bucket)?,
+            true => only(parts).map(Given::from)?,
             false => self.deployment.merge(&request, &parts, self.node.now())?,
         };
         let is_rest = |(name, _): &mut Header| name == REST;

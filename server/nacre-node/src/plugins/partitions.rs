@@ -145,7 +145,7 @@ impl PartitionsFeed {
             let key = String::from_utf8_lossy(&error.key);
             tracing::warn!("{name}: document {key:?} and {} more: {}", count - 1, error.message);
         }
-        self.deployment.set_status(self.partition.status());
+        self.deployment.set_status(0, self.partition.status());
         let mut branches = self.deployment.branches.lock();
         for (vbid, point) in batch.progress {
             self.deployment.processed.raise(vbid, consistent(&point));
@@ -254,7 +254,7 @@ impl Task for PartitionsFeed {
         if !is_given_up && self.rebuild().is_ok() {
             return Next::Again;
         }
-        self.deployment.set_status(self.partition.status());
+        self.deployment.set_status(0, self.partition.status());
         self.deployment.end(Progress::Failed(error.to_string()));
         Next::Done
     }

@@ -112,7 +112,7 @@ impl Plugins {
         // successor, may be at its last batch.
         let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
         let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
-        let moments = found.reader.as_ref().map(|reader| reader.moments());
+        let moments = found.readers.first().map(|reader| reader.moments());
         Answer::Places(moments.unwrap_or_default(), busy)
     }
 
@@ -168,7 +168,7 @@ impl Plugins {
         let found = self.deployment_of(state);
         let mut left = SHARES_BYTES_MAX;
         let mut shares = Vec::new();
-        if let Some(reader) = found.as_ref().and_then(|found| found.reader.as_ref()) {
+        if let Some(reader) = found.as_ref().and_then(|found| found.readers.first()) {
             for (vbid, lacking) in lacking {
                 let share = reader.share(vbid, lacking, left);
                 left = left.saturating_sub(share.bytes());

@@ -41,7 +41,7 @@ impl Deployment {
         let wanted = if scan.fresh { Wanted::Everything } else { Wanted::Anything };
         let vbucket_count = self.bucket.vbucket_count();
         self.read(vbids, &wanted, left, |_| {
-            let reader = self.reader.as_ref().ok_or("the index does not run")?;
+            let reader = self.readers.first().ok_or("the index does not run")?;
             let node = self.node.upgrade().ok_or("the node stops")?;
             let begun_ns = node.now().monotonic_ns;
             let snapshot = reader.index().map_err(|error| error.to_string())?;

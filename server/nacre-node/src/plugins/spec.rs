@@ -23,6 +23,10 @@ pub(super) const FUNCTIONS_SPACE: &str = "functions/";
 /// What the names of design documents that are being tried out begin with.
 const DEVELOPMENT: &str = "dev_";
 
+/// In how many lanes a node takes the vBuckets of a design document, each with a writer and a tree of its own. Answers are merged from
+/// them as from nodes, so more of them build faster and answer slower; a state is not made anew where it moves to a larger machine.
+const VIEWS_LANES: u16 = 2;
+
 /// The pace of a design document that names only a part of one. Source: Couchbase's defaults.
 const PACE_INTERVAL: Duration = Duration::from_secs(5);
 const PACE_CHANGES_MIN: u64 = 5000;
@@ -113,6 +117,19 @@ impl Spec {
         let scope = part(named.and_then(|source| source.scope.as_ref()));
         let collection = part(named.and_then(|source| source.collection.as_ref()));
         format!("{scope}.{collection}")
+    }
+
+    /// In how many lanes it takes the vBuckets of a node.
+    pub fn lanes(&self) -> u16 {
+        if self.code == VIEWS { VIEWS_LANES } else { 1 }
+    }
+
+    /// The spaces of its lanes.
+    pub fn spaces(&self) -> Vec<String> {
+        match self.lanes() {
+            1 => vec![self.space.clone()],
+            lanes => (0..lanes).map(|lane| format!("{}/{lane}", self.space)).collect(),
+        }
     }
 
     /// Whether all it does is to keep its state, which can be made again from history at any time.

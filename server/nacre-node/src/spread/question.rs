@@ -284,8 +284,8 @@ pub enum Answer {
     Places(BTreeMap<Vbid, Moment>, Vec<Vbid>),
     /// Of [`Question::Follow`]: of as many of the vBuckets as fit.
     Shares(Vec<(Vbid, Share)>),
-    /// Of [`Question::Request`].
-    Response(Response),
+    /// Of [`Question::Request`]: from each lane.
+    Responses(Vec<Response>),
     /// Of [`Question::Scan`].
     Page(Page),
     /// Of [`ChangesCall::Begin`](crate::changes::ChangesCall::Begin): where the consumer stands, in the vBuckets that are

@@ -163,7 +163,7 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
             call.change(Change::Undeploy { name: (*name).to_owned() }).await?;
             // The answer means that nothing of it runs any more and its state is gone.
             blocking("the wait", move || {
-                running.iter().flatten().for_each(|deployment| deployment.wait_for_feed());
+                running.iter().flatten().for_each(|deployment| deployment.wait_for_feeds());
             })
             .await?;
             Ok(ok(&json!({"ok": true})))

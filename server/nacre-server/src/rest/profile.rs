@@ -4,6 +4,7 @@ use super::Call;
 use super::body::{Reply, error_reply, form, reply};
 use hyper::StatusCode;
 use nacre_node::plugins::Deployment;
+use nacre_plugin_host::Reader;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ struct Counting<'a>(&'a Deployment);
 
 impl Counting<'_> {
     fn end(&self) -> String {
-        self.0.reader().map(|reader| reader.end_profile()).unwrap_or_default()
+        self.0.readers().iter().map(Reader::end_profile).collect()
     }
 }
 
@@ -37,12 +38,12 @@ pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
         refused(StatusCode::BAD_REQUEST, &reason)
     })?;
     let deployment: Option<Arc<Deployment>> = call.node.plugins().deployment(name);
-    let running = deployment.as_deref().and_then(|found| Some((found, found.reader()?)));
-    let Some((deployment, reader)) = running else {
+    let is_running = |found: &&Deployment| !found.readers().is_empty();
+    let Some(deployment) = deployment.as_deref().filter(is_running) else {
         let reason = format!("{name} does not run on this node");
         return Err(refused(StatusCode::CONFLICT, &reason));
     };
-    if !reader.begin_profile() {
+    if !deployment.readers().iter().all(Reader::begin_profile) {
         return Err(refused(StatusCode::CONFLICT, "somebody else looks at it at the moment"));
     }
     let counting = Counting(deployment);

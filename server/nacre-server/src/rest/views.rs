@@ -156,7 +156,7 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         .await?;
     if let Some(deployment) = deployment {
         // The answer means that nothing of it runs any more and its rows are gone.
-        let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feed()).await;
+        let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feeds()).await;
     }
     Ok(ok(&json!({"ok": true, "id": id})))
 }
