@@ -142,3 +142,35 @@ fn keep<T>(kept: &mut VecDeque<T>, new: impl IntoIterator<Item = T>) {
     let surplus = kept.len().saturating_sub(KEPT);
     kept.drain(..surplus);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lanes_tell_is_told_as_that_of_one() {
+        let error = |seqno| DocumentError {
+            vbid: Vbid(0),
+            seqno: Seqno(seqno),
+            key: b"k".to_vec(),
+            message: "no".into(),
+        };
+        let lane = |count: u64| {
+            let mut lane = Status::default();
+            let errors = (0..count).map(error).collect();
+            lane.add(&Report { documents: 10 * count, errors, ..Report::default() });
+            lane.writer.add(500 * count, &[], false);
+            lane.metrics.insert("rows".into(), count as f64);
+            lane.next_timer_us = (count > 20).then_some(count);
+            lane
+        };
+        let both = lane(20).and(lane(30));
+        assert_eq!((both.documents, both.errors, both.last_errors.len()), (500, 50, KEPT));
+        assert_eq!(both.last_errors.back(), Some(&error(29)));
+        assert_eq!((both.writer.calls, both.writer.elapsed_ns), (2, 25_000));
+        assert_eq!(both.writer.latency.counts.iter().sum::<u64>(), 2);
+        assert_eq!((both.metrics["rows"], both.next_timer_us), (50.0, Some(30)));
+        let stopped = Status { stopped: Some("why".into()), ..Status::default() };
+        assert_eq!(lane(1).and(stopped).stopped.as_deref(), Some("why"));
+    }
+}
