@@ -12,11 +12,12 @@
 //! item. A round also ends when it has made much of a text, or has reduced many groups. In each round at least one
 //! item is given or left out, and the texts of all rounds are one answer.
 //!
-//! Of a group that cannot be reduced, every part in which it failed is named.
+//! Of a group that cannot be reduced, every node is named on which it failed. A node may have several parts: what they tell of
+//! themselves is added up.
 
 use crate::Bounds;
 use crate::answer::Asked;
-use crate::body::{Body, Failure};
+use crate::body::{Body, DebugInfo, Failure};
 use crate::design::View;
 use crate::part::{Items, Part};
 use crate::reduction::{ViewReducer, error_of, result_json};
@@ -80,8 +81,17 @@ pub fn merge(
 
 fn begin(parts: &[Part<'_>], body: &mut Body) {
     let totals = parts.iter().filter_map(|part| part.head.total_rows);
-    let debug = parts.iter().filter_map(|part| Some((part.from, part.head.debug?)));
-    body.begin(totals.reduce(u64::saturating_add), &debug.collect::<Vec<_>>());
+    let mut debug: Vec<(&str, DebugInfo)> = Vec::new();
+    for (from, info) in parts.iter().filter_map(|part| Some((part.from, part.head.debug?))) {
+        match debug.iter_mut().find(|(known, _)| *known == from) {
+            Some((_, sum)) => {
+                sum.index_rows = sum.index_rows.saturating_add(info.index_rows);
+                sum.index_bytes = sum.index_bytes.saturating_add(info.index_bytes);
+            }
+            None => debug.push((from, info)),
+        }
+    }
+    body.begin(totals.reduce(u64::saturating_add), &debug);
 }
 
 /// A part of which items are taken.
@@ -187,7 +197,7 @@ impl Round<'_> {
     }
 }
 
-/// The value of a group, of which every part in `groups` has rows.
+/// The value of a group, of which every part in `groups` has rows; those of a node come one after another.
 fn value_of(
     groups: &[(&str, Group<'_>)],
     reducer: &ViewReducer<'_>,
@@ -196,7 +206,8 @@ fn value_of(
         let reason = error_of(group.reduction)?;
         Some(Failure { from: (*from).to_owned(), reason })
     };
-    let failures: Vec<_> = groups.iter().filter_map(failure).collect();
+    let mut failures: Vec<_> = groups.iter().filter_map(failure).collect();
+    failures.dedup_by(|one, before| one.from == before.from);
     if !failures.is_empty() {
         return Err(failures);
     }

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 pub struct Nodes {
     /// `n0`, `n1`, …; their headers say which vBuckets they show. The first of them merges.
     pub nodes: Vec<Fixture>,
+    /// So many of them, one after another, have the name of one.
+    pub lanes: usize,
 }
 
 /// An answer of several rounds.
@@ -38,13 +40,14 @@ pub fn rest_of(response: &Response) -> Option<&str> {
 impl Nodes {
     pub fn new(config: &str, count: usize, bounds: Bounds) -> Nodes {
         let nodes = (0..count).map(|_| Fixture::new(config).bounded(bounds)).collect();
-        Nodes { nodes }
+        Nodes { nodes, lanes: 1 }
     }
 
     /// The part of every node.
     pub fn parts(&mut self, request: &Request) -> Vec<Response> {
         let parts = self.nodes.iter_mut().enumerate().map(|(number, node)| {
-            let mut request = with_header(request, "nacre-part", &format!("n{number}"));
+            let from = format!("n{}", number / self.lanes);
+            let mut request = with_header(request, "nacre-part", &from);
             request.headers.extend(node.headers.clone());
             let response = node.views.handle(&request, &node.state).unwrap();
             assert_eq!(response.cursor, None, "a part is whole");

@@ -263,6 +263,16 @@ fn what_failed_is_named_with_the_node_that_has_it() {
     assert_eq!(errors(&answer.body), json!([failure("n0", "bad", "\"y\"")]));
 }
 
+#[test]
+fn a_node_with_two_parts_is_named_once() {
+    let mut nodes = odd_and_even(Bounds::default());
+    nodes.lanes = 2;
+    nodes.nodes[0].feed(&[json(0, "bad", r#"[["all", "x"]]"#)]);
+    nodes.nodes[1].feed(&[json(1, "worse", r#"[["all", {}]]"#)]);
+    let answer = nodes.ask(&get("/v", "debug=true"));
+    insta::assert_snapshot!(answer.body, @r#"{"debug_info":{"n0":{"index_bytes":801,"index_rows":22,"ranges":1}},"rows":[],"errors":[{"from":"n0","reason":"_sum needs numbers or arrays of numbers, and document \"bad\" emitted \"x\""}]}"#);
+}
+
 /// Each part can be reduced, and what they give cannot.
 #[test]
 fn what_fails_while_merging_is_named_local() {
@@ -425,7 +435,7 @@ fn a_part_and_a_round_reduce_so_many_groups() {
         (Bounds { reductions: 2, ..Bounds::default() }, 2),
         (Bounds { round_bytes: 50, ..Bounds::default() }, 3),
     ] {
-        let (response, pieces) = Nodes { nodes: vec![Fixture::new(&config()).bounded(bounds)] }
+        let (response, pieces) = Nodes::new(&config(), 1, bounds)
             .merge(&get("/sum", "group_level=2"), parts.clone())
             .unwrap();
         let body = String::from_utf8(pieces.concat()).unwrap();

@@ -14,6 +14,8 @@ use std::time::Duration;
 const VBUCKETS: &str = "nacre-vbuckets";
 /// The header that tells a plugin that its answer will be merged with others, and who gives it.
 const PART: &str = "nacre-part";
+/// Who gives it when that is the node that was asked. Source: Couchbase's views.
+const HERE: &str = "local";
 /// The header of a merged answer that goes on: with its value the parts are asked for again.
 const REST: &str = "nacre-rest";
 /// How soon is looked again whether a state has what it should, when nothing happens to it.
@@ -171,7 +173,9 @@ impl Plugins {
         let wanted = if part.fresh { Wanted::Everything } else { Wanted::Anything };
         let mut request = part.request.clone();
         if !part.is_whole {
-            request.headers.push((PART.into(), node.endpoints().management()));
+            let here = part.asked_by == node.id();
+            let from = if here { HERE.to_owned() } else { node.endpoints().management() };
+            request.headers.push((PART.into(), from));
         }
         let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left);
         if part.updates {
@@ -317,6 +321,7 @@ impl Spread {
             Question::Request(RequestPart {
                 deployment: self.deployment.name.clone(),
                 vbids: vbids.clone(),
+                asked_by: self.node.id(),
                 is_whole,
                 fresh,
                 updates,

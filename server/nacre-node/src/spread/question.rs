@@ -230,6 +230,8 @@ pub struct RequestPart {
     pub deployment: String,
     /// The vBuckets that the answer is made of.
     pub vbids: Vbids,
+    /// Who asks.
+    pub asked_by: NodeId,
     /// Whether these are all that the request is about, so that the answer needs no merging.
     pub is_whole: bool,
     /// Whether it reflects all that was written before.
