@@ -12,12 +12,14 @@ use std::time::Duration;
 const SECONDS: (u64, u64) = (5, 60);
 const FAILED: &str = "profile_failed";
 
-/// Counting stacks, which ends with whoever asked for it.
-struct Counting<'a>(&'a Deployment);
+/// Counting stacks, which ends with whoever asked for it, and once.
+struct Counting<'a>(Option<&'a Deployment>);
 
 impl Counting<'_> {
-    fn end(&self) -> String {
-        self.0.readers().iter().map(Reader::end_profile).collect()
+    /// Ends the lane last that is begun first: who comes next has all of them, or none.
+    fn end(&mut self) -> String {
+        let readers = self.0.take().map_or(&[][..], Deployment::readers);
+        readers.iter().rev().map(Reader::end_profile).collect()
     }
 }
 
@@ -46,7 +48,7 @@ pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
     if !deployment.readers().iter().all(Reader::begin_profile) {
         return Err(refused(StatusCode::CONFLICT, "somebody else looks at it at the moment"));
     }
-    let counting = Counting(deployment);
+    let mut counting = Counting(Some(deployment));
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", counting.end()))
 }
