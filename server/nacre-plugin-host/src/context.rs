@@ -6,6 +6,7 @@ use crate::capsule::{Call, Capsule};
 use crate::instance::{Data, Instance};
 use crate::journal::Journal;
 use crate::profile::Profiler;
+use crate::status::keep;
 use crate::usage::Usage;
 use crate::{Error, Plugin, Setup};
 use parking_lot::Mutex;
@@ -81,10 +82,7 @@ impl Context {
         if lines.is_empty() {
             return;
         }
-        let mut log = self.log.lock();
-        log.extend(lines);
-        let surplus = log.len().saturating_sub(LOG_LINES_MAX);
-        log.drain(..surplus);
+        keep(&mut self.log.lock(), lines, LOG_LINES_MAX);
     }
 
     pub fn log(&self) -> VecDeque<LogLine> {

@@ -101,26 +101,24 @@ impl Status {
         self.documents += report.documents;
         self.errors += report.errors.len() as u64;
         self.dead_letter_count += report.dead_letters.len() as u64;
-        keep(&mut self.last_errors, report.errors.iter().cloned());
-        keep(&mut self.dead_letters, report.dead_letters.iter().cloned());
+        keep(&mut self.last_errors, report.errors.iter().cloned(), KEPT);
+        keep(&mut self.dead_letters, report.dead_letters.iter().cloned(), KEPT);
         self.timers += report.timers;
         self.dead_timer_count += report.dead_timers.len() as u64;
-        keep(&mut self.dead_timers, report.dead_timers.iter().cloned());
+        keep(&mut self.dead_timers, report.dead_timers.iter().cloned(), KEPT);
     }
-}
 
-impl Status {
     /// What several partitions of one deployment tell about it together.
     #[must_use]
     pub fn and(mut self, other: Status) -> Status {
         self.documents += other.documents;
         self.errors += other.errors;
-        keep(&mut self.last_errors, other.last_errors);
+        keep(&mut self.last_errors, other.last_errors, KEPT);
         self.dead_letter_count += other.dead_letter_count;
-        keep(&mut self.dead_letters, other.dead_letters);
+        keep(&mut self.dead_letters, other.dead_letters, KEPT);
         self.timers += other.timers;
         self.dead_timer_count += other.dead_timer_count;
-        keep(&mut self.dead_timers, other.dead_timers);
+        keep(&mut self.dead_timers, other.dead_timers, KEPT);
         self.writer.join(&other.writer);
         self.readers.join(&other.readers);
         self.memory_bytes += other.memory_bytes;
@@ -129,17 +127,16 @@ impl Status {
         }
         self.state_bytes += other.state_bytes;
         self.next_timer_us = [self.next_timer_us, other.next_timer_us].into_iter().flatten().min();
-        self.log.extend(other.log);
-        let surplus = self.log.len().saturating_sub(LOG_LINES_MAX);
-        self.log.drain(..surplus);
+        keep(&mut self.log, other.log, LOG_LINES_MAX);
         self.stopped = self.stopped.or(other.stopped);
         self
     }
 }
 
-fn keep<T>(kept: &mut VecDeque<T>, new: impl IntoIterator<Item = T>) {
+/// Adds to what is kept, of which the last `count_max` stay.
+pub(crate) fn keep<T>(kept: &mut VecDeque<T>, new: impl IntoIterator<Item = T>, count_max: usize) {
     kept.extend(new);
-    let surplus = kept.len().saturating_sub(KEPT);
+    let surplus = kept.len().saturating_sub(count_max);
     kept.drain(..surplus);
 }
 

@@ -205,6 +205,11 @@ impl Deployment {
         (0..self.bucket.vbucket_count()).map(Vbid)
     }
 
+    /// Those that fall to one of its lanes.
+    pub(super) fn vbids_of(&self, lane: usize) -> impl Iterator<Item = Vbid> + use<> {
+        self.vbids().skip(lane).step_by(usize::from(self.spec.lanes()))
+    }
+
     /// Goes on with what another one has said.
     pub(super) fn remember(&self, before: &Deployment) {
         *self.earlier_log.lock() = before.status().log;

@@ -91,11 +91,10 @@ impl Feed {
         lane: usize,
     ) -> Feed {
         let signal = Signal::default();
-        let vbids = || vbids_of(&bucket, &deployment, lane);
-        let news = bucket.add_reader_of(vbids(), Arc::new(signal.clone()));
+        let news = bucket.add_reader_of(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
-        for vbid in vbids() {
+        for vbid in deployment.vbids_of(lane) {
             // What the state has of them is what readers get until there is more.
             if !deployment.spec.keeps_places() && bucket.served(vbid).is_some() {
                 deployment.coverage.has(vbid, Seqno::ZERO);
@@ -344,7 +343,7 @@ impl Feed {
             return Next::Done;
         }
         self.retry = None;
-        for vbid in vbids_of(&self.bucket, &self.deployment, self.lane).collect::<Vec<_>>() {
+        for vbid in self.deployment.vbids_of(self.lane) {
             self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
             if let Some(vbucket) = self.bucket.served(vbid) {
@@ -553,12 +552,6 @@ impl Feed {
         self.race();
         Ok(Next::Again)
     }
-}
-
-/// The vBuckets of a lane.
-fn vbids_of(bucket: &Bucket, deployment: &Deployment, lane: usize) -> impl Iterator<Item = Vbid> {
-    let lanes = usize::from(deployment.spec.lanes());
-    (0..bucket.vbucket_count()).skip(lane).step_by(lanes).map(Vbid)
 }
 
 /// Why the feed cannot go on.
