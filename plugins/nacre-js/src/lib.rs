@@ -18,7 +18,7 @@
 //!
 //! Equal input gives equal output, whatever the machine: `Date.now()` is what [`Engine::set_now`] said,
 //! `Math.random` throws, and steps are counted rather than timed. Functions of one engine share their global
-//! scope, as they do in every other engine for such functions.
+//! scope, as they do in every other engine for such functions. [`Functions`] are those of an engine that is made once it is needed.
 //!
 //! A whole file of user code is a program: [`Engine::load`] finds its handlers, and it may call a [`Host`].
 //!
@@ -31,6 +31,7 @@ mod clock;
 mod document;
 mod engine;
 mod error;
+mod functions;
 mod json;
 mod modules;
 mod program;
@@ -39,6 +40,7 @@ pub use builtins::Emitted;
 pub use chance::Chance;
 pub use engine::{Argument, Engine, FunctionId};
 pub use error::{Error, Position};
+pub use functions::Functions;
 pub use json::{depth, quote};
 pub use program::{Host, HostError, HostValue};
 

@@ -10,7 +10,7 @@ use crate::query::Query;
 use crate::reduction::ViewReducer;
 use crate::rest::Rest;
 use crate::row::corrupt;
-use nacre_js::{Engine, quote};
+use nacre_js::{Functions, quote};
 use nacre_plugin::btree::{Range, Tree};
 use nacre_plugin::{Fault, Request, Response, State};
 use std::cell::RefCell;
@@ -39,13 +39,13 @@ pub struct Asked {
 /// Begins to answer a request.
 pub fn answer(
     design: &Design,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     request: &Request,
     state: &dyn State,
     bounds: &Bounds,
 ) -> Result<Answered, Fault> {
     if name_of(request).is_empty() && request.method == "GET" {
-        return info(design, engine, state).map(Answered::Whole);
+        return info(design, functions, state).map(Answered::Whole);
     }
     let asked = match asked(design, request) {
         Ok(asked) => asked,
@@ -56,7 +56,7 @@ pub fn answer(
         return Ok(Answered::Listing(Box::new(Listing::new(asked, mask))));
     };
     let (rest, view) = (Rest::of(request)?, &design.views[asked.view]);
-    part::give(&asked, from, rest.as_ref(), mask.as_ref(), view, engine, state, bounds)
+    part::give(&asked, from, rest.as_ref(), mask.as_ref(), view, functions, state, bounds)
         .map(Answered::Whole)
 }
 
@@ -112,10 +112,10 @@ fn error(status: u16, error: &str, reason: &str) -> Response {
     Response::json(status, body)
 }
 
-fn info(design: &Design, engine: &RefCell<Engine>, state: &dyn State) -> Result<Response, Fault> {
+fn info(design: &Design, functions: &RefCell<Functions>, state: &dyn State) -> Result<Response, Fault> {
     let mut views = serde_json::Map::new();
     for view in &design.views {
-        let reducer = ViewReducer { reduce: view.reduce.as_ref(), engine };
+        let reducer = ViewReducer { reduce: view.reduce.as_ref(), functions };
         let tree = Tree::new(&view.prefix, &reducer);
         let info = serde_json::json!({
             "rows": tree.row_count(state).map_err(corrupt)?,

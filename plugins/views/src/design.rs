@@ -1,9 +1,9 @@
-//! The design document: views with their functions, compiled.
+//! The design document: views with their functions.
 
 use crate::meta;
 use crate::plain::Plain;
 use crate::reduction::Reduce;
-use nacre_js::{Engine, FunctionId};
+use nacre_js::{Error, FunctionId, Functions};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ const VIEWS_MAX: usize = u16::MAX as usize;
 struct Config {
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    checked: bool,
     #[serde(default)]
     views: BTreeMap<String, ViewConfig>,
 }
@@ -45,11 +47,11 @@ pub struct View {
 }
 
 impl Design {
-    /// Reads and compiles `config`.
+    /// Reads `config`, and compiles its functions unless that was done before.
     ///
     /// # Errors
     /// A message for the author of the design document.
-    pub fn compile(config: &str, engine: &mut Engine) -> Result<Design, String> {
+    pub fn read(config: &str, functions: &mut Functions) -> Result<Design, String> {
         // An array would do for a structure, but is no design document.
         if !config.trim_start().starts_with('{') {
             return Err("design document: expected a JSON object".into());
@@ -59,6 +61,12 @@ impl Design {
         if config.views.len() > VIEWS_MAX {
             return Err(format!("design document: more than {VIEWS_MAX} views"));
         }
+        let mut add = |name: &str, text: &str| -> Result<FunctionId, Error> {
+            match config.checked {
+                true => Ok(functions.add(name, text)),
+                false => functions.compile(name, text),
+            }
+        };
         let mut views = Vec::with_capacity(config.views.len());
         for (number, (name, view)) in config.views.into_iter().enumerate() {
             if name.is_empty() || name.trim() != name {
@@ -66,21 +74,20 @@ impl Design {
                     "view {name:?}: a name is not empty, and has no space around it"
                 ));
             }
-            let map = engine
-                .compile(&name, &view.map)
+            let map = add(&name, &view.map)
                 .map_err(|error| format!("map of view {name:?}: {error}"))?;
             let plain = Plain::read(&view.map);
             let reduce = match view.reduce.as_deref().map(str::trim) {
                 None | Some("") => None,
                 Some(text) => Some(
-                    Reduce::compile(text, &name, engine)
+                    Reduce::read(text, |text| add(&format!("{name}/reduce"), text))
                         .map_err(|error| format!("reduce of view {name:?}: {error}"))?,
                 ),
             };
             let [high, low] = (number as u16).to_be_bytes();
             views.push(View { name, map, plain, reduce, prefix: [b'v', high, low] });
         }
-        let meta = engine.compile("meta", meta::MAKE).map_err(|error| error.to_string())?;
+        let meta = add("meta", meta::MAKE).map_err(|error| error.to_string())?;
         Ok(Design { name: config.name, views, meta })
     }
 }

@@ -8,7 +8,7 @@ use crate::reduction::ViewReducer;
 use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_value};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Argument, Emitted, Engine};
+use nacre_js::{Argument, Emitted, Functions};
 use nacre_plugin::btree::{Change, Tree};
 use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, successor};
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ type Changes = Vec<Vec<Change>>;
 /// Takes a batch into the indexes.
 pub fn apply(
     design: &Design,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     events: &Events<'_>,
     state: &mut dyn StateMut,
 ) -> Result<Vec<DocumentError>, Fault> {
@@ -43,7 +43,8 @@ pub fn apply(
         }
         let mut notes = Vec::new();
         if event.kind == EventKind::Upsert {
-            let failures = map(design, &mut engine.borrow_mut(), &event, &mut changes, &mut notes);
+            let functions = &mut functions.borrow_mut();
+            let failures = map(design, functions, &event, &mut changes, &mut notes);
             if !failures.is_empty() {
                 let message = failures.join("; ");
                 errors.push(DocumentError { index: event.index, message });
@@ -59,14 +60,14 @@ pub fn apply(
             None => state.delete(&key),
         }
     }
-    change_trees(design, engine, changes, state)?;
+    change_trees(design, functions, changes, state)?;
     Ok(errors)
 }
 
 /// Removes the rows of some documents of a vBucket; gives whether those were the last.
 pub fn remove_part_of_vbucket(
     design: &Design,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     vb: u16,
     state: &mut dyn StateMut,
 ) -> Result<bool, Fault> {
@@ -77,7 +78,7 @@ pub fn remove_part_of_vbucket(
         remove_noted(&notes, &mut changes)?;
         state.delete(&key);
     }
-    change_trees(design, engine, changes, state)?;
+    change_trees(design, functions, changes, state)?;
     Ok(state.scan(&prefix, &end, 1, false).is_empty())
 }
 
@@ -91,15 +92,15 @@ fn remove_noted(notes: &[u8], changes: &mut Changes) -> Result<(), Fault> {
 
 fn change_trees(
     design: &Design,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     changes: Changes,
     state: &mut dyn StateMut,
 ) -> Result<(), Fault> {
     for (view, changes) in design.views.iter().zip(changes) {
-        let reducer = ViewReducer { reduce: view.reduce.as_ref(), engine };
+        let reducer = ViewReducer { reduce: view.reduce.as_ref(), functions };
         let changes = in_order(changes);
         Tree::new(&view.prefix, &reducer).apply(state, &changes).map_err(corrupt)?;
-        forward_log(&mut engine.borrow_mut());
+        forward_log(&mut functions.borrow_mut());
     }
     Ok(())
 }
@@ -120,7 +121,7 @@ fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
 /// Maps a document with every view; gives what failed, for the author of the views.
 fn map(
     design: &Design,
-    engine: &mut Engine,
+    functions: &mut Functions,
     event: &Event<'_>,
     changes: &mut Changes,
     notes: &mut Vec<u8>,
@@ -145,9 +146,9 @@ fn map(
             understood.and_then(|(plain, document)| plain.emitted(document, &meta, &LIMITS));
         let emitted = match (emitted, &mut given) {
             (Some(emitted), _) => Ok(emitted),
-            (None, Some(given)) => emitted_in_engine(design, engine, view, &meta, given),
-            (None, given) => match Given::to(engine, event, &meta, text) {
-                Ok(first) => emitted_in_engine(design, engine, view, &meta, given.insert(first)),
+            (None, Some(given)) => emitted_in_engine(design, functions, view, &meta, given),
+            (None, given) => match Given::to(functions, event, &meta, text) {
+                Ok(first) => emitted_in_engine(design, functions, view, &meta, given.insert(first)),
                 Err(error) => return vec![error.to_string()],
             },
         };
@@ -180,12 +181,12 @@ struct Given {
 
 impl Given {
     fn to(
-        engine: &mut Engine,
+        functions: &mut Functions,
         event: &Event<'_>,
         meta: &Meta<'_>,
         text: Option<&str>,
     ) -> Result<Given, nacre_js::Error> {
-        text.map(|text| engine.set_document(text)).transpose()?;
+        text.map(|text| functions.engine()?.set_document(text)).transpose()?;
         let base64 = text.is_none().then(|| BASE64_STANDARD.encode(event.body));
         Ok(Given { rev: meta.rev(), base64 })
     }
@@ -193,7 +194,7 @@ impl Given {
 
 fn emitted_in_engine(
     design: &Design,
-    engine: &mut Engine,
+    functions: &mut Functions,
     view: &View,
     meta: &Meta<'_>,
     given: &Given,
@@ -202,13 +203,13 @@ fn emitted_in_engine(
     let document = given.base64.as_deref().map_or(Argument::Document, Argument::Text);
     let members = meta.arguments(&given.rev);
     let meta = Argument::Made(design.meta, &members);
-    let emitted = engine.call_for_emitted(view.map, &[document, meta]);
-    forward_log(engine);
+    let emitted = functions.engine()?.call_for_emitted(view.map, &[document, meta]);
+    forward_log(functions);
     emitted
 }
 
-fn forward_log(engine: &mut Engine) {
-    for line in engine.take_log() {
+fn forward_log(functions: &mut Functions) {
+    for line in functions.take_log() {
         nacre_plugin::log(&line);
     }
 }

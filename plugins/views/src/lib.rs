@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Configuration: `{"name": "d", "views": {"v": {"map": "function (doc, meta) {…}", "reduce": "_count"}}}`;
-//! other members are ignored. `reduce` is left out, `_count`, `_sum`, `_stats`, or a function.
+//! other members are ignored. `reduce` is left out, `_count`, `_sum`, `_stats`, or a function. With `"checked": true`, which says that
+//! the same was accepted before, functions are compiled once one of them is needed: many a design document never does (`plain`).
 //!
 //! Requests: `GET /` tells about the views, `GET` or `POST /{view}` queries one, with the parameters of
 //! Couchbase's view queries. `stale` means nothing here: who calls has waited for the feed.
@@ -55,7 +56,7 @@ use answer::{Answered, answer, asked};
 use design::Design;
 use listing::Listing;
 use merge::Merged;
-use nacre_js::{Engine, Limits};
+use nacre_js::{Functions, Limits};
 use nacre_plugin::{
     Chunk, DocumentError, Events, Fault, Request, Response, Service, State, StateMut, collate,
 };
@@ -67,7 +68,7 @@ use std::collections::VecDeque;
 pub struct Views {
     design: Design,
     // Reductions are made while a tree is read or written, which only borrows the reducer.
-    engine: RefCell<Engine>,
+    functions: RefCell<Functions>,
     bounds: Bounds,
     /// The answer that is given piece by piece.
     pending: Pending,
@@ -140,11 +141,10 @@ impl Service for Views {
     }
 
     fn init(config: &str) -> Result<Views, Fault> {
-        let mut engine =
-            Engine::new(LIMITS).map_err(|error| Fault::Retry(format!("JavaScript: {error}")))?;
-        let design = Design::compile(config, &mut engine).map_err(Fault::Reject)?;
+        let mut functions = Functions::new(LIMITS);
+        let design = Design::read(config, &mut functions).map_err(Fault::Reject)?;
         let (bounds, pending) = (Bounds::default(), Pending::Nothing);
-        Ok(Views { design, engine: RefCell::new(engine), bounds, pending })
+        Ok(Views { design, functions: RefCell::new(functions), bounds, pending })
     }
 
     fn on_batch(
@@ -152,8 +152,8 @@ impl Service for Views {
         events: &Events<'_>,
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault> {
-        self.engine.get_mut().set_now(events.now_us());
-        index::apply(&self.design, &self.engine, events, state)
+        self.functions.get_mut().set_now(events.now_us());
+        index::apply(&self.design, &self.functions, events, state)
     }
 
     fn rollback(
@@ -163,13 +163,13 @@ impl Service for Views {
         state: &mut dyn StateMut,
     ) -> Result<Option<u64>, Fault> {
         // Rows do not say which seqno they came from, so the vBucket starts over.
-        let done = index::remove_part_of_vbucket(&self.design, &self.engine, vb, state)?;
+        let done = index::remove_part_of_vbucket(&self.design, &self.functions, vb, state)?;
         Ok(done.then_some(0))
     }
 
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
-        self.engine.get_mut().set_now(request.now_us);
-        let answered = answer(&self.design, &self.engine, request, state, &self.bounds)?;
+        self.functions.get_mut().set_now(request.now_us);
+        let answered = answer(&self.design, &self.functions, request, state, &self.bounds)?;
         self.pending = match answered {
             Answered::Whole(response) => return Ok(response),
             Answered::Listing(listing) => Pending::Listing(listing),
@@ -189,13 +189,13 @@ impl Service for Views {
         if let Some(refusal) = partials.iter().find(|partial| partial.status != 200) {
             return Ok(refusal.clone());
         }
-        self.engine.get_mut().set_now(request.now_us);
+        self.functions.get_mut().set_now(request.now_us);
         let asked = match asked(&self.design, request) {
             Ok(asked) => asked,
             Err(response) => return Ok(response),
         };
         let (rest, view) = (Rest::of(request)?, &self.design.views[asked.view]);
-        let merged = merge::merge(&asked, rest, view, &self.engine, &partials, &self.bounds)?;
+        let merged = merge::merge(&asked, rest, view, &self.functions, &partials, &self.bounds)?;
         let Merged { pieces, rest } = merged;
         let Chunk { body, cursor } = self.first_of(pieces);
         let mut response = Response { cursor, ..Response::json(200, body) };
@@ -220,7 +220,7 @@ impl Views {
             }
         };
         let (views, piece_bytes) = (&self.design.views, self.bounds.piece_bytes);
-        let (body, is_last) = listing.piece(views, &self.engine, state, piece_bytes)?;
+        let (body, is_last) = listing.piece(views, &self.functions, state, piece_bytes)?;
         if !is_last {
             self.pending = Pending::Listing(listing);
         }

@@ -6,7 +6,7 @@ use crate::design::View;
 use crate::mask::Mask;
 use crate::reduction::result_json;
 use crate::scan::{Item, Scan, Taker, with_tree};
-use nacre_js::Engine;
+use nacre_js::Functions;
 use nacre_plugin::btree::Step;
 use nacre_plugin::{Fault, State};
 use std::cell::RefCell;
@@ -31,11 +31,11 @@ impl Listing {
     pub fn piece(
         &mut self,
         views: &[View],
-        engine: &RefCell<Engine>,
+        functions: &RefCell<Functions>,
         state: &dyn State,
         piece_bytes: usize,
     ) -> Result<(String, bool), Fault> {
-        with_tree(&views[self.asked.view], engine, self.mask.as_ref(), |tree| {
+        with_tree(&views[self.asked.view], functions, self.mask.as_ref(), |tree| {
             if !std::mem::replace(&mut self.has_begun, true) {
                 let Head { total_rows, debug } = Head::of(&self.asked, tree, state)?;
                 let debug = debug.map(|debug| (LOCAL, debug));

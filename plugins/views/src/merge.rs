@@ -23,7 +23,7 @@ use crate::part::{Items, Part};
 use crate::reduction::{ViewReducer, error_of, result_json};
 use crate::rest::Rest;
 use crate::scan::{Group, Item, Place};
-use nacre_js::Engine;
+use nacre_js::Functions;
 use nacre_plugin::btree::Reducer as _;
 use nacre_plugin::{Fault, Response};
 use std::cell::RefCell;
@@ -46,7 +46,7 @@ pub fn merge(
     asked: &Asked,
     rest: Option<Rest>,
     view: &View,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     partials: &[Response],
     bounds: &Bounds,
 ) -> Result<Merged, Fault> {
@@ -57,7 +57,7 @@ pub fn merge(
         Some(rest) => body.resume(rest),
         None => begin(&parts, &mut body),
     }
-    let reducer = ViewReducer { reduce: view.reduce.as_ref(), engine };
+    let reducer = ViewReducer { reduce: view.reduce.as_ref(), functions };
     let mut round = Round {
         descending: asked.query.descending,
         reducer,

@@ -36,7 +36,7 @@ use crate::reduction::error_of;
 use crate::rest::Rest;
 use crate::row::ViewRow;
 use crate::scan::{Group, Item, Place, Scan, Taker, with_tree};
-use nacre_js::Engine;
+use nacre_js::Functions;
 use nacre_plugin::btree::{Row, Step};
 use nacre_plugin::{Fault, Response, State};
 use std::cell::RefCell;
@@ -57,7 +57,7 @@ pub fn give(
     rest: Option<&Rest>,
     mask: Option<&Mask>,
     view: &View,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     state: &dyn State,
     bounds: &Bounds,
 ) -> Result<Response, Fault> {
@@ -67,7 +67,7 @@ pub fn give(
     if let Some(rest) = rest {
         scan.pass(rest.place());
     }
-    let body = with_tree(view, engine, mask, |tree| {
+    let body = with_tree(view, functions, mask, |tree| {
         let head = match rest {
             Some(_) => Head::default(),
             None => Head::of(asked, tree, state)?,

@@ -5,7 +5,7 @@
 //! stays an error when it is reduced further, and shows when a query meets it.
 
 use crate::row::{ViewRow, key_and_value};
-use nacre_js::{Argument, Engine, Error, FunctionId, quote};
+use nacre_js::{Argument, Error, FunctionId, Functions, quote};
 use nacre_plugin::btree::{Reducer, Row};
 use std::cell::RefCell;
 
@@ -23,11 +23,14 @@ pub enum Reduce {
 }
 
 impl Reduce {
-    /// The built-in called `text`, or the function of that text.
+    /// The built-in called `text`, or the function of that text, which `add` takes.
     ///
     /// # Errors
     /// When it is neither.
-    pub fn compile(text: &str, view: &str, engine: &mut Engine) -> Result<Reduce, String> {
+    pub fn read(
+        text: &str,
+        add: impl FnOnce(&str) -> Result<FunctionId, Error>,
+    ) -> Result<Reduce, String> {
         match text {
             "_count" => Ok(Reduce::Count),
             "_sum" => Ok(Reduce::Sum),
@@ -35,10 +38,7 @@ impl Reduce {
             _ if text.starts_with('_') && !text.contains('(') && !text.contains('=') => {
                 Err(format!("no built-in {text:?}; there are _count, _sum and _stats"))
             }
-            _ => {
-                let function = engine.compile(&format!("{view}/reduce"), text);
-                function.map(Reduce::Custom).map_err(|error| error.to_string())
-            }
+            _ => add(text).map(Reduce::Custom).map_err(|error| error.to_string()),
         }
     }
 }
@@ -158,7 +158,7 @@ pub struct ViewReducer<'a> {
     /// None for a view that is never reduced.
     pub reduce: Option<&'a Reduce>,
     /// Where custom functions run.
-    pub engine: &'a RefCell<Engine>,
+    pub functions: &'a RefCell<Functions>,
 }
 
 impl Reducer for ViewReducer<'_> {
@@ -217,7 +217,7 @@ impl ViewReducer<'_> {
         keys.push(']');
         values.push(']');
         let arguments = [Argument::Json(&keys), Argument::Json(&values), Argument::Bool(false)];
-        let result = self.engine.borrow_mut().call(function, &arguments)?;
+        let result = self.functions.borrow_mut().engine()?.call(function, &arguments)?;
         Ok(Reduction::Json(result.unwrap_or_else(|| "null".into())))
     }
 
@@ -228,7 +228,7 @@ impl ViewReducer<'_> {
         });
         let values = format!("[{}]", texts.collect::<Vec<_>>().join(","));
         let arguments = [Argument::Null, Argument::Json(&values), Argument::Bool(true)];
-        let result = self.engine.borrow_mut().call(function, &arguments)?;
+        let result = self.functions.borrow_mut().engine()?.call(function, &arguments)?;
         Ok(Reduction::Json(result.unwrap_or_else(|| "null".into())))
     }
 }

@@ -5,7 +5,7 @@ use crate::design::View;
 use crate::mask::Mask;
 use crate::reduction::ViewReducer;
 use crate::row::{ViewRow, corrupt, key_and_value};
-use nacre_js::Engine;
+use nacre_js::Functions;
 use nacre_plugin::btree::{self, Range, Row, Step, Tree};
 use nacre_plugin::{Fault, State, collate, successor};
 use std::cell::RefCell;
@@ -202,11 +202,11 @@ impl Scan {
 /// Calls `read` with the tree of a view, which shows the rows that `mask` sees.
 pub fn with_tree<T>(
     view: &View,
-    engine: &RefCell<Engine>,
+    functions: &RefCell<Functions>,
     mask: Option<&Mask>,
     read: impl FnOnce(&Tree<'_>) -> T,
 ) -> T {
-    let reducer = ViewReducer { reduce: view.reduce.as_ref(), engine };
+    let reducer = ViewReducer { reduce: view.reduce.as_ref(), functions };
     let tree = Tree::new(&view.prefix, &reducer);
     match mask {
         Some(mask) => read(&tree.seeing(&|row| mask.sees(row))),

@@ -8,7 +8,7 @@
 //! Numbers are big-endian. A batch names the one before, so that what was left behind by a longer file is not taken for what comes
 //! next, and says how much of the file was sure to survive a power cut when it was written. A file is made, and written anew once it
 //! has become twice as long as its rows were, under another name, and takes its own when it is whole, with a batch without rows at its
-//! end that says so.
+//! end that says so. Where damage is forgiven a new file is not waited for before something in it is to be durable.
 //!
 //! Invariants: whatever a crash leaves, the rows are those after some batch, and all before it; none of those that were durable is
 //! lost. A batch that cannot be read ends the file, as a crash may leave one at the end. Where a batch behind it says that it had been
@@ -194,6 +194,8 @@ struct Log {
     was_bytes: u64,
     /// How much of it is sure to survive a power cut.
     synced: u64,
+    /// It was made, and its name may not survive a power cut.
+    is_new: bool,
     /// Nobody is to write to it any more.
     is_removed: bool,
     /// A sync has failed: what is on the disk is not known until the file is opened anew, or written anew.
@@ -220,10 +222,18 @@ impl LogSpace {
             let what = io::Error::new(io::ErrorKind::InvalidInput, "its name is too long");
             return Err(failed(&**disk, "create a space in")(what));
         }
-        let create = || {
-            let log = Log::write(&**disk, &file_name, name, &Table::new())?;
-            disk.sync_names()?;
-            Ok(log)
+        let create = || match spaces.on_damage {
+            OnDamage::Refuse => {
+                let log = Log::write(&**disk, &file_name, name, &Table::new())?;
+                disk.sync_names()?;
+                Ok(log)
+            }
+            // After a power cut there may be no such file, or one without a head: there is no such space then, as it is.
+            OnDamage::Forget => {
+                let mut log = Log::begin(disk.create(&file_name, 0)?, name)?;
+                log.is_new = true;
+                Ok(log)
+            }
         };
         let log = create().map_err(failed(&**disk, "create a space in"))?;
         Ok(LogSpace::new(spaces, file_name, name.to_owned(), log))
@@ -289,10 +299,8 @@ impl LogSpace {
 impl Log {
     /// A file of that name with these rows alone: there is all of it, or what was there before.
     fn write(disk: &dyn Disk, file_name: &str, name: &str, all: &Table) -> io::Result<Log> {
-        let (new, head) = (format!("{file_name}{NEW}"), head(name));
-        let file = disk.create(&new, 0)?;
-        file.write_at(&head, 0)?;
-        let mut log = Log::at_head(file, head.len() as u64);
+        let new = format!("{file_name}{NEW}");
+        let mut log = Log::begin(disk.create(&new, 0)?, name)?;
         let mut batch = Batch::default();
         for (key, value) in all {
             batch.add(key, Some(value));
@@ -303,10 +311,17 @@ impl Log {
         log.append(batch)?;
         log.synced = log.end;
         log.append(Batch::mark())?;
-        log.sync()?;
+        log.sync(disk)?;
         log.was_bytes = log.end;
         disk.rename(&new, file_name)?;
         Ok(log)
+    }
+
+    /// A file with a head and no rows.
+    fn begin(file: Arc<dyn DiskFile>, name: &str) -> io::Result<Log> {
+        let head = head(name);
+        file.write_at(&head, 0)?;
+        Ok(Log::at_head(file, head.len() as u64))
     }
 
     fn at_head(file: Arc<dyn DiskFile>, head_bytes: u64) -> Log {
@@ -318,6 +333,7 @@ impl Log {
             crc: 0,
             was_bytes,
             synced: head_bytes,
+            is_new: false,
             is_removed: false,
             is_doubtful: false,
             fresh: None,
@@ -355,8 +371,10 @@ impl Log {
         }))
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync().inspect_err(|_| self.is_doubtful = true)?;
+    fn sync(&mut self, disk: &dyn Disk) -> io::Result<()> {
+        let is_new = std::mem::take(&mut self.is_new);
+        let synced = self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
+        synced.inspect_err(|_| self.is_doubtful = true)?;
         self.synced = self.end;
         Ok(())
     }
@@ -510,7 +528,7 @@ impl Space for LogSpace {
         if durable {
             // Not as a disk that is full: what was written is not known.
             let what = format!("sync a space of {}", self.disk.path().display());
-            log.sync().map_err(Error::io(what))?;
+            log.sync(&*self.disk).map_err(Error::io(what))?;
         }
         if log.end > 2 * log.was_bytes + self.slack_bytes {
             self.shorten(&mut log);

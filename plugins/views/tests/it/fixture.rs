@@ -55,8 +55,11 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new(config: &str) -> Fixture {
-        let (views, state) = (Views::init(config).unwrap(), MemoryState::default());
-        Fixture { views, state, headers: Vec::new() }
+        Views::init(config).unwrap();
+        let mut checked: serde_json::Value = serde_json::from_str(config).unwrap();
+        checked["checked"] = true.into();
+        let views = Views::init(&checked.to_string()).unwrap();
+        Fixture { views, state: MemoryState::default(), headers: Vec::new() }
     }
 
     pub fn bounded(self, bounds: Bounds) -> Fixture {

@@ -189,7 +189,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         source: source_of(config, document),
         since: Since::Everything,
         begin: None,
-        config: view_config(name, document).unwrap_or_default(),
+        config: view_config(name, document, true).unwrap_or_default(),
         limits: Limits::default(),
         grants: Grants::own(),
         owner: String::new(),
@@ -211,10 +211,12 @@ pub(super) fn view_name(bucket: &str, name: &str) -> String {
     format!("{bucket}/{name}")
 }
 
-/// The configuration of the views plugin: the design document with its name.
-pub(super) fn view_config(name: &str, document: &str) -> Option<String> {
+/// The configuration of the views plugin: the design document with its name, and whether the plugin has accepted it before.
+pub(super) fn view_config(name: &str, document: &str, is_checked: bool) -> Option<String> {
     let mut config: serde_json::Value = serde_json::from_str(document).ok()?;
-    config.as_object_mut()?.insert("name".into(), name.into());
+    let members = config.as_object_mut()?;
+    members.insert("name".into(), name.into());
+    members.insert("checked".into(), is_checked.into());
     Some(config.to_string())
 }
 

@@ -64,8 +64,9 @@ struct Run {
     durable: Vec<bool>,
 }
 
-fn run(seed: u64, steps: usize) -> Run {
+fn run(seed: u64, steps: usize, on_damage: OnDamage) -> Run {
     let (disk, mut chance) = (SimDisk::new(), Chance(seed));
+    let open = |disk: &Arc<SimDisk>| try_open(disk, on_damage).unwrap();
     let (mut spaces, mut space) = open(&disk);
     let mut run = Run { disk, versions: vec![(Rows::new(), 0)], durable: vec![false] };
     for _ in 0..steps {
@@ -99,23 +100,27 @@ impl Run {
     /// Sees to it that the rows are those after some step, and after all that are durable of the first `operations`.
     fn judge(&self, found: &Rows, operations: usize, what: &str) {
         let ended = |step: usize| self.versions[step].1 <= operations;
-        let at_least =
-            (0..self.durable.len()).rev().find(|step| self.durable[*step] && ended(*step));
-        let fits = self.versions[at_least.unwrap_or(0)..].iter().any(|(rows, _)| rows == found);
-        assert!(fits, "{what}: {} rows are none of any step from {at_least:?} on", found.len());
+        let steps = 0..self.versions.len();
+        let at_least = steps.clone().rev().find(|step| self.durable[*step] && ended(*step));
+        // The one that is under way.
+        let at_most = steps.clone().find(|step| !ended(*step)).unwrap_or(steps.end - 1);
+        let fits = self.versions[at_least.unwrap_or(0)..=at_most].iter();
+        let fits = fits.map(|(rows, _)| rows).any(|rows| rows == found);
+        let rows = found.len();
+        assert!(fits, "{what}: {rows} rows are none of the steps {at_least:?} to {at_most}");
     }
 }
 
 #[test]
 fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
-    for seed in 0..3 {
-        let run = run(seed, 150);
+    for (seed, on_damage) in [(0, OnDamage::Refuse), (1, OnDamage::Forget), (2, OnDamage::Refuse)] {
+        let run = run(seed, 150, on_damage);
         let mut replay = run.disk.replay();
         for now in 1..=run.disk.operation_count() {
             assert!(replay.step());
             let number = seed << 32 | now as u64;
             for loss in losses(number) {
-                let (spaces, space) = open(&replay.cut(loss));
+                let (spaces, space) = try_open(&replay.cut(loss), on_damage).unwrap();
                 let found = rows(&*space);
                 run.judge(&found, now, &format!("seed {seed}, operation {now}, {loss:?}"));
                 // It goes on from there.
@@ -129,7 +134,7 @@ fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
 
 #[test]
 fn what_comes_after_a_crash_is_not_mixed_with_what_was_there() {
-    let run = run(7, 60);
+    let run = run(7, 60, OnDamage::Refuse);
     let mut replay = run.disk.replay();
     for now in 1..=run.disk.operation_count() {
         assert!(replay.step());
@@ -148,7 +153,7 @@ fn what_comes_after_a_crash_is_not_mixed_with_what_was_there() {
 
 #[test]
 fn a_damaged_bit_ends_the_rows_there() {
-    let run = run(11, 30);
+    let run = run(11, 30, OnDamage::Refuse);
     let all = run.disk.operation_count();
     for (name, bytes) in run.disk.files() {
         for bit in (0..bytes * 8).step_by(7) {
