@@ -112,7 +112,11 @@ fn error(status: u16, error: &str, reason: &str) -> Response {
     Response::json(status, body)
 }
 
-fn info(design: &Design, functions: &RefCell<Functions>, state: &dyn State) -> Result<Response, Fault> {
+fn info(
+    design: &Design,
+    functions: &RefCell<Functions>,
+    state: &dyn State,
+) -> Result<Response, Fault> {
     let mut views = serde_json::Map::new();
     for view in &design.views {
         let reducer = ViewReducer { reduce: view.reduce.as_ref(), functions };

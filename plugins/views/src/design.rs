@@ -74,8 +74,8 @@ impl Design {
                     "view {name:?}: a name is not empty, and has no space around it"
                 ));
             }
-            let map = add(&name, &view.map)
-                .map_err(|error| format!("map of view {name:?}: {error}"))?;
+            let map =
+                add(&name, &view.map).map_err(|error| format!("map of view {name:?}: {error}"))?;
             let plain = Plain::read(&view.map);
             let reduce = match view.reduce.as_deref().map(str::trim) {
                 None | Some("") => None,

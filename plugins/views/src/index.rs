@@ -12,7 +12,6 @@ use nacre_js::{Argument, Emitted, Functions};
 use nacre_plugin::btree::{Change, Tree};
 use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, successor};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 const DATATYPE_SNAPPY: u8 = 2;
 /// Documents that one call of a rollback removes: some tens of milliseconds.
@@ -29,15 +28,11 @@ pub fn apply(
     state: &mut dyn StateMut,
 ) -> Result<Vec<DocumentError>, Fault> {
     let mut changes: Changes = vec![Vec::new(); design.views.len()];
-    // A document may change twice in a batch: what the first change noted is found here.
-    let mut back: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
     let mut errors = Vec::new();
     for event in events.iter() {
         let back_key = back_key(event.vb, event.key);
-        let old = match back.get(&back_key) {
-            Some(old) => old.clone(),
-            None => state.get(&back_key),
-        };
+        // A document may change twice in a batch: then it is what the first change noted.
+        let old = state.get(&back_key);
         if let Some(old) = &old {
             remove_noted(old, &mut changes)?;
         }
@@ -50,14 +45,10 @@ pub fn apply(
                 errors.push(DocumentError { index: event.index, message });
             }
         }
-        if old.is_some() || !notes.is_empty() {
-            back.insert(back_key, (!notes.is_empty()).then_some(notes));
-        }
-    }
-    for (key, notes) in back {
-        match notes {
-            Some(notes) => state.put(&key, &notes),
-            None => state.delete(&key),
+        if !notes.is_empty() {
+            state.put(&back_key, &notes);
+        } else if old.is_some() {
+            state.delete(&back_key);
         }
     }
     change_trees(design, functions, changes, state)?;

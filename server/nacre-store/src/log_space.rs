@@ -27,6 +27,8 @@ use std::sync::Arc;
 const MAGIC: &[u8; 14] = b"nacre space 2\n";
 /// Before the rows of a batch.
 const BATCH_HEAD_BYTES: usize = 24;
+/// Before the key of a row.
+const ROW_HEAD_BYTES: usize = 8;
 /// Where its own crc is in that.
 const CRC_AT: usize = 20;
 const REMOVED: u32 = u32::MAX;
@@ -373,7 +375,8 @@ impl Log {
 
     fn sync(&mut self, disk: &dyn Disk) -> io::Result<()> {
         let is_new = std::mem::take(&mut self.is_new);
-        let synced = self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
+        let synced =
+            self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
         synced.inspect_err(|_| self.is_doubtful = true)?;
         self.synced = self.end;
         Ok(())
@@ -490,7 +493,7 @@ fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
     while let (Some(key_bytes), Some(value_bytes)) = (u32_at(batch, 0), u32_at(batch, 4)) {
         let is_there = value_bytes != REMOVED;
         let length = if is_there { value_bytes as usize } else { 0 };
-        let Some((key, rest)) = batch[8..].split_at_checked(key_bytes as usize) else {
+        let Some((key, rest)) = batch[ROW_HEAD_BYTES..].split_at_checked(key_bytes as usize) else {
             return false;
         };
         let Some((value, rest)) = rest.split_at_checked(length) else { return false };
@@ -522,7 +525,10 @@ impl Space for LogSpace {
             return Err(Error::Damaged { path: self.disk.path().to_owned(), what });
         }
         log.fresh = None;
-        let mut batch = Batch::default();
+        let row_bytes =
+            |(key, value): &Write| ROW_HEAD_BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
+        let bytes = BATCH_HEAD_BYTES + writes.iter().map(row_bytes).sum::<usize>();
+        let mut batch = Batch(Vec::with_capacity(bytes));
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
         if durable {

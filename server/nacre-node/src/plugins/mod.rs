@@ -127,8 +127,8 @@ impl Plugins {
     /// What is wrong with it, for its author.
     pub fn validate_view(&self, name: &str, document: &str) -> Result<(), String> {
         let runtime = self.runtime(&VIEWS)?;
-        let config = spec::view_config(name, document, false)
-            .ok_or("a design document is a JSON object")?;
+        let config =
+            spec::view_config(name, document, false).ok_or("a design document is a JSON object")?;
         let setup = Setup::new("views", config);
         nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
             nacre_plugin_host::Error::Config { message, .. } => message,
