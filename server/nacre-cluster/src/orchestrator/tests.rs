@@ -198,6 +198,25 @@ fn a_node_that_falls_silent_is_replaced_by_the_best_of_its_replicas() {
 }
 
 #[test]
+fn more_of_an_earlier_term_is_less_and_so_is_more_without_what_was_prepared_last() {
+    let less = [stands(0, 99), Standing { prepared: 3, ..stands(1, 99) }];
+    for less in less {
+        let mut world = World::new(cluster(3, 2));
+        world.down = vec![NodeId(3)];
+        let better = Standing { prepared: 4, ..stands(1, 12) };
+        world.standings = [(NodeId(1), less), (NodeId(2), better)].into();
+        let before = world.cluster.buckets["b"].chains.clone();
+        let change = world.until_proposed(20).unwrap();
+        world.cluster.apply(&change).unwrap();
+        let after = &world.cluster.buckets["b"].chains;
+        let replaced =
+            before.iter().zip(after).filter(|(chain, _)| chain.active() == Some(NodeId(3)));
+        assert!(replaced.clone().count() > 0);
+        assert!(replaced.clone().all(|(_, chain)| chain.active() == Some(NodeId(2))), "{after:?}");
+    }
+}
+
+#[test]
 fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_that() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
