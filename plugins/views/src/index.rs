@@ -14,6 +14,8 @@ use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, suc
 use std::cell::RefCell;
 
 const DATATYPE_SNAPPY: u8 = 2;
+/// Bytes that a document notes for which there is room at once.
+const NOTES_BYTES_EXPECTED: usize = 256;
 /// Documents that one call of a rollback removes: some tens of milliseconds.
 const ROLLBACK_COUNT: u32 = 2000;
 
@@ -36,7 +38,7 @@ pub fn apply(
         if let Some(old) = &old {
             remove_noted(old, &mut changes)?;
         }
-        let mut notes = Vec::new();
+        let mut notes = Vec::with_capacity(NOTES_BYTES_EXPECTED);
         if event.kind == EventKind::Upsert {
             let functions = &mut functions.borrow_mut();
             let failures = map(design, functions, &event, &mut changes, &mut notes);
@@ -98,7 +100,17 @@ fn change_trees(
 
 /// The changes by key; of those of one key the last.
 fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
-    changes.sort_by(|(left, _), (right, _)| left.cmp(right));
+    // Keys of a view begin alike, and differ soon after.
+    let alike = alike_bytes(&changes);
+    let first = |key: &[u8]| {
+        let rest = &key[alike..];
+        let byte = |at| rest.get(at).copied().map_or(0, u64::from);
+        let ended = || (0..8).fold(0, |number, at| number << 8 | byte(at));
+        rest.first_chunk().map_or_else(ended, |bytes| u64::from_be_bytes(*bytes))
+    };
+    changes.sort_by(|(left, _), (right, _)| {
+        first(left).cmp(&first(right)).then_with(|| left.cmp(right))
+    });
     changes.dedup_by(|later, earlier| {
         let is_same = later.0 == earlier.0;
         if is_same {
@@ -107,6 +119,15 @@ fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
         is_same
     });
     changes
+}
+
+/// How many bytes all keys have in common.
+fn alike_bytes(changes: &[Change]) -> usize {
+    let Some(((one, _), others)) = changes.split_first() else { return 0 };
+    others.iter().fold(one.len(), |alike, (key, _)| {
+        let differs = one[..alike].iter().zip(key).position(|(one, other)| one != other);
+        differs.unwrap_or(alike.min(key.len()))
+    })
 }
 
 /// Maps a document with every view; gives what failed, for the author of the views.
@@ -202,5 +223,26 @@ fn emitted_in_engine(
 fn forward_log(functions: &mut Functions) {
     for line in functions.take_log() {
         nacre_plugin::log(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn changes_come_in_the_order_of_their_keys_and_the_last_of_one_key_counts(
+            alike in prop::collection::vec(0..3_u8, 0..12),
+            ends in prop::collection::vec(prop::collection::vec(0..2_u8, 0..12), 0..40),
+        ) {
+            let key = |end: &Vec<u8>| [&alike[..], end].concat();
+            let change = |(number, end)| (key(end), Some(vec![number as u8]));
+            let changes: Vec<Change> = ends.iter().enumerate().map(change).collect();
+            let expected: BTreeMap<_, _> = changes.iter().cloned().collect();
+            prop_assert_eq!(in_order(changes), expected.into_iter().collect::<Vec<_>>());
+        }
     }
 }

@@ -17,11 +17,11 @@ pub fn tree_key(key_json: &str, id: &[u8], number: u32) -> Result<Vec<u8>, Strin
 
 /// Appends `id` such that what follows may be told from it: a zero byte is written as `00 ff`.
 pub fn escape(id: &[u8], out: &mut Vec<u8>) {
-    for &byte in id {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xff);
+    for (index, piece) in id.split(|&byte| byte == 0).enumerate() {
+        if index > 0 {
+            out.extend_from_slice(&[0, 0xff]);
         }
+        out.extend_from_slice(piece);
     }
 }
 

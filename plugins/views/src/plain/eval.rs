@@ -14,6 +14,8 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes that a call looks at, again and again if it has to: the engine, which does not, is faster from somewhere on.
 const LOOKED_MAX: usize = 1 << 20;
+/// Bytes of a key or value for which there is room at once.
+const JSON_BYTES_EXPECTED: usize = 64;
 /// What a turn of a loop counts as.
 const TURN_BYTES: usize = 64;
 
@@ -287,7 +289,7 @@ impl<'a> Call<'a> {
     }
 
     fn json(&mut self, value: &Value<'a>) -> Option<String> {
-        let mut out = String::new();
+        let mut out = String::with_capacity(JSON_BYTES_EXPECTED);
         match value {
             Value::Text(text) => nacre_js::quote(text, &mut out),
             value => self.write(value, &mut out)?,

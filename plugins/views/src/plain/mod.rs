@@ -58,7 +58,7 @@ impl<'a> Document<'a> {
         if !text.trim_ascii_start().starts_with('{') {
             return None;
         }
-        let mut members = Vec::new();
+        let mut members = Vec::with_capacity(MEMBERS_EXPECTED);
         let depth = nacre_value::json::members(text, |name, value| members.push((name, value)))?;
         let is_plain = |(name, _): &(Range<usize>, _)| !text[name.clone()].contains('\\');
         (depth <= depth_max && members.iter().all(is_plain)).then_some(Document { text, members })
@@ -86,6 +86,9 @@ fn is_placed(name: &str, before: &[&str]) -> bool {
     let is_number = name.starts_with(|c: char| c.is_ascii_digit());
     !is_number && name != "__proto__" && before.len() < NAMES_MAX && !before.contains(&name)
 }
+
+/// Members for which there is room at once.
+const MEMBERS_EXPECTED: usize = 16;
 
 /// Names of one object among which equal ones are looked for.
 const NAMES_MAX: usize = 32;

@@ -6,10 +6,11 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{
     BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
 };
-use nacre_node::Error;
+use nacre_node::{Bucket, Error, Home, Platform};
 use nacre_store::Fault;
 use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a node has of the key `k` and its vBucket.
 fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
@@ -902,4 +903,31 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
     nodes.run();
     assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
     assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
+}
+
+/// A copy that was made the active one may have served, and ended before any of that was stored.
+#[test]
+fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    let mut config = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].clone();
+    let chosen = Chosen { term: config.chains[0].term, high_seqno: 1 };
+    nodes.kill(1);
+    let platform: Arc<dyn Platform> = Arc::clone(&nodes.worlds[1]) as _;
+    for (replica, clean, expected) in [
+        (Some(NodeId(1)), false, VbState::Pending),
+        (Some(NodeId(1)), true, VbState::Active),
+        (None, false, VbState::Active),
+    ] {
+        let chain = &mut config.chains[0];
+        (chain.copies, chain.term) = (vec![Some(NodeId(2)), replica], chosen.term + 1);
+        chain.chosen = Some(chosen);
+        let (store, home) = (nodes.worlds[1].store() as _, Home::alone(NodeId(2)));
+        let bucket = Bucket::open(&config, &platform, Some(store), clean, home).unwrap();
+        let vbucket = bucket.vbucket(Vbid(0)).unwrap();
+        let doubted = (expected == VbState::Pending).then_some(chosen.term + 1);
+        assert_eq!((vbucket.state(), vbucket.doubted()), (expected, doubted), "{replica:?}");
+    }
 }
