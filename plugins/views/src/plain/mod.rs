@@ -29,7 +29,7 @@ use std::ops::Range;
 pub struct Plain(parse::Function);
 
 impl Plain {
-    /// Reads the text of a function that the engine has compiled; none when it is not of the forms known here.
+    /// Reads the text of a function that an engine has accepted, here or before; none when it is not of the forms known here.
     pub fn read(source: &str) -> Option<Plain> {
         parse::function(source.trim_end().trim_end_matches(';')).map(Plain)
     }

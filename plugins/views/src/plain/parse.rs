@@ -1,6 +1,6 @@
 //! Reads the text of a map function, as far as it is of the forms that are known here.
 //!
-//! The engine has compiled the text before, so that it is JavaScript; what is not known is not read, whatever it means. All
+//! An engine has accepted the text, here or before, so that it is JavaScript; what is not known is not read, whatever it means. All
 //! signs of the language are told from each other, and a line ends a statement only where nothing that follows could go on
 //! with it: no text means anything else here than it does there.
 
