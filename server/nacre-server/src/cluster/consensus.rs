@@ -55,6 +55,8 @@ const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
 const ENTRIES_A_SNAPSHOT: u64 = 256;
 /// Entries that are kept although a snapshot holds them, for nodes that are a little behind.
 const ENTRIES_KEPT: u64 = 64;
+/// How long a node that is taken in waits for a new snapshot.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(1);
 /// Entries that are sent at once.
 const ENTRIES_A_REQUEST: u64 = 64;
 /// How long a proposal may take.
@@ -648,8 +650,14 @@ type Written = Result<
     RaftError<u64, ClientWriteError<u64, Place>>,
 >;
 
-/// Lets a node learn until it knows nearly everything, and then vote.
-async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
+/// Lets a node learn until it knows nearly everything, and then vote. It begins with a snapshot of now: hundreds of entries since an
+/// older one, applied one after the other by threads that come before others, would keep a processor from whoever serves documents.
+pub(super) async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
+    let applied = raft.metrics().borrow().last_applied;
+    raft.trigger().snapshot().await?;
+    let is_taken = |metrics: &Metrics| metrics.snapshot >= applied;
+    // It can be done without.
+    let _ = raft.wait(Some(SNAPSHOT_PATIENCE)).metrics(is_taken, "a snapshot of now").await;
     raft.add_learner(id, place, true).await?;
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), false).await
 }

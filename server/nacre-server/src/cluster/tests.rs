@@ -1,6 +1,6 @@
 //! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed, or enter another cluster.
 
-use super::consensus::{Consensus, abdicate};
+use super::consensus::{Consensus, abdicate, add_voter};
 use super::election::Election;
 use super::log::Log;
 use super::machine::{Machine, Waiting};
@@ -21,6 +21,7 @@ use openraft::testing::{StoreBuilder, Suite};
 use openraft::{CommittedLeaderId, Config, EntryPayload, LogId, StorageIOError};
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,13 +120,14 @@ impl RaftNetwork<Types> for Across {
 
     async fn install_snapshot(
         &mut self,
-        _: InstallSnapshotRequest<Types>,
+        request: InstallSnapshotRequest<Types>,
         _: RPCOption,
     ) -> Result<
         InstallSnapshotResponse<u64>,
         RPCError<u64, Place, RaftError<u64, InstallSnapshotError>>,
     > {
-        Err(RPCError::Unreachable(nobody()))
+        let (raft, _) = self.0.raft(self.1)?;
+        Ok(raft.install_snapshot(request).await.map_err(|_| nobody())?)
     }
 
     async fn vote(
@@ -141,13 +143,35 @@ impl RaftNetwork<Types> for Across {
 /// How long those in a [`Hall`] vote for nobody after they heard the leader.
 const LEASE_MS: u64 = 300;
 
+fn place(id: u64) -> Place {
+    Place { uuid: id.to_string(), ..Place::default() }
+}
+
 /// Three of which the first leads, and none but that stands by Raft's own count.
 async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
+    let (hall, folders) = in_a_hall(1..=3).await;
+    let voters = (1..=3).map(|id| (id, place(id)));
+    let (first, _) = hall.raft(1).unwrap();
+    first.initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
+    for id in 1..=3 {
+        let (raft, _) = hall.raft(id).unwrap();
+        raft.wait(PATIENCE).current_leader(1, "the first one leads").await.unwrap();
+        raft.wait(PATIENCE).applied_index_at_least(Some(1), "it is in").await.unwrap();
+    }
+    (hall, folders)
+}
+
+/// Some that are in no cluster yet.
+async fn in_a_hall(ids: RangeInclusive<u64>) -> (Arc<Hall>, Vec<TempDir>) {
     let hall = Arc::new(Hall::default());
     let mut folders = Vec::new();
-    for id in 1..=3 {
+    for id in ids {
         let (folder, log, machine) = InFolders.build().await.unwrap();
-        let config = Config { election_timeout_max: LEASE_MS, ..Config::default() };
+        let config = Config {
+            election_timeout_max: LEASE_MS,
+            max_in_snapshot_log_to_keep: 0,
+            ..Config::default()
+        };
         let network = Across(Arc::clone(&hall), id);
         let raft = openraft::Raft::new(id, Arc::new(config), network, log, machine).await.unwrap();
         raft.runtime_config().elect(id == 1);
@@ -155,14 +179,6 @@ async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
         let election = Election::new(lease, (150, 300), Arc::default(), move || 97 * id);
         hall.rafts.lock().insert(id, (raft, Arc::new(election)));
         folders.push(folder);
-    }
-    let voters = (1..=3).map(|id| (id, Place { uuid: id.to_string(), ..Place::default() }));
-    let (first, _) = hall.raft(1).unwrap();
-    first.initialize(voters.collect::<BTreeMap<_, _>>()).await.unwrap();
-    for id in 1..=3 {
-        let (raft, _) = hall.raft(id).unwrap();
-        raft.wait(PATIENCE).current_leader(1, "the first one leads").await.unwrap();
-        raft.wait(PATIENCE).applied_index_at_least(Some(1), "it is in").await.unwrap();
     }
     (hall, folders)
 }
@@ -197,6 +213,25 @@ async fn who_refuses_a_shorter_log_leads_instead() {
     third.wait(PATIENCE).current_leader(2, "the longer log leads").await.unwrap();
     second.shutdown().await.unwrap();
     third.shutdown().await.unwrap();
+}
+
+/// Each entry takes the time of a thread that comes before those who serve documents.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
+    let (hall, _folders) = in_a_hall(1..=2).await;
+    let [(first, _), (second, _)] = [1, 2].map(|id| hall.raft(id).unwrap());
+    first.initialize(BTreeMap::from([(1, place(1))])).await.unwrap();
+    first.wait(PATIENCE).current_leader(1, "it leads").await.unwrap();
+    let mut last = None;
+    for ticket in 0..20 {
+        let proposal = Proposal::Change(Change::ResetAutoFailover);
+        let written = first.client_write(Ticketed { ticket, proposal, term: None }).await.unwrap();
+        last = Some(written.log_id);
+    }
+    add_voter(&first, 2, place(2)).await.unwrap();
+    assert!(second.metrics().borrow().snapshot >= last);
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
 }
 
 /// A leader that is to be removed is silent for longer than this test may take.
