@@ -62,8 +62,8 @@ pub(crate) struct Orchestration {
 
 struct State {
     orchestrator: Orchestrator,
-    /// Leases that the leader has granted and this node does not know enough for yet: until when, and up to which
-    /// revision of the agreed state.
+    /// The lease that the leader has granted last: until when, and up to which revision this node has to know the agreed state
+    /// for it.
     granted: Option<(u64, u64)>,
 }
 
@@ -149,12 +149,9 @@ impl Orchestration {
         if !needs_leases(&cluster) {
             return node.lease.set(u64::MAX);
         }
-        let mut state = self.state.lock();
-        match state.granted {
-            Some((until, rev)) if cluster.rev >= rev => {
-                state.granted = None;
-                node.lease.set(until);
-            }
+        match self.state.lock().granted {
+            // It is kept, as leases may be needed no more for a while, and then again.
+            Some((until, rev)) if cluster.rev >= rev => node.lease.set(until),
             // Until the leader answers for the first time, the node does not know what it may serve.
             _ if node.lease.0.load(Ordering::Acquire) == u64::MAX => node.lease.set(0),
             _ => {}

@@ -272,6 +272,17 @@ fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
     assert_eq!(client(&nodes).set("k", "2").status, 0);
 }
 
+/// Two nodes need none, and a third may leave and come again within a moment.
+#[test]
+fn a_lease_holds_that_was_not_needed_meanwhile() {
+    let mut nodes = three_with(&[2, 1]);
+    let member = cluster(&nodes).nodes[&NodeId(3)].clone();
+    nodes.change(&Change::DropNode { id: NodeId(3) });
+    assert_eq!(client(&nodes).set("k", "1").status, 0);
+    nodes.change(&Change::PutNode { id: NodeId(4), member });
+    assert_eq!(client(&nodes).set("k", "2").status, 0);
+}
+
 /// The SDK heard of a newer map from others, and would hold this one for it.
 #[test]
 fn a_node_that_is_cut_off_has_no_newer_map_for_those_who_have_one() {
