@@ -1,5 +1,6 @@
 //! Plugins as machine code: compiled once for this machine, then loaded from the cache.
 
+use crate::huge_pages;
 use crate::vital::depend_on_this_thread;
 use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
@@ -96,6 +97,7 @@ fn start() -> Result<Host, String> {
     let begun = Instant::now();
     let host = Host::new(move || begun.elapsed().as_nanos() as u64, std::thread::sleep)
         .map_err(|error| error.to_string())?;
+    huge_pages::take_for_sandboxes();
     let ticking = host.clone();
     std::thread::Builder::new().name("deadlines".into()).spawn(move || tick(&ticking)).map_err(
         |error| format!("plugins cannot run without a thread for their deadlines: {error}"),

@@ -85,12 +85,17 @@ impl Keys {
             std::cmp::Ordering::Equal => {}
         }
         let head = head(rest);
-        self.slots.binary_search_by(|slot| {
+        let compare = |slot: &Slot| {
             slot.head.cmp(&head).then_with(|| {
                 let end = slot.at as usize + slot.key_bytes();
                 self.heap[slot.at as usize + self.shared..end].cmp(rest)
             })
-        })
+        };
+        // Keys that are written often come in order.
+        match self.slots.last().map(compare) {
+            Some(std::cmp::Ordering::Less) => Err(self.slots.len()),
+            _ => self.slots.binary_search_by(compare),
+        }
     }
 
     /// Puts a key where [`Keys::find`] says that it would be.
