@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much longer than a call that failed its deployment rests after it: what keeps failing takes a quarter of the time, and
+/// How much longer than a call that failed its deployment rests after it: what keeps failing takes a tenth of the time, and
 /// of what goes with it, such as memory that the kernel has to clear.
-const REST_TIMES: u32 = 3;
+const REST_TIMES: u32 = 9;
 /// A rest at most.
 const REST_MAX: Duration = Duration::from_millis(250);
 
@@ -53,13 +53,13 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn a_rest_is_as_long_as_what_failed_was() {
+    fn a_rest_is_in_proportion_to_what_failed() {
         let rests = Arc::new(Mutex::new(Vec::new()));
         let rested = Arc::clone(&rests);
         let clock = Clock::new(|| 1_000_000_000, move |rest| rested.lock().unwrap().push(rest));
         clock.rest(999_000_000);
         clock.rest(0);
-        let expected = [Duration::from_millis(3), Duration::from_millis(250)];
+        let expected = [Duration::from_millis(9), Duration::from_millis(250)];
         assert_eq!(*rests.lock().unwrap(), expected);
     }
 }

@@ -39,7 +39,7 @@ pub struct Host {
 impl Host {
     /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long calls
     /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
-    /// three times as long as the call took, and at most a quarter of a second, so that what does nothing but fail leaves the
+    /// nine times as long as the call took, and at most a quarter of a second, so that what does nothing but fail leaves the
     /// machine to others.
     ///
     /// # Errors
