@@ -5,6 +5,7 @@ use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
+use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
@@ -251,7 +252,8 @@ impl Platform for SystemPlatform {
     }
 
     fn run(&self, mut task: Box<dyn Task>) {
-        let thread = std::thread::Builder::new().name(task.name().to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(task.name().to_owned());
+        let thread = thread.stack_size(STACK_BYTES).spawn(move || {
             if task.is_background() {
                 be_nice(BACKGROUND_NICENESS);
             }

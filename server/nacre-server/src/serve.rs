@@ -21,7 +21,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// Stack of the threads for HTTP: 5 MiB are for plugins, see `RED_ZONE_BYTES` of nacre-plugin-host.
+/// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-plugin-host. With less, each call maps a
+/// stack of its own and gives it back, which all threads of the process have to wait for.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// Ports that Couchbase's clients try first.

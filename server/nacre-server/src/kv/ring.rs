@@ -10,6 +10,7 @@
 
 use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use crate::serve::STACK_BYTES;
 use crate::tls::Shown;
 use crate::vital::depend_on_this_thread;
 use io_uring::squeue::Entry;
@@ -139,7 +140,9 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
         let mailbox = Arc::new(Mailbox::new()?);
         mailboxes.push(Arc::clone(&mailbox));
         let door = Arc::clone(door);
-        std::thread::Builder::new().name(format!("kv-{index}")).spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("kv-{index}"));
+        // Conflicts may be resolved by plugins.
+        thread.stack_size(STACK_BYTES).spawn(move || {
             depend_on_this_thread();
             let outcome = Thread::new(door, mailbox).and_then(|mut thread| thread.run());
             if let Err(error) = outcome {

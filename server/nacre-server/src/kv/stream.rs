@@ -5,6 +5,7 @@
 //! for answers only while they send them.
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use crate::serve::STACK_BYTES;
 use crate::tls::{Purpose, Shown};
 use crate::vital::depend_on_this_thread;
 use nacre_cluster::Fingerprint;
@@ -42,7 +43,9 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
         let (sender, receiver) = mpsc::unbounded_channel();
         senders.push(sender);
         let door = Arc::clone(door);
-        std::thread::Builder::new().name(format!("kv-stream-{index}")).spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("kv-stream-{index}"));
+        // Conflicts may be resolved by plugins.
+        thread.stack_size(STACK_BYTES).spawn(move || {
             depend_on_this_thread();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("the machine has room for another event loop");
