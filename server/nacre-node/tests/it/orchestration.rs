@@ -275,7 +275,7 @@ fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
 /// Two nodes need none, and a third may leave and come again within a moment.
 #[test]
 fn a_lease_holds_that_was_not_needed_meanwhile() {
-    let mut nodes = three_with(&[2, 1]);
+    let nodes = three_with(&[2, 1]);
     let member = cluster(&nodes).nodes[&NodeId(3)].clone();
     nodes.change(&Change::DropNode { id: NodeId(3) });
     assert_eq!(client(&nodes).set("k", "1").status, 0);
