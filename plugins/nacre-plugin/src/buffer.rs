@@ -6,7 +6,7 @@
 
 use crate::{Entry, State, StateMut};
 use foldhash::fast::FixedState;
-use indexmap::IndexMap;
+use hashbrown::HashMap;
 use std::cell::RefCell;
 
 /// Bytes of keys and values that wait at most; one call of the host may carry a mebibyte.
@@ -35,8 +35,7 @@ pub struct Buffered<S> {
 
 #[derive(Default)]
 struct Waiting {
-    /// In the order in which keys were written to first: keys of neighbours mostly come together, and the host is faster then.
-    changes: IndexMap<Vec<u8>, Option<Vec<u8>>, FixedState>,
+    changes: HashMap<Vec<u8>, Option<Vec<u8>>, FixedState>,
     /// Of keys and values, those that were replaced included.
     bytes: usize,
 }
@@ -52,7 +51,7 @@ impl<S: Apply> Buffered<S> {
         let waiting = &mut *self.waiting.borrow_mut();
         waiting.bytes = 0;
         if !waiting.changes.is_empty() {
-            self.inner.apply(waiting.changes.drain(..));
+            self.inner.apply(waiting.changes.drain());
         }
     }
 
@@ -92,7 +91,7 @@ impl<S: Apply> State for Buffered<S> {
 impl<S: Apply> StateMut for Buffered<S> {
     fn put(&mut self, key: &[u8], value: &[u8]) {
         if value.len() > VALUE_BYTES_MAX {
-            self.waiting.get_mut().changes.swap_remove(key);
+            self.waiting.get_mut().changes.remove(key);
             self.inner.put(key, value);
         } else {
             self.change(key, Some(value));

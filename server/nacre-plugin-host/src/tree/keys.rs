@@ -85,17 +85,12 @@ impl Keys {
             std::cmp::Ordering::Equal => {}
         }
         let head = head(rest);
-        let compare = |slot: &Slot| {
+        self.slots.binary_search_by(|slot| {
             slot.head.cmp(&head).then_with(|| {
                 let end = slot.at as usize + slot.key_bytes();
                 self.heap[slot.at as usize + self.shared..end].cmp(rest)
             })
-        };
-        // Keys that are written often come in order.
-        match self.slots.last().map(compare) {
-            Some(std::cmp::Ordering::Less) => Err(self.slots.len()),
-            _ => self.slots.binary_search_by(compare),
-        }
+        })
     }
 
     /// Puts a key where [`Keys::find`] says that it would be.
