@@ -6,15 +6,20 @@ use nacre_conformance::kv::{KvClient, Request};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const BUCKET: &str = "copies";
 const OP_SET: u8 = 0x01;
 pub const OP_GET: u8 = 0x00;
+const OP_INCREMENT: u8 = 0x05;
+/// How much is added, what a new counter begins with, and that it does not expire.
+const BY_ONE_FROM_ONE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 const NOT_MY_VBUCKET: u16 = 0x07;
 const TEMPORARY_FAILURE: u16 = 0x86;
 const DURABILITY_IMPOSSIBLE: u16 = 0xa1;
 const COMMITTED_ANEW: u16 = 0xa4;
+const WRITE_IN_PROGRESS: u16 = 0xa2;
 const AMBIGUOUS: u16 = 0xa3;
 /// How long an operation is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,7 +82,11 @@ impl SmartClient {
             vbid,
             key: client.wire_key(0, key),
             framing: if level == 0 { Vec::new() } else { vec![0x11, level] },
-            extras: if opcode == OP_SET { vec![0; 8] } else { Vec::new() },
+            extras: match opcode {
+                OP_SET => vec![0; 8],
+                OP_INCREMENT => BY_ONE_FROM_ONE.to_vec(),
+                _ => Vec::new(),
+            },
             value: value.to_vec(),
             ..Request::default()
         };
@@ -285,6 +294,53 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
         node.json("/pools/default")["nodes"].as_array().unwrap().len() == 2
     });
     acknowledged.check(&mut client);
+}
+
+#[test]
+fn no_number_is_handed_out_twice_although_the_node_of_the_counter_is_killed() {
+    const KEY: &[u8] = b"counter";
+    let mut nodes = nodes_with_bucket(2);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let client = SmartClient::new(&nodes, BUCKET);
+    let chain = &client.map[usize::from(nacre_conformance::kv::vbid(KEY, 1024))];
+    let server = client.servers[chain[0] as usize].clone();
+    let serves = |node: &Node| server == format!("127.0.0.1:{}", node.port_base + 10);
+    let place = nodes.iter().position(serves).unwrap();
+    let (counted, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let count = |mut client: SmartClient| {
+        let mut numbers = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            match client.call(KEY, OP_INCREMENT, 1, b"") {
+                (0, number) => numbers.push(u64::from_be_bytes(number.try_into().unwrap())),
+                (WRITE_IN_PROGRESS | AMBIGUOUS, _) => continue,
+                (other, _) => panic!("counting was answered with {other:#x}"),
+            }
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        numbers
+    };
+    let clients = [(); 4].map(|()| SmartClient::new(&nodes, BUCKET));
+    let mut numbers = std::thread::scope(|scope| {
+        let clients = clients.map(|client| scope.spawn(|| count(client)));
+        let are_counted = |node: &Node, target| {
+            node.wait_until("they count", |_| counted.load(Ordering::Relaxed) >= target);
+        };
+        let left = (place + 1) % 3;
+        are_counted(&nodes[left], 200);
+        nodes[place].kill();
+        nodes[left].wait_until("the failover", |node| {
+            node.json("/pools/default")["nodes"][place]["clusterMembership"] == "inactiveFailed"
+        });
+        are_counted(&nodes[left], counted.load(Ordering::Relaxed) + 200);
+        is_over.store(true, Ordering::Relaxed);
+        clients.map(|client| client.join().unwrap()).concat()
+    });
+    let all = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), all);
 }
 
 #[test]
