@@ -185,10 +185,10 @@ impl Drop for SetAtLast<'_> {
 }
 
 /// Rebalances, and has each node asked meanwhile, three times at least: `ask` gets the node and the number of the round.
-pub fn ask_while_rebalancing(nodes: &[Node; 3], ask: impl Fn(&Node, usize) + Sync) {
+pub fn ask_while_rebalancing(nodes: &[Node], ask: impl Fn(&Node, usize) + Sync) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let asking = nodes.each_ref().map(|node| {
+        let begin = |node| {
             let (is_over, ask) = (&is_over, &ask);
             scope.spawn(move || {
                 let mut rounds = 0;
@@ -198,12 +198,13 @@ pub fn ask_while_rebalancing(nodes: &[Node; 3], ask: impl Fn(&Node, usize) + Syn
                 }
                 rounds
             })
-        });
+        };
+        let asking: Vec<_> = nodes.iter().map(begin).collect();
         let rebalancing = SetAtLast(&is_over);
         rebalance(nodes, &[]);
         nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
         drop(rebalancing);
-        let rounds = asking.map(|thread| thread.join().unwrap());
+        let rounds: Vec<usize> = asking.into_iter().map(|thread| thread.join().unwrap()).collect();
         eprintln!("{rounds:?} rounds of questions while a rebalance went on");
     });
 }
@@ -237,6 +238,46 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     ] {
         let request = json!({"statement": statement, "timeout": "2s"});
         nodes[0].wait_until("it to say so", |node| ask(node, &request)["status"] != "success");
+    }
+}
+
+#[test]
+fn the_units_of_a_month_add_up_on_one_node_on_four_and_on_eight() {
+    let mut nodes = vec![Node::start()];
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=0");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    let orders = (0..DOCUMENTS).map(|n| (n, n % 5, 1 + n / 5 % 12, 1 + n % 9));
+    let mut sold = [0; 5];
+    let mut values = Vec::new();
+    for (n, product, month, units) in orders {
+        let order = json!({"product": format!("p{product}"), "month": month, "units": units});
+        values.push(format!("VALUES ('o{n}', {order})"));
+        sold[product as usize] += if month == 1 { units } else { 0 };
+    }
+    for values in values.chunks(500) {
+        rows(&nodes[0], &format!("INSERT INTO {BUCKET} (KEY, VALUE) {}", values.join(", ")));
+    }
+    let map = "function (doc, meta) { emit([doc.product, doc.month], doc.units); }";
+    let design = json!({"views": {"units": {"map": map, "reduce": "_sum"}}}).to_string();
+    nodes[0].wait_until("the views plugin", |node| {
+        http(node, 1, "PUT", &format!("/{BUCKET}/_design/d"), &design)["ok"] == true
+    });
+    let check = |node: &Node| {
+        for (product, units) in sold.iter().enumerate() {
+            let january = format!("units?stale=false&key=%5B%22p{product}%22%2C1%5D");
+            let expected = json!([{"key": null, "value": units}]);
+            assert_eq!(view(node, &january)["rows"], expected);
+        }
+    };
+    check(&nodes[0]);
+    for count in [4, 8] {
+        for node in (nodes.len()..count).map(|_| Node::start()) {
+            let (status, said) = nodes[0].add(&node);
+            assert_eq!(status, 200, "{said}");
+            nodes.push(node);
+        }
+        ask_while_rebalancing(&nodes, |node, _| check(node));
+        nodes.iter().for_each(check);
     }
 }
 
