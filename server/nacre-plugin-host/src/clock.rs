@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much longer than a call that failed its deployment rests after it: what keeps failing takes a tenth of the time, and
-/// of what goes with it, such as memory that the kernel has to clear.
+/// How much longer than a call that failed its deployment rests after it: what keeps failing within moments takes a
+/// tenth of the time, and of what goes with it, such as memory that the kernel has to clear.
 const REST_TIMES: u32 = 9;
 /// A rest at most.
 const REST_MAX: Duration = Duration::from_millis(250);

@@ -163,6 +163,15 @@ fn nodes_with_bucket(replicas: u8) -> [Node; 3] {
     nodes
 }
 
+/// Each has a copy of everything, and may be replaced once it is silent for a second.
+fn nodes_with_three_copies() -> [Node; 3] {
+    let nodes = nodes_with_bucket(2);
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    nodes
+}
+
 /// Begins a rebalance in which some of the nodes leave.
 pub fn rebalance(nodes: &[Node], leaving: &[&Node]) {
     let pool = nodes[0].json("/pools/default");
@@ -266,10 +275,7 @@ fn an_import_writes_each_document_where_it_is_served() {
 
 #[test]
 fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
-    let mut nodes = nodes_with_bucket(2);
-    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
-    rebalance(&nodes, &[]);
-    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let mut nodes = nodes_with_three_copies();
     let mut client = SmartClient::new(&nodes, BUCKET);
     let mut acknowledged = Acknowledged::default();
     acknowledged.write_while(&mut client, 1, |round| round < 1000);
@@ -299,10 +305,7 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
 #[test]
 fn no_number_is_handed_out_twice_although_the_node_of_the_counter_is_killed() {
     const KEY: &[u8] = b"counter";
-    let mut nodes = nodes_with_bucket(2);
-    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
-    rebalance(&nodes, &[]);
-    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let mut nodes = nodes_with_three_copies();
     let client = SmartClient::new(&nodes, BUCKET);
     let chain = &client.map[usize::from(nacre_conformance::kv::vbid(KEY, 1024))];
     let server = client.servers[chain[0] as usize].clone();
