@@ -12,6 +12,15 @@ use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Two nodes with a copy of vBucket 0 each, and "1" at the key `k` in both.
+fn two_with_one_write() -> Nodes {
+    let mut nodes = Nodes::new(2, 1);
+    nodes.place(&[1, 2]);
+    nodes.connect(0).set("k", "1");
+    nodes.run();
+    nodes
+}
+
 /// What a node has of the key `k` and its vBucket.
 fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
     let bucket = nodes.nodes[index].as_ref()?.bucket("b")?;
@@ -89,10 +98,7 @@ fn a_write_without_enough_copies_is_refused() {
 
 #[test]
 fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     let branches = |nodes: &Nodes, index: usize| {
         let bucket = nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap();
         let vbucket = bucket.vbucket(Vbid(0)).unwrap();
@@ -233,10 +239,7 @@ fn a_copy_that_cannot_begin_anew_is_never_mixed_with_another_history() {
 
 #[test]
 fn what_is_persisted_of_a_copy_that_was_gone_is_what_is_there_of_the_new_one() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     let bucket = nodes.nodes[1].as_ref().unwrap().bucket("b").unwrap();
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1));
     nodes.place(&[1, 0]);
@@ -361,10 +364,7 @@ fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
 
 #[test]
 fn a_copy_that_is_no_longer_wanted_is_gone() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));
     nodes.place(&[1, 0]);
     nodes.run();
@@ -378,10 +378,7 @@ fn a_copy_that_is_no_longer_wanted_is_gone() {
 
 #[test]
 fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     let get_replica = request(0x83, b"", b"k", b"");
     assert_eq!(nodes.connect(1).ask(&get_replica).value, b"1");
     assert_eq!(nodes.connect(1).get("k").status, 0x07);
@@ -394,10 +391,7 @@ fn a_replica_shows_its_copy_to_those_who_ask_for_it() {
 
 #[test]
 fn a_client_counts_what_a_node_serves() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     let documents = |nodes: &Nodes, index: usize| {
         nodes.nodes[index].as_ref().unwrap().bucket("b").unwrap().usage().0
     };
@@ -574,10 +568,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
 
 /// Two nodes, the active one of which was killed and is back.
 fn with_a_copy_in_doubt() -> Nodes {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     nodes.kill(0);
     nodes.start(0);
     nodes
@@ -737,10 +728,7 @@ fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() 
 
 #[test]
 fn a_bucket_that_was_flushed_is_followed_again() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     nodes.change(&Change::FlushBucket { name: "b".into() });
     nodes.run();
     let mut client = nodes.connect(0);
@@ -908,10 +896,7 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
 /// A copy that was made the active one may have served, and ended before any of that was stored.
 #[test]
 fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
-    let mut nodes = Nodes::new(2, 1);
-    nodes.place(&[1, 2]);
-    nodes.connect(0).set("k", "1");
-    nodes.run();
+    let mut nodes = two_with_one_write();
     let mut config = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].clone();
     let chosen = Chosen { term: config.chains[0].term, high_seqno: 1 };
     nodes.kill(1);
