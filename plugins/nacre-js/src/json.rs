@@ -1,55 +1,32 @@
 //! What must be known about JSON text before the engine sees it.
 
+use nacre_value::json::string_end;
+
 /// How deep arrays and objects nest in `json`: 0 for a scalar.
 ///
 /// The parser of the engine recurses, and its native stack in the sandbox ends before its own check does.
-/// Works on any bytes; what is not JSON is found by the parser.
+/// Works on any bytes: behind a string that is not JSON nothing counts, as the parser goes no further.
 pub fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut at) = (0usize, 0, 0);
     while let Some(byte) = json.get(at) {
-        at += 1;
         match byte {
             b'[' | b'{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => at = string_end(json, at),
+            b'"' => match string_end(json, at) {
+                Some(end) => {
+                    at = end;
+                    continue;
+                }
+                None => break,
+            },
             _ => {}
         }
+        at += 1;
     }
     deepest
-}
-
-/// Where the string ends whose text begins at `at`: behind the quotation mark.
-fn string_end(json: &[u8], mut at: usize) -> usize {
-    loop {
-        at += quote_or_escape(json.get(at..).unwrap_or_default());
-        match json.get(at) {
-            Some(b'"') => return at + 1,
-            // Whatever it escapes.
-            Some(_) => at += 2,
-            None => return json.len(),
-        }
-    }
-}
-
-/// How many bytes come before the first quotation mark or backslash; eight at a time, as documents are mostly text.
-fn quote_or_escape(text: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    let (words, rest) = text.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // The lowest high bit that is set is that of the first byte that is zero.
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
-        let found = zero(word ^ (ONES * u64::from(b'"'))) | zero(word ^ (ONES * u64::from(b'\\')));
-        if found != 0 {
-            return index * 8 + (found.trailing_zeros() / 8) as usize;
-        }
-    }
-    let ends = |byte: &u8| matches!(byte, b'"' | b'\\');
-    words.len() * 8 + rest.iter().position(ends).unwrap_or(rest.len())
 }
 
 /// Appends `text` as a JSON string.
@@ -79,6 +56,7 @@ pub fn quote(text: &str, out: &mut String) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::Value;
 
     #[test]
     fn brackets_in_strings_do_not_nest() {
@@ -87,24 +65,38 @@ mod tests {
         assert_eq!(depth("[".repeat(100_000).as_bytes()), 100_000);
     }
 
+    fn any_value() -> impl Strategy<Value = Value> {
+        let text = "[\\[\\]{}\"\\\\a-c\u{1}\u{80}-\u{fff}]{0,60}";
+        let leaf = prop_oneof![any::<i32>().prop_map(Value::from), text.prop_map(Value::from)];
+        leaf.prop_recursive(6, 40, 4, move |inner| {
+            let members = prop::collection::btree_map(text, inner.clone(), 0..4);
+            prop_oneof![
+                prop::collection::vec(inner, 0..4).prop_map(Value::from),
+                members.prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The rule written down directly.
+    fn depth_of(value: &Value) -> usize {
+        let below = |deepest: Option<usize>| deepest.unwrap_or_default() + 1;
+        match value {
+            Value::Array(items) => below(items.iter().map(depth_of).max()),
+            Value::Object(members) => below(members.values().map(depth_of).max()),
+            _ => 0,
+        }
+    }
+
     proptest! {
         #[test]
-        fn strings_are_skipped_as_they_are_byte_by_byte(json in "[\\[\\]{}\"\\\\a-c\u{80}-\u{fff}]{0,60}") {
-            let (mut levels, mut deepest, mut in_string, mut is_escaped) = (0usize, 0, false, false);
-            for byte in json.bytes() {
-                match byte {
-                    _ if is_escaped => is_escaped = false,
-                    b'\\' if in_string => is_escaped = true,
-                    b'"' => in_string = !in_string,
-                    b'[' | b'{' if !in_string => {
-                        levels += 1;
-                        deepest = deepest.max(levels);
-                    }
-                    b']' | b'}' if !in_string => levels = levels.saturating_sub(1),
-                    _ => {}
-                }
-            }
-            prop_assert_eq!(depth(json.as_bytes()), deepest);
+        fn values_nest_as_deep_as_their_text_says(value in any_value()) {
+            prop_assert_eq!(depth(value.to_string().as_bytes()), depth_of(&value));
+        }
+
+        #[test]
+        fn a_string_that_is_not_json_ends_what_counts(text in "[a-c\u{80}-\u{fff}]{0,40}") {
+            let json = format!("[\"{text}\n\",[[]]]");
+            prop_assert_eq!(depth(json.as_bytes()), 1);
         }
     }
 

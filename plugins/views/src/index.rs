@@ -100,25 +100,31 @@ fn change_trees(
 
 /// The changes by key; of those of one key the last.
 fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
-    // Keys of a view begin alike, and differ soon after.
+    // Keys of a view begin alike, and most differ soon after: these are told apart without going to where they lie.
     let alike = alike_bytes(&changes);
-    let first = |key: &[u8]| {
-        let rest = &key[alike..];
-        let byte = |at| rest.get(at).copied().map_or(0, u64::from);
-        let ended = || (0..8).fold(0, |number, at| number << 8 | byte(at));
-        rest.first_chunk().map_or_else(ended, |bytes| u64::from_be_bytes(*bytes))
-    };
-    changes.sort_by(|(left, _), (right, _)| {
-        first(left).cmp(&first(right)).then_with(|| left.cmp(right))
+    let key = |at: u32| &changes[at as usize].0[alike..];
+    let mut places: Vec<_> =
+        (0..changes.len() as u32).map(|at| (first_word(key(at)), at)).collect();
+    places.sort_unstable_by(|&(word, at), &(other_word, other)| {
+        word.cmp(&other_word).then_with(|| key(at).cmp(key(other))).then(at.cmp(&other))
     });
-    changes.dedup_by(|later, earlier| {
-        let is_same = later.0 == earlier.0;
-        if is_same {
-            std::mem::swap(later, earlier);
+    let mut ordered: Vec<Change> = Vec::with_capacity(changes.len());
+    for (_, at) in places {
+        let change = std::mem::take(&mut changes[at as usize]);
+        match ordered.last_mut() {
+            Some(earlier) if earlier.0 == change.0 => *earlier = change,
+            _ => ordered.push(change),
         }
-        is_same
-    });
-    changes
+    }
+    ordered
+}
+
+/// The first eight bytes as a number that orders as they do; what is missing counts as zeros.
+fn first_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let count = bytes.len().min(word.len());
+    word[..count].copy_from_slice(&bytes[..count]);
+    u64::from_be_bytes(word)
 }
 
 /// How many bytes all keys have in common.
@@ -142,7 +148,7 @@ fn map(
         return vec!["the body is compressed".into()];
     }
     let meta = Meta::of(event);
-    let text = match meta.is_json().then(|| str::from_utf8(event.body)).transpose() {
+    let text = match meta.is_json().then(|| simdutf8::compat::from_utf8(event.body)).transpose() {
         Ok(text) => text,
         Err(error) => return vec![format!("the body is not UTF-8: {error}")],
     };

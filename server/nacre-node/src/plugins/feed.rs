@@ -24,7 +24,7 @@ const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// feed can be stopped soon however slow its user code is.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
 /// How many times as many documents a batch has at most as the one before: what some documents took says little about many.
-const BATCH_GROWTH_MAX: u64 = 16;
+const BATCH_GROWTH_MAX: u64 = 32;
 /// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// How soon a busy plugin is asked again.

@@ -118,6 +118,7 @@ fn choose(world: World, language: Option<Language>) -> Result<(Files, Language),
 fn rust() -> Files {
     vec![
         ("Cargo.toml", include_str!("../../templates/rust/cargo.toml")),
+        (".cargo/config.toml", include_str!("../../templates/rust/config.toml")),
         ("vendor/nacre-plugin/Cargo.toml", include_str!("../../templates/rust/vendor.toml")),
         ("vendor/wit/plugin.wit", WIT),
         (".gitignore", "target\nplugin.wasm\n*.tar\n"),
