@@ -1,8 +1,8 @@
 //! Whether bytes are JSON, without recursion and without building anything.
 //!
 //! Each write asks this, so the scan is a plain loop: containers are bits on a fixed stack, strings are skipped 32 bytes at a
-//! time while they are long, and eight behind that. Accepted is the grammar of RFC 8259 in UTF-8 with any value at the root, at most [`DEPTH_MAX`]
-//! containers deep. Left out on purpose: duplicate names and lone surrogate escapes are not looked for.
+//! time while they are long, and eight behind that. Accepted is the grammar of RFC 8259 in UTF-8 with any value at the root,
+//! at most [`DEPTH_MAX`] containers deep. Left out on purpose: duplicate names and lone surrogate escapes are not looked for.
 
 use std::ops::Range;
 
