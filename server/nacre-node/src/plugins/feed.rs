@@ -184,6 +184,11 @@ impl Feed {
             let Some(vbid) = self.next_vbucket() else { break };
             self.turn = vbid.index() + 1;
             let branch = self.bucket.served(vbid).map(|vbucket| vbucket.failover_log().current());
+            if batch.progress.contains_key(&vbid) && branch != Some(self.branches[vbid.index()]) {
+                // What was read of it must be in the state before it can be taken out again.
+                self.news.note(vbid);
+                break;
+            }
             let Some(branch) = branch else {
                 self.release(vbid).map_err(Failure::Plugin)?;
                 continue;
@@ -257,6 +262,10 @@ impl Feed {
     /// kept.
     pub(super) fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
+        if let Some(batch) = &mut self.retry {
+            batch.documents.retain(|(of, _)| *of != vbid);
+            batch.progress.remove(&vbid);
+        }
         self.let_go(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         let is_kept = self.deployment.spec.keeps_places();
