@@ -15,16 +15,12 @@ pub fn depth(json: &[u8]) -> usize {
                 deepest = deepest.max(depth);
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => match string_end(json, at) {
-                Some(end) => {
-                    at = end;
-                    continue;
-                }
-                None => break,
-            },
             _ => {}
         }
-        at += 1;
+        at = match byte {
+            b'"' => string_end(json, at).unwrap_or(json.len()),
+            _ => at + 1,
+        };
     }
     deepest
 }
