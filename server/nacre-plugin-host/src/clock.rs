@@ -8,10 +8,15 @@ use std::time::Duration;
 const REST_TIMES: u32 = 9;
 /// A rest at most.
 const REST_MAX: Duration = Duration::from_millis(250);
+/// Ticks that one wake counts for at most. What is more is time in which others had the processors, so that calls did not
+/// have it either.
+const TICKS_MAX: u64 = 2;
 
 /// Ticks of a millisecond for deadlines, and the embedder's clock and pauses.
 pub struct Clock {
     ticks: AtomicU64,
+    /// The whole milliseconds of the embedder's clock that ticks were counted for.
+    counted_ms: AtomicU64,
     monotonic_ns: Box<dyn Fn() -> u64 + Send + Sync>,
     pause: Box<dyn Fn(Duration) + Send + Sync>,
 }
@@ -23,6 +28,7 @@ impl Clock {
     ) -> Clock {
         Clock {
             ticks: AtomicU64::new(0),
+            counted_ms: AtomicU64::new(0),
             monotonic_ns: Box::new(monotonic_ns),
             pause: Box::new(pause),
         }
@@ -34,8 +40,14 @@ impl Clock {
         (self.pause)((REST_TIMES * took).min(REST_MAX));
     }
 
-    pub fn tick(&self) {
-        self.ticks.fetch_add(1, Ordering::Relaxed);
+    /// Counts the milliseconds that have passed since it was last called; gives how many. A thread that sleeps for one wakes
+    /// later than that, and a deadline of a second would be a tenth of it late if each wake counted for one.
+    pub fn tick(&self) -> u64 {
+        let now_ms = self.now_ns() / 1_000_000;
+        let before_ms = self.counted_ms.fetch_max(now_ms, Ordering::Relaxed);
+        let passed = now_ms.saturating_sub(before_ms).min(TICKS_MAX);
+        self.ticks.fetch_add(passed, Ordering::Relaxed);
+        passed
     }
 
     pub fn ticks(&self) -> u64 {
@@ -51,6 +63,21 @@ impl Clock {
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn ticks_keep_up_with_a_thread_that_wakes_late_but_not_with_one_that_stood_still() {
+        let now_us = Arc::new(AtomicU64::new(0));
+        let clock_us = Arc::clone(&now_us);
+        let clock = Clock::new(move || clock_us.load(Ordering::Relaxed) * 1000, drop);
+        let mut tick_at = |us: u64| {
+            now_us.store(us, Ordering::Relaxed);
+            clock.tick()
+        };
+        let passed = [900, 1_100, 2_200, 4_100, 4_150, 5_900].map(&mut tick_at);
+        assert_eq!(passed, [0, 1, 1, 2, 0, 1]);
+        assert_eq!([10_000_000, 10_001_000].map(tick_at), [TICKS_MAX, 1]);
+        assert_eq!(clock.ticks(), 8);
+    }
 
     #[test]
     fn a_rest_is_in_proportion_to_what_failed() {

@@ -61,10 +61,12 @@ impl Host {
         Err(last.expect("there is at least one size to try"))
     }
 
-    /// Advances the clock of deadlines; to be called every millisecond, from any thread.
+    /// Advances the clock of deadlines by the milliseconds that have passed; to be called about every millisecond, from any
+    /// thread. After more than two without a call only two count: others had the processors, and calls did not either.
     pub fn tick(&self) {
-        self.clock.tick();
-        self.engine.increment_epoch();
+        for _ in 0..self.clock.tick() {
+            self.engine.increment_epoch();
+        }
     }
 
     /// Names this engine: artefacts compiled under one name load under the same name only.

@@ -19,7 +19,7 @@ const TYPESCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/typescript.w
 /// Their names.
 pub const SHIPPED: [&str; 7] =
     ["views", "js", "eventing", "index", "query", "evaluator", "typescript"];
-/// How often deadlines are checked; the plugin host counts them in these.
+/// How often the plugin host looks at the clock of deadlines.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The component that comes with the binary under that name.
