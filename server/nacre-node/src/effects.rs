@@ -217,7 +217,7 @@ impl Node {
         // No version from elsewhere may come before.
         self.plugins.place_resolver(self, &bucket);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
-        self.plugins.redeploy(self, &bucket);
+        self.plugins.deploy_found(self, &bucket);
         Ok(())
     }
 

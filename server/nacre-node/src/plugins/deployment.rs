@@ -60,6 +60,8 @@ pub struct Deployment {
     pub(super) others: Mutex<Others>,
     /// Which vBuckets the state is to have.
     pub(super) coverage: Coverage,
+    /// Whether it was deployed before this node had the bucket or could run it, so that others may have answered from it.
+    pub(super) was_there: bool,
     /// Of an index with partitions: the branch of each vBucket that it has read.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
@@ -85,6 +87,7 @@ impl Deployment {
         spec: Spec,
         lanes: &[Partition],
         progress: Progress,
+        was_there: bool,
     ) -> Deployment {
         let feeds = match progress {
             Progress::Running => true,
@@ -100,6 +103,7 @@ impl Deployment {
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
+            was_there,
             branches: Mutex::default(),
             progress: Mutex::new(progress),
             asked: AtomicU64::new(0),

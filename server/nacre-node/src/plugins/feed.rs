@@ -95,9 +95,12 @@ impl Feed {
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         for vbid in deployment.vbids_of(lane) {
-            // What the state has of them is what readers get until there is more.
-            if !deployment.spec.keeps_places() && bucket.served(vbid).is_some() {
-                deployment.coverage.has(vbid, Seqno::ZERO);
+            let high = bucket.served(vbid).map(|vbucket| vbucket.high_seqno());
+            if let (Some(high), false) = (high, deployment.spec.keeps_places()) {
+                // What was deployed just now answers from what it has so far. What was there has answered from all this,
+                // wherever it was served.
+                let owed = if deployment.was_there { high } else { Seqno::ZERO };
+                deployment.coverage.has(vbid, owed);
             }
         }
         let beginning = Some(bucket.served_seqnos());
@@ -175,6 +178,18 @@ impl Feed {
         }
     }
 
+    /// Reads a vBucket on the branch of history that it is on now. Gives false while another node has not finished with it.
+    fn follow_branch(&mut self, vbid: Vbid, branch: VbUuid) -> Result<bool, Error> {
+        if branch != self.branches[vbid.index()] {
+            // What was read may be no part of it.
+            self.close(vbid);
+        }
+        match self.streams[vbid.index()] {
+            Some(_) => Ok(true),
+            None => self.open(vbid),
+        }
+    }
+
     /// Reads what is new, until the batch is full.
     fn collect(&mut self) -> Result<Batch, Failure> {
         self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
@@ -189,29 +204,23 @@ impl Feed {
                 self.news.note(vbid);
                 break;
             }
-            let Some(branch) = branch else {
-                self.release(vbid).map_err(Failure::Plugin)?;
-                continue;
+            let is_ready = match branch {
+                Some(branch) => self.follow_branch(vbid, branch),
+                None => self.release(vbid).map(|()| true),
             };
-            if branch != self.branches[vbid.index()] {
-                // What was read may be no part of it.
-                self.close(vbid);
-            }
-            if self.streams[vbid.index()].is_none() {
-                match self.open(vbid) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.waiting.push(vbid);
-                        continue;
+            match is_ready {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.waiting.push(vbid);
+                    continue;
+                }
+                Err(error) => {
+                    self.news.note(vbid);
+                    // What was read from other vBuckets is not to be lost.
+                    if error.is_retryable() && !batch.progress.is_empty() {
+                        break;
                     }
-                    Err(error) => {
-                        self.news.note(vbid);
-                        // What was read from other vBuckets is not to be lost.
-                        if error.is_retryable() && !batch.progress.is_empty() {
-                            break;
-                        }
-                        return Err(Failure::Plugin(error));
-                    }
+                    return Err(Failure::Plugin(error));
                 }
             }
             let room = self.batch_documents - batch.documents.len();

@@ -55,7 +55,7 @@ pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
@@ -96,6 +96,8 @@ pub struct Plugins {
     /// Wakes the [`Loader`].
     wanted: Signal,
     slots: RwLock<BTreeMap<String, Slot>>,
+    /// The names of what was deployed when its bucket was opened here, and has not run here since.
+    found: Mutex<BTreeSet<String>>,
     /// What follows no documents, by its name.
     pure: RwLock<BTreeMap<String, Arc<Pure>>>,
     /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
@@ -258,6 +260,16 @@ impl Plugins {
         self.changed.notify_waiters();
     }
 
+    /// Deploys what is deployed of a bucket that was just opened here.
+    pub(crate) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let cluster = node.cluster();
+        if let Some(config) = cluster.buckets.get(&bucket.name) {
+            let packages = spec::of_packages(&cluster, config).into_iter().map(|spec| spec.name);
+            self.found.lock().extend(packages.chain(spec::names_of_views(config)));
+        }
+        self.redeploy(node, bucket);
+    }
+
     /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
     /// have run: whoever has mended the cause says so.
     pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
@@ -310,7 +322,8 @@ impl Plugins {
                 return;
             }
             self.wait_for_space(&spec.space);
-            put(deploy(node, bucket, &runtime, spec), None);
+            let was_there = self.found.lock().remove(&name);
+            put(deploy(node, bucket, &runtime, spec, was_there), None);
             return;
         };
         if spec.is_part_of(&serving.spec) && serving.progress() == Progress::Running {
@@ -328,7 +341,7 @@ impl Plugins {
                 // The state goes on with the next.
                 serving.end(Progress::HandedOver);
                 serving.wait_for_feeds();
-                let next = deploy(node, bucket, &runtime, spec);
+                let next = deploy(node, bucket, &runtime, spec, false);
                 next.remember(&serving);
                 put(next, None);
             }
@@ -348,13 +361,13 @@ impl Plugins {
         self.wait_for_space(&spec.space);
         let answers = matches!(serving.progress(), Progress::Running | Progress::Paused);
         if spec.beside && answers {
-            let building = deploy(node, bucket, &runtime, spec);
+            let building = deploy(node, bucket, &runtime, spec, false);
             put(serving, Some(building));
             // It may have had all there is before anybody knew that it is to take a place.
             bucket.have_readers_look();
         } else {
             self.leave_one(&serving);
-            put(deploy(node, bucket, &runtime, spec), None);
+            put(deploy(node, bucket, &runtime, spec, false), None);
         }
     }
 
@@ -369,7 +382,7 @@ impl Plugins {
         }
         serving.end(Progress::HandedOver);
         serving.wait_for_feeds();
-        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone());
+        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone(), false);
         next.remember(&serving);
         if let Some(slot) = self.slots.write().get_mut(name) {
             slot.serving = next;
@@ -510,6 +523,7 @@ fn deploy(
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: Spec,
+    was_there: bool,
 ) -> Arc<Deployment> {
     let (lanes, progress) = match open(node, bucket, runtime, &spec) {
         Ok(lanes) if spec.paused => (lanes, Progress::Paused),
@@ -519,7 +533,8 @@ fn deploy(
             (Vec::new(), Progress::Failed(reason))
         }
     };
-    let deployment = Arc::new(Deployment::new(node, bucket, spec, &lanes, progress));
+    let deployment = Deployment::new(node, bucket, spec, &lanes, progress, was_there);
+    let deployment = Arc::new(deployment);
     if deployment.is_feeding() {
         for (lane, partition) in lanes.into_iter().enumerate() {
             let platform = Arc::clone(&node.platform);

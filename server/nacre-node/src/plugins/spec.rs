@@ -206,6 +206,11 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
     config.design_documents.iter().map(one).collect()
 }
 
+/// What the design documents of a bucket are deployed under.
+pub(super) fn names_of_views(config: &nacre_cluster::Bucket) -> impl Iterator<Item = String> {
+    config.design_documents.keys().map(|name| view_name(&config.name, name))
+}
+
 /// What a design document is deployed under.
 pub(super) fn view_name(bucket: &str, name: &str) -> String {
     format!("{bucket}/{name}")

@@ -142,6 +142,26 @@ fn changes_gather_until_somebody_asks() {
     assert_eq!(rows(&server, "false"), written + 1);
 }
 
+/// Its state is made anew when that is lost; whoever is content with old rows does not see it grow.
+#[test]
+fn a_view_answers_after_a_restart_from_all_that_it_answered_from_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    for n in 0..3000 {
+        client.set(format!("k{n}").as_bytes(), b"{}").unwrap();
+    }
+    let all = r#"{"views": {"all": {"map": "function (doc, meta) { emit(meta.id) }"}}}"#;
+    server.put_design("d", all);
+    assert_eq!(server.rows("d", "all", "").len(), 3000);
+    server.stop();
+    std::fs::remove_dir_all(directory.path().join("states")).unwrap();
+    let server = Server::start(directory.path());
+    let path = format!("/{BUCKET}/_design/d/_view/all?stale=ok&limit=1");
+    let answer: Value = server.views("GET", &path, "").json().unwrap();
+    assert_eq!(answer["total_rows"], 3000, "{answer}");
+}
+
 /// While a design document is tried out on many documents, a part of them has to do.
 #[test]
 fn a_development_view_answers_from_a_part_of_many_documents() {
