@@ -36,6 +36,15 @@ impl Coverage {
         Coverage(Mutex::new(Known { owed, ..Known::default() }))
     }
 
+    /// A vBucket comes into the state, before readers may count on it.
+    pub fn comes(&self, vbid: Vbid) {
+        let mut known = self.0.lock();
+        if known.absent.contains(vbid) {
+            known.changes += 1;
+            known.absent.remove_all(&[vbid].into_iter().collect());
+        }
+    }
+
     /// A vBucket is in the state, for readers from `owed` on.
     pub fn has(&self, vbid: Vbid, owed: Seqno) {
         let mut known = self.0.lock();
@@ -127,6 +136,12 @@ mod tests {
         assert!(covered.is_exact);
         coverage.lacks(Vbid(2));
         assert!(coverage.is_still(covered), "nothing new");
+        coverage.comes(Vbid(2));
+        let coming = coverage.covers(&set(&[0]), &processed).unwrap();
+        assert!(!coming.is_exact && !coverage.is_still(covered), "some of it may be there");
+        assert_eq!(coverage.covers(&set(&[0, 2]), &processed), None, "and some of it may not");
+        coverage.leaves(Vbid(2));
+        coverage.lacks(Vbid(2));
         coverage.has(Vbid(1), Seqno::ZERO);
         coverage.leaves(Vbid(1));
         let leaving = coverage.covers(&set(&[0]), &processed).unwrap();

@@ -95,7 +95,7 @@ impl Feed {
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         for vbid in deployment.vbids_of(lane) {
-            let high = bucket.served(vbid).map(|vbucket| vbucket.high_seqno());
+            let high = bucket.active(vbid).map(|vbucket| vbucket.high_seqno());
             if let (Some(high), false) = (high, deployment.spec.keeps_places()) {
                 // What was deployed just now answers from what it has so far. What was there has answered from all this,
                 // wherever it was served.
@@ -152,9 +152,6 @@ impl Feed {
                     let mut stream = Stream::open(&mut vbucket, from.seqno);
                     self.branches[vbid.index()] = vbucket.failover_log().current();
                     drop(vbucket);
-                    if !self.deployment.coverage.is_known(vbid) {
-                        self.deployment.coverage.has(vbid, high);
-                    }
                     if self.deployment.spec.old {
                         stream = stream.with_history();
                     }
@@ -184,10 +181,18 @@ impl Feed {
             // What was read may be no part of it.
             self.close(vbid);
         }
-        match self.streams[vbid.index()] {
-            Some(_) => Ok(true),
-            None => self.open(vbid),
+        if self.streams[vbid.index()].is_none() && !self.open(vbid)? {
+            return Ok(false);
         }
+        if !self.deployment.coverage.is_known(vbid) {
+            // Readers may expect all that it has when this copy begins to serve it; before that it may have little.
+            let high = self.bucket.active(vbid).map(|vbucket| vbucket.high_seqno());
+            match high {
+                Some(high) => self.deployment.coverage.has(vbid, high),
+                None => self.deployment.coverage.comes(vbid),
+            }
+        }
+        Ok(true)
     }
 
     /// Reads what is new, until the batch is full.
@@ -364,7 +369,7 @@ impl Feed {
         for vbid in self.deployment.vbids_of(self.lane) {
             self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
-            if let Some(vbucket) = self.bucket.served(vbid) {
+            if let Some(vbucket) = self.bucket.active(vbid) {
                 self.deployment.coverage.has(vbid, vbucket.high_seqno());
             }
             self.news.note(vbid);
