@@ -289,6 +289,11 @@ impl Bucket {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
     }
 
+    /// The vBuckets of which clients are served by the copies that are here.
+    pub(crate) fn active_vbids(&self) -> Vbids {
+        (0..self.vbucket_count()).map(Vbid).filter(|vbid| self.active(*vbid).is_some()).collect()
+    }
+
     /// Whether its node, `node`, may serve at all now.
     pub(crate) fn has_lease(&self, node: &Node) -> bool {
         self.lease.is_endless() || self.lease.holds(node.now().monotonic_ns)

@@ -60,8 +60,8 @@ pub struct Deployment {
     pub(super) others: Mutex<Others>,
     /// Which vBuckets the state is to have.
     pub(super) coverage: Coverage,
-    /// Whether it was deployed before this node had the bucket or could run it, so that others may have answered from it.
-    pub(super) was_there: bool,
+    /// The vBuckets that it was news for, so that nobody has answered from it; none for all.
+    news_of: Option<Vbids>,
     /// Of an index with partitions: the branch of each vBucket that it has read.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
@@ -87,7 +87,7 @@ impl Deployment {
         spec: Spec,
         lanes: &[Partition],
         progress: Progress,
-        was_there: bool,
+        news_of: Option<Vbids>,
     ) -> Deployment {
         let feeds = match progress {
             Progress::Running => true,
@@ -103,7 +103,7 @@ impl Deployment {
             processed: Watermarks::new(usize::from(bucket.vbucket_count())),
             others: Mutex::default(),
             coverage: Coverage::new(bucket.vbucket_count()),
-            was_there,
+            news_of,
             branches: Mutex::default(),
             progress: Mutex::new(progress),
             asked: AtomicU64::new(0),
@@ -142,6 +142,11 @@ impl Deployment {
     /// Whether another one answers in its place, or none.
     pub fn is_replaced(&self) -> bool {
         matches!(self.progress(), Progress::Removed | Progress::HandedOver)
+    }
+
+    /// Whether it began to be with what this node served of a vBucket then, and so with nothing: nobody had an answer from it.
+    pub(super) fn was_news_of(&self, vbid: Vbid) -> bool {
+        self.news_of.as_ref().is_none_or(|vbids| vbids.contains(vbid))
     }
 
     /// The package version it runs; empty for what comes with the binary.

@@ -97,9 +97,9 @@ impl Feed {
         for vbid in deployment.vbids_of(lane) {
             let high = bucket.active(vbid).map(|vbucket| vbucket.high_seqno());
             if let (Some(high), false) = (high, deployment.spec.keeps_places()) {
-                // What was deployed just now answers from what it has so far. What was there has answered from all this,
-                // wherever it was served.
-                let owed = if deployment.was_there { high } else { Seqno::ZERO };
+                // What was deployed just now answers from what it has so far. What was there before has answered from all
+                // this where it was served.
+                let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
                 deployment.coverage.has(vbid, owed);
             }
         }

@@ -32,7 +32,7 @@ use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Signal;
 use crate::query::{EVALUATOR, FunctionQueries, QUERY};
-use crate::spread::SpreadDocuments;
+use crate::spread::{SpreadDocuments, Vbids};
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
@@ -55,7 +55,7 @@ pub use spec::Code;
 use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::SpaceStorage;
@@ -96,8 +96,9 @@ pub struct Plugins {
     /// Wakes the [`Loader`].
     wanted: Signal,
     slots: RwLock<BTreeMap<String, Slot>>,
-    /// The names of what was deployed when its bucket was opened here, and has not run here since.
-    found: Mutex<BTreeSet<String>>,
+    /// What is deployed and has not run here, since it was not loaded: the vBuckets that were served here when this node
+    /// heard of it.
+    heard_of: Mutex<BTreeMap<String, Vbids>>,
     /// What follows no documents, by its name.
     pure: RwLock<BTreeMap<String, Arc<Pure>>>,
     /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
@@ -262,18 +263,29 @@ impl Plugins {
 
     /// Deploys what is deployed of a bucket that was just opened here.
     pub(crate) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        let cluster = node.cluster();
-        if let Some(config) = cluster.buckets.get(&bucket.name) {
-            let packages = spec::of_packages(&cluster, config).into_iter().map(|spec| spec.name);
-            self.found.lock().extend(packages.chain(spec::names_of_views(config)));
-        }
+        self.hear(node, bucket, Vbids::default);
         self.redeploy(node, bucket);
+    }
+
+    /// Notes what is deployed of a bucket and does not run here, if that is news: others may answer from it where they serve
+    /// what is not `served` here.
+    fn hear(&self, node: &Arc<Node>, bucket: &Bucket, served: impl Fn() -> Vbids) {
+        let cluster = node.cluster();
+        let Some(config) = cluster.buckets.get(&bucket.name) else { return };
+        let packages = spec::of_packages(&cluster, config).into_iter().map(|spec| spec.name);
+        let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
+        for name in packages.chain(spec::names_of_views(config)) {
+            if !slots.contains_key(&name) {
+                heard_of.entry(name).or_insert_with(&served);
+            }
+        }
     }
 
     /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
     /// have run: whoever has mended the cause says so.
     pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let _deploying = self.deploying.lock();
+        self.hear(node, bucket, || bucket.active_vbids());
         // Read under the lock, so that whoever comes last brings in line with the newest.
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
@@ -322,8 +334,8 @@ impl Plugins {
                 return;
             }
             self.wait_for_space(&spec.space);
-            let was_there = self.found.lock().remove(&name);
-            put(deploy(node, bucket, &runtime, spec, was_there), None);
+            let news_of = self.heard_of.lock().remove(&name);
+            put(deploy(node, bucket, &runtime, spec, news_of), None);
             return;
         };
         if spec.is_part_of(&serving.spec) && serving.progress() == Progress::Running {
@@ -341,7 +353,7 @@ impl Plugins {
                 // The state goes on with the next.
                 serving.end(Progress::HandedOver);
                 serving.wait_for_feeds();
-                let next = deploy(node, bucket, &runtime, spec, false);
+                let next = deploy(node, bucket, &runtime, spec, None);
                 next.remember(&serving);
                 put(next, None);
             }
@@ -361,13 +373,13 @@ impl Plugins {
         self.wait_for_space(&spec.space);
         let answers = matches!(serving.progress(), Progress::Running | Progress::Paused);
         if spec.beside && answers {
-            let building = deploy(node, bucket, &runtime, spec, false);
+            let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
             // It may have had all there is before anybody knew that it is to take a place.
             bucket.have_readers_look();
         } else {
             self.leave_one(&serving);
-            put(deploy(node, bucket, &runtime, spec, false), None);
+            put(deploy(node, bucket, &runtime, spec, None), None);
         }
     }
 
@@ -382,7 +394,7 @@ impl Plugins {
         }
         serving.end(Progress::HandedOver);
         serving.wait_for_feeds();
-        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone(), false);
+        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone(), None);
         next.remember(&serving);
         if let Some(slot) = self.slots.write().get_mut(name) {
             slot.serving = next;
@@ -523,7 +535,7 @@ fn deploy(
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: Spec,
-    was_there: bool,
+    news_of: Option<Vbids>,
 ) -> Arc<Deployment> {
     let (lanes, progress) = match open(node, bucket, runtime, &spec) {
         Ok(lanes) if spec.paused => (lanes, Progress::Paused),
@@ -533,7 +545,7 @@ fn deploy(
             (Vec::new(), Progress::Failed(reason))
         }
     };
-    let deployment = Deployment::new(node, bucket, spec, &lanes, progress, was_there);
+    let deployment = Deployment::new(node, bucket, spec, &lanes, progress, news_of);
     let deployment = Arc::new(deployment);
     if deployment.is_feeding() {
         for (lane, partition) in lanes.into_iter().enumerate() {
