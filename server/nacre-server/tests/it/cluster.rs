@@ -29,6 +29,13 @@ impl Node {
         Node { server, directory, port_base }
     }
 
+    /// Starts one that has compiled no plugin yet, which takes it seconds.
+    pub fn start_cold() -> Node {
+        let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
+        let server = Some(Server::start_cold(directory.path(), port_base));
+        Node { server, directory, port_base }
+    }
+
     pub fn kill(&mut self) {
         self.server.take().unwrap().kill();
     }

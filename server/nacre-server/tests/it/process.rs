@@ -72,6 +72,13 @@ impl Server {
         Server::spawn(command(data_dir, port_base, ""), port_base, &[])
     }
 
+    /// Starts one without buckets that has yet to compile its plugins, which takes seconds.
+    pub fn start_cold(data_dir: &Path, port_base: u16) -> Server {
+        let mut command = command(data_dir, port_base, "");
+        command.arg("--plugin-cache").arg(data_dir.join("plugins"));
+        Server::spawn(command, port_base, &[])
+    }
+
     /// Starts one that waits for somebody to name its administrator.
     pub fn start_unclaimed(data_dir: &Path, port_base: u16) -> Server {
         Server::spawn(bare(data_dir, port_base), port_base, &["--unclaimed"])

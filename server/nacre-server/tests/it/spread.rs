@@ -241,6 +241,20 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     }
 }
 
+/// A node may have heard of a view and not have it yet when vBuckets come to it: their rows were there for whoever asked, and
+/// still are.
+#[test]
+fn a_view_keeps_its_rows_while_vbuckets_move_to_a_node_that_has_yet_to_load_it() {
+    let nodes = [Node::start(), Node::start_cold()];
+    let (status, said) = nodes[0].add(&nodes[1]);
+    assert_eq!(status, 200, "{said}");
+    let form = format!("name={BUCKET}&ramQuotaMB=100&replicaNumber=0");
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    fill(&nodes[0]);
+    put_views(&nodes[0]);
+    ask_while_rebalancing(&nodes, |node, _| check_views(node, "ok", DOCUMENTS));
+}
+
 #[test]
 fn the_units_of_a_month_add_up_on_one_node_on_four_and_on_eight() {
     let mut nodes = vec![Node::start()];
