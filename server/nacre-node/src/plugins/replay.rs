@@ -58,7 +58,7 @@ impl Replaying {
         serves: impl Fn(Vbid) -> bool,
         is_ours: impl Fn(&Document) -> bool,
     ) -> Result<Option<Batch>, Error> {
-        if let Some(batch) = self.retry.take() {
+        if let Some(batch) = self.left(&serves) {
             return Ok(Some(batch));
         }
         if self.part.is_none() {
@@ -78,6 +78,13 @@ impl Replaying {
             .filter(|document| document.meta.cas.0 >= replay.since_ns && is_ours(document));
         let documents = ours.map(|document| (vbid, document)).collect();
         Ok(Some(Batch { documents, ..Batch::default() }))
+    }
+
+    /// What is to be given again, but for vBuckets that have left the node since.
+    fn left(&mut self, serves: impl Fn(Vbid) -> bool) -> Option<Batch> {
+        let mut batch = self.retry.take()?;
+        batch.documents.retain(|(vbid, _)| serves(*vbid));
+        Some(batch)
     }
 
     /// So many documents were given.
@@ -109,9 +116,13 @@ mod tests {
         let last = documents[2].clone();
         replaying.given_in_part(&replays, Batch { documents, ..Batch::default() }, 2);
         assert_eq!(replays.counts(), (0, 2));
-        let left = replaying.retry.take().unwrap();
+        let left = replaying.left(|_| true).unwrap();
         assert_eq!(left.documents, [last]);
         replaying.given(&replays, left.documents.len());
         assert_eq!(replays.counts(), (0, 3));
+        replaying.given_in_part(&replays, left, 0);
+        let left = replaying.left(|_| false).unwrap();
+        assert!(left.documents.is_empty(), "another node serves it now");
+        assert!(replaying.left(|_| true).is_none());
     }
 }
