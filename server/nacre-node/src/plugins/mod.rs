@@ -263,33 +263,24 @@ impl Plugins {
 
     /// Deploys what is deployed of a bucket that was just opened here.
     pub(crate) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.hear(node, bucket, Vbids::default);
-        self.redeploy(node, bucket);
-    }
-
-    /// Notes what is deployed of a bucket and does not run here, if that is news: others may answer from it where they serve
-    /// what is not `served` here.
-    fn hear(&self, node: &Arc<Node>, bucket: &Bucket, served: impl Fn() -> Vbids) {
-        let cluster = node.cluster();
-        let Some(config) = cluster.buckets.get(&bucket.name) else { return };
-        let packages = spec::of_packages(&cluster, config).into_iter().map(|spec| spec.name);
-        let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
-        for name in packages.chain(spec::names_of_views(config)) {
-            if !slots.contains_key(&name) {
-                heard_of.entry(name).or_insert_with(&served);
-            }
-        }
+        self.bring_in_line(node, bucket, Vbids::default);
     }
 
     /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
     /// have run: whoever has mended the cause says so.
     pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        self.bring_in_line(node, bucket, || bucket.active_vbids());
+    }
+
+    /// As [`Plugins::redeploy`]; of what is news here, others may answer where they serve what is not `served` here.
+    fn bring_in_line(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
         let _deploying = self.deploying.lock();
-        self.hear(node, bucket, || bucket.active_vbids());
         // Read under the lock, so that whoever comes last brings in line with the newest.
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
         let mut wanted = spec::of_packages(&cluster, config);
+        let packages = wanted.iter().map(|spec| spec.name.clone());
+        self.hear_of(packages.chain(spec::names_of_views(config)), served);
         wanted.extend(functions::specs(&cluster, config));
         if let Ok(runtime) = self.runtime(&VIEWS) {
             wanted.extend(spec::of_views(config, &runtime));
@@ -311,6 +302,14 @@ impl Plugins {
         }
         // Something may be needed that is not loaded.
         self.wanted.wake();
+    }
+
+    /// Notes what does not run here, if that is news, with the vBuckets that are served now.
+    fn hear_of(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
+        let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
+        for name in names.filter(|name| !slots.contains_key(name)) {
+            heard_of.entry(name).or_insert_with(&served);
+        }
     }
 
     /// Brings one name in line.

@@ -24,15 +24,17 @@ pub struct Node {
 
 impl Node {
     pub fn start() -> Node {
-        let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
-        let server = Some(Server::start_empty(directory.path(), port_base));
-        Node { server, directory, port_base }
+        Node::started(Server::start_empty)
     }
 
     /// Starts one that has compiled no plugin yet, which takes it seconds.
     pub fn start_cold() -> Node {
+        Node::started(Server::start_cold)
+    }
+
+    fn started(start: fn(&Path, u16) -> Server) -> Node {
         let (directory, port_base) = (tempfile::tempdir().unwrap(), port_base());
-        let server = Some(Server::start_cold(directory.path(), port_base));
+        let server = Some(start(directory.path(), port_base));
         Node { server, directory, port_base }
     }
 
