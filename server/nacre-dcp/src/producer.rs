@@ -321,7 +321,9 @@ impl<E> Producer<E> {
                         self.waiting.push_back(serial);
                         return;
                     }
-                    None => return self.end(serial, End::VbucketGone, vbuckets),
+                    Some((Read::Gone, _)) | None => {
+                        return self.end(serial, End::VbucketGone, vbuckets);
+                    }
                 }
             }
             other => {

@@ -25,6 +25,8 @@ pub enum Read {
     CaughtUp,
     /// The next part is only in the store: scan it after this seqno and [begin a backfill](Stream::begin_backfill).
     Behind(Seqno),
+    /// The history that the stream follows was thrown away: what the vBucket has now is not what comes next.
+    Gone,
 }
 
 /// Versions of a vBucket in the order of their seqnos.
@@ -134,6 +136,8 @@ pub struct Stream<E> {
     vbid: Vbid,
     cursor: CursorId,
     vb_uuid: VbUuid,
+    /// That of the vBucket when it was opened: another one is another history.
+    generation: u32,
     position: Seqno,
     wants_history: bool,
     backfill: Option<Backfill<E>>,
@@ -146,6 +150,7 @@ impl<E> Stream<E> {
             vbid: vbucket.id(),
             cursor: vbucket.checkpoint_mut().register(after),
             vb_uuid: vbucket.failover_log().current(),
+            generation: vbucket.generation(),
             position: after,
             wants_history: false,
             backfill: None,
@@ -191,6 +196,9 @@ impl<E> Stream<E> {
         wanted: impl FnMut(CollectionId) -> bool,
     ) -> Read {
         debug_assert!(self.backfill.is_none(), "a backfill comes before memory");
+        if self.generation != vbucket.generation() {
+            return Read::Gone;
+        }
         self.vb_uuid = vbucket.failover_log().current();
         if self.position == vbucket.high_seqno() {
             return Read::CaughtUp;
@@ -272,7 +280,7 @@ impl<E> Stream<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::{Cas, Meta, Now};
+    use nacre_types::{Cas, Meta, Now, VbState};
     use nacre_vbucket::{Command, Condition};
     use std::convert::Infallible;
 
@@ -312,6 +320,7 @@ mod tests {
             Read::Portion(portion) => shown(&portion),
             Read::CaughtUp => "caught up".into(),
             Read::Behind(after) => format!("behind {after}"),
+            Read::Gone => "gone".into(),
         }
     }
 
@@ -325,6 +334,24 @@ mod tests {
         set(&mut vbucket, "a");
         assert_eq!(read(&mut stream, &mut vbucket), "b@2 a@3 -> 3 in 1..=3");
         assert_eq!(read(&mut stream, &mut vbucket), "caught up");
+    }
+
+    #[test]
+    fn a_stream_has_nothing_of_another_history_in_place_of_the_one_that_it_follows() {
+        let mut vbucket = vbucket();
+        let mut stream = Stream::open(&mut vbucket, Seqno::ZERO);
+        ["a", "b"].into_iter().for_each(|key| set(&mut vbucket, key));
+        assert_eq!(read(&mut stream, &mut vbucket), "a@1 b@2 -> 2 in 1..=2");
+        vbucket.activate(1, VbUuid(6));
+        set(&mut vbucket, "c");
+        assert_eq!(read(&mut stream, &mut vbucket), "c@3 -> 3 in 3..=3", "in a new branch");
+        vbucket.clear(VbState::Dead, VbUuid(7));
+        assert_eq!(read(&mut stream, &mut vbucket), "gone", "not back to 0");
+        vbucket.activate(2, VbUuid(8));
+        ["d", "e", "f", "g"].into_iter().for_each(|key| set(&mut vbucket, key));
+        assert_eq!(read(&mut stream, &mut vbucket), "gone", "g@4 does not come after c@3");
+        let mut anew = Stream::open(&mut vbucket, Seqno::ZERO);
+        assert_eq!(read(&mut anew, &mut vbucket), "d@1 e@2 f@3 g@4 -> 4 in 1..=4");
     }
 
     #[test]
@@ -421,10 +448,9 @@ mod tests {
         let mut stream = Stream::<Infallible>::open(&mut vbucket, Seqno::ZERO);
         let mut read = |wanted| match stream.read(&mut vbucket, limit(100), |id| id == wanted) {
             Read::Portion(portion) => shown(&portion),
-            Read::CaughtUp => "caught up".into(),
-            Read::Behind(after) => format!("behind {after}"),
+            other => format!("{other:?}"),
         };
-        assert_eq!(read(CollectionId::DEFAULT), "behind 0");
+        assert_eq!(read(CollectionId::DEFAULT), "Behind(Seqno(0))");
         assert_eq!(read(CollectionId(8)), " -> 2 in 1..=2");
         assert_eq!(read(CollectionId(8)), "c@3 -> 3 in 3..=3", "whoever reads looks for itself");
     }

@@ -7,7 +7,7 @@ use nacre_types::{CollectionId, Document, Seqno, Vbid};
 use std::sync::Arc;
 
 /// The next portion of a stream, from the store where memory has it no longer and there is something of the `wanted`
-/// collections; none when there is nothing new.
+/// collections; none when there is nothing new, or nothing any more.
 pub(super) fn next_portion(
     bucket: &Bucket,
     stream: &mut Stream<Error>,
@@ -18,7 +18,7 @@ pub(super) fn next_portion(
         let Some(mut vbucket) = bucket.vbucket(stream.vbid()) else { return Ok(None) };
         match stream.read(&mut vbucket, limit, wanted) {
             Read::Portion(portion) => return Ok(Some(portion)),
-            Read::CaughtUp => return Ok(None),
+            Read::CaughtUp | Read::Gone => return Ok(None),
             Read::Behind(after) => {
                 drop(vbucket);
                 let past = bucket.scan(stream.vbid(), after, stream.wants_history())?;
