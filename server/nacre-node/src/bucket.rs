@@ -289,6 +289,11 @@ impl Bucket {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
     }
 
+    /// The last seqno of a vBucket, if clients are served by the copy that is here.
+    pub(crate) fn active_high_seqno(&self, vbid: Vbid) -> Option<Seqno> {
+        self.active(vbid).map(|vbucket| vbucket.high_seqno())
+    }
+
     /// The vBuckets of which clients are served by the copies that are here.
     pub(crate) fn active_vbids(&self) -> Vbids {
         (0..self.vbucket_count()).map(Vbid).filter(|vbid| self.active(*vbid).is_some()).collect()

@@ -95,8 +95,9 @@ impl Feed {
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         for vbid in deployment.vbids_of(lane) {
-            let high = bucket.active(vbid).map(|vbucket| vbucket.high_seqno());
-            if let (Some(high), false) = (high, deployment.spec.keeps_places()) {
+            if let Some(high) = bucket.active_high_seqno(vbid)
+                && !deployment.spec.keeps_places()
+            {
                 // What was deployed just now answers from what it has so far. What was there before has answered from all
                 // this where it was served.
                 let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
@@ -186,8 +187,7 @@ impl Feed {
         }
         if !self.deployment.coverage.is_known(vbid) {
             // Readers may expect all that it has when this copy begins to serve it; before that it may have little.
-            let high = self.bucket.active(vbid).map(|vbucket| vbucket.high_seqno());
-            match high {
+            match self.bucket.active_high_seqno(vbid) {
                 Some(high) => self.deployment.coverage.has(vbid, high),
                 None => self.deployment.coverage.comes(vbid),
             }
@@ -369,8 +369,8 @@ impl Feed {
         for vbid in self.deployment.vbids_of(self.lane) {
             self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
-            if let Some(vbucket) = self.bucket.active(vbid) {
-                self.deployment.coverage.has(vbid, vbucket.high_seqno());
+            if let Some(high) = self.bucket.active_high_seqno(vbid) {
+                self.deployment.coverage.has(vbid, high);
             }
             self.news.note(vbid);
         }
