@@ -9,6 +9,7 @@
 //!                     │ ok
 //!                     ▼
 //!        Stream::read(vBucket)  ──► Memory portion … ──► CaughtUp (until the vBucket is written to)
+//!                     │         └──► Gone: the vBucket has begun anew with another history
 //!                     │ Behind: that part left memory, and something in it is wanted
 //!                     ▼
 //!        Stream::begin_backfill(scan) ──► Stream::backfill() ──► Disk portions … ──► Stream::read again
