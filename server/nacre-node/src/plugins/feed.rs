@@ -172,8 +172,16 @@ impl Feed {
                 from.seqno,
                 to.seqno
             );
-            from = if has_nothing { to } else { self.partition.rollback(vbid, to)? };
+            from = if has_nothing { to } else { self.roll_back(vbid, to)? };
         }
+    }
+
+    /// Takes what lies beyond `to` out of the state. Readers have nothing of the vBucket until it is read again.
+    fn roll_back(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
+        if !self.deployment.spec.keeps_places() {
+            self.deployment.coverage.leaves(vbid);
+        }
+        self.partition.rollback(vbid, to)
     }
 
     /// Reads a vBucket on the branch of history that it is on now. Gives false while another node has not finished with it.
@@ -361,6 +369,9 @@ impl Feed {
     /// Drops the state and begins again where it first began.
     fn rebuild(&mut self) -> Next {
         self.rebuilds += 1;
+        for vbid in self.deployment.vbids_of(self.lane) {
+            self.deployment.coverage.leaves(vbid);
+        }
         if let Err(error) = self.partition.clear() {
             self.deployment.end(Progress::Failed(error.to_string()));
             return Next::Done;
