@@ -3,7 +3,7 @@
 //! Calls are few and batch oriented, since each may leave the sandbox.
 
 use nacre_sql::ast::{Path, Statement};
-use nacre_sql::{Content, Error, Json, Meta, Name, Result, Value};
+use nacre_sql::{Content, Error, Json, Library, Meta, Name, Result, Value};
 use std::fmt;
 use std::sync::Arc;
 
@@ -113,8 +113,8 @@ pub struct Document {
 
 /// A document that was read, or need not be read to be passed on.
 pub struct Found {
-    /// What is known beside it; none when nobody asked for that.
-    pub meta: Option<Arc<Meta>>,
+    /// What is known beside it.
+    pub meta: Arc<Meta>,
     /// It.
     pub content: Content,
 }
@@ -130,7 +130,7 @@ impl Document {
         };
         let keyspace = keyspace.clone();
         let meta = Meta { id, keyspace, cas, expiration, flags, json, xattrs: Value::Missing };
-        Found { meta: Some(Arc::new(meta)), content }
+        Found { meta: Arc::new(meta), content }
     }
 }
 
@@ -139,11 +139,56 @@ pub fn binary(bytes: usize) -> Content {
     Value::from(format!("<binary ({bytes} b)>")).into()
 }
 
+/// Documents that lie elsewhere one behind the other, all of them objects of JSON, of which an answer passes on each as it is.
+#[derive(Clone)]
+pub struct Together {
+    /// The number of the first.
+    pub first: u64,
+    /// How many they are.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Where they are.
+    pub library: Arc<dyn Library>,
+}
+
+impl Together {
+    /// As many of them as `bytes` have room for, but one at least, and the others. As only the sum of their bytes is known, each is
+    /// taken to have as many.
+    pub fn split(self, bytes: usize) -> (Together, Option<Together>) {
+        let each = self.bytes.checked_div(self.count).unwrap_or(0).max(1);
+        let count = (bytes / each).max(1);
+        if count >= self.count {
+            return (self, None);
+        }
+        let begin = Together { count, bytes: each * count, ..self.clone() };
+        let rest = Together {
+            first: self.first + count as u64,
+            count: self.count - count,
+            bytes: self.bytes.saturating_sub(begin.bytes),
+            library: self.library,
+        };
+        (begin, Some(rest))
+    }
+
+    /// Their texts.
+    pub fn texts(&self) -> impl Iterator<Item = String> {
+        (self.first..).take(self.count).map(|number| self.library.read(number))
+    }
+}
+
+/// Documents as an index has them in order.
+pub enum Documents {
+    /// One by one.
+    Each(Vec<Found>),
+    /// Of which only so much is known.
+    Together(Together),
+}
+
 /// Documents of entries of an index, whose bodies may lie elsewhere.
-#[derive(Default)]
 pub struct Indexed {
     /// Those of the entries that were looked at; what is gone is left out.
-    pub documents: Vec<Found>,
+    pub documents: Documents,
     /// The last of these entries.
     pub last: Option<Vec<u8>>,
     /// Whether there are no entries behind it.
@@ -317,7 +362,7 @@ pub trait Datastore {
     ) -> Result<Vec<Vec<u8>>>;
 
     /// The documents that the next entries of an index come from, of a store that tells them at once. It may keep their bodies
-    /// until somebody reads them, and tell nothing beside them where they are wanted `alone`. There are fewer entries than are
+    /// until somebody reads them, and tell nothing of them where they are wanted `alone`, as all of them are passed on. There are fewer entries than are
     /// wanted when the documents are large.
     ///
     /// # Errors
@@ -332,11 +377,12 @@ pub trait Datastore {
         Ok(None)
     }
 
-    /// As [`Datastore::fetch`], of a store that keeps bodies until somebody reads them; what is not there is left out.
+    /// As [`Datastore::fetch`], of a store that keeps bodies until somebody reads them; what is not there is left out. Of documents
+    /// that are wanted `alone`, nothing has to be told.
     ///
     /// # Errors
     /// As [`Datastore::indexes`].
-    fn hold(&self, _: &Keyspace, _: &[Name]) -> Result<Option<Vec<Found>>> {
+    fn hold(&self, _: &Keyspace, _: &[Name], _alone: bool) -> Result<Option<Documents>> {
         Ok(None)
     }
 

@@ -1,11 +1,12 @@
 //! The datastore as the host of the sandbox has it.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
-    Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, TransactionStep, binary,
+    Action, Consistency, Datastore, Document, Documents, Found, FunctionPath, Index, IndexRange,
+    Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, Together,
+    TransactionStep, binary,
 };
 use crate::options;
-use crate::response::Piece;
+use crate::response::{Passed, Piece};
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::index::{Definition, Partitioning};
@@ -72,21 +73,38 @@ impl Host {
 
     /// Tells which documents are in a piece of the answer; gives what stands around them.
     pub fn pass_on(&self, Piece { text, passed, .. }: Piece) -> String {
-        let place = |(at, json): &(usize, Arc<Json>)| {
-            json.as_kept().map(|kept| (u32::try_from(*at).unwrap_or(u32::MAX), kept.number))
+        let mut places = Vec::new();
+        let pass_on = |places: &mut Vec<_>| {
+            if !places.is_empty() {
+                abi::pass_on(places);
+                places.clear();
+            }
         };
-        let places: Vec<_> = passed.iter().filter_map(place).collect();
-        if !places.is_empty() {
-            abi::pass_on(&places);
+        for (at, passed) in &passed {
+            let at = u32::try_from(*at).unwrap_or(u32::MAX);
+            match passed {
+                Passed::Document(json) => {
+                    places.extend(json.as_kept().map(|kept| (at, kept.number)));
+                }
+                Passed::Together(Together { first, count, .. }, between) => {
+                    pass_on(&mut places);
+                    abi::pass_all(at, *first, *count as u32, between);
+                }
+            }
         }
+        pass_on(&mut places);
         text
     }
 
     /// What is told of documents that are held.
-    fn holding(&self, of: &Keyspace, holding: abi::Holding, alone: bool) -> Vec<Found> {
-        let abi::Holding { first, documents, ids } = holding;
-        let keyspace: Name = of.to_string().into();
+    fn holding(&self, of: &Keyspace, holding: abi::Holding) -> Documents {
+        let abi::Holding { first, count, bytes, documents, ids } = holding;
         let library: Arc<dyn Library> = self.held.clone();
+        if documents.is_empty() && count > 0 {
+            let (count, bytes) = (count as usize, bytes as usize);
+            return Documents::Together(Together { first, count, bytes, library });
+        }
+        let keyspace: Name = of.to_string().into();
         let mut ids = ids.as_str();
         let found = |(number, told): (u64, abi::HeldDocument)| {
             let bytes = told.body_bytes as usize;
@@ -95,9 +113,6 @@ impl Host {
             let json = told.datatype & nacre_plugin::DATATYPE_JSON != 0;
             let content =
                 if json { Content::Json(Arc::new(Json::kept(kept))) } else { binary(bytes) };
-            if alone {
-                return Found { meta: None, content };
-            }
             let (id, rest) = ids.split_at_checked(told.id_bytes as usize).unwrap_or((ids, ""));
             ids = rest;
             let meta = Meta {
@@ -109,9 +124,9 @@ impl Host {
                 json,
                 xattrs: Value::Missing,
             };
-            Found { meta: Some(Arc::new(meta)), content }
+            Found { meta: Arc::new(meta), content }
         };
-        (first..).zip(documents).map(found).collect()
+        Documents::Each((first..).zip(documents).map(found).collect())
     }
 
     /// Tells which documents are needed no longer, when they are many.
@@ -286,20 +301,17 @@ impl Datastore for Host {
         let id = self.indexes.borrow().get(&range.index).cloned().unwrap_or_default();
         let (spans, limit) = (spans(range), range.limit.min(DOCUMENTS_MAX) as u32);
         let (partitions, wanted) = (range.partitions, consistency(wanted));
-        let found = abi::scan_documents(&id, partitions, &spans, range.reverse, limit, &wanted);
+        let found =
+            abi::scan_documents(&id, partitions, &spans, range.reverse, limit, &wanted, alone);
         let abi::Indexed { documents, last, is_whole } = found.map_err(error)?;
-        Ok(Some(Indexed { documents: self.holding(of, documents, alone), last, is_whole }))
+        Ok(Some(Indexed { documents: self.holding(of, documents), last, is_whole }))
     }
 
-    fn hold(&self, of: &Keyspace, ids: &[Name]) -> Result<Option<Vec<Found>>> {
+    fn hold(&self, of: &Keyspace, ids: &[Name], alone: bool) -> Result<Option<Documents>> {
         self.let_go();
-        let mut documents = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(DOCUMENTS_MAX) {
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            let held = abi::hold(&keyspace(of), &ids).map_err(error)?;
-            documents.extend(self.holding(of, held, false));
-        }
-        Ok(Some(documents))
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let held = abi::hold(&keyspace(of), &ids, alone).map_err(error)?;
+        Ok(Some(self.holding(of, held)))
     }
 
     fn count(&self, of: &Keyspace, wanted: &Consistency) -> Result<u64> {

@@ -1,8 +1,8 @@
 //! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
 
 use crate::datastore::{
-    Action, Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Indexed, Keyspace,
-    Mutation, Notes, Refusal, Script,
+    Action, Consistency, Datastore, Document, Documents, FunctionPath, Index, IndexRange, Indexed,
+    Keyspace, Mutation, Notes, Refusal, Script,
 };
 use crate::options;
 use nacre_sql::ast::{CreateIndex, Path, Statement};
@@ -364,6 +364,7 @@ impl Datastore for MemoryDatastore {
             let documents = ids.filter_map(|id| collection.documents.get(&id).cloned());
             let documents = documents.map(|document| document.found(&name)).collect();
             let is_whole = entries.len() < range.limit;
+            let documents = Documents::Each(documents);
             Ok(Some(Indexed { documents, last: entries.last().cloned(), is_whole }))
         })
     }

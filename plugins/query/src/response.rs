@@ -1,13 +1,14 @@
 //! Responses: one JSON object, in pieces. Rows come before the status, as clients read them while they come.
 
-use crate::datastore::{Datastore, Platform};
+use crate::datastore::{Datastore, Platform, Together};
+use crate::exec::Passage;
 use crate::request::Request;
 use crate::run::{Run, State};
-use crate::service::{Begun, Service};
+use crate::service::{Begun, Service, Source};
 use crate::transaction;
 use crate::watch::{self, End};
 use nacre_sql::ast::Statement;
-use nacre_sql::{Content, Error, Json, Result, Value, parse, write_string};
+use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;
 
 /// About how many bytes a piece has.
@@ -21,8 +22,16 @@ pub struct Piece {
     /// What stands around the documents.
     pub text: String,
     /// The documents, each with its place.
-    pub passed: Vec<(usize, Arc<Json>)>,
+    pub passed: Vec<(usize, Passed)>,
     passed_bytes: usize,
+}
+
+/// What is in one place of a piece.
+pub enum Passed {
+    /// A document.
+    Document(Arc<Json>),
+    /// Several, with a text between each two.
+    Together(Together, String),
 }
 
 impl Piece {
@@ -34,9 +43,15 @@ impl Piece {
         }
         let mut whole = String::with_capacity(text.len() + passed_bytes);
         let mut from = 0;
-        for (at, json) in passed {
+        for (at, passed) in passed {
             whole.push_str(&text[from..at]);
-            whole.push_str(json.text());
+            match passed {
+                Passed::Document(json) => whole.push_str(json.text()),
+                Passed::Together(documents, between) => {
+                    let texts: Vec<_> = documents.texts().collect();
+                    whole.push_str(&texts.join(&between));
+                }
+            }
             from = at;
         }
         whole.push_str(&text[from..]);
@@ -52,11 +67,41 @@ impl Piece {
         row.write_json_by(text, &mut |json, text| match json.as_kept() {
             Some(kept) => {
                 *passed_bytes += kept.bytes;
-                passed.push((text.len(), Arc::clone(json)));
+                passed.push((text.len(), Passed::Document(Arc::clone(json))));
             }
             None => text.push_str(json.text()),
         });
     }
+
+    /// Adds rows, the first of them behind `before`; gives the bytes of all.
+    fn add_passage(&mut self, before: &str, passage: Passage) -> usize {
+        let Passage { documents, name } = passage;
+        let (mut begin, mut end) = (String::new(), "");
+        if let Some(name) = name {
+            begin.push('{');
+            write_string(&name, &mut begin);
+            begin.push(':');
+            end = "}";
+        }
+        let between = [end, NEXT_ROW, &begin].concat();
+        let bytes = documents.bytes + (begin.len() + end.len()) * documents.count;
+        self.passed_bytes += documents.bytes + between.len() * (documents.count - 1);
+        self.text.push_str(before);
+        self.text.push_str(&begin);
+        self.passed.push((self.text.len(), Passed::Together(documents, between)));
+        self.text.push_str(end);
+        bytes
+    }
+}
+
+/// What stands before the first row, and before any other.
+const FIRST_ROW: &str = "\n";
+const NEXT_ROW: &str = ",\n";
+
+/// What comes next of a request.
+enum Next {
+    Row(Content),
+    Rows(Passage),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,6 +145,8 @@ pub struct Response {
     came_us: i64,
     state: State,
     begun: Option<Begun>,
+    /// Rows that the last piece had no room for.
+    left: Option<Passage>,
     phase: Phase,
     errors: Vec<Error>,
     fatal: bool,
@@ -138,6 +185,7 @@ impl Response {
             came_us,
             state,
             begun,
+            left: None,
             phase: Phase::Head,
             errors,
             fatal,
@@ -187,24 +235,45 @@ impl Response {
         store: &dyn Datastore,
         platform: &dyn Platform,
     ) -> Result<Option<Value>> {
-        let content = self.next_content(service, store, platform)?;
+        let content =
+            self.step(service, store, platform, |source, run, context| source.next(run, context))?;
         Ok(content.map(|content| content.value().clone()))
     }
 
-    fn next_content(
+    fn next(
         &mut self,
         service: &Service,
         store: &dyn Datastore,
         platform: &dyn Platform,
-    ) -> Result<Option<Content>> {
+    ) -> Result<Option<Next>> {
+        if let Some(left) = self.left.take() {
+            return Ok(Some(Next::Rows(left)));
+        }
+        self.step(service, store, platform, |source, run, context| {
+            let passage = source.next_passage(run, context)?;
+            match passage {
+                Some(passage) => Ok(Some(Next::Rows(passage))),
+                None => Ok(source.next(run, context)?.map(Next::Row)),
+            }
+        })
+    }
+
+    /// Asks what the statement reads from for more.
+    fn step<T>(
+        &mut self,
+        service: &Service,
+        store: &dyn Datastore,
+        platform: &dyn Platform,
+        pull: impl FnOnce(&mut Source, &Run<'_>, &Context<'_>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         if let Some(error) = self.errors.first() {
             return Err(error.clone());
         }
         let Some(begun) = &mut self.begun else { return Ok(None) };
         let run =
             Run { store, platform, service, settings: &self.request.settings, state: &self.state };
-        let next =
-            nacre_sql::Host::tick(&run).and_then(|()| begun.source.next(&run, &run.context()));
+        let next = nacre_sql::Host::tick(&run)
+            .and_then(|()| pull(&mut begun.source, &run, &run.context()));
         next.inspect_err(|error| self.errors.push(error.clone()))
     }
 
@@ -224,9 +293,18 @@ impl Response {
             self.phase = Phase::Rows;
         }
         while piece.text.len() < PIECE_BYTES && piece.bytes() < PASSED_BYTES {
-            match self.next_content(service, store, platform) {
-                Ok(Some(row)) => {
-                    piece.text.push_str(if self.result_count > 0 { ",\n" } else { "\n" });
+            let row_begin = if self.result_count > 0 { NEXT_ROW } else { FIRST_ROW };
+            match self.next(service, store, platform) {
+                Ok(Some(Next::Rows(passage))) => {
+                    let Passage { documents, name } = passage;
+                    let (now, left) = documents.split(PASSED_BYTES - piece.bytes());
+                    self.left = left.map(|documents| Passage { documents, name: name.clone() });
+                    self.result_count += now.count as u64;
+                    let now = Passage { documents: now, name };
+                    self.result_bytes += piece.add_passage(row_begin, now) as u64;
+                }
+                Ok(Some(Next::Row(row))) => {
+                    piece.text.push_str(row_begin);
                     let before = piece.bytes();
                     piece.add_row(&row);
                     self.result_bytes += (piece.bytes() - before) as u64;

@@ -1,7 +1,7 @@
 //! The service: what statements do, and the statements that are kept prepared.
 
 use crate::datastore::{Datastore, Keyspace, Platform};
-use crate::exec::{self, Rows};
+use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
 use crate::plan::{Page, SelectPlan};
 use crate::request::Request;
@@ -307,6 +307,18 @@ impl Service {
 }
 
 impl Source {
+    /// The next rows, where they are documents that are passed on and nobody has to look at any; otherwise there is a next row.
+    pub fn next_passage(
+        &mut self,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Passage>> {
+        match self {
+            Source::Rows { root, .. } => root.next_passage(usize::MAX, run, context),
+            Source::Values(_) => Ok(None),
+        }
+    }
+
     /// The next row.
     pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
         match self {

@@ -10,10 +10,11 @@ mod spans;
 pub(crate) mod staged;
 mod window;
 
+use crate::datastore::Together;
 use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, Projection, Term};
-use nacre_sql::{Content, Context, Env, Error, Json, Name, Object, RESULT, Result, Value, eval};
+use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -27,18 +28,23 @@ pub(crate) trait Operator {
         Ok(self.next(run, context)?.map(|row| content_of(&row)))
     }
 
-    /// The next document, of a scan whose documents are all passed on.
-    fn next_passed(&mut self, _: &Run<'_>, _: &Context<'_>) -> Result<Passed> {
-        Ok(Passed::Unknown)
+    /// The next documents, `max` at most, where the answer passes all of them on and need not look at any; otherwise the next row is
+    /// to be asked for.
+    fn next_passage(
+        &mut self,
+        _max: usize,
+        _: &Run<'_>,
+        _: &Context<'_>,
+    ) -> Result<Option<Passage>> {
+        Ok(None)
     }
 }
 
-/// What comes next of documents that are all passed on.
-pub(crate) enum Passed {
-    Document(Content),
-    End,
-    /// They are not: rows have to be looked at.
-    Unknown,
+/// Rows that are documents as they are stored.
+pub(crate) struct Passage {
+    pub documents: Together,
+    /// The name that each has in an object of its own.
+    pub name: Option<Name>,
 }
 
 pub(crate) type Rows = Box<dyn Operator>;
@@ -147,27 +153,21 @@ impl Operator for Map {
         Ok(None)
     }
 
-    fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
-        if let Node::Project(_, project) = &*self.node
-            && let Some(name) = selected(project)
-        {
-            match self.input.next_passed(run, context)? {
-                Passed::Document(content) => {
-                    nacre_sql::Host::tick(run)?;
-                    return selected_of(project, name, content, context).map(Some);
-                }
-                Passed::End => return Ok(None),
-                Passed::Unknown => {}
-            }
-        }
-        Ok(self.next(run, context)?.map(|row| content_of(&row)))
-    }
-
-    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+    fn next_passage(
+        &mut self,
+        max: usize,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Passage>> {
         match &*self.node {
             // The scan finds none for which the condition does not hold.
-            Node::Filter(..) => self.input.next_passed(run, context),
-            _ => Ok(Passed::Unknown),
+            Node::Filter(..) => self.input.next_passage(max, run, context),
+            Node::Project(_, project) => {
+                let Some(name) = selected(project) else { return Ok(None) };
+                let passage = self.input.next_passage(max, run, context)?;
+                Ok(passage.map(|passage| Passage { name: named(project, name), ..passage }))
+            }
+            _ => Ok(None),
         }
     }
 }
@@ -193,38 +193,22 @@ fn selected(project: &Project) -> Option<&Name> {
 /// The document of a row, if that is all that is selected, as it is stored.
 fn whole_document(project: &Project, row: &Env) -> Option<Content> {
     let name = selected(project)?;
-    match row.content(name)? {
-        Content::Json(json) => whole(project, name, json),
-        Content::Value(_) | Content::Named(_) => None,
-    }
-}
-
-/// What is selected of a document, which is all that a row would have, under that name.
-fn selected_of(
-    project: &Project,
-    name: &Name,
-    content: Content,
-    context: &Context<'_>,
-) -> Result<Content> {
-    let whole = match &content {
-        Content::Json(json) => whole(project, name, json),
-        _ => None,
-    };
-    match whole {
-        Some(whole) => Ok(whole),
-        None => Ok(projected(project, &Env::new().with(name, content), context)?.into()),
-    }
-}
-
-/// What is selected of the document that `name` is bound to, without reading it.
-fn whole(project: &Project, name: &Name, json: &Arc<Json>) -> Option<Content> {
-    let document = || Content::Json(Arc::clone(json));
-    let Projection::Terms(terms, _) = &project.projection else { return Some(document()) };
-    match &terms[..] {
+    let Content::Json(json) = row.content(name)? else { return None };
+    match (&project.projection, named(project, name)) {
+        (_, Some(name)) => Some(Content::named(name, Arc::clone(json))),
         // Of what is no object, nothing is left when its fields are selected.
-        [Term::StarOf(_)] => json.is_object().then(document),
-        [Term::Expr(_, Some(alias))] => Some(Content::named(alias.clone(), Arc::clone(json))),
-        _ => Some(Content::named(name.clone(), Arc::clone(json))),
+        (Projection::Terms(..), None) if !json.is_object() => None,
+        _ => Some(Content::Json(Arc::clone(json))),
+    }
+}
+
+/// The field that the document has in a row of its own, if it is not the row; `name` is the variable that is [`selected`].
+fn named(project: &Project, name: &Name) -> Option<Name> {
+    let Projection::Terms(terms, _) = &project.projection else { return None };
+    match &terms[..] {
+        [Term::StarOf(_)] => None,
+        [Term::Expr(_, Some(alias))] => Some(alias.clone()),
+        _ => Some(name.clone()),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::sort::page_of;
 use super::spans::{partitions, spans};
 use super::staged;
-use super::{Operator, Passed};
-use crate::datastore::{self, Document, IndexRange, Indexed, Keyspace, Span};
+use super::{Operator, Passage};
+use crate::datastore::{self, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together};
 use crate::plan::{Access, IndexScan, Passing, Scan, ScanSource};
 use crate::run::Run;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
@@ -47,7 +47,7 @@ impl Found {
 
 impl From<datastore::Found> for Found {
     fn from(datastore::Found { meta, content }: datastore::Found) -> Found {
-        Found { content, meta, covers: Vec::new() }
+        Found { content, meta: Some(meta), covers: Vec::new() }
     }
 }
 
@@ -59,6 +59,29 @@ enum Wanted {
     Documents,
     /// Documents that the answer passes on as they are.
     PassedOn,
+    /// The same, where nothing has to be known of them.
+    Alone,
+}
+
+/// What comes next of a scan.
+enum Batch {
+    Rows(VecDeque<Found>),
+    Together(Together),
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        matches!(self, Batch::Rows(rows) if rows.is_empty())
+    }
+}
+
+impl From<Documents> for Batch {
+    fn from(documents: Documents) -> Batch {
+        match documents {
+            Documents::Each(found) => Batch::Rows(found.into_iter().map(Found::from).collect()),
+            Documents::Together(together) => Batch::Together(together),
+        }
+    }
 }
 
 /// Where a scan is.
@@ -76,13 +99,11 @@ pub(crate) struct TermRows {
     source: Source,
     buffer: VecDeque<Found>,
     batch: usize,
-    /// Whether nothing is looked at beside the documents.
-    alone: bool,
 }
 
 impl TermRows {
     pub fn new() -> TermRows {
-        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN, alone: false }
+        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN }
     }
 
     pub fn next(
@@ -99,18 +120,13 @@ impl TermRows {
             run.tick()?;
             match &scan.source {
                 ScanSource::Keyspace { keyspace, access, covering } => {
-                    if matches!(self.source, Source::Ready) {
-                        self.source = open(keyspace, access, env, run, context)?;
-                        if let (Some(limit), offset) = page_of(&scan.page, env, context)? {
-                            self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
-                        }
-                    }
+                    self.open(scan, keyspace, access, env, run, context)?;
                     let wanted = match scan.passing {
                         _ if *covering => Wanted::Entries,
                         Passing::No => Wanted::Documents,
                         Passing::Some | Passing::All => Wanted::PassedOn,
                     };
-                    self.fill(keyspace, access, wanted, run)?;
+                    self.fill(keyspace, access, wanted, usize::MAX, run)?;
                 }
                 _ if matches!(self.source, Source::Done) => {}
                 ScanSource::Expr(expr) => {
@@ -139,17 +155,59 @@ impl TermRows {
         }
     }
 
+    /// The next documents, `max` at most, of a scan whose documents are all passed on; none where rows have to be asked for.
+    fn next_together(
+        &mut self,
+        scan: &Scan,
+        max: usize,
+        env: &Env,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Together>> {
+        let ScanSource::Keyspace { keyspace, access, covering: false } = &scan.source else {
+            return Ok(None);
+        };
+        self.open(scan, keyspace, access, env, run, context)?;
+        while self.buffer.is_empty() && !matches!(self.source, Source::Done) {
+            run.tick()?;
+            let together = self.fill(keyspace, access, Wanted::Alone, max, run)?;
+            if together.is_some() {
+                return Ok(together);
+            }
+        }
+        Ok(None)
+    }
+
+    fn open(
+        &mut self,
+        scan: &Scan,
+        keyspace: &Keyspace,
+        access: &Access,
+        env: &Env,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        if matches!(self.source, Source::Ready) {
+            self.source = open(keyspace, access, env, run, context)?;
+            if let (Some(limit), offset) = page_of(&scan.page, env, context)? {
+                self.batch = limit.saturating_add(offset).clamp(1, BATCH_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the next rows, `max` at most; those that nothing is known of are given instead.
     fn fill(
         &mut self,
         keyspace: &Keyspace,
         access: &Access,
         wanted: Wanted,
+        max: usize,
         run: &Run<'_>,
-    ) -> Result<()> {
-        let limit = self.batch;
-        self.batch = (limit * 2).clamp(BATCH_MIN, BATCH_MAX);
-        let mut ended = false;
-        match &mut self.source {
+    ) -> Result<Option<Together>> {
+        let limit = self.batch.min(max);
+        self.batch = (self.batch * 2).clamp(BATCH_MIN, BATCH_MAX);
+        let (batch, ended) = match &mut self.source {
             Source::Documents(after) => {
                 let found = run.store.scan(
                     keyspace,
@@ -159,39 +217,44 @@ impl TermRows {
                     &run.settings.consistency,
                 )?;
                 // There are fewer than are wanted also where they are large.
-                ended = found.is_empty();
+                let ended = found.is_empty();
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
-                self.buffer = of_documents(found, keyspace);
+                (Batch::Rows(of_documents(found, keyspace)), ended)
             }
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
-                ended = ids.is_empty();
-                self.buffer = fetch(keyspace, &ids, wanted, run)?;
+                (fetch(keyspace, &ids, wanted, run)?, ids.is_empty())
             }
             Source::Entries(entries) => {
-                if wanted == Wanted::PassedOn
-                    && let Some(found) = entries.documents(keyspace, limit, self.alone, run)?
-                {
-                    ended = found.is_empty();
-                    self.buffer = found;
+                if let Some(batch) = entries.documents(keyspace, limit, wanted, run)? {
+                    let ended = batch.is_empty();
+                    (batch, ended)
                 } else {
                     let found = entries.next(keyspace, limit, run)?;
-                    ended = found.is_empty();
-                    self.buffer = if wanted == Wanted::Entries {
+                    let ended = found.is_empty();
+                    let batch = if wanted == Wanted::Entries {
                         let name: Name = keyspace.to_string().into();
-                        found.into_iter().map(|entry| entry.covering(&name, access)).collect()
+                        let rows = found.into_iter().map(|entry| entry.covering(&name, access));
+                        Batch::Rows(rows.collect())
                     } else {
                         let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
                         fetch(keyspace, &ids, wanted, run)?
                     };
+                    (batch, ended)
                 }
             }
-            Source::Ready | Source::Done => {}
-        }
+            Source::Ready | Source::Done => return Ok(None),
+        };
         if ended {
             self.source = Source::Done;
         }
-        Ok(())
+        match batch {
+            Batch::Rows(rows) => {
+                self.buffer = rows;
+                Ok(None)
+            }
+            Batch::Together(together) => Ok(Some(together)),
+        }
     }
 }
 
@@ -329,15 +392,20 @@ impl Entries {
         Ok(Vec::new())
     }
 
-    /// The documents of the next entries, where the store tells these together and no entry has to be looked at; none after
-    /// the last.
+    /// The documents of the next entries, where they are passed on, the store tells these together and no entry has to be looked
+    /// at; none after the last.
     fn documents(
         &mut self,
         keyspace: &Keyspace,
         limit: usize,
-        alone: bool,
+        wanted: Wanted,
         run: &Run<'_>,
-    ) -> Result<Option<VecDeque<Found>>> {
+    ) -> Result<Option<Batch>> {
+        let alone = match wanted {
+            Wanted::Entries | Wanted::Documents => return Ok(None),
+            Wanted::PassedOn => false,
+            Wanted::Alone => true,
+        };
         if self.once.is_some() || !self.among.is_empty() || run.state.in_transaction.get() {
             return Ok(None);
         }
@@ -345,13 +413,12 @@ impl Entries {
             let (index, reverse) = (index.id, index.reverse);
             let after_key = after.as_deref();
             let range = IndexRange { index, partitions, spans, reverse, after: after_key, limit };
-            let indexed = match spans.is_empty() {
-                true => Some(Indexed { is_whole: true, ..Indexed::default() }),
-                false => {
-                    let consistency = &run.settings.consistency;
-                    run.store.scan_documents(keyspace, &range, consistency, alone)?
-                }
-            };
+            if spans.is_empty() {
+                self.scans.pop_front();
+                continue;
+            }
+            let consistency = &run.settings.consistency;
+            let indexed = run.store.scan_documents(keyspace, &range, consistency, alone)?;
             let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
             // Without an entry there is nothing to go on from.
             if is_whole || last.is_none() {
@@ -359,11 +426,12 @@ impl Entries {
             } else {
                 *after = last;
             }
-            if !documents.is_empty() {
-                return Ok(Some(documents.into_iter().map(Found::from).collect()));
+            let batch = Batch::from(documents);
+            if !batch.is_empty() {
+                return Ok(Some(batch));
             }
         }
-        Ok(Some(VecDeque::new()))
+        Ok(Some(Batch::Rows(VecDeque::new())))
     }
 }
 
@@ -375,21 +443,17 @@ fn of_documents(
     documents.into_iter().map(|document| document.found(&name).into()).collect()
 }
 
-fn fetch(
-    keyspace: &Keyspace,
-    ids: &[Name],
-    wanted: Wanted,
-    run: &Run<'_>,
-) -> Result<VecDeque<Found>> {
+fn fetch(keyspace: &Keyspace, ids: &[Name], wanted: Wanted, run: &Run<'_>) -> Result<Batch> {
     if ids.is_empty() {
-        return Ok(VecDeque::new());
+        return Ok(Batch::Rows(VecDeque::new()));
     }
-    if wanted == Wanted::PassedOn
-        && let Some(found) = run.store.hold(keyspace, ids)?
+    if matches!(wanted, Wanted::PassedOn | Wanted::Alone)
+        && let Some(documents) = run.store.hold(keyspace, ids, wanted == Wanted::Alone)?
     {
-        return Ok(found.into_iter().map(Found::from).collect());
+        return Ok(documents.into());
     }
-    Ok(of_documents(run.store.fetch(keyspace, ids)?.into_iter().flatten(), keyspace))
+    let found = run.store.fetch(keyspace, ids)?.into_iter().flatten();
+    Ok(Batch::Rows(of_documents(found, keyspace)))
 }
 
 /// The rows of the first term.
@@ -407,17 +471,20 @@ impl ScanRows {
 
 impl Operator for ScanRows {
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
-        debug_assert!(!self.rows.alone, "what is beside the documents was left out");
         let found = self.rows.next(&self.scan, &self.base, run, context)?;
         Ok(found.map(|found| found.bind(&self.base, &self.scan.alias)))
     }
 
-    fn next_passed(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Passed> {
+    fn next_passage(
+        &mut self,
+        max: usize,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Passage>> {
         if self.scan.passing != Passing::All {
-            return Ok(Passed::Unknown);
+            return Ok(None);
         }
-        self.rows.alone = true;
-        let found = self.rows.next(&self.scan, &self.base, run, context)?;
-        Ok(found.map_or(Passed::End, |found| Passed::Document(found.content)))
+        let together = self.rows.next_together(&self.scan, max, &self.base, run, context)?;
+        Ok(together.map(|documents| Passage { documents, name: None }))
     }
 }

@@ -1,6 +1,6 @@
 //! ORDER BY, LIMIT and OFFSET.
 
-use super::{Operator, Rows, result_name};
+use super::{Operator, Passage, Rows, result_name};
 use crate::plan::{Node, Page};
 use crate::run::Run;
 use nacre_sql::ast::{Expr, OrderTerm};
@@ -154,6 +154,30 @@ impl PageRows {
 }
 
 impl Operator for PageRows {
+    fn next_passage(
+        &mut self,
+        max: usize,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Option<Passage>> {
+        let node = self.node.clone();
+        let Node::Page(_, page) = &*node else { return Ok(None) };
+        if page.offset.is_some() {
+            return Ok(None);
+        }
+        let left = match self.left {
+            Some(left) => left,
+            None => page_of(page, &self.base, context)?.0.unwrap_or(usize::MAX),
+        };
+        self.left = Some(left);
+        if left == 0 {
+            return Ok(None);
+        }
+        let passage = self.input.next_passage(left.min(max), run, context)?;
+        self.left = passage.as_ref().map(|passage| left - passage.documents.count).or(self.left);
+        Ok(passage)
+    }
+
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
         self.step(run, context, |input, run, context| input.next(run, context))
     }

@@ -110,7 +110,7 @@ impl Queries {
         };
         let documents = BucketDocuments::new(node, &bucket);
         let (now, mut wire_key) = (node.now(), Vec::new());
-        let mut rows = Rows::default();
+        let mut rows = Rows::with_capacity(part.limit.min(ASKED_AT_ONCE));
         let (mut left, mut bytes, mut last) = (part.limit, 0, None::<IndexedRef<'_>>);
         let spans = part.spans.iter();
         let entries = spans.flat_map(|span| snapshot.scan(None, span, part.reverse));

@@ -109,6 +109,11 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// None yet, with room for so many.
+    pub fn with_capacity(count: usize) -> Rows {
+        Rows { ids: String::new(), rows: Vec::with_capacity(count) }
+    }
+
     /// Adds a document; what `row` has for a key is not looked at.
     pub fn add(&mut self, id: &str, row: Row) {
         self.ids.push_str(id);
@@ -568,8 +573,14 @@ impl Data {
 }
 
 impl Data {
-    /// Holds the bodies of documents for the guest, which is told the rest.
-    fn hold_rows(&mut self, Rows { ids, rows }: Rows) -> Result<abi::Holding> {
+    /// Holds the bodies of documents for the guest, which is told the rest, unless it wants them alone and all are objects.
+    fn hold_rows(&mut self, Rows { ids, rows }: Rows, alone: bool) -> Result<abi::Holding> {
+        let is_object = |row: &Row| row.is_json && row.body.first() == Some(&b'{');
+        let (count, mut bytes, mut told_alone) = (rows.len() as u32, 0, alone);
+        for (_, row) in &rows {
+            bytes += row.body.len() as u64;
+            told_alone &= is_object(row);
+        }
         let told = |(id_bytes, row): &(u32, Row)| abi::HeldDocument {
             id_bytes: *id_bytes,
             body_bytes: row.body.len() as u32,
@@ -579,10 +590,13 @@ impl Data {
             expiry: row.expiry,
             cas: row.cas,
         };
-        let documents = rows.iter().map(told).collect();
+        let (documents, ids) = match told_alone {
+            true => (Vec::new(), String::new()),
+            false => (rows.iter().map(told).collect(), ids),
+        };
         let first = self.held.add(rows.into_iter().map(|(_, row)| row.body));
         self.charge_held()?;
-        Ok(abi::Holding { first, documents, ids })
+        Ok(abi::Holding { first, count, bytes, documents, ids })
     }
 }
 
@@ -676,6 +690,7 @@ impl abi::Host for Data {
         reverse: bool,
         limit: u32,
         consistency: abi::Consistency,
+        alone: bool,
     ) -> Answer<abi::Indexed> {
         bounded(limit as usize)?;
         let (database, left) = self.database()?;
@@ -684,17 +699,22 @@ impl abi::Host for Data {
         let scan = IndexScan { index, partitions, spans, reverse, cursor, limit, consistency };
         match database.scan_documents(&scan, left) {
             Ok(IndexedRows { rows, last, is_whole }) => {
-                Ok(Ok(abi::Indexed { documents: self.hold_rows(rows)?, last, is_whole }))
+                Ok(Ok(abi::Indexed { documents: self.hold_rows(rows, alone)?, last, is_whole }))
             }
             Err(failure) => Ok(Err(failure.into())),
         }
     }
 
-    fn hold(&mut self, keyspace: abi::Keyspace, ids: Vec<String>) -> Answer<abi::Holding> {
+    fn hold(
+        &mut self,
+        keyspace: abi::Keyspace,
+        ids: Vec<String>,
+        alone: bool,
+    ) -> Answer<abi::Holding> {
         bounded(ids.len())?;
         let (database, left) = self.database()?;
         match database.fetch(&keyspace.into(), &ids, left) {
-            Ok(rows) => Ok(Ok(self.hold_rows(rows.into_iter().flatten().collect())?)),
+            Ok(rows) => Ok(Ok(self.hold_rows(rows.into_iter().flatten().collect(), alone)?)),
             Err(failure) => Ok(Err(failure.into())),
         }
     }
@@ -707,6 +727,12 @@ impl abi::Host for Data {
     fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<()> {
         self.database()?;
         self.held.pass_on(places).map_err(wasmtime::Error::new)?;
+        self.charge_held()
+    }
+
+    fn pass_all(&mut self, at: u32, first: u64, count: u32, between: String) -> Result<()> {
+        self.database()?;
+        self.held.pass_all(at, first, count, between).map_err(wasmtime::Error::new)?;
         self.charge_held()
     }
 

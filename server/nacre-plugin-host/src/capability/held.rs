@@ -48,32 +48,70 @@ impl Held {
 
     /// One of them.
     pub fn body(&self, number: u64) -> Result<&Body, Refused> {
-        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        let body = at.and_then(|at| self.bodies.get(at)).and_then(Option::as_ref);
+        let body = self.at(number).and_then(|at| self.bodies.get(at)).and_then(Option::as_ref);
         body.ok_or(Refused::NotHeld)
     }
 
     /// Notes where bodies are in the piece of the answer that the call gives.
     pub fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<(), Refused> {
         for (at, number) in places {
-            let at = at as usize;
-            if self.places.last().is_some_and(|(last, _)| at < *last) {
-                return Err(Refused::Place);
-            }
             let body = self.body(number)?.clone();
-            self.placed_bytes += cost(&body);
-            self.places.push((at, body));
+            self.place(at, body)?;
         }
+        Ok(())
+    }
+
+    /// Notes where bodies that follow each other are, with a text between each two, and holds them no longer.
+    pub fn pass_all(
+        &mut self,
+        at: u32,
+        first: u64,
+        count: u32,
+        between: String,
+    ) -> Result<(), Refused> {
+        let between = Body::from(between.into_bytes());
+        for number in (first..).take(count as usize) {
+            let body = self.take(number).ok_or(Refused::NotHeld)?;
+            if number > first {
+                self.place(at, between.clone())?;
+            }
+            self.place(at, body)?;
+        }
+        self.drop_front();
         Ok(())
     }
 
     /// Holds some no longer.
     pub fn let_go(&mut self, numbers: &[u64]) {
         for number in numbers {
-            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-            let body = at.and_then(|at| self.bodies.get_mut(at)).and_then(Option::take);
-            self.bytes -= body.as_ref().map_or(0, cost);
+            drop(self.take(*number));
         }
+        self.drop_front();
+    }
+
+    fn place(&mut self, at: u32, body: Body) -> Result<(), Refused> {
+        let at = at as usize;
+        if self.places.last().is_some_and(|(last, _)| at < *last) {
+            return Err(Refused::Place);
+        }
+        self.placed_bytes += cost(&body);
+        self.places.push((at, body));
+        Ok(())
+    }
+
+    fn take(&mut self, number: u64) -> Option<Body> {
+        let at = self.at(number)?;
+        let body = self.bodies.get_mut(at)?.take()?;
+        self.bytes -= cost(&body);
+        Some(body)
+    }
+
+    /// Where a number would be in the queue.
+    fn at(&self, number: u64) -> Option<usize> {
+        number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())
+    }
+
+    fn drop_front(&mut self) {
         while let Some(None) = self.bodies.front() {
             self.bodies.pop_front();
             self.first += 1;
@@ -146,6 +184,26 @@ mod tests {
         held.pass_on(vec![(3, 0)]).unwrap();
         assert_eq!(held.fill(b"[]".to_vec(), 9), Err(Filled::Outside));
         assert_eq!(held.pass_on(vec![(2, 0), (1, 0)]), Err(Refused::Place));
+    }
+
+    #[test]
+    fn bodies_that_follow_each_other_are_passed_on_at_once_and_let_go() {
+        let mut held = Held::default();
+        held.add(bodies(&["one", "two", "three", "four"]));
+        held.pass_all(1, 1, 2, ", ".into()).unwrap();
+        assert_eq!(held.body(1).err(), Some(Refused::NotHeld));
+        held.pass_all(1, 0, 1, ", ".into()).unwrap();
+        held.pass_all(2, 9, 0, ", ".into()).unwrap();
+        assert_eq!(held.bytes(), 17 + 5 * OVERHEAD_BYTES, "all but one are in no piece yet");
+        assert_eq!(held.fill(b"[]".to_vec(), 99), Ok(b"[two, threeone]".to_vec()));
+        assert_eq!(held.bytes(), 4 + OVERHEAD_BYTES);
+        for (first, count) in [(2, 1), (3, 2), (3, u32::MAX), (u64::MAX, 1)] {
+            let passed = held.pass_all(0, first, count, String::new());
+            assert_eq!(passed, Err(Refused::NotHeld), "{count} from {first}");
+        }
+        assert_eq!(held.add(bodies(&["five"])), 4);
+        held.pass_on(vec![(1, 4)]).unwrap();
+        assert_eq!(held.pass_all(0, 4, 1, String::new()), Err(Refused::Place));
     }
 
     #[test]

@@ -16,6 +16,8 @@ struct Fixed {
     is_indexed: bool,
     /// Bytes in each document beside its id.
     padding: usize,
+    /// The document that is an array, if one is.
+    array: Option<&'static str>,
 }
 
 fn forbidden<T>() -> Result<T, Failure> {
@@ -48,8 +50,11 @@ impl Database for Fixed {
     ) -> Result<Vec<Option<Row>>, Failure> {
         let row = |id: &String| {
             let padding = "x".repeat(self.padding);
-            let body =
-                format!("{{\"id\":\"{id}\", \"padding\":\"{padding}\"}}").into_bytes().into();
+            let body = match self.array == Some(id) {
+                true => "[1]".to_owned(),
+                false => format!("{{\"id\":\"{id}\", \"padding\":\"{padding}\"}}"),
+            };
+            let body = body.into_bytes().into();
             Some(Row { id: id.clone(), body, cas: 7, is_json: true, ..Row::default() })
         };
         Ok(ids.iter().map(row).collect())
@@ -241,14 +246,56 @@ fn documents_that_are_passed_on_stay_as_they_are() {
         (format!("SELECT RAW x.id FROM (SELECT d.* {IN_ORDER}) AS x"), &|n| format!("\"k{n}\"")),
     ];
     for (statement, expected) in cases {
-        let database = Arc::new(Fixed { documents: 3, is_indexed: true, padding: 0 });
-        let answer = reader.handle_with(&query(&statement), NOW, database).unwrap();
-        let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
-        let (_, rest) = body.split_once("\"results\":[\n").unwrap();
-        let rows = rest.split_once("\n],").unwrap().0;
         let expected: Vec<_> = (0..3).map(expected).collect();
-        assert_eq!(rows, expected.join(",\n"), "{statement}");
+        let found = rows(&reader, &statement, Fixed { documents: 3, ..INDEXED });
+        assert_eq!(found, expected.join(",\n"), "{statement}");
     }
+}
+
+const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, array: None };
+
+/// The rows of an answer, as they stand there.
+fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
+    let answer = reader.handle_with(&query(statement), NOW, Arc::new(database)).unwrap();
+    let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
+    let (_, rest) = body.split_once("\"results\":[\n").unwrap();
+    rest.split_once("\n],").unwrap().0.to_owned()
+}
+
+#[test]
+fn what_is_no_object_is_passed_on_beside_those_that_are() {
+    let reader = open(true).unwrap();
+    let text = |n: usize| format!(r#"{{"id":"k{n}", "padding":""}}"#);
+    for (selected, array) in [("RAW d", "[1]"), ("d.*", "{}")] {
+        let statement = format!("SELECT {selected} {IN_ORDER}");
+        let database = Fixed { documents: 3, array: Some("k1"), ..INDEXED };
+        let expected = [text(0), array.into(), text(2)].join(",\n");
+        assert_eq!(rows(&reader, &statement, database), expected, "{selected}");
+    }
+}
+
+#[test]
+fn documents_that_are_passed_on_are_no_more_than_the_page() {
+    let reader = open(true).unwrap();
+    let keys: Vec<_> = (0..2000).map(|n| format!("'k{n}'")).collect();
+    let keys = format!("FROM b AS d USE KEYS [{}]", keys.join(","));
+    for from in [IN_ORDER, &keys] {
+        for (page, expected) in [
+            ("LIMIT 2", 0..2),
+            ("LIMIT 700", 0..700),
+            ("LIMIT 700 OFFSET 3", 3..703),
+            ("OFFSET 1990", 1990..2000),
+            ("", 0..2000),
+        ] {
+            let statement = format!("SELECT d {from} {page}");
+            let found = rows(&reader, &statement, Fixed { documents: 2000, ..INDEXED });
+            let row = |n: usize| format!(r#"{{"d":{{"id":"k{n}", "padding":""}}}}"#);
+            let expected: Vec<_> = expected.map(row).collect();
+            assert!(found == expected.join(",\n"), "{page} of {from:.40}");
+        }
+    }
+    let none = answer(&reader, &format!("SELECT d {IN_ORDER} LIMIT 0"), 5);
+    assert_eq!(none["results"], serde_json::json!([]));
 }
 
 /// A reader with 8 MiB of memory.
@@ -263,7 +310,7 @@ fn open_with_little_memory() -> Reader {
 #[test]
 fn documents_that_were_passed_on_are_let_go() {
     let reader = open_with_little_memory();
-    let database = Arc::new(Fixed { documents: 5000, is_indexed: true, padding: 5000 });
+    let database = Arc::new(Fixed { documents: 5000, padding: 5000, ..INDEXED });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
     let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
     let mut pieces = Vec::new();
@@ -282,7 +329,7 @@ fn documents_that_were_passed_on_are_let_go() {
 #[test]
 fn documents_that_are_held_count_as_memory() {
     let reader = open_with_little_memory();
-    let database = || Arc::new(Fixed { documents: 16, is_indexed: true, padding: 1 << 20 });
+    let database = || Arc::new(Fixed { documents: 16, padding: 1 << 20, ..INDEXED });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
     let error = reader.handle_with(&statement, NOW, database()).err().unwrap();
     insta::assert_snapshot!(error, @"query: needs more than 8388608 bytes of memory");
